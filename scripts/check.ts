@@ -1,0 +1,62 @@
+/**
+ * `npm run check`: every rule of this repository that needs no running service, in seconds.
+ *
+ *   format   oxfmt                          lint     oxlint: correctness, promises, import boundaries, cycles, sizes
+ *   types    tsc                            unused   knip: files, exports and dependencies nobody uses
+ *   tidy     our own small rules            package  build, pack, publint, attw
+ *
+ * Gates run at the same time; each prints one line. A gate that fails also prints what its tool said, and the exit code is 1.
+ * `--only lint,types` runs those alone; `--root <folder>` checks another copy of the tree.
+ */
+import { parseArgs } from 'node:util'
+import { resolve } from 'node:path'
+import { checkPackage } from './check-package.ts'
+import { repositoryRoot, runCommand } from './run-command.ts'
+import { tidy } from './tidy.ts'
+
+interface Verdict {
+  readonly ok: boolean
+  readonly output: string
+}
+
+type Gate = (root: string) => Promise<Verdict>
+
+const gates: Readonly<Record<string, Gate>> = {
+  format: tool('oxfmt', '--check', '--disable-nested-config'),
+  lint: tool('oxlint', '--disable-nested-config'),
+  types: tool('tsc', '--noEmit', '-p', 'tsconfig.json'),
+  unused: tool('knip', '--no-progress'),
+  tidy: async (root) => {
+    const findings = await tidy(root)
+    return { ok: findings.length === 0, output: findings.join('\n') }
+  },
+  package: checkPackage,
+}
+
+process.exitCode = (await main()) ? 0 : 1
+
+async function main(): Promise<boolean> {
+  const { values } = parseArgs({ options: { only: { type: 'string' }, root: { type: 'string' } } })
+  const names = values.only?.split(',') ?? Object.keys(gates)
+  const root = resolve(values.root ?? repositoryRoot)
+  const verdicts = await Promise.all(names.map(async (name) => report(name, root)))
+  return verdicts.every(Boolean)
+}
+
+async function report(name: string, root: string): Promise<boolean> {
+  const gate = gates[name]
+  if (gate === undefined) throw new Error(`There is no gate "${name}". Gates: ${Object.keys(gates).join(', ')}.`)
+  const startedAt = performance.now()
+  const { ok, output } = await gate(root)
+  const seconds = ((performance.now() - startedAt) / 1000).toFixed(1)
+  console.log(`${ok ? 'ok    ' : 'FAILED'} ${name.padEnd(8)} ${seconds.padStart(5)} s`)
+  if (!ok) console.log(output.trimEnd().replaceAll(/^/gm, '       '))
+  return ok
+}
+
+function tool(...command: readonly string[]): Gate {
+  return async (root) => {
+    const { code, output } = await runCommand(command, { cwd: root })
+    return { ok: code === 0, output }
+  }
+}

@@ -1,0 +1,29 @@
+/**
+ * How the tests run. `npm test` (scripts/test.ts) calls vitest with this file and tells what it left out.
+ *
+ * Files run in parallel in processes of their own; tests within a file run in order, never shuffled. Suites under
+ * test/proof take long and run only when `npm run proof` sets WAYBILL_PROOF.
+ */
+import { existsSync } from 'node:fs'
+import { type ViteUserConfig, defineConfig } from 'vitest/config'
+
+const proof = process.env['WAYBILL_PROOF'] !== undefined
+
+const config: ViteUserConfig = defineConfig({
+  test: {
+    include: ['{src,test,bench,scripts}/**/*.test.ts'],
+    exclude: ['node_modules', 'dist', '.cache', ...(proof ? [] : ['test/proof/**'])],
+    globalSetup: ['test/setup/postgres.ts'].filter((path) => existsSync(path)),
+    setupFiles: ['test/setup/seed.ts'],
+    pool: 'forks',
+    maxWorkers: 2,
+    sequence: { shuffle: false, seed: 20_250_101 },
+    testTimeout: 60_000,
+    hookTimeout: 60_000,
+    teardownTimeout: 20_000,
+    allowOnly: false,
+    watch: false,
+  },
+})
+
+export default config
