@@ -1,0 +1,70 @@
+/**
+ * A private database for one test file, on a server that many files share.
+ *
+ * Files can then run in parallel and name their schemas and tables as they like. Roles belong to the whole server:
+ * give them names that contain the database's.
+ */
+import { randomBytes } from 'node:crypto'
+
+import pg from 'pg'
+
+/** How to reach the server, through a pooler perhaps. */
+export interface TestServer {
+  readonly url: string
+  readonly directUrl: string
+}
+
+/** A database that nobody else uses. */
+export interface TestDatabase {
+  readonly name: string
+  /** The way under test: through the pooler where there is one. */
+  readonly url: string
+  /** Always straight to the server. */
+  readonly directUrl: string
+  /** Connects through `url` when first used. */
+  readonly pool: pg.Pool
+  /** Closes the pool and removes the database with whoever is connected to it. */
+  drop(): Promise<void>
+}
+
+/** Makes an empty database, or a copy of the one named as the template. */
+export async function createTestDatabase(
+  server: TestServer,
+  options: { readonly template?: string } = {},
+): Promise<TestDatabase> {
+  const name = `test_${randomBytes(6).toString('hex')}`
+  const { template = 'template0' } = options
+  await execute(server.directUrl, `create database ${name} template "${template.replaceAll('"', '""')}"`)
+  const url = withDatabase(server.url, name)
+  const pool = new pg.Pool({ connectionString: url })
+  // Idle connections break when a test stops the server; whoever uses one next is told.
+  pool.on('error', () => {})
+  return {
+    name,
+    url,
+    directUrl: withDatabase(server.directUrl, name),
+    pool,
+    async drop() {
+      await pool.end()
+      await execute(server.directUrl, `drop database if exists ${name} with (force)`)
+    },
+  }
+}
+
+/** The address of another database of the same server. */
+export function withDatabase(url: string, database: string): string {
+  const address = new URL(url)
+  address.pathname = `/${encodeURIComponent(database)}`
+  return address.href
+}
+
+/** Runs one statement on a connection of its own. */
+export async function execute(url: string, statement: string): Promise<void> {
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  try {
+    await client.query(statement)
+  } finally {
+    await client.end()
+  }
+}

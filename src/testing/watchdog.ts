@@ -1,0 +1,74 @@
+/**
+ * Ends a service whose parent died without ending it.
+ *
+ * A shell waits for the end of its input, which only the parent holds: the kernel closes it however the parent ends,
+ * SIGKILL included. Then the shell stops the service and removes its files. It stands in a session of its own, so
+ * that Ctrl-C does not end it before its work. Windows has no such shell; there the service is ended on exit only.
+ */
+import { spawn } from 'node:child_process'
+
+import type { ServiceUser } from './service-user.ts'
+
+/** What is to be ended, and how. */
+export interface Watched {
+  /** Removed when the service is gone. */
+  readonly folder: string
+  readonly signal: 'QUIT' | 'KILL' | 'TERM'
+  readonly user: ServiceUser | undefined
+}
+
+/** A handle on the shell that outlives the parent. */
+export interface Watchdog {
+  /** Names the process to end; a restarted service is named anew. */
+  watch(pid: number): void
+  /** Calls the watch off: the parent has cleaned up itself. */
+  dismiss(): void
+}
+
+// A zombie that nobody reaps still answers to signals, hence the bound on the wait.
+const script = `
+while read -r line; do pid=$line; done
+if [ -n "$pid" ]; then
+  kill -CONT "$pid"; kill -"$1" "$pid"
+  n=0; while kill -0 "$pid" && [ $n -lt 100 ]; do sleep 0.05; n=$((n+1)); done
+fi 2>/dev/null
+rm -rf "$2"`
+
+/** Starts the watch; nothing is watched until `watch` names a process. */
+export function startWatchdog({ folder, signal, user }: Watched): Watchdog {
+  if (process.platform === 'win32') return watchExit()
+  const shell = spawn('/bin/sh', ['-c', script, 'waybill-watchdog', signal, folder], {
+    ...user,
+    cwd: '/',
+    detached: true,
+    stdio: ['pipe', 'ignore', 'ignore'],
+  })
+  shell.unref()
+  // A watchdog that cannot be started or was killed is a loss of comfort, not of the service.
+  shell.on('error', ignore)
+  shell.stdin.on('error', ignore)
+  unrefStream(shell.stdin)
+  return {
+    watch: (pid) => void shell.stdin.write(`${pid}\n`),
+    dismiss: () => void shell.kill('SIGKILL'),
+  }
+}
+
+function watchExit(): Watchdog {
+  let watched: number | undefined
+  const end = (): void => {
+    if (watched !== undefined) process.kill(watched)
+  }
+  process.once('exit', end)
+  return {
+    watch: (pid) => void (watched = pid),
+    dismiss: () => void process.removeListener('exit', end),
+  }
+}
+
+/** Pipes to a child are sockets underneath, although their type does not say so. */
+function unrefStream(stream: object): void {
+  if ('unref' in stream && typeof stream.unref === 'function') stream.unref()
+}
+
+function ignore(): void {}
