@@ -1,0 +1,89 @@
+/**
+ * One way to read options: unknown keys are refused with the nearest known name, defaults fill, ranges are checked.
+ *
+ * A misspelt option that is silently ignored is a setting that its owner believes in. So it is an error, at start.
+ */
+import { WaybillError } from './errors.ts'
+
+/** Says what is wrong with a value ("must be at least 1"), or `true` if nothing is. */
+export type Check<Value> = (value: Value) => true | string
+
+export type Checks<Options> = { readonly [Key in keyof Options]?: Check<Exclude<Options[Key], undefined>> }
+
+/** Fills `given` from `defaults`; throws INVALID_OPTION for an unknown key or a value that its check refuses. */
+export function resolve<Options extends object>(
+  component: string,
+  defaults: Options,
+  given: { readonly [Key in keyof Options]?: Options[Key] | undefined },
+  checks: Checks<Options> = {},
+): Options {
+  if (given === null || typeof given !== 'object') {
+    throw new WaybillError('INVALID_OPTION', `${component}: options must be an object, got ${given === null ? 'null' : typeof given}.`)
+  }
+  refuseUnknown(component, given, Object.keys(defaults))
+  const options = { ...defaults }
+  for (const key of Object.keys(given) as (keyof Options & string)[]) {
+    const value = given[key]
+    if (value === undefined) continue
+    const check = checks[key] as Check<unknown> | undefined
+    const verdict = check?.(value) ?? true
+    if (verdict !== true) throw new WaybillError('INVALID_OPTION', `${component}.${key}: ${verdict}, got ${show(value)}.`)
+    options[key] = value as Options[typeof key]
+  }
+  return options
+}
+
+/** Throws INVALID_OPTION if `given` has a key that is not `known`, and names the one that was probably meant. */
+export function refuseUnknown(component: string, given: object, known: readonly string[]): void {
+  for (const key of Object.keys(given)) {
+    if (known.includes(key)) continue
+    const near = nearest(key, known)
+    const hint = near === undefined ? '' : ` Did you mean "${near}"?`
+    throw new WaybillError('INVALID_OPTION', `${component}.${key}: unknown option.${hint} Known: ${[...known].toSorted().join(', ')}.`)
+  }
+}
+
+/** The known name that needs the fewest edits, if it is close enough to be a slip. */
+export function nearest(word: string, known: readonly string[]): string | undefined {
+  let best: string | undefined
+  let bestDistance = Math.max(2, Math.floor(word.length / 3)) + 1
+  for (const candidate of known) {
+    const distance = editDistance(word.toLowerCase(), candidate.toLowerCase())
+    if (distance < bestDistance) [best, bestDistance] = [candidate, distance]
+  }
+  return best
+}
+
+/** Checks that several options share. */
+export const atLeast =
+  (min: number): Check<number> =>
+  (value) =>
+    (Number.isFinite(value) && value >= min) || `must be a number, at least ${min}`
+
+export const wholeBetween =
+  (min: number, max: number): Check<number> =>
+  (value) =>
+    (Number.isSafeInteger(value) && value >= min && value <= max) || `must be a whole number from ${min} to ${max}`
+
+export const oneOf =
+  <Value extends string | boolean>(...allowed: Value[]): Check<Value> =>
+  (value) =>
+    allowed.includes(value) || `must be one of ${allowed.map((each) => JSON.stringify(each)).join(', ')}`
+
+function editDistance(a: string, b: string): number {
+  let previous = Array.from({ length: b.length + 1 }, (_, i) => i)
+  for (let i = 1; i <= a.length; i += 1) {
+    const current = [i]
+    for (let j = 1; j <= b.length; j += 1) {
+      const substitute = (previous[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1)
+      current[j] = Math.min((previous[j] ?? 0) + 1, (current[j - 1] ?? 0) + 1, substitute)
+    }
+    previous = current
+  }
+  return previous[b.length] ?? 0
+}
+
+function show(value: unknown): string {
+  if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean') return JSON.stringify(value)
+  return Array.isArray(value) ? 'an array' : typeof value
+}

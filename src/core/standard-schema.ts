@@ -1,0 +1,36 @@
+/**
+ * The Standard Schema interface (https://standardschema.dev), as far as we use it.
+ *
+ * Zod, Valibot, ArkType and others implement it, so that payloads are validated by whatever library the user has.
+ */
+
+export interface StandardSchema<Input = unknown, Output = Input> {
+  readonly '~standard': {
+    readonly version: 1
+    readonly vendor: string
+    readonly validate: (value: unknown) => StandardResult<Output> | Promise<StandardResult<Output>>
+    readonly types?: { readonly input: Input; readonly output: Output } | undefined
+  }
+}
+
+export type StandardResult<Output> =
+  | { readonly value: Output; readonly issues?: undefined }
+  | { readonly issues: readonly StandardIssue[] }
+
+export interface StandardIssue {
+  readonly message: string
+  readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined
+}
+
+export type InferInput<Schema> = Schema extends StandardSchema<infer Input, infer _Output> ? Input : never
+export type InferOutput<Schema> = Schema extends StandardSchema<infer _Input, infer Output> ? Output : never
+
+/** One line for people: where in the payload, and what is wrong there. Values are not shown: they may be secrets. */
+export function describeIssues(issues: readonly StandardIssue[]): string {
+  const lines = issues.slice(0, 5).map(({ message, path }) => {
+    const where = (path ?? []).map((part) => String(typeof part === 'object' ? part.key : part)).join('.')
+    return where === '' ? message : `${where}: ${message}`
+  })
+  const more = issues.length > lines.length ? `; and ${issues.length - lines.length} more` : ''
+  return lines.join('; ') + more
+}

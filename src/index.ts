@@ -1,0 +1,20 @@
+/**
+ * The public face of `waybill`: what a service imports. Brokers, frameworks and test tools have subpaths of their own.
+ */
+export { errorMeanings, grpcCodes, isWaybillError, meaningOf, WaybillError, type ErrorCode, type ErrorMeaning, type GrpcCode } from './core/errors.ts'
+export { businessKeyId, newId, type KeyPart } from './core/id.ts'
+export { delta, state, stream, tombstone, type AnyStream, type EventData, type EventInput, type EventKind, type EventType, type Ordering, type Stream } from './core/stream.ts'
+export { createTokens, type AggregateVersion, type TokenOptions, type Tokens } from './core/token.ts'
+export { parseVersion, type Version } from './core/version.ts'
+export { run, type Lifetime, type RunOptions, type Service } from './core/lifetime.ts'
+export { createSignals, type SignalBus, type SignalName, type Signals } from './core/signals.ts'
+export type { Codec } from './core/codec.ts'
+export type { StandardSchema } from './core/standard-schema.ts'
+export { seededRandom, type Random } from './core/random.ts'
+export type { Clock } from './core/clock.ts'
+
+export { transaction, type TransactionOptions } from './postgres/transaction.ts'
+export { connect, type Connection, type ConnectOptions } from './postgres/connect.ts'
+export type { Database, Queryable, Tx } from './postgres/database.ts'
+export { sql, name, type Name, type SqlValue, type Statement } from './postgres/sql.ts'
+export { fromPg } from './postgres/from-pg.ts'

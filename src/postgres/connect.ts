@@ -1,0 +1,35 @@
+/**
+ * A pool of our own, for processes that have none: the CLI, a relay that stands alone, tests.
+ */
+import pg from 'pg'
+import { defaultSignals, type SignalBus } from '../core/signals.ts'
+import { fromPg, type PgPoolClient } from './from-pg.ts'
+import type { Database } from './database.ts'
+
+export interface ConnectOptions {
+  readonly url: string
+  /** Connections at most. @default 10 */
+  readonly max?: number
+  /** Shown in pg_stat_activity. @default 'waybill' */
+  readonly applicationName?: string
+  readonly signals?: SignalBus
+}
+
+export interface Connection extends Database<PgPoolClient> {
+  close(): Promise<void>
+}
+
+/** Opens a pool lazily: nothing is connected before the first statement. */
+export function connect(options: ConnectOptions): Connection {
+  const signals = options.signals ?? defaultSignals
+  const pool = new pg.Pool({
+    connectionString: options.url,
+    max: options.max ?? 10,
+    application_name: options.applicationName ?? 'waybill',
+    connectionTimeoutMillis: 10_000,
+    keepAlive: true,
+  })
+  // An idle connection that breaks is replaced at the next use; without a listener it would end the process.
+  pool.on('error', (error) => signals.emit('database.idle-connection-lost', { error }))
+  return { ...fromPg(pool), close: () => pool.end() }
+}

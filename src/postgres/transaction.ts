@@ -1,0 +1,121 @@
+/**
+ * Runs a closure in one transaction and reports the truth about its end.
+ *
+ * - Resolves only if the database said COMMIT. An error that the closure swallowed makes the server roll back, and here
+ *   that is TRANSACTION_ABORTED, never success.
+ * - Serialisation failures and deadlocks re-run the whole closure, jittered. So a closure must not do anything that the
+ *   database cannot undo.
+ * - A connection lost during COMMIT is looked up on another one by the transaction's id: committed is success, rolled
+ *   back is run again, and if nobody can tell it is COMMIT_UNKNOWN, never "failed".
+ * - Re-entrant: given a transaction instead of a database, the closure joins it.
+ */
+import { backoffMs } from '../core/backoff.ts'
+import { systemClock, type Clock } from '../core/clock.ts'
+import { defaults } from '../core/defaults.ts'
+import { isWaybillError, WaybillError } from '../core/errors.ts'
+import { oneOf, resolve, wholeBetween } from '../core/options.ts'
+import { systemRandom, type Random } from '../core/random.ts'
+import { defaultSignals, type SignalBus } from '../core/signals.ts'
+import { isTx, type BeginOptions, type Database, type Tx } from './database.ts'
+import { commitOutcome } from './commit-outcome.ts'
+import { isRetryableState, sqlState } from './sql-state.ts'
+
+export interface TransactionOptions {
+  /** @default 'read committed' */
+  readonly isolation?: BeginOptions['isolation']
+  /** A single statement may take this long. 0 means for ever. @default 30_000 */
+  readonly statementTimeoutMs?: number
+  /** A statement may wait this long for a lock. @default 5_000 */
+  readonly lockTimeoutMs?: number
+  /** The closure may pause this long between statements. @default 30_000 */
+  readonly idleInTransactionTimeoutMs?: number
+  /** @default 'on' */
+  readonly synchronousCommit?: BeginOptions['synchronousCommit']
+  /** How many times a closure is run again after a serialisation failure or a deadlock. @default 5 */
+  readonly retries?: number
+  /** What to do when the connection broke during COMMIT: find out, or throw COMMIT_UNKNOWN at once. @default 'look' */
+  readonly onUnknown?: 'look' | 'throw'
+  readonly signals?: SignalBus
+  readonly clock?: Clock
+  readonly random?: Random
+}
+
+/** Runs `work` in one transaction. What it returns is returned, once COMMIT is confirmed. */
+export async function transaction<Native, Result>(
+  db: Database<Native> | Tx<Native>,
+  work: (tx: Tx<Native>) => Promise<Result>,
+  options: TransactionOptions = {},
+): Promise<Result> {
+  if (isTx(db)) return await work(db as Tx<Native>)
+  assertDatabase(db)
+  const settings = resolveOptions(options)
+  for (let attempt = 1; ; attempt += 1) {
+    let result: { readonly value: Result } | undefined
+    try {
+      return await db.attempt(settings, async (tx) => {
+        const value = await work(tx)
+        result = { value }
+        return value
+      })
+    } catch (error) {
+      if (isWaybillError(error, 'COMMIT_UNKNOWN') && settings.onUnknown === 'look') {
+        const outcome = await look(db, error, settings)
+        if (outcome === 'committed' && result !== undefined) return result.value
+        if (outcome === 'unknown' || attempt > settings.retries) throw error
+      } else {
+        const state = sqlState(error)
+        if (!isRetryableState(state) || attempt > settings.retries) throw error
+        await backOff(attempt, state ?? '', settings)
+      }
+    }
+  }
+}
+
+type Settings = Required<TransactionOptions>
+
+async function look<Native>(db: Database<Native>, error: WaybillError, { signals, clock }: Settings): Promise<'committed' | 'rolled-back' | 'unknown'> {
+  const xid = error.details['xid'] as string | undefined
+  const outcome = xid === undefined ? 'unknown' : await commitOutcome(db, xid, clock)
+  signals.emit('transaction.unknown', { outcome, xid })
+  return outcome
+}
+
+async function backOff(attempt: number, state: string, { signals, clock, random }: Settings): Promise<void> {
+  const delayMs = backoffMs(defaults.transaction.retryBackoff, attempt, random)
+  signals.emit('transaction.retried', { attempt, sqlState: state, delayMs })
+  await clock.sleep(delayMs)
+}
+
+function resolveOptions(given: TransactionOptions): Settings {
+  const { statementTimeoutMs, lockTimeoutMs, idleInTransactionTimeoutMs, retries } = defaults.transaction
+  return resolve<Settings>(
+    'transaction',
+    {
+      isolation: 'read committed',
+      statementTimeoutMs,
+      lockTimeoutMs,
+      idleInTransactionTimeoutMs,
+      synchronousCommit: 'on',
+      retries,
+      onUnknown: 'look',
+      signals: defaultSignals,
+      clock: systemClock,
+      random: systemRandom,
+    },
+    given,
+    {
+      isolation: oneOf('read committed', 'repeatable read', 'serializable'),
+      statementTimeoutMs: wholeBetween(0, 2_147_483_647),
+      lockTimeoutMs: wholeBetween(0, 2_147_483_647),
+      idleInTransactionTimeoutMs: wholeBetween(0, 2_147_483_647),
+      synchronousCommit: oneOf('on', 'off'),
+      retries: wholeBetween(0, 100),
+      onUnknown: oneOf('look', 'throw'),
+    },
+  )
+}
+
+function assertDatabase(db: unknown): void {
+  if (typeof db === 'object' && db !== null && typeof (db as { attempt?: unknown }).attempt === 'function') return
+  throw new WaybillError('INVALID_OPTION', 'transaction(db, …): db must come from an adapter: fromPg(pool), fromPostgresJs(sql), fromDrizzle(db), fromKysely(db) …')
+}

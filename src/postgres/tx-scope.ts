@@ -1,0 +1,63 @@
+/**
+ * What every adapter's transaction shares: it is marked as one while it lasts, and it refuses statements afterwards.
+ *
+ * A statement that a closure forgot to await would otherwise run on a connection that already serves somebody else.
+ */
+import { WaybillError } from '../core/errors.ts'
+import { markTx, type BeginOptions, type Queryable, type Tx } from './database.ts'
+import { isConnectionLoss, sqlState } from './sql-state.ts'
+import { sql, type Statement } from './sql.ts'
+
+export interface TxScope<Native> {
+  readonly tx: Tx<Native>
+  /** From here on the transaction refuses statements. */
+  end(): void
+}
+
+/** Wraps a connection that is inside a transaction. */
+export function openTxScope<Native>(connection: Queryable, native: Native): TxScope<Native> {
+  let open = true
+  const tx = markTx({
+    native,
+    query: (text, values) => {
+      if (open) return connection.query(text, values)
+      return Promise.reject(new WaybillError('NOT_A_TRANSACTION', 'This transaction has ended; the statement was not run. Is an await missing inside the closure?'))
+    },
+  } satisfies Queryable & { readonly native: Native })
+  return {
+    tx,
+    end: () => {
+      open = false
+    },
+  }
+}
+
+/** Sets the time-outs of this transaction only, and returns its id, by which an unanswered COMMIT can be looked up. */
+export function setUpTransaction(options: BeginOptions): Statement<{ xid: string }> {
+  const { statementTimeoutMs, lockTimeoutMs, idleInTransactionTimeoutMs, synchronousCommit } = options
+  return sql`
+    select set_config('statement_timeout', ${String(statementTimeoutMs)}::text, true),
+           set_config('lock_timeout', ${String(lockTimeoutMs)}::text, true),
+           set_config('idle_in_transaction_session_timeout', ${String(idleInTransactionTimeoutMs)}::text, true),
+           set_config('synchronous_commit', ${synchronousCommit}::text, true),
+           pg_current_xact_id()::text as xid`
+}
+
+/** The connection broke while COMMIT was under way: it may have taken effect. */
+export function commitUnknown(xid: string | undefined, cause: unknown): WaybillError {
+  return new WaybillError('COMMIT_UNKNOWN', 'The connection broke during COMMIT, so it is not known whether the transaction took effect. Look before you try again.', {
+    cause,
+    details: { xid },
+  })
+}
+
+/** The database rolled back, although the closure returned as if all was well. */
+export function transactionAborted(cause?: unknown): WaybillError {
+  return new WaybillError('TRANSACTION_ABORTED', 'A statement in this transaction failed and the error was swallowed, so the database rolled everything back. Let the error reach transaction(), or use a savepoint.', { cause })
+}
+
+/** What an error of the COMMIT statement itself means. */
+export function commitFailure(error: unknown, xid: string | undefined): unknown {
+  if (sqlState(error) === '25P02') return transactionAborted(error)
+  return isConnectionLoss(error) ? commitUnknown(xid, error) : error
+}
