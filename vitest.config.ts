@@ -4,7 +4,6 @@
  * Files run in parallel in processes of their own; tests within a file run in order, never shuffled. Suites under
  * test/proof take long and run only when `npm run proof` sets WAYBILL_PROOF.
  */
-import { existsSync } from 'node:fs'
 import { type ViteUserConfig, defineConfig } from 'vitest/config'
 
 const proof = process.env['WAYBILL_PROOF'] !== undefined
@@ -13,7 +12,7 @@ const config: ViteUserConfig = defineConfig({
   test: {
     include: ['{src,test,bench,scripts}/**/*.test.ts'],
     exclude: ['node_modules', 'dist', '.cache', ...(proof ? [] : ['test/proof/**'])],
-    globalSetup: ['test/setup/postgres.ts'].filter((path) => existsSync(path)),
+    globalSetup: ['test/setup/postgres.ts'],
     setupFiles: ['test/setup/seed.ts'],
     pool: 'forks',
     maxWorkers: 2,

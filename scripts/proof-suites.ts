@@ -1,0 +1,46 @@
+/**
+ * The list of long suites. A new one is an entry here, with its files in test/proof.
+ *
+ * A suite reads WAYBILL_PROOF (`ci` or `full`) to choose how much to do; its seed is fixed, so that `ci` proves the same each time.
+ */
+import { findProgram } from '../src/testing/find-program.ts'
+import { installedPostgresFolders } from './services.ts'
+
+export interface ProofSuite {
+  readonly name: string
+  readonly summary: string
+  readonly command: readonly string[]
+  readonly env?: () => Readonly<Record<string, string>>
+  /** Whether `--ci` runs it. */
+  readonly inCi: boolean
+  /** What it takes on two cores, for whoever waits. */
+  readonly minutes: number
+  /** What this machine lacks for it and how to get it. */
+  readonly missing?: () => string | undefined
+}
+
+/** The tests that need Postgres, run again; a test that skips itself is a failure here. */
+const postgresTests = ['node', 'scripts/test.ts', '--require-all', '.pg.test.ts', '--exclude', 'test/proof/**']
+
+export const proofSuites: readonly ProofSuite[] = [
+  {
+    name: 'pgbouncer',
+    summary: 'every Postgres test again through PgBouncer in transaction mode',
+    command: postgresTests,
+    env: () => ({ WAYBILL_TEST_PGBOUNCER: '1' }),
+    inCi: true,
+    minutes: 2,
+    missing: () =>
+      findProgram('pgbouncer') === undefined ? 'pgbouncer is not on this machine; apt-get install pgbouncer' : undefined,
+  },
+  {
+    name: 'system-postgres',
+    summary: "every Postgres test again on the PostgreSQL of the machine's packages",
+    command: postgresTests,
+    env: () => ({ WAYBILL_TEST_POSTGRES: installedPostgresFolders()[0] ?? '' }),
+    inCi: true,
+    minutes: 2,
+    missing: () =>
+      installedPostgresFolders().length === 0 ? 'no PostgreSQL under /usr/lib/postgresql; apt-get install postgresql' : undefined,
+  },
+]

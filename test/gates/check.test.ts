@@ -1,0 +1,238 @@
+/**
+ * Proves that each gate of `npm run check` can fail: a violation is planted in a copy of the tree and the gate must name it.
+ * The copy as it is must pass, so that a planted violation is the only thing a gate can have found.
+ */
+import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { basename, dirname, join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { repositoryRoot, runCommand } from '../../scripts/run-command.ts'
+
+const skipped = new Set(['node_modules', '.git', 'dist', '.cache'])
+const header = '/** Planted by a test of the gates. */\n'
+let copy: string
+
+beforeAll(async () => {
+  copy = await mkdtemp(join(tmpdir(), 'waybill-gates-'))
+  await cp(repositoryRoot, copy, { recursive: true, filter: (path) => !skipped.has(basename(path)) })
+  await symlink(join(repositoryRoot, 'node_modules'), join(copy, 'node_modules'))
+})
+
+afterAll(async () => rm(copy, { recursive: true, force: true }))
+
+const check = async (gate: string) => runCommand(['node', 'scripts/check.ts', '--only', gate, '--root', copy])
+
+/** Plants the files, runs one gate, takes them away again. */
+async function plant(gate: string, files: Readonly<Record<string, string>>): Promise<{ code: number; output: string }> {
+  const restore: (() => Promise<void>)[] = []
+  try {
+    for (const [path, text] of Object.entries(files)) {
+      const target = join(copy, path)
+      const before = await readFile(target, 'utf8').catch(() => undefined)
+      restore.push(async () => (before === undefined ? rm(target) : writeFile(target, before)))
+      await mkdir(dirname(target), { recursive: true })
+      await writeFile(target, text)
+    }
+    return await check(gate)
+  } finally {
+    for (const undo of restore) await undo()
+  }
+}
+
+const violations: { rule: string; gate: string; files: Record<string, string>; message: RegExp }[] = [
+  {
+    rule: 'a feature that imports another feature',
+    gate: 'lint',
+    files: {
+      'src/consumer/planted-target.ts': `${header}export const target: number = 1\n`,
+      'src/outbox/planted.ts': `${header}export { target } from '../consumer/planted-target.ts'\n`,
+    },
+    message: /planted\.ts:2[\s\S]*src\/outbox imports postgres and core only/,
+  },
+  {
+    rule: 'a feature loaded behind a dynamic import',
+    gate: 'lint',
+    files: {
+      'src/consumer/planted-target.ts': `${header}export const target: number = 1\n`,
+      'src/outbox/planted.ts': `${header}export const load = async (): Promise<unknown> => import('../consumer/planted-target.ts')\n`,
+    },
+    message: /src\/outbox imports postgres and core only/,
+  },
+  {
+    rule: 'pg outside src/postgres',
+    gate: 'lint',
+    files: { 'src/command/planted.ts': `${header}export { Pool } from 'pg'\n` },
+    message: /'pg' import is restricted/,
+  },
+  {
+    rule: 'a broker SDK outside its transport',
+    gate: 'lint',
+    files: { 'src/transport/memory/planted.ts': `${header}export { PubSub } from '@google-cloud/pubsub'\n` },
+    message: /Only a transport's own folder imports its SDK/,
+  },
+  {
+    rule: 'a package in core',
+    gate: 'lint',
+    files: { 'src/core/planted.ts': `${header}export { z } from 'zod'\n` },
+    message: /src\/core imports no package/,
+  },
+  {
+    rule: 'the process in library code',
+    gate: 'lint',
+    files: { 'src/core/planted.ts': `${header}export const pid = (): number => process.pid\n` },
+    message: /Library code does not touch the process/,
+  },
+  {
+    rule: 'printing in library code',
+    gate: 'lint',
+    files: { 'src/core/planted.ts': `${header}export const say = (): void => console.log('planted')\n` },
+    message: /no-console/,
+  },
+  {
+    rule: 'modules that import each other',
+    gate: 'lint',
+    files: {
+      'src/core/planted-one.ts': `${header}import { two } from './planted-two.ts'\n\nexport const one = (): number => two() + 1\n`,
+      'src/core/planted-two.ts': `${header}import { one } from './planted-one.ts'\n\nexport const two = (): number => one() + 1\n`,
+    },
+    message: /Dependency cycle detected/,
+  },
+  {
+    rule: 'a promise nobody waits for',
+    gate: 'lint',
+    files: {
+      'src/core/planted.ts': `${header}async function work(): Promise<void> {}\n\nexport function start(): void {\n  work()\n}\n`,
+    },
+    message: /no-floating-promises/,
+  },
+  {
+    rule: 'a promise where a condition is meant',
+    gate: 'lint',
+    files: {
+      'src/core/planted.ts': `${header}export function decide(ready: () => Promise<boolean>): number {\n  if (ready()) return 1\n  return 2\n}\n`,
+    },
+    message: /no-misused-promises/,
+  },
+  {
+    rule: 'a file past three hundred lines of code',
+    gate: 'lint',
+    files: {
+      'src/core/planted.ts': `${header}${Array.from({ length: 301 }, (_, i) => `export const n${i}: number = ${i}\n`).join('')}`,
+    },
+    message: /max-lines/,
+  },
+  {
+    rule: 'a function past sixty lines of code',
+    gate: 'lint',
+    files: {
+      'src/core/planted.ts': `${header}export function long(): number {\n  let n = 0\n${'  n += 1\n'.repeat(60)}  return n\n}\n`,
+    },
+    message: /max-lines-per-function/,
+  },
+  {
+    rule: 'code that is not formatted',
+    gate: 'format',
+    files: { 'src/core/planted.ts': `${header}export const x : number=1;\n` },
+    message: /src\/core\/planted\.ts/,
+  },
+  {
+    rule: 'a type error',
+    gate: 'types',
+    files: { 'src/core/planted.ts': `${header}export const x: number = 'one'\n` },
+    message: /src\/core\/planted\.ts\(2,14\): error TS2322/,
+  },
+  {
+    rule: 'an export nobody uses',
+    gate: 'unused',
+    files: {
+      'src/core/planted.test.ts': `import { used } from './planted.ts'\n\nused()\n`,
+      'src/core/planted.ts': `${header}export const used = (): number => 1\nexport const plantedExport = (): number => 2\n`,
+    },
+    message: /Unused exports[\s\S]*plantedExport/,
+  },
+  {
+    rule: 'a file nobody imports',
+    gate: 'unused',
+    files: { 'src/core/planted.ts': `${header}export const alone: number = 1\n` },
+    message: /Unused files[\s\S]*src\/core\/planted\.ts/,
+  },
+  {
+    rule: 'a name that says nothing',
+    gate: 'tidy',
+    files: { 'src/core/utils.ts': `${header}export const x: number = 1\n` },
+    message: /src\/core\/utils\.ts:1: "utils" says nothing/,
+  },
+  {
+    rule: 'a module without a header',
+    gate: 'tidy',
+    files: { 'src/core/planted.ts': 'export const x: number = 1\n' },
+    message: /src\/core\/planted\.ts:1: a module opens with/,
+  },
+  {
+    rule: 'a session-level SET',
+    gate: 'tidy',
+    files: { 'src/outbox/planted.sql.ts': `${header}export const text: string = \`set statement_timeout = 5\`\n` },
+    message: /planted\.sql\.ts:2: session-level SET/,
+  },
+  {
+    rule: 'a session-level advisory lock',
+    gate: 'tidy',
+    files: { 'src/outbox/planted.sql.ts': `${header}export const text: string = 'select pg_advisory_lock(1)'\n` },
+    message: /planted\.sql\.ts:2: session-level advisory lock/,
+  },
+  {
+    rule: 'a lease measured by the start of the transaction',
+    gate: 'tidy',
+    files: { 'src/outbox/planted.sql.ts': `${header}export const text: string = 'set lock_expires_at = now()'\n` },
+    message: /planted\.sql\.ts:2: a lease is measured with clock_timestamp/,
+  },
+  {
+    rule: 'a statement outside a *.sql.ts file',
+    gate: 'tidy',
+    files: { 'src/outbox/planted.ts': `${header}export const statement = (): unknown => sql\`select 1\`\n` },
+    message: /src\/outbox\/planted\.ts:2: SQL belongs in a named function/,
+  },
+  {
+    rule: 'an unfinished note without a number',
+    gate: 'tidy',
+    files: { 'src/core/planted.ts': `${header}// TO${'DO'} later\nexport const x: number = 1\n` },
+    message: /planted\.ts:2: an unfinished note needs an issue number/,
+  },
+  {
+    rule: 'a path of one machine',
+    gate: 'tidy',
+    files: { 'docs/planted.md': `Look in /${'home'}/somebody/project.\n` },
+    message: /docs\/planted\.md:1: a path of one machine/,
+  },
+  {
+    rule: 'a migration with a free name',
+    gate: 'tidy',
+    files: { 'sql/planted.sql': 'select 1;\n' },
+    message: /a migration is named NNNN_verb_noun\.sql/,
+  },
+  {
+    rule: 'an export that the tarball does not hold',
+    gate: 'package',
+    files: {
+      'tsconfig.build.json':
+        '{ "extends": "./tsconfig.json", "compilerOptions": { "noEmit": false, "rootDir": "src" }, "include": ["src/core"] }\n',
+    },
+    message: /dist\/index\.js/,
+  },
+]
+
+describe('each gate of `npm run check` finds the violation planted for it', () => {
+  test.each(violations)('$gate: $rule', async ({ gate, files, message }) => {
+    const { code, output } = await plant(gate, files)
+    expect(output).toMatch(message)
+    expect(code).toBe(1)
+  })
+})
+
+describe('the tree as it is passes', () => {
+  test.each(['format', 'lint', 'types', 'unused', 'tidy', 'package'])('%s', async (gate) => {
+    const { code, output } = await check(gate)
+    expect(output).toMatch(new RegExp(`^ok +${gate}`))
+    expect(code).toBe(0)
+  })
+})
