@@ -1,0 +1,101 @@
+/**
+ * The port between us and a broker. Everything that relay and consumer expect of one is said here, and every transport
+ * passes the same contract suite.
+ *
+ * Publishing. Messages that share an ordering key are sent in the order given, with one unacknowledged request per key at
+ * a time; the first that is not confirmed stops its key for this call. Each message gets an outcome of its own:
+ *
+ *   confirmed    the broker has it, and said so
+ *   rejected     the broker refuses this very message, and would refuse it again
+ *   unavailable  outage, time-out or anything unknown: it may or may not be there
+ *   not-sent     it was not tried, because an earlier one of its key failed or time ran out
+ *
+ * Receiving. Deliveries of one ordering key are handed over in order. A delivery is the consumer's until it is settled by
+ * `ack` or `nack`; the transport keeps its lease alive meanwhile and hands out no more than the bounds allow.
+ */
+
+/** A message on its way out. */
+export interface OutgoingMessage {
+  readonly topic: string
+  /** Messages with the same key keep their order; `undefined` asks for none. */
+  readonly orderingKey: string | undefined
+  readonly attributes: Readonly<Record<string, string>>
+  readonly body: Uint8Array
+}
+
+export type PublishOutcome =
+  | { readonly status: 'confirmed'; readonly messageId: string }
+  | { readonly status: 'rejected'; readonly error: Error }
+  | { readonly status: 'unavailable'; readonly error: Error }
+  | { readonly status: 'not-sent' }
+
+export interface PublishOptions {
+  /** Aborting it ends the call soon; what was not confirmed by then is `unavailable` or `not-sent`. */
+  readonly signal: AbortSignal
+  /** Asked before every request: once it says no, nothing more may be sent. It knows the sender's lease and deadline. */
+  readonly maySend: () => boolean
+}
+
+export interface Publisher {
+  /** The largest message, body and attributes together, that the broker takes. */
+  readonly maxBytes: number
+  /** One outcome per message, in the order given. Never rejects. */
+  publish(messages: readonly OutgoingMessage[], options: PublishOptions): Promise<readonly PublishOutcome[]>
+}
+
+/** A message that came in. */
+export interface IncomingMessage {
+  /** The broker's id: good for logs, not for dedupe. A message published twice has two. */
+  readonly messageId: string
+  readonly topic: string
+  readonly orderingKey: string | undefined
+  readonly attributes: Readonly<Record<string, string>>
+  readonly body: Uint8Array
+  readonly publishedAtMs: number
+  /** How often the broker has delivered it, counting this one; `undefined` if the broker does not count. */
+  readonly deliveryAttempt: number | undefined
+}
+
+/** Whether the broker confirmed the ack. `unconfirmed` is harmless: the message may simply come again. */
+export type AckOutcome = 'confirmed' | 'unconfirmed' | 'lost'
+
+export interface Delivery {
+  readonly message: IncomingMessage
+  /** The effect is committed: the broker may forget the message. Never rejects. */
+  ack(): Promise<AckOutcome>
+  /** Deliver it again, and what follows it under the same key, not before `delayMs`. Never rejects. */
+  nack(delayMs?: number): Promise<void>
+  /** Aborts when the transport lost this delivery (lease expired, partition revoked): settling it is then without effect. */
+  readonly lost: AbortSignal
+}
+
+export interface ReceiveOptions {
+  readonly topic: string
+  /** The consumer's name: instances that share it share the messages. */
+  readonly consumer: string
+  /** Unsettled deliveries at most. */
+  readonly maxMessages: number
+  /** Bytes of unsettled deliveries at most (one larger message is still delivered alone). */
+  readonly maxBytes: number
+  readonly onDelivery: (delivery: Delivery) => void
+  /** Told when receiving is disturbed; the transport goes on trying. */
+  readonly onError: (error: Error) => void
+}
+
+export interface Receiver {
+  /** Hands out no new deliveries, waits until those in hand are settled or `aborting` aborts, then disconnects. */
+  close(aborting?: AbortSignal): Promise<void>
+}
+
+/** Where to start reading again: a moment, or the beginning of what is retained. */
+export type SeekTarget = { readonly sinceMs: number } | 'earliest'
+
+export interface Transport extends Publisher {
+  readonly name: string
+  /** Resolves when the broker has accepted the subscription and deliveries can come. */
+  receive(options: ReceiveOptions): Promise<Receiver>
+  /** Moves a consumer's position: everything retained since the target is delivered again. */
+  seek(options: { readonly topic: string; readonly consumer: string; readonly to: SeekTarget }): Promise<void>
+  /** Ends all receivers and connections. Publishes under way are awaited. */
+  close(): Promise<void>
+}
