@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { type BenchDefinition, defineBench } from './harness.ts'
+import { type BenchDefinition, defineBench, exitCodeOf } from './harness.ts'
 
 /** A bench whose samples are given: each contender returns its list's next entry, the first of which is the warm-up's. */
 function scripted(scripts: Record<string, number[]>, bars: BenchDefinition<unknown>['bars'] = []) {
@@ -71,5 +71,15 @@ describe('a bench', () => {
   test('refuses a bar over a contender it does not have', async () => {
     const { bench } = scripted({ a: repeat(1) }, [{ name: 'b', target: 1, direction: 'at-most', of: (sample) => sample('b') }])
     await expect(bench.run({ quick: true, rounds: 7 })).rejects.toThrow('no contender "b"')
+  })
+
+  test('ends with exit code 4 when a bar is missed, and only then', async () => {
+    const outcome = async (target: number) => {
+      const bar = { name: 'a', target, direction: 'at-most', of: (sample: (contender: string) => number) => sample('a') } as const
+      return exitCodeOf(await scripted({ a: [0, 70, 80, 90, 95, 100, 110, 120] }, [bar]).bench.run({ quick: true, rounds: 7 }))
+    }
+    expect(await outcome(50)).toBe(4)
+    expect(await outcome(100)).toBe(0)
+    expect(await outcome(150)).toBe(0)
   })
 })

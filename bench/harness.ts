@@ -78,6 +78,11 @@ export function nanosecondsPerCall(calls: number, call: () => unknown): number {
   return Number(process.hrtime.bigint() - startedAt) / calls
 }
 
+/** Code 4 is for a bar that was missed; an inconclusive one asks for a quieter machine, not for a red build. */
+export function exitCodeOf({ bars }: Pick<BenchResult, 'bars'>): 0 | 4 {
+  return bars.some(({ ok }) => ok === false) ? 4 : 0
+}
+
 const minRounds = 7
 
 async function runBench<Context>(definition: BenchDefinition<Context>, options: BenchOptions): Promise<BenchResult> {
@@ -116,7 +121,7 @@ async function measureRound<Context>(
 }
 
 function summarize(
-  definition: BenchDefinition<never>,
+  definition: Pick<BenchDefinition<unknown>, 'name' | 'unit' | 'bars'>,
   names: readonly string[],
   rounds: readonly Map<string, number>[],
 ): BenchResult {

@@ -7,7 +7,7 @@
 import { readdirSync } from 'node:fs'
 import { arch, availableParallelism, cpus } from 'node:os'
 import { parseArgs } from 'node:util'
-import type { Bench, BenchResult } from './harness.ts'
+import { type Bench, type BenchResult, exitCodeOf } from './harness.ts'
 
 process.exitCode = await main()
 
@@ -36,7 +36,7 @@ async function main(): Promise<number> {
   })
   if (values.json) console.log(JSON.stringify({ ...result, quick: values.quick, machine: machine() }))
   else printResult(result)
-  return result.bars.some(({ ok }) => ok === false) ? 4 : 0
+  return exitCodeOf(result)
 }
 
 function benchNames(): string[] {

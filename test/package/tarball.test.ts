@@ -1,0 +1,88 @@
+/**
+ * The package as a user gets it: packed, installed into an empty project, and used from there with nothing else around.
+ */
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { packPackage } from '../../scripts/pack-package.ts'
+import { repositoryRoot, runCommand } from '../../scripts/run-command.ts'
+
+interface Manifest {
+  readonly version: string
+  readonly exports: Readonly<Record<string, unknown>>
+  readonly peerDependenciesMeta?: Readonly<Record<string, { readonly optional?: boolean }>>
+}
+
+let folder: string
+let project: string
+let manifest: Manifest
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'waybill-tarball-'))
+  project = join(folder, 'project')
+  await mkdir(project)
+  const { tarball } = await packPackage(repositoryRoot, folder)
+  await writeFile(join(project, 'package.json'), JSON.stringify({ name: 'empty-project', private: true }))
+  const install = ['npm', 'install', '--no-audit', '--no-fund', '--ignore-scripts', '--prefer-offline', tarball]
+  const { code, output } = await runCommand(install, { cwd: project })
+  if (code !== 0) throw new Error(output)
+  manifest = JSON.parse(await readFile(join(project, 'node_modules/waybill/package.json'), 'utf8')) as Manifest
+}, 180_000)
+
+afterAll(async () => rm(folder, { recursive: true, force: true }))
+
+/** Runs a module of the empty project and gives back what it printed. */
+async function runModule(name: string, source: string): Promise<{ code: number; output: string }> {
+  await writeFile(join(project, name), source)
+  return runCommand(['node', name], { cwd: project })
+}
+
+/** Loads every entry point; one that only lacks an optional peer, which an empty project has not, counts as loaded. */
+const loadAll = (load: string) => `
+  const optional = ${JSON.stringify(Object.keys(manifest.peerDependenciesMeta ?? {}))}
+  const names = ${JSON.stringify(Object.keys(manifest.exports).map((path) => path.replace(/^\./, 'waybill')))}
+  const loadAll = async () => {
+    for (const name of names.filter((each) => !each.endsWith('.json'))) {
+      try {
+        const loaded = ${load}
+        if (Object.keys(loaded).length === 0) throw new Error(name + ' exports nothing')
+        console.log('loaded ' + name)
+      } catch (error) {
+        const peer = optional.find((each) => error.code === 'ERR_MODULE_NOT_FOUND' && error.message.includes("'" + each + "'"))
+        if (peer === undefined) throw error
+        console.log('loaded ' + name + ' up to its optional peer ' + peer)
+      }
+    }
+  }
+  loadAll().catch((error) => { console.error(error); process.exitCode = 1 })
+`
+
+describe('the packed tarball, installed into an empty project', () => {
+  test('imports from an ES module', async () => {
+    const { code, output } = await runModule('use.mjs', loadAll('await import(name)'))
+    expect(output).toContain('loaded waybill\n')
+    expect(code).toBe(0)
+  })
+
+  test('imports by require', async () => {
+    const { code, output } = await runModule('use.cjs', loadAll('require(name)'))
+    expect(output).toContain('loaded waybill\n')
+    expect(code).toBe(0)
+  })
+
+  test('brings its command line', async () => {
+    const { code, output } = await runCommand(['npx', '--no-install', 'waybill', '--help'], { cwd: project })
+    expect(output).toContain('waybill')
+    expect(output).toContain('migrate')
+    expect(code).toBe(0)
+  })
+
+  test('holds its migrations and no test of ours', async () => {
+    const installed = join(project, 'node_modules/waybill')
+    const { output } = await runCommand(['find', '.', '-type', 'f', '-not', '-path', './node_modules/*'], { cwd: installed })
+    expect(output).toMatch(/\.\/sql\/\d{4}_\w+\.sql/)
+    expect(output).not.toMatch(/\.test\.|\.test-d\./)
+    expect(output).toContain('./LICENSE')
+  })
+})
