@@ -12,9 +12,9 @@ import type { ServiceUser } from './service-user.ts'
 /** What is to be ended, and how. */
 export interface Watched {
   /** Removed when the service is gone. */
-  readonly folder: string
+  readonly folder?: string
   readonly signal: 'QUIT' | 'KILL' | 'TERM'
-  readonly user: ServiceUser | undefined
+  readonly user?: ServiceUser | undefined
 }
 
 /** A handle on the shell that outlives the parent. */
@@ -35,7 +35,7 @@ fi 2>/dev/null
 rm -rf "$2"`
 
 /** Starts the watch; nothing is watched until `watch` names a process. */
-export function startWatchdog({ folder, signal, user }: Watched): Watchdog {
+export function startWatchdog({ folder = '', signal, user }: Watched): Watchdog {
   if (process.platform === 'win32') return watchExit()
   const shell = spawn('/bin/sh', ['-c', script, 'waybill-watchdog', signal, folder], {
     ...user,
