@@ -29,8 +29,11 @@ describe('the summary of a test run', () => {
     expect(lines[0]).toBe('skipped: redis (redis-server is not on this machine): a.redis.test.ts, b.redis.test.ts')
   })
 
-  test('counts a file that could not be loaded as a failure', () => {
+  test('counts a file that could not be loaded or set up as a failure', () => {
     expect(run([file('a.test.ts', 'failed', {})], 1).failed).toBe(1)
+    expect(run([file('a.test.ts', 'failed', { one: 'skipped' }), file('b.test.ts', 'failed', { two: 'failed' })], 1).failed).toBe(
+      2,
+    )
   })
 
   test('never reports success when vitest itself failed', () => {

@@ -2,7 +2,7 @@
  * Turns vitest's JSON report into the closing lines of `npm test`.
  *
  * Nothing is skipped in silence: every file left out and every test that skipped itself has a line. A file that could not be
- * loaded counts as one failure, and so does a run that vitest itself calls failed though no test did (an unhandled rejection).
+ * loaded or set up counts as one failure, and so does a run that vitest itself calls failed though no test did (an unhandled rejection).
  */
 import { relative } from 'node:path'
 
@@ -33,8 +33,10 @@ export function summarize(run: { report: Report; exitCode: number; root: string;
     assertionResults.map((test) => ({ file: relative(run.root, name), name: test.fullName, status: test.status })),
   )
   const passed = tests.filter(({ status }) => status === 'passed').length
-  const unloaded = testResults.filter(({ status, assertionResults }) => status === 'failed' && assertionResults.length === 0)
-  const counted = tests.filter(({ status }) => status === 'failed').length + unloaded.length
+  const broken = testResults.filter(
+    ({ status, assertionResults }) => status === 'failed' && !assertionResults.some((test) => test.status === 'failed'),
+  )
+  const counted = tests.filter(({ status }) => status === 'failed').length + broken.length
   const failed = run.exitCode !== 0 && counted === 0 ? 1 : counted
   const selfSkipped = tests.filter(({ status }) => status !== 'passed' && status !== 'failed')
   const skippedFiles = run.leftOut.reduce((count, { files }) => count + files.length, 0)
