@@ -1,9 +1,19 @@
 /**
  * The public face of `waybill`: what a service imports. Brokers, frameworks and test tools have subpaths of their own.
  */
-export { errorMeanings, grpcCodes, isWaybillError, meaningOf, WaybillError, type ErrorCode, type ErrorMeaning, type GrpcCode } from './core/errors.ts'
+export {
+  errorMeanings,
+  grpcCodes,
+  isWaybillError,
+  meaningOf,
+  WaybillError,
+  type ErrorCode,
+  type ErrorMeaning,
+  type GrpcCode,
+} from './core/errors.ts'
 export { businessKeyId, newId, type KeyPart } from './core/id.ts'
-export { delta, state, stream, tombstone, type AnyStream, type EventData, type EventInput, type EventKind, type EventType, type Ordering, type Stream } from './core/stream.ts'
+export { delta, state, tombstone, type EventData, type EventInput, type EventKind } from './core/event.ts'
+export { stream, type AnyStream, type EventType, type Ordering, type Stream } from './core/stream.ts'
 export { createTokens, type AggregateVersion, type TokenOptions, type Tokens } from './core/token.ts'
 export { parseVersion, type Version } from './core/version.ts'
 export { run, type Lifetime, type RunOptions, type Service } from './core/lifetime.ts'

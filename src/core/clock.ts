@@ -14,6 +14,9 @@ export interface Clock {
   sleep(ms: number, signal?: AbortSignal): Promise<void>
 }
 
+/** A timer that is set for longer fires at once instead. */
+const longestTimerMs = 2_147_483_647
+
 export const systemClock: Clock = {
   nowMs: () => Date.now(),
   monotonicMs: () => performance.now(),
@@ -25,7 +28,11 @@ export const systemClock: Clock = {
         signal?.removeEventListener('abort', done)
         resolve()
       }
-      const timer = setTimeout(done, ms)
+      const wait = (leftMs: number): NodeJS.Timeout =>
+        leftMs <= longestTimerMs
+          ? setTimeout(done, leftMs)
+          : setTimeout(() => (timer = wait(leftMs - longestTimerMs)), longestTimerMs)
+      let timer = wait(ms)
       signal?.addEventListener('abort', done, { once: true })
     }),
 }

@@ -4,7 +4,8 @@
  * Encoding validates, inside the business transaction: what cannot be read later must fail there, where the change can
  * still be refused. Bytes are stored and sent as they are; nothing between writer and reader re-encodes them.
  */
-import { WaybillError } from './errors.ts'
+import { isDeepStrictEqual } from 'node:util'
+import { errorMessage, isWaybillError, WaybillError } from './errors.ts'
 import { describeIssues, type StandardSchema } from './standard-schema.ts'
 
 export interface Codec<Input, Output = Input> {
@@ -23,17 +24,40 @@ export const jsonContentType = 'application/json'
 const decoder = new TextDecoder('utf-8', { fatal: true })
 const encoder = new TextEncoder()
 
-/** JSON, validated by any Standard Schema on both sides. */
+/**
+ * JSON, validated by any Standard Schema on both sides.
+ *
+ * What is stored is the schema's output, and readers validate that again. So a schema must leave its own output as it is;
+ * the first event that a codec writes is read back to prove it, and INVALID_OPTION refuses a schema that does not.
+ */
 export function jsonCodec<Input, Output>(schema: StandardSchema<Input, Output>): Codec<Input, Output> {
   const validate = (data: unknown): Output | Promise<Output> => {
     const result = schema['~standard'].validate(data)
     return result instanceof Promise ? result.then(accept) : accept(result)
   }
+  let proven = false
+  const write = (valid: Output): Uint8Array | Promise<Uint8Array> => {
+    const bytes = encodeJson(valid)
+    return proven ? bytes : prove(bytes)
+  }
+  const prove = (bytes: Uint8Array): Uint8Array | Promise<Uint8Array> => {
+    const conclude = (again: Output): Uint8Array => {
+      if (!isDeepStrictEqual(decodeJson(encodeJson(again)), decodeJson(bytes))) throw unstableSchema()
+      proven = true
+      return bytes
+    }
+    try {
+      const again = validate(decodeJson(bytes))
+      return again instanceof Promise ? again.then(conclude).catch(refuseOutput) : conclude(again)
+    } catch (error) {
+      return refuseOutput(error)
+    }
+  }
   return {
     contentType: jsonContentType,
     encode: (data) => {
       const valid = validate(data)
-      return valid instanceof Promise ? valid.then(encodeJson) : encodeJson(valid)
+      return valid instanceof Promise ? valid.then(write) : write(valid)
     },
     decode: decodeJson,
     validate,
@@ -46,21 +70,32 @@ export function encodeJson(value: unknown): Uint8Array {
   try {
     text = JSON.stringify(value)
   } catch (cause) {
-    throw new WaybillError('INVALID_INPUT', 'The data cannot be written as JSON (a cycle or a bigint?). Convert bigints to text.', { cause })
+    throw new WaybillError(
+      'INVALID_INPUT',
+      'The data cannot be written as JSON (a cycle, a bigint, or too many levels?). Convert bigints to text.',
+      { cause },
+    )
   }
-  if (text === undefined) throw new WaybillError('INVALID_INPUT', 'The data is undefined or a function: JSON cannot hold it. Use null or an object.')
+  if (text === undefined)
+    throw new WaybillError('INVALID_INPUT', 'The data is undefined or a function: JSON cannot hold it. Use null or an object.')
   return encoder.encode(text)
 }
 
-/** The value of JSON bytes. Keys named `__proto__` are dropped: merged carelessly, they would change every object. */
+/**
+ * The value of JSON bytes. `__proto__`, and a `constructor` that has a `prototype`, are dropped: merged carelessly, they
+ * would change every object of the process.
+ */
 export function decodeJson(bytes: Uint8Array): unknown {
   const text = decodeText(bytes)
   try {
-    return /__proto__|\\u005f/i.test(text) ? JSON.parse(text, dropProto) : JSON.parse(text)
+    return suspicious.test(text) ? JSON.parse(text, dropPollution) : JSON.parse(text)
   } catch (cause) {
-    throw new WaybillError('INVALID_INPUT', 'The payload is not JSON.', { cause })
+    throw new WaybillError('INVALID_INPUT', 'The payload is not JSON, or it has too many levels.', { cause })
   }
 }
+
+/** The names as they are, or any escaped ASCII character, which could spell them. Most payloads have neither and stay fast. */
+const suspicious = /__proto__|constructor|\\u00/
 
 function decodeText(bytes: Uint8Array): string {
   try {
@@ -70,11 +105,34 @@ function decodeText(bytes: Uint8Array): string {
   }
 }
 
-function dropProto(this: unknown, key: string, value: unknown): unknown {
-  return key === '__proto__' ? undefined : value
+function dropPollution(key: string, value: unknown): unknown {
+  if (key === '__proto__') return undefined
+  return key === 'constructor' && typeof value === 'object' && value !== null && Object.hasOwn(value, 'prototype')
+    ? undefined
+    : value
 }
 
-function accept<Output>(result: { readonly issues?: readonly { readonly message: string }[] | undefined; readonly value?: Output }): Output {
-  if (result.issues !== undefined) throw new WaybillError('INVALID_INPUT', `The data does not fit its schema: ${describeIssues(result.issues)}`)
+function refuseOutput(cause: unknown): never {
+  if (isWaybillError(cause, 'INVALID_OPTION')) throw cause
+  throw new WaybillError(
+    'INVALID_OPTION',
+    `The schema refuses its own output, so nobody could read this event: ${errorMessage(cause)} Use a schema without one-way transforms; convert before the event is added.`,
+    { cause },
+  )
+}
+
+function unstableSchema(): WaybillError {
+  return new WaybillError(
+    'INVALID_OPTION',
+    'The schema changes its own output when it validates it again, so readers would see other data than was written. Use a schema without one-way transforms; convert before the event is added.',
+  )
+}
+
+function accept<Output>(result: {
+  readonly issues?: readonly { readonly message: string }[] | undefined
+  readonly value?: Output
+}): Output {
+  if (result.issues !== undefined)
+    throw new WaybillError('INVALID_INPUT', `The data does not fit its schema: ${describeIssues(result.issues)}`)
   return result.value as Output
 }

@@ -12,5 +12,7 @@ export const defaults = {
     retries: 5,
     retryBackoff: { firstMs: 10, maxMs: 1_000, jitter: 'full' },
   },
+  stream: { maxBytes: 1_000_000, ordering: 'aggregate' },
+  loop: { backoff: { firstMs: 100, maxMs: 10_000 } },
   run: { stopTimeoutMs: 20_000, abortTimeoutMs: 5_000 },
 } as const

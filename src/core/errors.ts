@@ -126,7 +126,14 @@ export function meaningOf(code: ErrorCode): ErrorMeaning {
   return errorMeanings[code]
 }
 
-/** The text of anything that was thrown. */
+/** The text of anything that was thrown; never empty, and it never throws itself. */
 export function errorMessage(error: unknown): string {
-  return error instanceof Error ? error.message : String(error)
+  if (error instanceof Error && error.message !== '') return error.message
+  // A refused connection to a name with several addresses has no message of its own, only those of its parts.
+  if (error instanceof AggregateError && error.errors.length > 0) return error.errors.map(errorMessage).join('; ')
+  try {
+    return String(error) || 'an empty error'
+  } catch {
+    return 'an error that has no text'
+  }
 }

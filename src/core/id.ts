@@ -45,7 +45,8 @@ export type KeyPart = string | number | bigint | boolean
  */
 export function businessKeyId(namespace: string, key: KeyPart | readonly KeyPart[]): string {
   const parts = Array.isArray(key) ? (key as readonly KeyPart[]) : [key as KeyPart]
-  if (parts.length === 0) throw new WaybillError('INVALID_INPUT', `Business key of ${namespace}: it has no parts; give at least one.`)
+  if (parts.length === 0)
+    throw new WaybillError('INVALID_INPUT', `Business key of ${namespace}: it has no parts; give at least one.`)
   const hash = createHash('sha256')
   for (const part of [namespace, ...parts]) {
     const text = keyPartText(part, namespace)
@@ -62,7 +63,10 @@ const uuidPattern = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{1
 /** The id in lower case, or INVALID_INPUT if it is no UUID. */
 export function parseId(value: unknown, what = 'id'): string {
   const id = typeof value === 'string' ? value.toLowerCase() : ''
-  if (!uuidPattern.test(id)) throw new WaybillError('INVALID_INPUT', `${what}: expected a UUID, got ${JSON.stringify(value)?.slice(0, 60)}.`)
+  if (!uuidPattern.test(id)) {
+    const got = typeof value === 'string' ? JSON.stringify(value.slice(0, 60)) : typeof value
+    throw new WaybillError('INVALID_INPUT', `${what}: expected a UUID, got ${got}.`)
+  }
   return id
 }
 
@@ -71,9 +75,16 @@ function keyPartText(part: KeyPart, namespace: string): string {
     throw new WaybillError('INVALID_INPUT', `Business key of ${namespace}: ${part} is not a safe integer; pass it as text.`)
   }
   if (!['string', 'number', 'bigint', 'boolean'].includes(typeof part) || part === '') {
-    throw new WaybillError('INVALID_INPUT', `Business key of ${namespace}: each part must be non-empty text, a whole number or a boolean.`)
+    throw new WaybillError(
+      'INVALID_INPUT',
+      `Business key of ${namespace}: each part must be non-empty text, a whole number or a boolean.`,
+    )
   }
-  return String(part)
+  const text = String(part)
+  // Half a surrogate pair has no bytes of its own: different keys would be hashed as one, and one fact taken for the other.
+  if (!text.isWellFormed())
+    throw new WaybillError('INVALID_INPUT', `Business key of ${namespace}: a part is not well-formed Unicode text.`)
+  return text
 }
 
 function formatV7(ms: number, counter: number, tail: Uint8Array): string {

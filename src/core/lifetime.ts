@@ -6,6 +6,7 @@
  * This library never installs signal handlers: the caller owns the process and passes a signal.
  */
 import { systemClock, type Clock } from './clock.ts'
+import { defaults } from './defaults.ts'
 import { WaybillError } from './errors.ts'
 import { resolve, atLeast } from './options.ts'
 import { defaultSignals, type SignalBus } from './signals.ts'
@@ -43,9 +44,9 @@ export async function run(services: readonly Service[], options: RunOptions): Pr
   signal.addEventListener('abort', stop, { once: true })
   if (signal.aborted) stop()
 
-  const running = new Set(services.map((service) => service.name))
+  const running = new Map(services.map(({ name }, index) => [index, name]))
   let failure: { readonly error: unknown } | undefined
-  const supervise = async (service: Service): Promise<void> => {
+  const supervise = async (service: Service, index: number): Promise<void> => {
     signals.emit('service.started', { service: service.name })
     try {
       await service.run({ stopping: stopping.signal, aborting: aborting.signal })
@@ -55,7 +56,7 @@ export async function run(services: readonly Service[], options: RunOptions): Pr
       failure ??= { error }
       stop()
     } finally {
-      running.delete(service.name)
+      running.delete(index)
     }
   }
   const ended = new AbortController()
@@ -69,7 +70,10 @@ export async function run(services: readonly Service[], options: RunOptions): Pr
 
   if (failure !== undefined) throw failure.error
   if (running.size > 0) {
-    throw new WaybillError('TIMEOUT', `These services did not stop in ${stopTimeoutMs + abortTimeoutMs} ms: ${[...running].join(', ')}. End the process.`)
+    throw new WaybillError(
+      'TIMEOUT',
+      `These services did not stop in ${stopTimeoutMs + abortTimeoutMs} ms: ${[...running.values()].join(', ')}. End the process.`,
+    )
   }
 }
 
@@ -77,9 +81,13 @@ function resolveRunOptions(options: RunOptions): Required<RunOptions> {
   const never = new AbortController().signal
   return resolve<Required<RunOptions>>(
     'run',
-    { signal: never, stopTimeoutMs: 20_000, abortTimeoutMs: 5_000, signals: defaultSignals, clock: systemClock },
+    { signal: never, ...defaults.run, signals: defaultSignals, clock: systemClock },
     options,
-    { stopTimeoutMs: atLeast(0), abortTimeoutMs: atLeast(0), signal: (signal) => signal instanceof AbortSignal || 'must be an AbortSignal' },
+    {
+      stopTimeoutMs: atLeast(0),
+      abortTimeoutMs: atLeast(0),
+      signal: (signal) => signal instanceof AbortSignal || 'must be an AbortSignal',
+    },
   )
 }
 

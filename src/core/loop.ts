@@ -5,6 +5,7 @@
  */
 import { backoffMs, type BackoffOptions } from './backoff.ts'
 import { systemClock, type Clock } from './clock.ts'
+import { defaults } from './defaults.ts'
 import type { Lifetime } from './lifetime.ts'
 import { systemRandom, type Random } from './random.ts'
 
@@ -23,11 +24,9 @@ export interface Pace {
   readonly random?: Random
 }
 
-const defaultBackoff: BackoffOptions = { firstMs: 100, maxMs: 10_000 }
-
 /** Calls `pass` until `stopping`. */
 export async function loop(pass: Pass, life: Lifetime, pace: Pace): Promise<void> {
-  const { backoff = defaultBackoff, waker = createWaker(), clock = systemClock, random = systemRandom } = pace
+  const { backoff = defaults.loop.backoff, waker = createWaker(), clock = systemClock, random = systemRandom } = pace
   let failures = 0
   let idlePasses = 0
   while (!life.stopping.aborted) {
@@ -47,7 +46,7 @@ export async function loop(pass: Pass, life: Lifetime, pace: Pace): Promise<void
 }
 
 export interface Waker {
-  /** Ends the wait under way, or the next one that began its pass before this call. */
+  /** Ends the waits under way, and the next wait of every loop that is in a pass now. */
   wake(): void
   /** How many times it was woken. */
   count(): number
@@ -55,21 +54,26 @@ export interface Waker {
   sleep(ms: number, options: { readonly clock: Clock; readonly signal: AbortSignal; readonly since: number }): Promise<void>
 }
 
-/** Shortens a loop's wait when there is news. A wake-up during a pass is not lost. */
+/** Shortens the waits of the loops that share it when there is news. A wake-up during a pass is not lost. */
 export function createWaker(): Waker {
+  const sleeping = new Set<AbortController>()
   let wakeUps = 0
-  let awake: AbortController | undefined
   return {
     wake: () => {
       wakeUps += 1
-      awake?.abort()
+      for (const sleeper of sleeping) sleeper.abort()
     },
     count: () => wakeUps,
     sleep: async (ms, { clock, signal, since }) => {
-      if (wakeUps !== since || ms <= 0) return
-      awake = new AbortController()
-      await clock.sleep(ms, AbortSignal.any([awake.signal, signal]))
-      awake = undefined
+      if (wakeUps !== since || ms <= 0 || signal.aborted) return
+      // Not AbortSignal.any: `signal` lives as long as the process, and would remember every wait.
+      const sleeper = new AbortController()
+      const stop = (): void => sleeper.abort()
+      sleeping.add(sleeper)
+      signal.addEventListener('abort', stop, { once: true })
+      await clock.sleep(ms, sleeper.signal)
+      signal.removeEventListener('abort', stop)
+      sleeping.delete(sleeper)
     },
   }
 }

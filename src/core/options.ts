@@ -17,9 +17,6 @@ export function resolve<Options extends object>(
   given: { readonly [Key in keyof Options]?: Options[Key] | undefined },
   checks: Checks<Options> = {},
 ): Options {
-  if (given === null || typeof given !== 'object') {
-    throw new WaybillError('INVALID_OPTION', `${component}: options must be an object, got ${given === null ? 'null' : typeof given}.`)
-  }
   refuseUnknown(component, given, Object.keys(defaults))
   const options = { ...defaults }
   for (const key of Object.keys(given) as (keyof Options & string)[]) {
@@ -28,25 +25,31 @@ export function resolve<Options extends object>(
     const check = checks[key] as Check<unknown> | undefined
     const verdict = check?.(value) ?? true
     if (verdict !== true) throw new WaybillError('INVALID_OPTION', `${component}.${key}: ${verdict}, got ${show(value)}.`)
-    options[key] = value as Options[typeof key]
+    options[key] = value
   }
   return options
 }
 
-/** Throws INVALID_OPTION if `given` has a key that is not `known`, and names the one that was probably meant. */
+/** Throws INVALID_OPTION if `given` is no object or has a key that is not `known`, and names the one that was probably meant. */
 export function refuseUnknown(component: string, given: object, known: readonly string[]): void {
+  if (given === null || typeof given !== 'object') {
+    throw new WaybillError('INVALID_OPTION', `${component}: options must be an object, got ${show(given)}.`)
+  }
   for (const key of Object.keys(given)) {
     if (known.includes(key)) continue
     const near = nearest(key, known)
     const hint = near === undefined ? '' : ` Did you mean "${near}"?`
-    throw new WaybillError('INVALID_OPTION', `${component}.${key}: unknown option.${hint} Known: ${[...known].toSorted().join(', ')}.`)
+    throw new WaybillError(
+      'INVALID_OPTION',
+      `${component}.${key}: unknown option.${hint} Known: ${[...known].toSorted().join(', ')}.`,
+    )
   }
 }
 
 /** The known name that needs the fewest edits, if it is close enough to be a slip. */
 export function nearest(word: string, known: readonly string[]): string | undefined {
   let best: string | undefined
-  let bestDistance = Math.max(2, Math.floor(word.length / 3)) + 1
+  let bestDistance = Math.min(word.length, Math.max(2, Math.floor(word.length / 3)) + 1)
   for (const candidate of known) {
     const distance = editDistance(word.toLowerCase(), candidate.toLowerCase())
     if (distance < bestDistance) [best, bestDistance] = [candidate, distance]
@@ -84,6 +87,7 @@ function editDistance(a: string, b: string): number {
 }
 
 function show(value: unknown): string {
-  if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean') return JSON.stringify(value)
+  if (typeof value === 'string') return JSON.stringify(value)
+  if (value === null || typeof value === 'number' || typeof value === 'boolean') return String(value)
   return Array.isArray(value) ? 'an array' : typeof value
 }

@@ -1,7 +1,7 @@
 /**
  * Randomness as a port. Jitter and ids take a `Random`, so that a run can be repeated from its seed.
  */
-import { getRandomValues } from 'node:crypto'
+import { randomFillSync } from 'node:crypto'
 
 export interface Random {
   /** At least 0, below 1. */
@@ -13,7 +13,7 @@ export interface Random {
 /** The machine's own source: unpredictable, for ids and lease tokens. */
 export const systemRandom: Random = {
   next: () => Math.random(),
-  fill: (bytes) => getRandomValues(bytes),
+  fill: (bytes) => randomFillSync(bytes),
 }
 
 /** The same seed gives the same sequence, on every machine (sfc32 over a hashed seed). */
@@ -24,7 +24,7 @@ export function seededRandom(seed: number | string): Random {
     d = (d + 1) | 0
     a = b ^ (b >>> 9)
     b = (c + (c << 3)) | 0
-    c = ((c << 21) | (c >>> 11)) + sum
+    c = (((c << 21) | (c >>> 11)) + sum) | 0
     return sum >>> 0
   }
   for (let warmUp = 0; warmUp < 12; warmUp += 1) word()

@@ -1,8 +1,9 @@
 /**
  * Everything this package reports, as one typed catalogue. Logs, metrics and traces are subscribers, never callers.
  *
- * Emitting costs next to nothing when nobody listens. A subscriber that throws is reported to the others and never
- * disturbs the work it watches. Each signal is also published on `node:diagnostics_channel` as `waybill:<name>`.
+ * Emitting costs next to nothing when nobody listens. A subscriber that throws or rejects is reported to the others and
+ * never disturbs the work it watches. Each signal is also published on `node:diagnostics_channel` as `waybill:<name>`;
+ * there Node's own rule holds: a subscriber that throws raises an uncaught exception.
  */
 import { channel, type Channel } from 'node:diagnostics_channel'
 
@@ -15,8 +16,9 @@ export interface Signals {
   /** An idle connection of a pool broke; the pool opens another at the next use. */
   'database.idle-connection-lost': { readonly error: unknown }
 
-  /** A service of `run` changed its state. */
+  /** A service of `run` was started. */
   'service.started': { readonly service: string }
+  /** A service of `run` has ended; with `error` if it could not go on. */
   'service.stopped': { readonly service: string; readonly error?: unknown }
   /** A pass threw; it is tried again after `delayMs`. */
   'service.failed': { readonly service: string; readonly error: unknown; readonly failures: number; readonly delayMs: number }
@@ -37,25 +39,31 @@ export interface SignalBus {
   onAny(listener: (event: Signals[SignalName], name: SignalName) => void): () => void
 }
 
-type AnyListener = (event: never, name: never) => void
+type AnyListener = (event: never, name: never) => unknown
 
 /** A bus of its own: components that share one are observed together. */
 export function createSignals(): SignalBus {
-  const named = new Map<SignalName, AnyListener[]>()
-  const any: AnyListener[] = []
+  const named = new Map<SignalName, readonly AnyListener[]>()
   const channels = new Map<SignalName, Channel>()
+  // Lists are replaced, never changed: who comes or goes during an emit does not disturb it.
+  let any: readonly AnyListener[] = []
 
-  const call = (listeners: readonly AnyListener[] | undefined, name: SignalName, event: unknown): void => {
-    for (const listener of listeners ?? []) {
+  const call = (listeners: readonly AnyListener[], name: SignalName, event: unknown): void => {
+    const failed = (error: unknown): void => {
+      if (name !== 'signals.failed') emit('signals.failed', { signal: name, error })
+    }
+    for (const listener of listeners) {
       try {
-        listener(event as never, name as never)
+        const result = listener(event as never, name as never)
+        if (result instanceof Promise) result.catch(failed)
       } catch (error) {
-        if (name !== 'signals.failed') emit('signals.failed', { signal: name, error })
+        failed(error)
       }
     }
   }
   const emit: Emit = (name, event) => {
-    call(named.get(name), name, event)
+    const listeners = named.get(name)
+    if (listeners !== undefined) call(listeners, name, event)
     if (any.length > 0) call(any, name, event)
     const diagnostics = channels.get(name) ?? remember(channels, name)
     if (diagnostics.hasSubscribers) diagnostics.publish(event)
@@ -63,19 +71,25 @@ export function createSignals(): SignalBus {
   return {
     emit,
     on: (name, listener) => {
-      const listeners = named.get(name) ?? []
-      named.set(name, [...listeners, listener as AnyListener])
-      return () => named.set(name, (named.get(name) ?? []).filter((each) => each !== listener))
+      // A listener of its own for each call, so that ending one subscription leaves its twin alone.
+      const own: AnyListener = (event) => listener(event, name)
+      named.set(name, [...(named.get(name) ?? []), own])
+      return () => void named.set(name, without(named.get(name) ?? [], own))
     },
     onAny: (listener) => {
-      any.push(listener as AnyListener)
-      return () => void any.splice(any.indexOf(listener as AnyListener), 1)
+      const own: AnyListener = (event, name) => listener(event, name)
+      any = [...any, own]
+      return () => void (any = without(any, own))
     },
   }
 }
 
 /** For components that were given no bus: reports on `node:diagnostics_channel` only. */
 export const defaultSignals: SignalBus = createSignals()
+
+function without(listeners: readonly AnyListener[], gone: AnyListener): readonly AnyListener[] {
+  return listeners.filter((listener) => listener !== gone)
+}
 
 function remember(channels: Map<SignalName, Channel>, name: SignalName): Channel {
   const created = channel(`waybill:${name}`)

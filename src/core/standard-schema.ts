@@ -25,7 +25,7 @@ export interface StandardIssue {
 export type InferInput<Schema> = Schema extends StandardSchema<infer Input, infer _Output> ? Input : never
 export type InferOutput<Schema> = Schema extends StandardSchema<infer _Input, infer Output> ? Output : never
 
-/** One line for people: where in the payload, and what is wrong there. Values are not shown: they may be secrets. */
+/** One line for people: where in the payload, and what the schema's own message says of it. We add no values: they may be secrets. */
 export function describeIssues(issues: readonly StandardIssue[]): string {
   const lines = issues.slice(0, 5).map(({ message, path }) => {
     const where = (path ?? []).map((part) => String(typeof part === 'object' ? part.key : part)).join('.')

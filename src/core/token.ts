@@ -6,6 +6,7 @@
  */
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import { WaybillError } from './errors.ts'
+import { refuseUnknown } from './options.ts'
 import { parseVersion, type Version } from './version.ts'
 
 /** What a token says: this aggregate had this version when the write committed. */
@@ -31,23 +32,42 @@ const longestToken = 4096
 
 /** The maker and reader of tokens. All services that exchange tokens need the same secrets. */
 export function createTokens(options: TokenOptions = {}): Tokens {
-  const secrets = options.secrets ?? []
-  if (secrets.some((secret) => secret.length < 16)) {
-    throw new WaybillError('INVALID_OPTION', 'tokens.secrets: a secret must have at least 16 characters; use 32 random bytes as base64.')
-  }
+  refuseUnknown('tokens', options, ['secrets'])
+  const secrets = checkSecrets(options.secrets)
   return {
     encode: ({ aggregateType, aggregateId, version }) => {
-      const body = Buffer.from(JSON.stringify([aggregateType, aggregateId, String(version)])).toString('base64url')
+      const body = Buffer.from(JSON.stringify([aggregateType, aggregateId, String(parseVersion(version))])).toString('base64url')
       const secret = secrets[0]
-      return secret === undefined ? `w1.${body}` : `w1.${body}.${sign(body, secret)}`
+      const token = secret === undefined ? `w1.${body}` : `w1.${body}.${sign(body, secret)}`
+      if (token.length > longestToken) throw tooLong(aggregateType, token.length)
+      return token
     },
     decode: (token) => {
       const [format, body, signature, ...rest] = typeof token === 'string' && token.length <= longestToken ? token.split('.') : []
       if (format !== 'w1' || body === undefined || rest.length > 0) throw invalid('it is not one of ours')
-      if (secrets.length > 0 && !secrets.some((secret) => verifies(body, signature, secret))) throw invalid('its signature is missing or wrong')
+      if (secrets.length > 0 && !secrets.some((secret) => verifies(body, signature, secret)))
+        throw invalid('its signature is missing or wrong')
       return parseBody(body)
     },
   }
+}
+
+/** A list that came out empty is refused: whoever wrote it believes that tokens are signed. */
+function checkSecrets(secrets: readonly string[] | undefined): readonly string[] {
+  if (secrets === undefined) return []
+  if (!Array.isArray(secrets) || secrets.length === 0) {
+    throw new WaybillError(
+      'INVALID_OPTION',
+      'tokens.secrets: must be a list of at least one secret; leave it out for unsigned tokens.',
+    )
+  }
+  if (secrets.some((secret) => typeof secret !== 'string' || secret.length < 16)) {
+    throw new WaybillError(
+      'INVALID_OPTION',
+      'tokens.secrets: a secret must have at least 16 characters; use 32 random bytes as base64.',
+    )
+  }
+  return [...secrets]
 }
 
 function parseBody(body: string): AggregateVersion {
@@ -74,6 +94,15 @@ function verifies(body: string, signature: string | undefined, secret: string): 
   return expected.length === given.length && timingSafeEqual(expected, given)
 }
 
+function tooLong(aggregateType: string, length: number): WaybillError {
+  return new WaybillError(
+    'INVALID_INPUT',
+    `The consistency token of ${aggregateType} would have ${length} characters, more than ${longestToken}. Use a shorter aggregate id.`,
+  )
+}
+
 function invalid(why: string, cause?: unknown): WaybillError {
-  return new WaybillError('INVALID_INPUT', `Consistency token refused: ${why}. Pass the token as the write returned it.`, { cause })
+  return new WaybillError('INVALID_INPUT', `Consistency token refused: ${why}. Pass the token as the write returned it.`, {
+    cause,
+  })
 }
