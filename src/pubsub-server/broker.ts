@@ -1,0 +1,147 @@
+/**
+ * Everything the server knows, and the two things that move messages: publishing and dead-lettering.
+ *
+ * A publish reaches every subscription of its topic in one synchronous step, so all of them see the same order.
+ * Each change is noted in the journal as it is made; whoever answers a caller waits for the journal first.
+ */
+import type { Clock } from '../core/clock.ts'
+import type { Faults } from './faults.ts'
+import { acceptMessage, encodePublishTime } from './message.ts'
+import type { Message } from './message.ts'
+import { encodeAttribute, measureMessage } from './protocol/publish-codec.ts'
+import type { IncomingMessage } from './protocol/publish-codec.ts'
+import type { Entry } from './queue/entry.ts'
+import { TimerWheel } from './queue/timer-wheel.ts'
+import type { SubscriptionResource } from './resources.ts'
+import { notFound } from './rpc-error.ts'
+import { PolicyStore } from './policy-store.ts'
+import { SchemaRegistry } from './schema/schema-registry.ts'
+import type { Snapshot } from './snapshot.ts'
+import type { Journal } from './storage/journal.ts'
+import { Subscription } from './subscription.ts'
+import type { Topic } from './topic.ts'
+
+export interface BrokerParts {
+  readonly clock: Clock
+  readonly faults: Faults
+  readonly journal: Journal
+}
+
+export class Broker {
+  readonly clock: Clock
+  readonly faults: Faults
+  readonly timers: TimerWheel
+  readonly topics: Map<string, Topic> = new Map()
+  readonly subscriptions: Map<string, Subscription> = new Map()
+  readonly snapshots: Map<string, Snapshot> = new Map()
+  readonly schemas: SchemaRegistry
+  readonly policies: PolicyStore
+  journal: Journal
+  lastNumber: number
+  published = 0
+  settled = 0
+  #lastLeaseId: number
+
+  constructor(parts: BrokerParts) {
+    this.clock = parts.clock
+    this.faults = parts.faults
+    this.journal = parts.journal
+    this.timers = new TimerWheel(parts.clock)
+    this.schemas = new SchemaRegistry(this)
+    this.policies = new PolicyStore(this)
+    this.lastNumber = Math.floor(this.clock.nowMs()) * 1000
+    this.#lastLeaseId = this.lastNumber
+  }
+
+  topic(name: string): Topic {
+    const topic = this.topics.get(name)
+    if (topic === undefined) throw notFound('topic', name)
+    return topic
+  }
+
+  subscription(name: string): Subscription {
+    const subscription = this.subscriptions.get(name)
+    if (subscription === undefined) throw notFound('subscription', name)
+    return subscription
+  }
+
+  snapshot(name: string): Snapshot {
+    const snapshot = this.snapshots.get(name)
+    if (snapshot === undefined || snapshot.isExpired(this.clock.nowMs())) throw notFound('snapshot', name)
+    return snapshot
+  }
+
+  /** Stores the messages and hands them to every subscription of the topic; `extra` is appended to each of them. */
+  publish(topic: Topic, incoming: ReadonlyArray<Pick<IncomingMessage, 'bytes' | 'orderingKey'>>, extra?: Buffer): Message[] {
+    const publishMs = this.clock.nowMs()
+    const timeField = encodePublishTime(publishMs)
+    const messages = incoming.map((message) =>
+      acceptMessage(message, { number: ++this.lastNumber, publishMs, timeField, ...(extra === undefined ? {} : { extra }) }),
+    )
+    this.journal.publish(topic.resource.name, messages)
+    for (const message of messages) {
+      topic.keep(message)
+      for (const subscription of topic.subscriptions) {
+        if (subscription.matches(message)) subscription.queue.add(message, this.faults.publishDelayMs())
+      }
+    }
+    this.published += messages.length
+    return messages
+  }
+
+  /** A subscription that lives in this broker; the caller registers it. */
+  openSubscription(resource: SubscriptionResource, topic: Topic | null): Subscription {
+    const subscription: Subscription = new Subscription(resource, topic, {
+      timers: this.timers,
+      newLeaseId: () => ++this.#lastLeaseId,
+      onSettled: (message) => {
+        this.settled += 1
+        this.journal.settle(resource.name, message)
+      },
+      deadLetter: (entry) => this.#deadLetter(subscription, entry),
+      pick: (count) => this.faults.pick(count),
+    })
+    return subscription
+  }
+
+  /** Drops what has outlived its retention, and snapshots past their time. */
+  sweep(): void {
+    const nowMs = this.clock.nowMs()
+    for (const [name, snapshot] of this.snapshots) {
+      if (snapshot.isExpired(nowMs)) this.dropSnapshot(name)
+    }
+    for (const topic of this.topics.values()) topic.dropExpired(nowMs)
+    for (const subscription of this.subscriptions.values()) subscription.queue.dropExpired(nowMs)
+  }
+
+  dropSnapshot(name: string): void {
+    const snapshot = this.snapshots.get(name)
+    if (snapshot === undefined) return
+    this.snapshots.delete(name)
+    const topic = this.topics.get(snapshot.resource.topic)
+    topic?.snapshots.delete(snapshot)
+    topic?.dropExpired(this.clock.nowMs())
+    this.policies.forget(name)
+    this.journal.remove('snapshot', name)
+  }
+
+  close(): void {
+    this.timers.close()
+  }
+
+  #deadLetter(subscription: Subscription, entry: Entry): boolean {
+    const topic = this.topics.get(subscription.resource.deadLetterPolicy?.deadLetterTopic ?? '')
+    if (topic === undefined) return false
+    const { bytes, publishMs, orderingKey } = entry.message
+    const project = subscription.name.split('/')[1] ?? ''
+    const own = measureMessage(bytes, 0, bytes.length).bytes
+    const attributes = [
+      encodeAttribute('CloudPubSubDeadLetterSourceDeliveryCount', String(entry.failures)),
+      encodeAttribute('CloudPubSubDeadLetterSourceSubscription', subscription.name.split('/').at(-1) ?? ''),
+      encodeAttribute('CloudPubSubDeadLetterSourceSubscriptionProject', project),
+      encodeAttribute('CloudPubSubDeadLetterSourceTopicPublishTime', new Date(publishMs).toISOString()),
+    ]
+    this.publish(topic, [{ bytes: Buffer.concat([own, ...attributes]), orderingKey }])
+    return true
+  }
+}

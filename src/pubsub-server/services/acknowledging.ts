@@ -1,0 +1,71 @@
+/**
+ * Acknowledging and changing deadlines, for unary calls and streams alike.
+ *
+ * Without exactly-once delivery an id that names no lease is ignored, as Google does: the lease has ended and the
+ * message comes again. With it, each id has an outcome that the caller is told.
+ */
+import type { Faults } from '../faults.ts'
+import { formatAckId, noLease } from '../protocol/ack-id.ts'
+import type { AckIds } from '../protocol/subscriber-codec.ts'
+import { invalid, RpcError } from '../rpc-error.ts'
+import type { Subscription } from '../subscription.ts'
+
+export interface AckOutcomes {
+  readonly done: string[]
+  readonly invalid: string[]
+  readonly unordered: string[]
+  readonly transient: string[]
+}
+
+/** Acknowledges each id. The outcomes are listed only where somebody is told: with exactly-once delivery. */
+export function acknowledge(subscription: Subscription, ids: AckIds, faults: Faults): AckOutcomes {
+  const { queue } = subscription
+  const { isExactlyOnce } = queue.policy
+  const outcomes = noOutcomes(ids)
+  for (const leaseId of ids.leaseIds) {
+    if (leaseId === noLease) continue
+    const isDropped = faults.strikes('dropAcks')
+    const outcome = isDropped ? 'transient' : queue.ack(leaseId)
+    if (isExactlyOnce) outcomes[outcome].push(formatAckId(leaseId))
+  }
+  return outcomes
+}
+
+/** Gives each lease its new deadline; zero seconds gives the message back. */
+export function modifyDeadlines(subscription: Subscription, ids: AckIds, secondsOf: (index: number) => number): AckOutcomes {
+  const { queue } = subscription
+  const { isExactlyOnce } = queue.policy
+  const outcomes = noOutcomes(ids)
+  ids.leaseIds.forEach((leaseId, index) => {
+    if (leaseId === noLease) return
+    const outcome = queue.modify(leaseId, secondsOf(index))
+    if (isExactlyOnce) outcomes[outcome].push(formatAckId(leaseId))
+  })
+  return outcomes
+}
+
+export function checkDeadline(seconds: number): void {
+  if (seconds < 0 || seconds > 600) throw invalid(`Invalid ack deadline given: ${seconds}. It must be from 0 to 600 seconds.`)
+}
+
+/** Throws when an id cannot have come from this service. */
+export function checkAckIds(ids: AckIds): void {
+  const [malformed] = ids.malformed
+  if (ids.leaseIds.length === 0) throw invalid('No ack ids specified.')
+  if (malformed !== undefined) throw invalid(`You have passed an invalid ack ID to the service (ack_id=${malformed}).`)
+}
+
+/** Throws a status with the outcome of each failed id, as the official clients expect it of a unary call. */
+export function throwFailures(outcomes: AckOutcomes): void {
+  const failures = new Map<string, string>()
+  for (const ackId of outcomes.invalid) failures.set(ackId, 'PERMANENT_FAILURE_INVALID_ACK_ID')
+  for (const ackId of outcomes.unordered) failures.set(ackId, 'TRANSIENT_FAILURE_UNORDERED_ACK_ID')
+  for (const ackId of outcomes.transient) failures.set(ackId, 'TRANSIENT_FAILURE_SERVICE_UNAVAILABLE')
+  if (failures.size === 0) return
+  const status = outcomes.invalid.length > 0 ? 'FAILED_PRECONDITION' : 'UNAVAILABLE'
+  throw new RpcError(status, 'Some acknowledgement ids in the request were not processed; see the details of each.', failures)
+}
+
+function noOutcomes(ids: AckIds): AckOutcomes {
+  return { done: [], invalid: [...ids.malformed], unordered: [], transient: [] }
+}
