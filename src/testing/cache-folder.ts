@@ -33,7 +33,7 @@ export function cacheFolder(): string {
   for (const folder of [join(home, 'waybill'), shared]) {
     if (isUsable(folder)) return folder
   }
-  const own = mkdtempSync(join(tmpdir(), 'waybill-cache-'))
+  const own = temporaryFolder('waybill-cache-')
   chmodSync(own, 0o755)
   return own
 }

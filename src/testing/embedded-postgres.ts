@@ -188,31 +188,38 @@ interface Launch {
 
 async function launch({ program, dataDir, logFile, arguments: settings, spawnOptions, onSpawn }: Launch): Promise<ChildProcess> {
   // A file, not a pipe: a pipe that a busy parent does not read would block the server.
-  const log = openSync(logFile, 'a')
+  const output = openSync(logFile, 'a')
   const server = spawn(program, ['-D', dataDir, ...settings], {
     ...spawnOptions,
     cwd: dataDir,
     detached: true,
-    stdio: ['ignore', log, log],
+    stdio: ['ignore', output, output],
   })
-  closeSync(log)
+  closeSync(output)
   if (server.pid === undefined) throw (await once(server, 'error'))[0]
   onSpawn(server.pid)
   // A parent that forgot to stop the server can still exit; the watchdog ends the server then.
   server.unref()
-  const isReady = (): boolean => {
-    if (server.exitCode !== null || server.signalCode !== null) return true
-    // The server keeps its state in the eighth line.
-    return statusFile(dataDir)[7]?.trim() === 'ready' && Number(statusFile(dataDir)[0]) === server.pid
+  try {
+    await eventually(() => hasEnded(server) || isReady(server, dataDir), { timeoutMs: 60_000, intervalMs: 5 })
+  } finally {
+    if (!isReady(server, dataDir)) server.kill('SIGKILL')
   }
-  await eventually(isReady, { timeoutMs: 60_000, intervalMs: 5 })
-  if (server.exitCode !== null || server.signalCode !== null) {
-    throw new WaybillError(
-      'UNAVAILABLE',
-      `PostgreSQL did not start (${program}). The end of its log:\n${readFileSync(logFile, 'utf8').slice(-2_000)}`,
-    )
+  if (hasEnded(server)) {
+    const log = readFileSync(logFile, 'utf8').slice(-2_000)
+    throw new WaybillError('UNAVAILABLE', `PostgreSQL did not start (${program}). The end of its log:\n${log}`)
   }
   return server
+}
+
+function hasEnded({ exitCode, signalCode }: ChildProcess): boolean {
+  return exitCode !== null || signalCode !== null
+}
+
+/** The server keeps its process id in the first line of this file and its state in the eighth. */
+function isReady({ pid }: ChildProcess, dataDir: string): boolean {
+  const status = statusFile(dataDir)
+  return status[7]?.trim() === 'ready' && Number(status[0]) === pid
 }
 
 function statusFile(dataDir: string): string[] {
@@ -224,7 +231,7 @@ function statusFile(dataDir: string): string[] {
 }
 
 async function end(server: ChildProcess, mode: StopMode): Promise<void> {
-  if (server.exitCode !== null || server.signalCode !== null) return
+  if (hasEnded(server)) return
   const exited = once(server, 'exit')
   server.ref()
   // A frozen server would not hear the next signal.

@@ -6,6 +6,8 @@
  */
 import { setTimeout as delay } from 'node:timers/promises'
 
+import { errorMessage, WaybillError } from '../core/errors.ts'
+
 /** How long and how often to look. */
 export interface EventuallyOptions {
   /** @default 20_000 */
@@ -28,7 +30,7 @@ export async function eventually<T>(check: () => T | Promise<T>, options: Eventu
       last = error
     }
     if (performance.now() >= deadline) {
-      throw new Error(`Not true within ${timeoutMs} ms: ${last instanceof Error ? last.message : String(last)}`, { cause: last })
+      throw new WaybillError('TIMEOUT', `Not true within ${timeoutMs} ms: ${errorMessage(last)}`, { cause: last })
     }
     await delay(intervalMs)
   }

@@ -38,7 +38,7 @@ export async function embeddedBinaries(cacheDir: string, packageDir: string = pl
     'name' | 'version',
     string
   >
-  const folder = await cached(cacheDir, `${basename(dirname(name))}-${basename(name)}-${version}`, (draft) =>
+  const folder = await cached(cacheDir, `${name.replace('@', '').replace('/', '-')}-${version}`, (draft) =>
     heal(packageDir, draft),
   )
   return join(folder, 'bin')
