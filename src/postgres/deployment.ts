@@ -1,0 +1,136 @@
+/**
+ * Whether a process may work on a schema, and the sentence that says what to do if not.
+ *
+ * Refused are: a schema that is missing, older, or newer in a way this package does not understand; migrations that are
+ * not the ones we ship; another service's schema; and a copied or restored database. A copy holds the same unpublished
+ * events as its original, so a relay on it would publish them a second time, perhaps from a test system into production.
+ */
+import { WaybillError } from '../core/errors.ts'
+import { one, type Database, type Queryable } from './database.ts'
+import { checkedNames, type DeploymentNames } from './deployment-names.ts'
+import { insertAudit, restampDeployment } from './migrate.sql.ts'
+import { packageVersion, shippedMigrations, type Migration } from './migrate-files.ts'
+import { migrationStatus, type DeploymentStamp, type MigrationStatus } from './migrate-status.ts'
+import { sqlState } from './sql-state.ts'
+import { transaction } from './transaction.ts'
+
+/** Throws SCHEMA_MISMATCH, MIGRATION_CHANGED or WRONG_DEPLOYMENT unless this process may work on the schema. Call it at start. */
+export async function assertSchema(db: Queryable, given: DeploymentNames): Promise<void> {
+  const names = checkedNames(given)
+  const status = await readable(names.schema, () => migrationStatus(db, names))
+  if (!status.installed) {
+    throw new WaybillError(
+      'SCHEMA_MISMATCH',
+      `The schema "${names.schema}" of the service "${names.service}" is not in this database. ${runUp(names)}`,
+    )
+  }
+  assertKnown(status, shippedMigrations())
+  assertOwn(status, names)
+  if (status.pending.length > 0) {
+    const missing = status.pending.map((migration) => migration.name).join(', ')
+    throw new WaybillError(
+      'SCHEMA_MISMATCH',
+      `The schema "${names.schema}" is older than this process (waybill ${packageVersion()}); it lacks ${missing}. ${runUp(names)}`,
+    )
+  }
+}
+
+/** Refuses migrations that are not the ones we know: changed ones, and newer breaking ones. */
+export function assertKnown({ schema, applied }: MigrationStatus, known: readonly Migration[]): void {
+  const byNumber = new Map(known.map((migration) => [migration.number, migration]))
+  for (const each of applied) {
+    const ours = byNumber.get(each.number)
+    if (ours === undefined && each.breaking) {
+      throw new WaybillError(
+        'SCHEMA_MISMATCH',
+        `The schema "${schema}" is newer than this process (waybill ${packageVersion()}): ${each.name}, applied by waybill ${each.appliedBy}, is a breaking change. Upgrade this process to that version or later.`,
+      )
+    }
+    if (ours !== undefined && ours.checksum !== each.checksum) {
+      throw new WaybillError(
+        'MIGRATION_CHANGED',
+        `${each.name} was applied to the schema "${schema}" by waybill ${each.appliedBy}, but waybill ${packageVersion()} has another ${ours.name}. Use a released package; applied migrations never change.`,
+      )
+    }
+  }
+}
+
+/** Refuses another service's schema, another deployment's, and copies. */
+export function assertOwn({ schema, deployment }: MigrationStatus, { service, deploymentId }: DeploymentNames): void {
+  if (deployment === undefined)
+    throw new WaybillError('WRONG_DEPLOYMENT', `The schema "${schema}" belongs to no service yet. ${runUp({ schema, service })}`)
+  if (deployment.service !== service) {
+    throw new WaybillError(
+      'WRONG_DEPLOYMENT',
+      `The schema "${schema}" belongs to the service "${deployment.service}", not to "${service}". Give each service a schema of its own (option schema), or correct the service's name.`,
+    )
+  }
+  if (isCopy(deployment)) {
+    throw new WaybillError(
+      'WRONG_DEPLOYMENT',
+      `This database is a copy or was restored: the schema "${schema}" was stamped elsewhere (deployment "${deployment.deploymentId}"), and its unpublished events may be published there. ` +
+        `If it is to run here, in its place or on its own topics, run: ${command('migrate adopt', { schema, service })} --yes`,
+    )
+  }
+  if (deploymentId !== undefined && deployment.deploymentId !== deploymentId) {
+    throw new WaybillError(
+      'WRONG_DEPLOYMENT',
+      `The schema "${schema}" is the deployment "${deployment.deploymentId}", but this process is set to "${deploymentId}". ` +
+        `Connect it to its own database; or, if this one is to become "${deploymentId}", run: ${command('migrate adopt', { schema, service })} --deployment-id ${deploymentId} --yes`,
+    )
+  }
+}
+
+/** Whether the stamp was made on another database. What could not be asked is not compared. */
+export function isCopy({ stampedOn, identity }: DeploymentStamp): boolean {
+  const otherSystem = stampedOn.system !== null && identity.system !== null && stampedOn.system !== identity.system
+  return otherSystem || stampedOn.database !== identity.database || stampedOn.table !== identity.table
+}
+
+/** How to bring the schema up to date, as a sentence. */
+export function runUp(names: DeploymentNames): string {
+  return `Run: ${command('migrate up', names)}`
+}
+
+export interface AdoptOptions extends DeploymentNames {
+  /** Who does it, for the audit log. */
+  readonly actor: string
+}
+
+export interface Adopted {
+  readonly before: DeploymentStamp
+  readonly deploymentId: string
+}
+
+/** Binds a copied or restored schema to this database, under a new deployment id unless one is given; audited. */
+export async function adoptDeployment(db: Database, { actor, ...given }: AdoptOptions): Promise<Adopted> {
+  const names = checkedNames(given)
+  return await transaction(db, async (tx) => {
+    const status = await migrationStatus(tx, names)
+    const before = status.deployment
+    if (before === undefined)
+      throw new WaybillError('SCHEMA_MISMATCH', `There is no schema "${names.schema}" to adopt in this database. ${runUp(names)}`)
+    if (before.service !== names.service) assertOwn(status, names)
+    const { deployment_id: deploymentId } = await one(tx, restampDeployment(names.schema, names.deploymentId))
+    await one(tx, insertAudit(names.schema, { actor, action: 'deployment.adopt', details: { before, deploymentId } }))
+    return { before, deploymentId }
+  })
+}
+
+/** Turns "permission denied" into a sentence. */
+async function readable<Result>(schema: string, read: () => Promise<Result>): Promise<Result> {
+  try {
+    return await read()
+  } catch (cause) {
+    if (sqlState(cause) !== '42501') throw cause
+    throw new WaybillError(
+      'FORBIDDEN',
+      `This database role may not read the schema "${schema}". Grant it one of ${schema}_app, ${schema}_relay, ${schema}_consumer (made by: waybill migrate up --roles).`,
+      { cause },
+    )
+  }
+}
+
+function command(words: string, { schema, service }: DeploymentNames): string {
+  return `waybill ${words} --schema ${schema} --service ${service}`
+}

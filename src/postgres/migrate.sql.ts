@@ -1,0 +1,122 @@
+/** Every statement that the migration runner needs. No other file names the tables of the first migration. */
+import { sql, name, type Statement } from './sql.ts'
+
+/** What is at a schema's name: nothing, something of others, or ours. Reads the catalogue, which everybody may. */
+export function inspectSchema(
+  schema: string,
+): Statement<{ present: boolean; installed: boolean; occupied: boolean; managed: boolean }> {
+  return sql`
+    select n.oid is not null as present,
+           exists (select from pg_catalog.pg_class c
+                    where c.relnamespace = n.oid and c.relname = 'migration' and c.relkind = 'r') as installed,
+           exists (select from pg_catalog.pg_class c where c.relnamespace = n.oid) as occupied,
+           coalesce(pg_catalog.pg_get_userbyid(n.nspowner) = ${`${schema}_owner`}::text, false) as managed
+      from (values (1)) as always
+      left join pg_catalog.pg_namespace n on n.nspname = ${schema}::text`
+}
+
+export interface AppliedRow {
+  readonly number: number
+  readonly name: string
+  readonly checksum: string
+  readonly breaking: boolean
+  readonly applied_at: string
+  readonly applied_by: string
+}
+
+/** The migrations that ran, in order. Index: primary key. */
+export function selectApplied(schema: string): Statement<AppliedRow> {
+  return sql`
+    select number, name, checksum, breaking, applied_at::text as applied_at, applied_by
+      from ${name(schema, 'migration')}
+     order by number`
+}
+
+export interface DeploymentRow {
+  readonly service: string
+  readonly deployment_id: string
+  readonly stamped_on: string
+  readonly identity: string
+}
+
+/** Whose schema this is and where it was stamped, beside where it is now. */
+export function selectDeployment(schema: string): Statement<DeploymentRow> {
+  return sql`
+    select service, deployment_id, stamped_on::text as stamped_on, ${name(schema, 'database_identity')}()::text as identity
+      from ${name(schema, 'deployment')}`
+}
+
+/**
+ * Takes the lock under which migrations run, until the transaction ends.
+ *
+ * It never waits: a statement that waited would hold a snapshot, and an index built concurrently by the one who has the
+ * lock would wait for that snapshot for ever.
+ */
+export function tryMigrationLock(schema: string): Statement<{ locked: boolean }> {
+  return sql`select pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(${migrationLockName(schema)}::text, 0)) as locked`
+}
+
+/** The text whose hash is the lock. */
+export function migrationLockName(schema: string): string {
+  return `waybill.migrate.${schema}`
+}
+
+export function createSchema(schema: string): Statement {
+  return sql`create schema ${name(schema)}`
+}
+
+export function insertApplied(schema: string, row: Omit<AppliedRow, 'applied_at'>): Statement {
+  return sql`
+    insert into ${name(schema, 'migration')} (number, name, checksum, breaking, applied_by)
+    values (${row.number}, ${row.name}, ${row.checksum}, ${row.breaking}, ${row.applied_by})`
+}
+
+/** Binds the schema to a service and to this database. The second to come changes nothing. */
+export function stampDeployment(schema: string, service: string, deploymentId: string | undefined): Statement {
+  return sql`
+    insert into ${name(schema, 'deployment')} (service, deployment_id, stamped_on)
+    values (${service}, coalesce(${deploymentId ?? null}::text, gen_random_uuid()::text), ${name(schema, 'database_identity')}())
+    on conflict do nothing`
+}
+
+/** Binds a copied or restored schema to the database that it is in now. */
+export function restampDeployment(schema: string, deploymentId: string | undefined): Statement<{ deployment_id: string }> {
+  return sql`
+    update ${name(schema, 'deployment')}
+       set deployment_id = coalesce(${deploymentId ?? null}::text, gen_random_uuid()::text),
+           stamped_on = ${name(schema, 'database_identity')}(),
+           adopted_at = clock_timestamp()
+    returning deployment_id`
+}
+
+/** A statement that waits for a table longer than this gives up, so that the service behind it goes on. */
+export function limitLockWait(ms: number): Statement {
+  return sql`select pg_catalog.set_config('lock_timeout', ${String(ms)}::text, true)`
+}
+
+/** What a concurrent index build that was cut off has left. */
+export function selectInvalidIndexes(schema: string): Statement<{ index: string }> {
+  return sql`
+    select c.relname::text as index
+      from pg_catalog.pg_index i
+      join pg_catalog.pg_class c on c.oid = i.indexrelid
+      join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+     where n.nspname = ${schema}::text and not i.indisvalid`
+}
+
+export function dropIndex(schema: string, index: string): Statement {
+  return sql`drop index concurrently if exists ${name(schema, index)}`
+}
+
+export interface AuditEntry {
+  readonly actor: string
+  readonly action: string
+  readonly details: Readonly<Record<string, unknown>>
+}
+
+export function insertAudit(schema: string, { actor, action, details }: AuditEntry): Statement<{ id: string }> {
+  return sql`
+    insert into ${name(schema, 'audit_log')} (actor, action, details)
+    values (${actor}, ${action}, ${JSON.stringify(details)}::text::jsonb)
+    returning id::text as id`
+}

@@ -1,0 +1,136 @@
+/**
+ * Brings a schema up to date: numbered migrations, forward only, each applied exactly once.
+ *
+ * - One lock, held by a transaction, so it works through a pooler. Of many processes one migrates; the others wait, see
+ *   that nothing is left to do, and succeed as well.
+ * - Migrations in a row share one transaction: all or none. One that says `-- no-transaction` runs on a connection of its
+ *   own while the lock is held, and is run again if it was cut off before it was recorded.
+ * - The first run binds the schema to a service and to this database. A schema that is another's is refused.
+ */
+import { systemClock, type Clock } from '../core/clock.ts'
+import { WaybillError } from '../core/errors.ts'
+import { execute, one, rows, type Database, type Tx } from './database.ts'
+import { assertKnown, assertOwn } from './deployment.ts'
+import { checkedNames, type DeploymentNames } from './deployment-names.ts'
+import {
+  createSchema,
+  dropIndex,
+  insertApplied,
+  limitLockWait,
+  selectInvalidIndexes,
+  stampDeployment,
+  tryMigrationLock,
+} from './migrate.sql.ts'
+import { packageVersion, renderMigration, shippedMigrations, type Migration } from './migrate-files.ts'
+import { migrationStatus, type MigrationStatus } from './migrate-status.ts'
+import { groupRole } from './roles.ts'
+import { applyRoles, lockSchemaDown } from './roles.sql.ts'
+import { transaction } from './transaction.ts'
+
+export interface MigrateOptions extends DeploymentNames {
+  /** Make the schema's database roles and their grants. @default true if an earlier run made them, else false */
+  readonly roles?: boolean | undefined
+  /** How long to wait for another process that migrates. @default 600_000 */
+  readonly waitMs?: number
+  /** @default those of this package */
+  readonly migrations?: readonly Migration[]
+  readonly clock?: Clock
+}
+
+export interface Migrated {
+  /** The names of the migrations that this call applied. */
+  readonly applied: readonly string[]
+  readonly deploymentId: string
+  /** Whether the schema has its database roles. */
+  readonly roles: boolean
+}
+
+const askAgainMs = 100
+/** DDL that waits for a busy table stops everybody who comes after it; so it gives up soon, and can be run again. */
+const tableLockMs = 5_000
+
+/** Applies what is missing and returns what it applied; a second call applies nothing. */
+export async function migrate(db: Database, options: MigrateOptions): Promise<Migrated> {
+  const { migrations = shippedMigrations(), waitMs = 600_000, clock = systemClock } = options
+  const run: Run = { db, names: checkedNames(options), roles: options.roles, migrations }
+  if (run.roles === true) groupRole(run.names.schema, 'consumer')
+  const applied: string[] = []
+  const deadline = clock.monotonicMs() + waitMs
+  for (;;) {
+    const step = await transaction(db, (tx) => migrateStep(run, tx), { statementTimeoutMs: 0, idleInTransactionTimeoutMs: 0 })
+    if (step === 'busy') {
+      if (clock.monotonicMs() >= deadline) {
+        throw new WaybillError(
+          'TIMEOUT',
+          `Another process has been migrating the schema "${run.names.schema}" for ${waitMs} ms. Wait for it, or find it in pg_stat_activity.`,
+        )
+      }
+      await clock.sleep(askAgainMs)
+      continue
+    }
+    applied.push(...step.applied)
+    if (step.done) return { applied, deploymentId: step.deploymentId, roles: step.roles }
+  }
+}
+
+interface Run {
+  readonly db: Database
+  readonly names: DeploymentNames
+  readonly roles: boolean | undefined
+  readonly migrations: readonly Migration[]
+}
+
+type Step = 'busy' | (Migrated & { readonly done: boolean })
+
+/** Applies the next migrations that fit into one transaction, under the lock. */
+async function migrateStep(run: Run, tx: Tx): Promise<Step> {
+  const { names, migrations } = run
+  const { schema } = names
+  if (!(await one(tx, tryMigrationLock(schema))).locked) return 'busy'
+  const before = await migrationStatus(tx, { schema, migrations })
+  assertMayMigrate(before, run)
+
+  const alone = before.pending[0]?.transactional === false
+  const firstAlone = before.pending.findIndex((migration) => !migration.transactional)
+  const next = alone ? before.pending.slice(0, 1) : before.pending.slice(0, firstAlone === -1 ? undefined : firstAlone)
+  const done = next.length === before.pending.length
+
+  await execute(tx, limitLockWait(tableLockMs))
+  if (!before.present) await execute(tx, createSchema(schema))
+  for (const migration of next) {
+    if (migration.transactional) await tx.query(renderMigration(migration, schema))
+    else await runAlone(run, migration)
+    await execute(tx, insertApplied(schema, { ...migration, applied_by: packageVersion() }))
+  }
+  if (before.deployment === undefined) await execute(tx, stampDeployment(schema, names.service, names.deploymentId))
+  const roles = run.roles ?? before.managed
+  if (next.length > 0 || run.roles === true) await tx.query(lockSchemaDown(schema))
+  if (roles && done && (next.length > 0 || run.roles === true)) await tx.query(applyRoles(schema))
+  const deployment = (await migrationStatus(tx, { schema, migrations })).deployment
+  return {
+    done,
+    applied: next.map((migration) => migration.name),
+    deploymentId: deployment?.deploymentId ?? '',
+    roles: roles || before.managed,
+  }
+}
+
+function assertMayMigrate(status: MigrationStatus, { names, migrations }: Run): void {
+  if (status.occupied && !status.installed) {
+    throw new WaybillError(
+      'REFUSED',
+      `The schema "${status.schema}" holds tables that are not Waybill's. Choose a schema of its own.`,
+    )
+  }
+  assertKnown(status, migrations)
+  if (status.deployment !== undefined) assertOwn(status, names)
+}
+
+/**
+ * The caller's transaction holds nothing but the lock, so an index can be built beside it. An index whose build was cut
+ * off stays behind, invalid, and `if not exists` would take it for a good one: it is dropped first.
+ */
+async function runAlone({ db, names: { schema } }: Run, migration: Migration): Promise<void> {
+  for (const { index } of await rows(db, selectInvalidIndexes(schema))) await execute(db, dropIndex(schema, index))
+  await db.query(renderMigration(migration, schema))
+}

@@ -1,0 +1,45 @@
+/**
+ * The database roles of a schema, and what each may do: the one place that says so.
+ *
+ * Group roles without login, named after the schema (`waybill_app` …); a service's own login becomes a member:
+ *   owner     owns everything in the schema; migrates, and does what operators do
+ *   app       writes events and command markers in its business transactions
+ *   relay     publishes events            consumer  applies events            readonly  dashboards
+ *
+ * Whoever adds a table, view or function in a migration adds a line below, and a test fails until that is done.
+ * A role that a line does not name gets nothing. Prefer columns, `update (state, error)`, to whole tables. Identity
+ * columns need no grant on their sequence. Everybody reads `migration` and `deployment`, because every process checks at start whether it may work on this schema.
+ */
+import { WaybillError } from '../core/errors.ts'
+
+export const groupRoles = ['owner', 'app', 'relay', 'consumer', 'readonly'] as const
+export type GroupRole = (typeof groupRoles)[number]
+export type GrantedRole = Exclude<GroupRole, 'owner'>
+
+/** `select`, `insert`, `update`, `delete`, or one of the first three on some columns: `update (state, error)`. */
+export type Privilege = 'select' | 'insert' | 'update' | 'delete' | `${'select' | 'insert' | 'update'} (${string})`
+
+export type Grants = Readonly<Partial<Record<GrantedRole, readonly Privilege[]>>>
+
+/** Tables and views, by name. */
+export const tableGrants: Readonly<Record<string, Grants>> = {
+  migration: { app: ['select'], relay: ['select'], consumer: ['select'], readonly: ['select'] },
+  deployment: { app: ['select'], relay: ['select'], consumer: ['select'], readonly: ['select'] },
+  operation: { readonly: ['select'] },
+  audit_log: { readonly: ['select'] },
+}
+
+/** Who may execute a function, by its name and argument types. */
+export const functionGrants: Readonly<Record<string, readonly GrantedRole[]>> = {
+  'database_identity()': ['app', 'relay', 'consumer', 'readonly'],
+}
+
+/** The name of a schema's group role. */
+export function groupRole(schema: string, role: GroupRole): string {
+  const full = `${schema}_${role}`
+  if (full.length <= 63) return full
+  throw new WaybillError(
+    'INVALID_OPTION',
+    `schema: "${schema}" is too long for roles named after it: at most ${63 - '_consumer'.length} characters.`,
+  )
+}
