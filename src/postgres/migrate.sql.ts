@@ -89,9 +89,14 @@ export function restampDeployment(schema: string, deploymentId: string | undefin
     returning deployment_id`
 }
 
-/** A statement that waits for a table longer than this gives up, so that the service behind it goes on. */
-export function limitLockWait(ms: number): Statement {
-  return sql`select pg_catalog.set_config('lock_timeout', ${String(ms)}::text, true)`
+/**
+ * DDL that waits for a busy table stops everybody who comes after it; so it gives up soon, and can be run again.
+ *
+ * A `set`, not `set_config`: a select before it would keep its snapshot until the next statement, and an index built
+ * concurrently beside this transaction would wait for that snapshot for ever. `set` has none and ends the one before.
+ */
+export function limitLockWait(): Statement {
+  return sql`set local lock_timeout = '5s'`
 }
 
 /** What a concurrent index build that was cut off has left. */

@@ -46,8 +46,6 @@ export interface Migrated {
 }
 
 const askAgainMs = 100
-/** DDL that waits for a busy table stops everybody who comes after it; so it gives up soon, and can be run again. */
-const tableLockMs = 5_000
 
 /** Applies what is missing and returns what it applied; a second call applies nothing. */
 export async function migrate(db: Database, options: MigrateOptions): Promise<Migrated> {
@@ -95,7 +93,7 @@ async function migrateStep(run: Run, tx: Tx): Promise<Step> {
   const next = alone ? before.pending.slice(0, 1) : before.pending.slice(0, firstAlone === -1 ? undefined : firstAlone)
   const done = next.length === before.pending.length
 
-  await execute(tx, limitLockWait(tableLockMs))
+  await execute(tx, limitLockWait())
   if (!before.present) await execute(tx, createSchema(schema))
   for (const migration of next) {
     if (migration.transactional) await tx.query(renderMigration(migration, schema))
@@ -127,7 +125,7 @@ function assertMayMigrate(status: MigrationStatus, { names, migrations }: Run): 
 }
 
 /**
- * The caller's transaction holds nothing but the lock, so an index can be built beside it. An index whose build was cut
+ * The caller's transaction holds the lock and no snapshot, so an index can be built beside it. An index whose build was cut
  * off stays behind, invalid, and `if not exists` would take it for a good one: it is dropped first.
  */
 async function runAlone({ db, names: { schema } }: Run, migration: Migration): Promise<void> {
