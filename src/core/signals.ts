@@ -23,6 +23,55 @@ export interface Signals {
   /** A pass threw; it is tried again after `delayMs`. */
   'service.failed': { readonly service: string; readonly error: unknown; readonly failures: number; readonly delayMs: number }
 
+  /** A worker took, gave back or lost lanes. Lost ones were another's when it looked. */
+  'lanes.acquired': { readonly worker: string; readonly lanes: readonly number[] }
+  'lanes.released': { readonly worker: string; readonly lanes: readonly number[] }
+  'lanes.lost': { readonly worker: string; readonly lanes: readonly number[] }
+
+  /** The broker confirmed events. `delaysMs` are the times from occurrence to now, one per event. */
+  'relay.published': {
+    readonly relay: string
+    readonly count: number
+    readonly durationMs: number
+    readonly delaysMs: readonly number[]
+  }
+  /** An event failed and stops its key; it is tried again after `delayMs`. */
+  'relay.stopped': {
+    readonly relay: string
+    readonly eventId: string
+    readonly aggregateType: string
+    readonly aggregateId: string
+    readonly attempts: number
+    readonly delayMs: number
+    readonly error: string
+  }
+  /** An event gave up and waits for an operator; its key stays held. */
+  'relay.parked': {
+    readonly relay: string
+    readonly eventId: string
+    readonly aggregateType: string
+    readonly aggregateId: string
+    readonly attempts: number
+    readonly error: string
+  }
+  /** A dispatch row without its event: something deleted an unpublished event. */
+  'relay.event-missing': { readonly relay: string; readonly eventId: string }
+  /** The broker is out of reach, being probed, or back. */
+  'relay.breaker': { readonly relay: string; readonly state: 'closed' | 'open' | 'probing'; readonly error?: string }
+  /** What waits, counted in every state; sent by the relay that holds lane 0. */
+  'relay.backlog': {
+    readonly due: number
+    readonly retrying: number
+    readonly held: number
+    readonly parked: number
+    readonly oldestAgeMs: number
+    readonly highestAttempts: number
+    readonly unownedLanes: number
+    readonly oldestSnapshotAgeMs: number
+  }
+  /** Retention removed rows whose time was over. */
+  'outbox.retained': { readonly events: number; readonly receipts: number; readonly sources: number }
+
   /** A subscriber of signals threw. */
   'signals.failed': { readonly signal: string; readonly error: unknown }
 }
