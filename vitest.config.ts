@@ -4,6 +4,7 @@
  * Files run in parallel in processes of their own; tests within a file run in order, never shuffled. Suites under
  * test/proof take long and run only when `npm run proof` sets WAYBILL_PROOF.
  */
+import { availableParallelism } from 'node:os'
 import { type ViteUserConfig, defineConfig } from 'vitest/config'
 
 const proof = process.env['WAYBILL_PROOF'] !== undefined
@@ -15,7 +16,8 @@ const config: ViteUserConfig = defineConfig({
     globalSetup: ['test/setup/postgres.ts'],
     setupFiles: ['test/setup/seed.ts'],
     pool: 'forks',
-    maxWorkers: 2,
+    // More would only queue at the one Postgres that all files share.
+    maxWorkers: Math.min(4, availableParallelism()),
     sequence: { shuffle: false, seed: 20_250_101 },
     testTimeout: 60_000,
     hookTimeout: 60_000,
