@@ -12,8 +12,9 @@ import { encodeAttribute, measureMessage } from './protocol/publish-codec.ts'
 import type { IncomingMessage } from './protocol/publish-codec.ts'
 import type { Entry } from './queue/entry.ts'
 import { TimerWheel } from './queue/timer-wheel.ts'
+import type { Timed } from './queue/timer-wheel.ts'
 import type { SubscriptionResource } from './resources.ts'
-import { notFound } from './rpc-error.ts'
+import { notFound, RpcError } from './rpc-error.ts'
 import { PolicyStore } from './policy-store.ts'
 import { SchemaRegistry } from './schema/schema-registry.ts'
 import type { Snapshot } from './snapshot.ts'
@@ -26,6 +27,24 @@ export interface BrokerParts {
   readonly faults: Faults
   readonly journal: Journal
 }
+
+export interface SubscriptionStats {
+  readonly name: string
+  readonly unackedMessages: number
+  readonly unackedBytes: number
+  readonly leasedMessages: number
+  readonly streams: number
+}
+
+export interface BrokerStats {
+  readonly topics: number
+  /** Messages accepted, and messages settled in any subscription, since the start. */
+  readonly published: number
+  readonly settled: number
+  readonly subscriptions: readonly SubscriptionStats[]
+}
+
+const sweepMs = 60_000
 
 export class Broker {
   readonly clock: Clock
@@ -125,6 +144,37 @@ export class Broker {
     this.journal.remove('snapshot', name)
   }
 
+  /** Sweeps once a minute from now on. */
+  startSweeping(): void {
+    const sweeper: Timed = {
+      bucket: null,
+      previous: null,
+      next: null,
+      due: () => {
+        this.sweep()
+        this.timers.set(sweeper, sweepMs)
+      },
+    }
+    this.timers.set(sweeper, sweepMs)
+  }
+
+  cutStreams(): number {
+    const sinks = [...this.subscriptions.values()].flatMap(({ dispatcher }) => dispatcher.sinks)
+    for (const sink of sinks) sink.end(new RpcError('UNAVAILABLE', 'Fault: all streams were cut.'))
+    return sinks.length
+  }
+
+  stats(): BrokerStats {
+    const subscriptions = [...this.subscriptions.values()].map(({ name, queue, dispatcher }) => ({
+      name,
+      unackedMessages: queue.unackedMessages,
+      unackedBytes: queue.unackedBytes,
+      leasedMessages: queue.leasedMessages,
+      streams: dispatcher.sinks.length,
+    }))
+    return { topics: this.topics.size, published: this.published, settled: this.settled, subscriptions }
+  }
+
   close(): void {
     this.timers.close()
   }
@@ -142,6 +192,8 @@ export class Broker {
       encodeAttribute('CloudPubSubDeadLetterSourceTopicPublishTime', new Date(publishMs).toISOString()),
     ]
     this.publish(topic, [{ bytes: Buffer.concat([own, ...attributes]), orderingKey }])
+    // Nobody waits for it: until it is written, a restart finds the message where it was.
+    void this.journal.flushed()?.catch(() => {})
     return true
   }
 }

@@ -18,6 +18,8 @@ export class Subscription {
   readonly dispatcher: Dispatcher
   /** Null once the topic was deleted or the subscription detached. */
   topic: Topic | null
+  /** After a seek into the future: what is published before that time counts as acknowledged. */
+  discardsBeforeMs = 0
   #resource: SubscriptionResource
   readonly #filter: Filter | null
 
@@ -47,6 +49,7 @@ export class Subscription {
 
   /** A message that the filter does not match counts as acknowledged. */
   matches(message: Message): boolean {
+    if (message.publishMs < this.discardsBeforeMs) return false
     return this.#filter === null || this.#filter(message.attributes)
   }
 }

@@ -57,7 +57,9 @@ function publish({ broker }: CallContext, request: PublishRequest): { messageIds
   refuse(broker.faults)
   const topic = broker.topic(request.topic)
   checkPublish(request)
-  const messages = broker.publish(topic, request.messages)
+  const { schemaSettings } = topic.resource
+  const extra = schemaSettings === undefined ? undefined : broker.schemas.checkPublish(schemaSettings, request.messages)
+  const messages = broker.publish(topic, request.messages, extra)
   if (broker.faults.strikes('publishError')) {
     const status = broker.faults.flip() ? 'UNAVAILABLE' : 'DEADLINE_EXCEEDED'
     const error = new RpcError(status, 'Fault: the messages were stored, and the answer got lost.')

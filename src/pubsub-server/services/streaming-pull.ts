@@ -123,10 +123,12 @@ class StreamSession implements Sink {
     modifySeconds.forEach(checkDeadline)
     const acked = acknowledge(this.#subscription, acks, broker.faults)
     const modified = modifyDeadlines(this.#subscription, modifyAcks, (index) => modifySeconds[index] ?? 0)
-    if (!this.#subscription.queue.policy.isExactlyOnce) return
     if (acks.leaseIds.length + modifyAcks.leaseIds.length === 0) return
-    const confirm = (): void => this.#confirm(acked, modified)
-    void Promise.resolve(broker.journal.flushed()).then(confirm, (error: unknown) => this.#parts.end(error))
+    const { isExactlyOnce } = this.#subscription.queue.policy
+    const confirm = (): void => (isExactlyOnce ? this.#confirm(acked, modified) : undefined)
+    const flushed = broker.journal.flushed()
+    if (flushed === undefined) confirm()
+    else void flushed.then(confirm, (error: unknown) => this.#parts.end(error))
   }
 
   #confirm(acked: AckOutcomes, modified: AckOutcomes): void {

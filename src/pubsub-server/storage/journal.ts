@@ -5,6 +5,7 @@
  * for. A caller is answered after that, so nothing it was told can be lost.
  */
 import type { Message } from '../message.ts'
+import type { Snapshot } from '../snapshot.ts'
 
 export type ResourceType = 'topic' | 'subscription' | 'snapshot' | 'schema' | 'policy'
 
@@ -18,6 +19,7 @@ export interface Journal {
   remove(type: ResourceType, name: string): void
   publish(topic: string, messages: readonly Message[]): void
   settle(subscription: string, message: Message): void
+  takeSnapshot(snapshot: Snapshot): void
   /** A seek: what the subscription holds from now on. */
   reset(subscription: string, messages: readonly Retained[]): void
   /** Undefined when there is nothing to wait for. */
@@ -30,6 +32,7 @@ export const memoryJournal: Journal = {
   remove: () => {},
   publish: () => {},
   settle: () => {},
+  takeSnapshot: () => {},
   reset: () => {},
   flushed: () => undefined,
 }

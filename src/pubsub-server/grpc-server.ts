@@ -1,0 +1,68 @@
+/** The broker's services on a gRPC server. gRPC is an optional package, so it is loaded when a server starts. */
+import type * as Grpc from '@grpc/grpc-js'
+import { WaybillError } from '../core/errors.ts'
+import type { Broker } from './broker.ts'
+import { loadProtocol } from './protocol/protocol.ts'
+import { statusMapper } from './services/call.ts'
+import type { CallContext } from './services/call.ts'
+import { iamService } from './services/iam-service.ts'
+import { publisherCodecs, publisherService } from './services/publisher-service.ts'
+import { schemaService } from './services/schema-service.ts'
+import { snapshotService } from './services/snapshot-service.ts'
+import { streamingPull } from './services/streaming-pull.ts'
+import { subscriberCodecs, subscriberService } from './services/subscriber-service.ts'
+
+/** Larger than any request Google accepts, so that one too large is refused with the documented status. */
+const maxReceiveBytes = 32 * 1024 * 1024
+
+export interface GrpcListener {
+  readonly port: number
+  close(): void
+}
+
+/** Serves the broker on `address`. */
+export async function listenGrpc(broker: Broker, address: string): Promise<GrpcListener> {
+  const grpc = await loadGrpc()
+  const server = newServer(grpc, broker)
+  const port = await bind(server, address, grpc)
+  return { port, close: () => server.forceShutdown() }
+}
+
+function newServer(grpc: typeof Grpc, broker: Broker): Grpc.Server {
+  const protocol = loadProtocol()
+  const codecs = { status: protocol.codec('google.rpc.Status'), errorInfo: protocol.codec('google.rpc.ErrorInfo') }
+  const context: CallContext = { broker, toStatus: statusMapper(codecs, () => new grpc.Metadata()) }
+  const server = new grpc.Server({ 'grpc.max_receive_message_length': maxReceiveBytes, 'grpc.max_send_message_length': -1 })
+  const add = (name: string, handlers: object, ownCodecs = {}): void => {
+    const methods = protocol.service(name, ownCodecs) as unknown as Grpc.ServiceDefinition
+    server.addService(methods, handlers as Grpc.UntypedServiceImplementation)
+  }
+  add('google.pubsub.v1.Publisher', publisherService(context), publisherCodecs)
+  const streaming = { StreamingPull: streamingPull(context, protocol.codec('google.pubsub.v1.StreamingPullResponse')) }
+  add(
+    'google.pubsub.v1.Subscriber',
+    { ...subscriberService(context), ...snapshotService(context), ...streaming },
+    subscriberCodecs,
+  )
+  add('google.pubsub.v1.SchemaService', schemaService(context))
+  add('google.iam.v1.IAMPolicy', iamService(context))
+  return server
+}
+
+async function loadGrpc(): Promise<typeof Grpc> {
+  try {
+    return await import('@grpc/grpc-js')
+  } catch (cause) {
+    throw new WaybillError('MISSING_PACKAGE', 'The Pub/Sub server needs @grpc/grpc-js: npm install @grpc/grpc-js', { cause })
+  }
+}
+
+function bind(server: Grpc.Server, address: string, grpc: typeof Grpc): Promise<number> {
+  return new Promise((resolve, reject) => {
+    server.bindAsync(address, grpc.ServerCredentials.createInsecure(), (error, port) => {
+      if (error === null) return resolve(port)
+      const message = `The Pub/Sub server cannot listen on ${address}: ${error.message}. Choose another port, or 0 for a free one.`
+      reject(new WaybillError('UNAVAILABLE', message, { cause: error, retryable: false }))
+    })
+  })
+}

@@ -1,0 +1,56 @@
+/**
+ * One server per data folder.
+ *
+ * The lock is a local socket named after the folder: it ends with the process, however that ends, and whoever finds
+ * it answering knows that the folder is in use.
+ */
+import { createHash } from 'node:crypto'
+import { rm } from 'node:fs/promises'
+import { connect, createServer } from 'node:net'
+import type { Server } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { WaybillError } from '../../core/errors.ts'
+
+export interface DataLock {
+  release(): Promise<void>
+}
+
+export async function lockData(dataDir: string): Promise<DataLock> {
+  const path = lockPath(dataDir)
+  if (await answers(path)) {
+    throw new WaybillError(
+      'REFUSED',
+      `Another Pub/Sub server is using ${dataDir}: stop it, or give this one a folder of its own.`,
+    )
+  }
+  await rm(path, { force: true }).catch(() => {})
+  const server = createServer((socket) => socket.end())
+  await listen(server, path)
+  server.unref()
+  return { release: () => new Promise((done) => void server.close(() => done())) }
+}
+
+function lockPath(dataDir: string): string {
+  const name = `waybill-pubsub-${createHash('sha256').update(resolve(dataDir)).digest('hex').slice(0, 24)}`
+  const isWindows = join('a', 'b') === 'a\\b'
+  return isWindows ? `\\\\.\\pipe\\${name}` : join(tmpdir(), `${name}.sock`)
+}
+
+function answers(path: string): Promise<boolean> {
+  return new Promise((done) => {
+    const socket = connect(path)
+    socket.once('connect', () => {
+      socket.destroy()
+      done(true)
+    })
+    socket.once('error', () => done(false))
+  })
+}
+
+function listen(server: Server, path: string): Promise<void> {
+  return new Promise((done, failed) => {
+    server.once('error', failed)
+    server.listen(path, done)
+  })
+}
