@@ -1,5 +1,4 @@
 -- What every part of Waybill stands on: which migrations ran, whose schema this is, and what operators did.
--- `:schema` becomes the quoted name of the schema, which the runner has created.
 
 -- One row for each migration that was applied. `breaking` stops processes of older packages that do not know it.
 create table :schema.migration (

@@ -53,16 +53,17 @@ export function selectDeployment(schema: string): Statement<DeploymentRow> {
  * lock would wait for that snapshot for ever.
  */
 export function tryMigrationLock(schema: string): Statement<{ locked: boolean }> {
-  return sql`select pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(${migrationLockName(schema)}::text, 0)) as locked`
+  return sql`select pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(${lockName(schema)}::text, 0)) as locked`
 }
 
-/** The text whose hash is the lock. */
-export function migrationLockName(schema: string): string {
-  return `waybill.migrate.${schema}`
+/** The same lock for scripts, which cannot ask again. */
+export function waitForMigrationLock(schema: string): Statement {
+  return sql`select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(${lockName(schema)}::text, 0))`
 }
 
-export function createSchema(schema: string): Statement {
-  return sql`create schema ${name(schema)}`
+/** `if not exists` asks for the right to create schemas even if it does exist, so the runner looks first. */
+export function createSchema(schema: string, when: 'always' | 'if-missing' = 'always'): Statement {
+  return when === 'always' ? sql`create schema ${name(schema)}` : sql`create schema if not exists ${name(schema)}`
 }
 
 export function insertApplied(schema: string, row: Omit<AppliedRow, 'applied_at'>): Statement {
@@ -124,4 +125,8 @@ export function insertAudit(schema: string, { actor, action, details }: AuditEnt
     insert into ${name(schema, 'audit_log')} (actor, action, details)
     values (${actor}, ${action}, ${JSON.stringify(details)}::text::jsonb)
     returning id::text as id`
+}
+
+function lockName(schema: string): string {
+  return `waybill.migrate.${schema}`
 }

@@ -116,7 +116,7 @@ function tableStatements(schema: string): string[] {
 function functionStatements(schema: string): string[] {
   return Object.entries(functionGrants)
     .filter(([, roles]) => roles.length > 0)
-    .map(([signature, roles]) => `grant execute on function ${name(schema).quoted}.${signature} to ${granteesOf(schema, roles)};`)
+    .map(([routine, roles]) => `grant execute on function ${name(schema, routine).quoted} to ${granteesOf(schema, roles)};`)
 }
 
 function granteesOf(schema: string, roles: readonly GrantedRole[]): string {

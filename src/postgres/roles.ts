@@ -6,9 +6,10 @@
  *   app       writes events and command markers in its business transactions
  *   relay     publishes events            consumer  applies events            readonly  dashboards
  *
- * Whoever adds a table, view or function in a migration adds a line below, and a test fails until that is done.
- * A role that a line does not name gets nothing. Prefer columns, `update (state, error)`, to whole tables. Identity
- * columns need no grant on their sequence. Everybody reads `migration` and `deployment`, because every process checks at start whether it may work on this schema.
+ * Whoever adds a table, view or function in a migration adds a line below, and a test fails until that is done. A role
+ * that a line does not name gets nothing. Prefer columns, `update (state, error)`, to whole tables. Identity columns need
+ * no grant on their sequence. A view reads as the owner, but whoever uses it must be allowed to execute its functions.
+ * Everybody reads `migration` and `deployment`: every process checks at start whether it may work on this schema.
  */
 import { WaybillError } from '../core/errors.ts'
 
@@ -27,11 +28,32 @@ export const tableGrants: Readonly<Record<string, Grants>> = {
   deployment: { app: ['select'], relay: ['select'], consumer: ['select'], readonly: ['select'] },
   operation: { readonly: ['select'] },
   audit_log: { readonly: ['select'] },
+
+  // Events are written through add_events alone, which runs as the owner.
+  aggregate_version: { readonly: ['select'] },
+  outbox: { relay: ['select', 'delete'], readonly: ['select'] },
+  outbox_source: { relay: ['select', 'delete'], readonly: ['select'] },
+  outbox_dispatch: { relay: ['select', 'update', 'delete'], readonly: ['select'] },
+  outbox_lane: { relay: ['select', 'update'], readonly: ['select'] },
+  outbox_relay: { relay: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
+  outbox_receipt: { relay: ['select', 'insert', 'delete'], readonly: ['select'] },
+  outbox_pause: { relay: ['select'], readonly: ['select'] },
+  outbox_status: { relay: ['select'], readonly: ['select'] },
 }
 
-/** Who may execute a function, by its name and argument types. */
+/** Who may execute a function, by its name. */
 export const functionGrants: Readonly<Record<string, readonly GrantedRole[]>> = {
-  'database_identity()': ['app', 'relay', 'consumer', 'readonly'],
+  database_identity: ['app', 'relay', 'consumer', 'readonly'],
+
+  add_events: ['app', 'consumer'],
+  add_event: ['app', 'consumer'],
+  outbox_lanes: ['relay', 'readonly'],
+  outbox_dispatching: ['relay', 'readonly'],
+  outbox_settle: ['relay'],
+  outbox_change_lanes: [],
+  outbox_set_dispatching: [],
+  outbox_wrong_version: [],
+  outbox_refuse_update: [],
 }
 
 /** The name of a schema's group role. */

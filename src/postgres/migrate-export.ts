@@ -1,0 +1,63 @@
+/**
+ * The migrations as one SQL script, for administrators who run SQL themselves and for folders such as
+ * supabase/migrations.
+ *
+ * Running it leaves exactly what `migrate` leaves, record of migrations and binding included, so that `migrate` finds
+ * nothing to do afterwards. It holds the same lock, and it is one transaction unless a migration cannot be in one.
+ */
+import { WaybillError } from '../core/errors.ts'
+import { checkedNames, type DeploymentNames } from './deployment-names.ts'
+import { createSchema, insertApplied, limitLockWait, stampDeployment, waitForMigrationLock } from './migrate.sql.ts'
+import { packageVersion, renderMigration, shippedMigrations, type Migration } from './migrate-files.ts'
+import { applyRoles, lockSchemaDown } from './roles.sql.ts'
+import type { SqlValue, Statement } from './sql.ts'
+
+export interface ExportSqlOptions extends DeploymentNames {
+  /** Make the schema's database roles and their grants. @default false */
+  readonly roles?: boolean
+  /** The number of the last migration that the database has: the script starts behind it. @default 0 */
+  readonly after?: number
+  /** @default those of this package */
+  readonly migrations?: readonly Migration[]
+}
+
+/** The script; empty if there is nothing behind `after` and no roles are asked for. */
+export function exportSql(options: ExportSqlOptions): string {
+  const { roles = false, after = 0, migrations = shippedMigrations() } = options
+  const { schema, service, deploymentId } = checkedNames(options)
+  const chosen = migrations.filter(({ number }) => number > after)
+  if (chosen.length === 0 && !roles) return ''
+  const begin = `begin;\n${literal(waitForMigrationLock(schema))}\n${literal(limitLockWait())}\n`
+  return [
+    `-- Waybill ${packageVersion()}: the schema "${schema}" of the service "${service}".\n-- By hand: psql -v ON_ERROR_STOP=1 -f <this file>\n`,
+    begin,
+    after === 0 ? `${literal(createSchema(schema, 'if-missing'))}\n` : '',
+    ...chosen.flatMap((migration) => section(migration, schema, begin)),
+    after === 0 ? `${literal(stampDeployment(schema, service, deploymentId))}\n` : '',
+    lockSchemaDown(schema),
+    roles ? applyRoles(schema) : '',
+    'commit;\n',
+  ]
+    .filter((part) => part !== '')
+    .join('\n')
+}
+
+/** A migration and the record of it. One that cannot be in a transaction ends the one before and opens the next. */
+function section(migration: Migration, schema: string, begin: string): string[] {
+  const text = `-- ${migration.name}\n${renderMigration(migration, schema)}`
+  const record = `${literal(insertApplied(schema, { ...migration, applied_by: packageVersion() }))}\n`
+  return migration.transactional ? [text, record] : ['commit;\n', text, begin, record]
+}
+
+/** A statement with its values written into it. They are ours: names and numbers that were checked. */
+function literal({ text, values }: Statement): string {
+  const filled = text.replaceAll(/\$(\d+)/g, (_, index: string) => literalValue(values[Number(index) - 1] ?? null))
+  return `${filled.replaceAll(/^\s*\n|\s+$/g, '').replaceAll(/^ {4}/gm, '')};`
+}
+
+function literalValue(value: SqlValue): string {
+  if (value === null) return 'null'
+  if (typeof value === 'string') return `'${value.replaceAll("'", "''")}'`
+  if (typeof value === 'number' || typeof value === 'boolean') return String(value)
+  throw new WaybillError('INTERNAL', 'Bytes cannot be written into a script.')
+}
