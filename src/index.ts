@@ -28,3 +28,18 @@ export { connect, type Connection, type ConnectOptions } from './postgres/connec
 export type { Database, Queryable, Tx } from './postgres/database.ts'
 export { sql, name, type Name, type SqlValue, type Statement } from './postgres/sql.ts'
 export { fromPg } from './postgres/from-pg.ts'
+
+export { memory, type MemoryOptions, type MemoryTransport } from './transport/memory.ts'
+export type {
+  AckOutcome,
+  Delivery,
+  IncomingMessage,
+  OutgoingMessage,
+  Publisher,
+  PublishOptions,
+  PublishOutcome,
+  ReceiveOptions,
+  Receiver,
+  SeekTarget,
+  Transport,
+} from './transport/transport.ts'

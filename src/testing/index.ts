@@ -21,3 +21,5 @@ export { isCommitReply, isCommitRequest, isStatement, postgresFrames } from './p
 export { findRedis, startRedis } from './redis.ts'
 export type { Redis } from './redis.ts'
 export type { ServiceProcess } from './service-process.ts'
+export { transportContract, transportPromises } from './transport-contract.ts'
+export type { TransportContractOptions, TransportFeatures, TransportHarness, TransportPromise } from './transport-contract.ts'

@@ -1,9 +1,10 @@
 /**
  * Publishing by runs, for brokers that confirm or refuse a whole request: the part that all such transports share.
  *
- * Messages are grouped by topic and ordering key. A key has one request under way at a time; keys run side by side. A
- * request that was rejected is halved, left half first, until the culprit stands alone: its neighbours before it go out,
- * it is `rejected`, and those behind it are `not-sent`. Anything else that goes wrong stops the key as `unavailable`.
+ * Messages are grouped by topic and ordering key. A key has one request under way at a time; keys run side by side, and
+ * so do the requests of messages without a key. A request that was rejected is halved, left half first, until the culprit
+ * stands alone: its neighbours before it go out, it is `rejected`, and those behind it are `not-sent`. Anything else that
+ * goes wrong stops the key as `unavailable`.
  */
 import type { OutgoingMessage, PublishOptions, PublishOutcome } from './transport.ts'
 
@@ -18,9 +19,13 @@ export interface RunSender {
 }
 
 /** Publishes through `sender`; one outcome per message, in the order given. */
-export async function publishRuns(sender: RunSender, messages: readonly OutgoingMessage[], options: PublishOptions): Promise<readonly PublishOutcome[]> {
+export async function publishRuns(
+  sender: RunSender,
+  messages: readonly OutgoingMessage[],
+  options: PublishOptions,
+): Promise<readonly PublishOutcome[]> {
   const outcomes = Array.from({ length: messages.length }, (): PublishOutcome => ({ status: 'not-sent' }))
-  const runs = groupRuns(messages)
+  const runs = groupRuns(messages).flatMap((run) => spread(sender, messages, run))
   let next = 0
   const worker = async (): Promise<void> => {
     for (let run = runs[next++]; run !== undefined; run = runs[next++]) await publishRun(sender, messages, run, options, outcomes)
@@ -36,7 +41,12 @@ export function messageBytes(message: OutgoingMessage): number {
   return bytes
 }
 
-/** Indexes of `messages` that must go in order, one array per topic and key. Without a key, each topic is one run. */
+/** Messages without a key owe each other no order: each of their requests is a run of its own. */
+function spread(sender: RunSender, messages: readonly OutgoingMessage[], run: readonly number[]): readonly (readonly number[])[] {
+  return messages[run[0] as number]?.orderingKey === undefined ? cutRequests(sender, messages, run) : [run]
+}
+
+/** Indexes of `messages` in the order given, one array per topic and key; those without a key of a topic are together. */
 function groupRuns(messages: readonly OutgoingMessage[]): number[][] {
   const runs = new Map<string, number[]>()
   messages.forEach(({ topic, orderingKey }, index) => {
@@ -48,12 +58,21 @@ function groupRuns(messages: readonly OutgoingMessage[]): number[][] {
   return [...runs.values()]
 }
 
-async function publishRun(sender: RunSender, messages: readonly OutgoingMessage[], run: readonly number[], options: PublishOptions, outcomes: PublishOutcome[]): Promise<void> {
+async function publishRun(
+  sender: RunSender,
+  messages: readonly OutgoingMessage[],
+  run: readonly number[],
+  options: PublishOptions,
+  outcomes: PublishOutcome[],
+): Promise<void> {
   const requests = cutRequests(sender, messages, run)
   for (let request = requests.shift(); request !== undefined; request = requests.shift()) {
     if (options.signal.aborted || !options.maySend()) return
     try {
-      const ids = await sender.send(request.map((index) => messages[index] as OutgoingMessage), options.signal)
+      const ids = await sender.send(
+        request.map((index) => messages[index] as OutgoingMessage),
+        options.signal,
+      )
       request.forEach((index, i) => (outcomes[index] = { status: 'confirmed', messageId: ids[i] ?? '' }))
     } catch (cause) {
       const error = cause instanceof Error ? cause : new Error(String(cause))

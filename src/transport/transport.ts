@@ -10,8 +10,9 @@
  *   unavailable  outage, time-out or anything unknown: it may or may not be there
  *   not-sent     it was not tried, because an earlier one of its key failed or time ran out
  *
- * Receiving. Deliveries of one ordering key are handed over in order. A delivery is the consumer's until it is settled by
- * `ack` or `nack`; the transport keeps its lease alive meanwhile and hands out no more than the bounds allow.
+ * Receiving. Deliveries of one ordering key are handed over in order, and while one of them is in hand the key's next go
+ * to the same receiver only. A delivery is the consumer's until it is settled by `ack` or `nack`; the transport keeps its
+ * lease alive meanwhile and hands out no more than the bounds allow.
  */
 
 /** A message on its way out. */
@@ -37,7 +38,7 @@ export interface PublishOptions {
 }
 
 export interface Publisher {
-  /** The largest message, body and attributes together, that the broker takes. */
+  /** The largest message, body, attributes and ordering key together, that the broker takes. */
   readonly maxBytes: number
   /** One outcome per message, in the order given. Never rejects. */
   publish(messages: readonly OutgoingMessage[], options: PublishOptions): Promise<readonly PublishOutcome[]>
@@ -63,7 +64,10 @@ export interface Delivery {
   readonly message: IncomingMessage
   /** The effect is committed: the broker may forget the message. Never rejects. */
   ack(): Promise<AckOutcome>
-  /** Deliver it again, and what follows it under the same key, not before `delayMs`. Never rejects. */
+  /**
+   * Deliver it again, and what follows it under the same key, not before `delayMs`. Later deliveries of that key that are
+   * in hand are lost with it: they come again behind it. Never rejects.
+   */
   nack(delayMs?: number): Promise<void>
   /** Aborts when the transport lost this delivery (lease expired, partition revoked): settling it is then without effect. */
   readonly lost: AbortSignal
@@ -96,6 +100,6 @@ export interface Transport extends Publisher {
   receive(options: ReceiveOptions): Promise<Receiver>
   /** Moves a consumer's position: everything retained since the target is delivered again. */
   seek(options: { readonly topic: string; readonly consumer: string; readonly to: SeekTarget }): Promise<void>
-  /** Ends all receivers and connections. Publishes under way are awaited. */
+  /** Ends all receivers and connections; deliveries still in hand are given up and come again. Publishes under way are awaited. */
   close(): Promise<void>
 }

@@ -1,0 +1,157 @@
+/** What a transport promises about the end of a delivery: ack, nack, and a receiver or transport that closes. */
+import assert from 'node:assert/strict'
+import type { Delivery } from '../transport/transport.ts'
+import { eventually } from './eventually.ts'
+import type { TransportPromise } from './transport-contract.ts'
+import { interleaved, letTimePass, message, nameOf, probe, publishAll } from './transport-probe.ts'
+
+export const settlingPromises: readonly TransportPromise[] = [
+  {
+    name: 'an acked message does not come again to the next receiver',
+    check: async ({ transport, makeTopic }) => {
+      const topic = await makeTopic(['one'])
+      await publishAll(transport, interleaved(topic, ['a', 'b'], 10))
+      const acks: Promise<string>[] = []
+      const first = await probe(transport, { topic, on: (delivery) => void acks.push(delivery.ack()) })
+      await first.until(20)
+      await first.receiver.close()
+      for (const outcome of await Promise.all(acks)) assert.notEqual(outcome, 'lost')
+      const second = await probe(transport, { topic })
+      await publishAll(transport, [message(topic, 'last')])
+      await second.until(1)
+      await letTimePass()
+      assert.deepEqual(second.names(), ['last'])
+    },
+  },
+  {
+    name: 'a nacked message comes again, not before its delay, and its successors behind it; other keys do not wait',
+    check: async ({ transport, makeTopic }) => {
+      const topic = await makeTopic(['one'])
+      const delayMs = 400
+      let nackedAt = 0
+      let againAt = 0
+      const inHand: Delivery[] = []
+      const received = await probe(transport, {
+        topic,
+        on: (delivery) => {
+          if (nackedAt === 0) return void inHand.push(delivery)
+          if (nameOf(delivery) === 'a1') againAt ||= performance.now()
+          void delivery.ack()
+        },
+      })
+      await publishAll(transport, interleaved(topic, ['a'], 3))
+      await received.until(3)
+      nackedAt = performance.now()
+      for (const delivery of inHand) await delivery.nack(delayMs)
+      await publishAll(transport, [message(topic, 'b1', 'b')])
+      await received.until(4)
+      await eventually(() => assert.equal(received.names().length, 7, received.names().join(' ')))
+      assert.deepEqual(
+        received.names().filter((name) => name !== 'b1'),
+        ['a1', 'a2', 'a3', 'a1', 'a2', 'a3'],
+      )
+      // Timers may be early by a fraction of a millisecond, and two clocks are involved.
+      assert.ok(againAt - nackedAt >= delayMs - 20, `came back after ${againAt - nackedAt} ms`)
+    },
+  },
+  {
+    name: 'a nack without a delay brings the message back, and counts the attempt where the broker counts',
+    check: async ({ transport, makeTopic }) => {
+      const topic = await makeTopic(['one'])
+      let deliveries = 0
+      const received = await probe(transport, {
+        topic,
+        on: (delivery) => {
+          deliveries += 1
+          void (deliveries < 3 ? delivery.nack() : delivery.ack())
+        },
+      })
+      await publishAll(transport, [message(topic, 'm1')])
+      await eventually(() => deliveries === 3)
+      const attempts = received.deliveries.map((each) => each.message.deliveryAttempt).filter((attempt) => attempt !== undefined)
+      assert.ok(attempts.length === 0 || attempts.join() === '1,2,3', `attempts ${attempts.join()}`)
+    },
+  },
+  {
+    name: 'settling twice changes nothing',
+    check: async ({ transport, makeTopic }) => {
+      const topic = await makeTopic(['one'])
+      const received = await probe(transport, { topic, on: () => undefined })
+      await publishAll(transport, [message(topic, 'm1', 'a')])
+      await received.until(1)
+      const [delivery] = received.deliveries as readonly [Delivery]
+      assert.notEqual(await delivery.ack(), 'lost')
+      await delivery.nack()
+      await delivery.ack()
+      await publishAll(transport, [message(topic, 'm2', 'a')])
+      await received.until(2)
+      await letTimePass()
+      assert.deepEqual(received.names(), ['m1', 'm2'])
+    },
+  },
+  {
+    name: 'closing a receiver waits for what is in hand, takes its acks, and hands out nothing new',
+    check: async ({ transport, makeTopic }) => {
+      const topic = await makeTopic(['one'])
+      await publishAll(transport, interleaved(topic, ['a', 'b'], 10))
+      const first = await probe(transport, { topic, maxMessages: 4, on: () => undefined })
+      await eventually(() => first.deliveries.length === 4)
+      let closed = false
+      const closing = first.receiver.close().then(() => (closed = true))
+      await letTimePass()
+      assert.equal(closed, false, 'it closed with deliveries in hand')
+      for (const delivery of first.deliveries) {
+        assert.equal(delivery.lost.aborted, false)
+        assert.notEqual(await delivery.ack(), 'lost')
+      }
+      await closing
+      assert.equal(first.deliveries.length, 4)
+      const settled = new Set(first.names())
+      const second = await probe(transport, { topic })
+      await second.until(16)
+      await letTimePass()
+      assert.equal(first.deliveries.length, 4)
+      assert.deepEqual(
+        second.names().filter((name) => settled.has(name)),
+        [],
+        'what was acked came again',
+      )
+    },
+  },
+  {
+    name: 'a receiver that is closed without patience loses what it has in hand, and is told so',
+    check: async ({ transport, makeTopic }) => {
+      const topic = await makeTopic(['one'])
+      await publishAll(transport, interleaved(topic, ['a'], 2))
+      const first = await probe(transport, { topic, on: () => undefined })
+      await first.until(2)
+      const giveUp = new AbortController()
+      const closing = first.receiver.close(giveUp.signal)
+      giveUp.abort()
+      await closing
+      const [delivery] = first.deliveries as readonly [Delivery]
+      assert.equal(delivery.lost.aborted, true)
+      assert.notEqual(await delivery.ack(), 'confirmed')
+      const second = await probe(transport, { topic })
+      await second.until(2)
+      assert.deepEqual(second.ofKey('a'), ['a1', 'a2'])
+    },
+  },
+  {
+    name: 'after the transport is closed nothing is delivered and nothing is confirmed',
+    check: async ({ transport, makeTopic }) => {
+      const topic = await makeTopic(['one'])
+      await publishAll(transport, interleaved(topic, ['a'], 10))
+      const received = await probe(transport, { topic, maxMessages: 2, on: () => undefined })
+      await eventually(() => received.deliveries.length === 2)
+      await transport.close()
+      await letTimePass()
+      assert.equal(received.deliveries.length, 2)
+      const [outcome] = await transport.publish([message(topic, 'late')], {
+        signal: AbortSignal.timeout(1_000),
+        maySend: () => true,
+      })
+      assert.ok(outcome?.status === 'unavailable' || outcome?.status === 'not-sent', outcome?.status)
+    },
+  },
+]

@@ -1,0 +1,75 @@
+/**
+ * The promises every transport must keep. A transport is done when this suite passes.
+ *
+ * It runs under any test runner: `describe` and `test` are passed in. A harness opens the transport on a broker of its
+ * own; what a broker cannot do is said by leaving it out of the harness or by a feature, and those promises are skipped
+ * by name, never silently.
+ *
+ *   transportContract('memory', { describe, test, open: async () => harnessOf(memory()) })
+ */
+import type { Transport } from '../transport/transport.ts'
+import { publishingPromises } from './transport-contract-publishing.ts'
+import { receivingPromises } from './transport-contract-receiving.ts'
+import { settlingPromises } from './transport-contract-settling.ts'
+
+/** A transport, open, and what the suite needs around it. */
+export interface TransportHarness {
+  readonly transport: Transport
+  /** A topic that nobody has used, with a subscription for each of the consumers where the broker needs them beforehand. */
+  readonly makeTopic: (consumers: readonly string[]) => Promise<string>
+  /** Takes the broker down; the function that it returns brings it back. Left out where that cannot be done. */
+  readonly outage?: () => Promise<() => Promise<void>>
+  /** Closes the transport and whatever was started for it. */
+  close(): Promise<void>
+}
+
+export interface TransportFeatures {
+  /** Messages of one key keep their order. @default true */
+  readonly ordered?: boolean
+  /** A key in the hand of one receiver is not handed to another. @default true */
+  readonly exclusiveKeys?: boolean
+  /** A consumer's position can be moved. @default true */
+  readonly seek?: boolean
+}
+
+/** One promise: its name says what is promised, and `check` throws if it is not kept. */
+export interface TransportPromise {
+  readonly name: string
+  readonly needs?: keyof TransportFeatures | 'outage'
+  check(harness: TransportHarness): Promise<void>
+}
+
+/** The part of a test runner that the suite uses. */
+export interface TransportContractOptions {
+  readonly describe: (name: string, body: () => void) => unknown
+  readonly test: ((name: string, body: () => Promise<void>) => unknown) & {
+    readonly skip: (name: string, body: () => Promise<void>) => unknown
+  }
+  /** Called for every promise; it may hand out the same broker again, but never the same topic. */
+  readonly open: () => Promise<TransportHarness>
+  readonly features?: TransportFeatures
+  /** Whether `open` returns harnesses with an `outage`. @default true */
+  readonly outage?: boolean
+}
+
+/** Registers one test for each promise. */
+export function transportContract(name: string, options: TransportContractOptions): void {
+  const { describe, test, open, features = {}, outage = true } = options
+  const has = { ordered: true, exclusiveKeys: true, seek: true, ...features, outage }
+  describe(`${name} keeps the transport contract`, () => {
+    for (const promise of transportPromises) {
+      const register = promise.needs === undefined || has[promise.needs] ? test : test.skip
+      register(promise.name, async () => {
+        const harness = await open()
+        try {
+          await promise.check(harness)
+        } finally {
+          await harness.close()
+        }
+      })
+    }
+  })
+}
+
+/** All promises, for runners that want them one by one. */
+export const transportPromises: readonly TransportPromise[] = [...publishingPromises, ...receivingPromises, ...settlingPromises]
