@@ -22,9 +22,6 @@ export interface StandardIssue {
   readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined
 }
 
-export type InferInput<Schema> = Schema extends StandardSchema<infer Input, infer _Output> ? Input : never
-export type InferOutput<Schema> = Schema extends StandardSchema<infer _Input, infer Output> ? Output : never
-
 /** One line for people: where in the payload, and what the schema's own message says of it. We add no values: they may be secrets. */
 export function describeIssues(issues: readonly StandardIssue[]): string {
   const lines = issues.slice(0, 5).map(({ message, path }) => {

@@ -211,6 +211,12 @@ const violations: { rule: string; gate: string; files: Record<string, string>; m
     message: /a migration is named NNNN_verb_noun\.sql/,
   },
   {
+    rule: 'a reference page that says something else than the source',
+    gate: 'docs',
+    files: { 'docs/reference/errors.md': '<!-- made by scripts/docs.ts: do not edit -->\n\nold\n\n<!-- end -->\n' },
+    message: /Stale: docs\/reference\/errors\.md\. Run: node scripts\/docs\.ts/,
+  },
+  {
     rule: 'an export that the tarball does not hold',
     gate: 'package',
     files: {
@@ -230,7 +236,7 @@ describe('each gate of `npm run check` finds the violation planted for it', () =
 })
 
 describe('the tree as it is passes', () => {
-  test.each(['format', 'lint', 'types', 'unused', 'tidy', 'package'])('%s', async (gate) => {
+  test.each(['format', 'lint', 'types', 'unused', 'tidy', 'docs', 'package'])('%s', async (gate) => {
     const { code, output } = await check(gate)
     expect(output).toMatch(new RegExp(`^ok +${gate}`))
     expect(code).toBe(0)
