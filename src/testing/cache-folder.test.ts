@@ -29,7 +29,7 @@ test('builders at the same time end with one complete folder', async () => {
     writeFileSync(join(folder, 'file'), 'complete')
   }
   await Promise.all(Array.from({ length: 10 }, () => cached(cacheDir, 'thing', build)))
-  expect(new Set(readdirSync(cacheDir, { recursive: true }))).toEqual(new Set(['thing', join('thing', 'file')]))
+  expect(new Set(readdirSync(cacheDir, { recursive: true, encoding: 'utf8' }))).toEqual(new Set(['thing', join('thing', 'file')]))
 })
 
 test('a build that fails leaves nothing behind, and the next one may succeed', async () => {

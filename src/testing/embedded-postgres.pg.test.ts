@@ -115,9 +115,16 @@ test('a server that cannot start says why', async () => {
 
 test('a parent that is killed leaves neither server nor files behind', async () => {
   await using child = startChild(postgresChild)
-  const { pid, dataDir } = await child.message<Started>()
+  const { pid, dataDir, url } = await child.message<Started>()
+  const client = new pg.Client({ connectionString: url })
+  const notices: (string | undefined)[] = []
+  client.on('notice', (notice) => notices.push(notice.message))
+  client.on('error', () => {})
+  await client.connect()
   expect(isAlive(pid)).toBe(true)
   await child.kill('SIGKILL')
+  // The server was told to stop; it did not merely stumble over its missing files.
+  await eventually(() => expect(notices).toContain('terminating connection due to immediate shutdown command'))
   await eventually(() => !existsSync(dirname(dataDir)))
   await eventually(() => isStopped(pid))
 })
