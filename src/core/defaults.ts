@@ -15,4 +15,19 @@ export const defaults = {
   stream: { maxBytes: 1_000_000, ordering: 'aggregate' },
   loop: { backoff: { firstMs: 100, maxMs: 10_000 } },
   run: { stopTimeoutMs: 20_000, abortTimeoutMs: 5_000 },
+
+  relay: {
+    leaseMs: 5_000,
+    renewMs: 1_500,
+    batchSize: 500,
+    drainSize: 5_000,
+    publishTimeoutMs: 10_000,
+    /** A batch that takes longer loses its lanes. */
+    batchTimeoutMs: 30_000,
+    busyMs: 5,
+    idleMs: 50,
+    maxAttempts: 20,
+    backoff: { firstMs: 1_000, maxMs: 300_000 },
+    breakerBackoff: { firstMs: 250, maxMs: 30_000 },
+  },
 } as const

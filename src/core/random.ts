@@ -10,10 +10,24 @@ export interface Random {
   fill(bytes: Uint8Array): Uint8Array
 }
 
+/** Asking the system for a few bytes costs as much as for thousands; so thousands are asked for, and handed out once each. */
+const pool = new Uint8Array(4096)
+let used = pool.length
+
 /** The machine's own source: unpredictable, for ids and lease tokens. */
 export const systemRandom: Random = {
   next: () => Math.random(),
-  fill: (bytes) => randomFillSync(bytes),
+  fill: (bytes) => {
+    if (bytes.length > pool.length / 4) return randomFillSync(bytes)
+    if (used + bytes.length > pool.length) {
+      randomFillSync(pool)
+      used = 0
+    }
+    bytes.set(pool.subarray(used, used + bytes.length))
+    pool.fill(0, used, used + bytes.length)
+    used += bytes.length
+    return bytes
+  },
 }
 
 /** The same seed gives the same sequence, on every machine (sfc32 over a hashed seed). */

@@ -13,6 +13,9 @@ export interface Signals {
   /** The connection broke during COMMIT; `outcome` is what looking found. */
   'transaction.unknown': { readonly outcome: 'committed' | 'rolled-back' | 'unknown'; readonly xid: string | undefined }
 
+  /** Something that was to happen after a commit threw; the commit stands. */
+  'transaction.hook-failed': { readonly error: unknown }
+
   /** An idle connection of a pool broke; the pool opens another at the next use. */
   'database.idle-connection-lost': { readonly error: unknown }
 

@@ -15,9 +15,14 @@ import { sqlState } from './sql-state.ts'
 import { transaction } from './transaction.ts'
 
 /** Throws SCHEMA_MISMATCH, MIGRATION_CHANGED or WRONG_DEPLOYMENT unless this process may work on the schema. Call it at start. */
-export async function assertSchema(db: Queryable, given: DeploymentNames): Promise<void> {
-  const names = checkedNames(given)
-  const status = await readable(names.schema, () => migrationStatus(db, names))
+export async function assertSchema(
+  db: Queryable,
+  given: Omit<DeploymentNames, 'service'> & {
+    /** @default whichever the schema is bound to */ readonly service?: string | undefined
+  },
+): Promise<void> {
+  const status = await readable(given.schema, () => migrationStatus(db, given))
+  const names = checkedNames({ ...given, service: given.service ?? status.deployment?.service ?? 'service' })
   if (!status.installed) {
     throw new WaybillError(
       'SCHEMA_MISMATCH',
@@ -27,10 +32,11 @@ export async function assertSchema(db: Queryable, given: DeploymentNames): Promi
   assertKnown(status, shippedMigrations())
   assertOwn(status, names)
   if (status.pending.length > 0) {
-    const missing = status.pending.map((migration) => migration.name).join(', ')
+    const pending = status.pending.map((migration) => migration.name)
     throw new WaybillError(
       'SCHEMA_MISMATCH',
-      `The schema "${names.schema}" is older than this process (waybill ${packageVersion()}); it lacks ${missing}. ${runUp(names)}`,
+      `The schema "${names.schema}" is older than this process (waybill ${packageVersion()}); it lacks ${pending.join(', ')}. ${runUp(names)}`,
+      { details: { pending } },
     )
   }
 }

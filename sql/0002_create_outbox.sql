@@ -1,0 +1,345 @@
+-- The outbox: events wait here from the commit of their state change until the broker has confirmed them.
+--
+-- An event is a wide row that is never updated (readable by change data capture, replayable, no bloat). Beside it stands a
+-- narrow dispatch row that lives only until the broker has confirmed. Relays lease lanes, not rows: an aggregate hashes to
+-- one lane, so a lane's owner publishes it alone and in order.
+
+-- The last version of every aggregate. Its row lock makes version order = commit order.
+create table :schema.aggregate_version (
+  aggregate_type text   not null,
+  aggregate_id   text   not null,
+  version        bigint not null check (version > 0),
+  primary key (aggregate_type, aggregate_id)
+) with (fillfactor = 80);
+
+create table :schema.outbox (
+  id             uuid        primary key,
+  topic          text        not null,
+  aggregate_type text        not null,
+  aggregate_id   text        not null,
+  version        bigint      not null check (version > 0),
+  event_type     text        not null,
+  schema_version int         not null check (schema_version > 0),
+  content_type   text        not null,
+  payload        bytea       not null,
+  headers        jsonb       not null default '{}',
+  occurred_at    timestamptz not null default clock_timestamp(),
+  unique (aggregate_type, aggregate_id, version)
+);
+create index outbox_occurred_at_idx on :schema.outbox using brin (occurred_at) with (pages_per_range = 32, autosummarize = on);
+
+-- Events that consumers emitted, by what caused them. Outlives the event itself: a replay must not emit twice.
+create table :schema.outbox_source (
+  source          text        not null,
+  source_event_id uuid        not null,
+  ordinal         int         not null,
+  event_id        uuid        not null,
+  emitted_at      timestamptz not null default clock_timestamp(),
+  primary key (source_event_id, source, ordinal)
+);
+create index outbox_source_emitted_at_idx on :schema.outbox_source using brin (emitted_at) with (pages_per_range = 32, autosummarize = on);
+
+-- One row per event that the broker has not confirmed yet.
+--   0 due     in line, in order of seq
+--   1 retry   head of its key: failed, delayed or next in a chain; due at next_retry_at; blocks what is behind it
+--   2 held    behind a head, out of the due range
+--   3 parked  head that gave up: waits for an operator, blocks what is behind it
+-- `void` sends an empty marker instead of the event: how a parked head is skipped without leaving a gap in the versions.
+create table :schema.outbox_dispatch (
+  seq              bigint generated always as identity (cache 1),
+  key              bigint      not null,
+  event_id         uuid        not null,
+  lane             smallint    not null,
+  state            smallint    not null default 0 check (state between 0 and 3),
+  publish_attempts int         not null default 0,
+  void             boolean     not null default false,
+  next_retry_at    timestamptz,
+  parked_at        timestamptz,
+  last_error       text,
+  primary key (lane, state, seq)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+create unique index outbox_dispatch_head_idx on :schema.outbox_dispatch (lane, key) include (seq) where state in (1, 3);
+create index outbox_dispatch_retry_idx on :schema.outbox_dispatch (lane, next_retry_at) where state = 1;
+create index outbox_dispatch_held_idx on :schema.outbox_dispatch (lane, key, seq) where state = 2;
+
+-- Who works which lane, and until when. The claim is a lock on these few rows.
+create table :schema.outbox_lane (
+  lane            smallint primary key,
+  lock_token      uuid,
+  locked_by       text,
+  locked_at       timestamptz,
+  lock_expires_at timestamptz,
+  batch_from      bigint,
+  batch_to        bigint
+) with (fillfactor = 50);
+insert into :schema.outbox_lane (lane) select generate_series(0, 63);
+
+-- Heartbeats, from which every relay computes its fair share of the lanes.
+create table :schema.outbox_relay (
+  worker  text        primary key,
+  seen_at timestamptz not null
+) with (fillfactor = 50);
+
+-- One row per confirmed publish, written with the delete of the dispatch row.
+create table :schema.outbox_receipt (
+  event_id     uuid        not null,
+  published_at timestamptz not null,
+  attempts     int         not null,
+  relay        text        not null,
+  message_id   text        not null
+);
+create index outbox_receipt_event_id_idx on :schema.outbox_receipt (event_id);
+create index outbox_receipt_published_at_idx on :schema.outbox_receipt using brin (published_at) with (pages_per_range = 32, autosummarize = on);
+
+-- Streams (aggregate_id '') and single aggregates whose events an operator holds back.
+create table :schema.outbox_pause (
+  aggregate_type text        not null,
+  aggregate_id   text        not null default '',
+  reason         text        not null,
+  paused_by      text        not null,
+  paused_at      timestamptz not null default clock_timestamp(),
+  primary key (aggregate_type, aggregate_id)
+);
+
+-- Settings as functions: the planner folds them into the statements that use them, and replacing one is seen by every
+-- statement that starts afterwards, whatever the isolation of its transaction.
+create function :schema.outbox_lanes() returns int language sql immutable parallel safe as 'select 64';
+create function :schema.outbox_dispatching() returns boolean language sql immutable parallel safe as 'select true';
+
+create function :schema.outbox_refuse_update() returns trigger language plpgsql as $$
+begin
+  raise exception 'The outbox is append-only: an event that was recorded is never changed. Add a new event instead.' using errcode = '0A000';
+end $$;
+create trigger outbox_append_only before update on :schema.outbox for each statement execute function :schema.outbox_refuse_update();
+
+create function :schema.outbox_wrong_version(aggregate text, given bigint, expected bigint) returns bigint language plpgsql as $$
+begin
+  raise exception 'Version % of % is out of turn: the next one is %.', given, aggregate, expected using errcode = 'WB001';
+end $$;
+
+-- The one way into the outbox, for this library, for plain SQL and for other languages. In one statement: locks each
+-- aggregate's version in a fixed order, takes the next versions (or checks those given), writes events and dispatch rows.
+-- An event that the same source emitted before is not written again (added = false). The planner cannot know how many events
+-- an array holds: one plan, made once and without nested loops, serves one event and ten thousand.
+create function :schema.add_events(
+  ids              uuid[],
+  topics           text[],
+  aggregate_types  text[],
+  aggregate_ids    text[],
+  event_types      text[],
+  payloads         bytea[],
+  versions         bigint[]      default null,
+  schema_versions  int[]         default null,
+  content_types    text[]        default null,
+  headers          jsonb[]       default null,
+  not_before       timestamptz[] default null,
+  sources          text[]        default null,
+  source_event_ids uuid[]        default null,
+  ordinals         int[]         default null,
+  columns          jsonb[]       default null
+) returns table (id uuid, version bigint, added boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_nestloop = off as $$
+#variable_conflict use_column
+declare
+  repeated uuid[] := '{}';
+begin
+  if source_event_ids is not null then
+    with fresh as (
+      insert into :schema.outbox_source (source, source_event_id, ordinal, event_id)
+      select s.source, s.source_event_id, s.ordinal, s.id
+        from unnest(sources, source_event_ids, ordinals, ids) as s (source, source_event_id, ordinal, id)
+       where s.source_event_id is not null
+       order by 2, 1, 3
+      on conflict do nothing
+      returning event_id)
+    select coalesce(array_agg(s.id), '{}') into repeated
+      from unnest(source_event_ids, ids) as s (source_event_id, id)
+     where s.source_event_id is not null and s.id not in (select event_id from fresh);
+  end if;
+
+  if versions is not null then
+    -- An aggregate that we have not seen may begin at any version.
+    insert into :schema.aggregate_version (aggregate_type, aggregate_id, version)
+    select e.aggregate_type, e.aggregate_id, min(e.version) - 1
+      from unnest(aggregate_types, aggregate_ids, versions) as e (aggregate_type, aggregate_id, version)
+     group by 1, 2 having min(e.version) > 1
+     order by 1, 2
+    on conflict do nothing;
+  end if;
+
+  return query
+  with given as materialized (
+    select e.*, row_number() over w as nth, count(*) over (partition by e.aggregate_type, e.aggregate_id) as n
+      from unnest(ids, topics, aggregate_types, aggregate_ids, event_types, payloads, versions, schema_versions, content_types, headers, not_before, columns)
+           with ordinality as e (id, topic, aggregate_type, aggregate_id, event_type, payload, version, schema_version, content_type, headers, not_before, columns, place)
+     where e.id <> all (repeated)
+    window w as (partition by e.aggregate_type, e.aggregate_id order by e.place)),
+  taken as (
+    insert into :schema.aggregate_version as a (aggregate_type, aggregate_id, version)
+    select g.aggregate_type, g.aggregate_id, g.n from given g where g.nth = 1 order by 1, 2
+    on conflict (aggregate_type, aggregate_id) do update set version = a.version + excluded.version
+    returning a.aggregate_type, a.aggregate_id, a.version),
+  numbered as materialized (
+    select g.*, t.version - g.n + g.nth as next,
+           ('x' || encode(substring(sha256(convert_to(g.aggregate_type || chr(31) || g.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint as key
+      from given g
+      join taken t on t.aggregate_type = g.aggregate_type and t.aggregate_id = g.aggregate_id),
+  plain as (
+    insert into :schema.outbox (id, topic, aggregate_type, aggregate_id, version, event_type, schema_version, content_type, payload, headers)
+    select n.id, n.topic, n.aggregate_type, n.aggregate_id,
+           case when n.version is null or n.version = n.next then n.next
+                else :schema.outbox_wrong_version(n.aggregate_type || ' ' || n.aggregate_id, n.version, n.next) end,
+           n.event_type, coalesce(n.schema_version, 1), coalesce(n.content_type, 'application/json'), n.payload, coalesce(n.headers, '{}')
+      from numbered n where n.columns is null),
+  widened as (
+    insert into :schema.outbox
+    select r.* from numbered n cross join lateral jsonb_populate_record(cast(null as :schema.outbox), n.columns || jsonb_build_object(
+             'id', n.id, 'topic', n.topic, 'aggregate_type', n.aggregate_type, 'aggregate_id', n.aggregate_id,
+             'version', case when n.version is null or n.version = n.next then n.next
+                             else :schema.outbox_wrong_version(n.aggregate_type || ' ' || n.aggregate_id, n.version, n.next) end,
+             'event_type', n.event_type, 'schema_version', coalesce(n.schema_version, 1), 'content_type', coalesce(n.content_type, 'application/json'),
+             'payload', '\x' || encode(n.payload, 'hex'), 'headers', coalesce(n.headers, '{}'), 'occurred_at', clock_timestamp())) r
+     where n.columns is not null),
+  dispatched as (
+    insert into :schema.outbox_dispatch (lane, key, event_id, next_retry_at)
+    select (n.key & (:schema.outbox_lanes() - 1))::smallint, n.key, n.id, n.not_before
+      from numbered n where :schema.outbox_dispatching() order by n.key, n.next)
+  select n.id, n.next, true from numbered n
+  union all
+  select r, null, false from unnest(repeated) r;
+end $$;
+
+-- One event, for plain SQL: select waybill.add_event('order.events', 'order', '17', 'OrderPlaced', '{"total": 3}');
+create function :schema.add_event(
+  topic text, aggregate_type text, aggregate_id text, event_type text, data jsonb,
+  version bigint default null, schema_version int default 1, headers jsonb default '{}'
+) returns table (id uuid, version bigint) language sql security definer set search_path = pg_catalog, pg_temp as $$
+  select a.id, a.version from :schema.add_events(
+    array[gen_random_uuid()], array[$1], array[$2], array[$3], array[$4], array[convert_to($5::text, 'UTF8')],
+    array[$6], array[$7], array['application/json'], array[$8]) a
+$$;
+
+-- The slow path of a relay, and the hand of operators (who pass null tokens): one call, one round trip.
+--
+-- It locks the lanes first and looks after: each statement below has a snapshot younger than the lock, so that nobody is
+-- held behind a head that is gone already. Returns the lanes that were still the caller's; nothing was done in the others.
+create function :schema.outbox_settle(
+  relay text, lanes smallint[], tokens uuid[],
+  ok_lane smallint[], ok_seq bigint[], ok_event uuid[], ok_message text[],
+  bad_lane smallint[], bad_seq bigint[], bad_event uuid[], bad_park boolean[], bad_void boolean[], bad_charge int[], bad_delay_ms bigint[], bad_error text[],
+  hold_lane smallint[], hold_depth int[],
+  keep_receipts boolean, keep_events boolean
+) returns smallint[] language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  mine       smallint[];
+  freed_lane smallint[];
+  freed_key  bigint[];
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'outbox_settle needs READ COMMITTED: it must see what committed while it waited for its lanes.' using errcode = '25001';
+  end if;
+
+  -- 1. Serialise.
+  select coalesce(array_agg(l.lane), '{}') into mine from (
+    select l.lane from :schema.outbox_lane l join unnest(lanes, tokens) as t (lane, token) on t.lane = l.lane
+     where t.token is null or t.token = l.lock_token
+     order by l.lane for update of l) l;
+
+  -- 2. What the broker confirmed, or an operator dropped, goes, whatever its state.
+  with gone as (
+    delete from :schema.outbox_dispatch d where d.ctid = any (array(
+      select x.ctid from unnest(ok_lane, ok_seq, ok_event) as k (lane, seq, event_id) cross join lateral (
+        select x.ctid from :schema.outbox_dispatch x
+         where x.lane = k.lane and x.state in (0, 1, 2, 3) and x.seq = k.seq and x.event_id = k.event_id offset 0) x
+       where k.lane = any (mine)))
+    returning d.lane, d.key, d.state, d.event_id, d.publish_attempts),
+  receipt as (
+    insert into :schema.outbox_receipt (event_id, published_at, attempts, relay, message_id)
+    select g.event_id, clock_timestamp(), g.publish_attempts + 1, outbox_settle.relay, m.message
+      from gone g join unnest(ok_event, ok_message) as m (event_id, message) on m.event_id = g.event_id
+     where keep_receipts and m.message is not null),
+  forgotten as (
+    delete from :schema.outbox o using gone g where not keep_events and o.id = g.event_id)
+  select array_agg(f.lane), array_agg(f.key) into freed_lane, freed_key
+    from (select distinct g.lane, g.key from gone g where g.state <> 0) f;
+
+  if cardinality(bad_lane) > 0 then
+    -- 3. A head that stands behind the one that failed now is not the first of its key any more.
+    update :schema.outbox_dispatch d set state = 2
+      from unnest(bad_lane, bad_seq, bad_event) as k (lane, seq, event_id)
+      join :schema.outbox_dispatch f on f.lane = k.lane and f.state in (0, 1, 2) and f.seq = k.seq and f.event_id = k.event_id
+     where d.lane = f.lane and d.key = f.key and d.state = 1 and d.seq > f.seq and d.lane = any (mine);
+
+    -- 4. The row that failed becomes the head that blocks its key.
+    update :schema.outbox_dispatch d
+       set state = case when k.park then 3 else 1 end,
+           publish_attempts = d.publish_attempts + k.charge,
+           void = d.void or k.void,
+           next_retry_at = clock_timestamp() + k.delay_ms * interval '1 millisecond',
+           parked_at = case when k.park then clock_timestamp() end,
+           last_error = k.error
+      from unnest(bad_lane, bad_seq, bad_event, bad_park, bad_void, bad_charge, bad_delay_ms, bad_error)
+           as k (lane, seq, event_id, park, void, charge, delay_ms, error)
+     where d.lane = k.lane and d.state in (0, 1, 2) and d.seq = k.seq and d.event_id = k.event_id and d.lane = any (mine)
+       and not exists (select from :schema.outbox_dispatch b where b.lane = d.lane and b.key = d.key and b.state in (1, 3) and b.seq < d.seq);
+  end if;
+
+  -- 5. A key that lost its head gets the next: its lowest held row, due now or when its own delay ends.
+  update :schema.outbox_dispatch d set state = 1, next_retry_at = greatest(d.next_retry_at, clock_timestamp())
+   where d.state = 2 and d.ctid = any (array(
+    select h.ctid from unnest(freed_lane, freed_key) as f (lane, key) cross join lateral (
+      select h.ctid from :schema.outbox_dispatch h where h.lane = f.lane and h.key = f.key and h.state = 2 order by h.seq limit 1) h
+     where not exists (select from :schema.outbox_dispatch b where b.lane = f.lane and b.key = f.key and b.state in (1, 3))));
+
+  -- 6. Rows behind a head leave the due range: those among the first hold_depth of the lane.
+  update :schema.outbox_dispatch d set state = 2 where d.state = 0 and d.ctid = any (array(
+    select x.ctid from unnest(hold_lane, hold_depth) as k (lane, depth) cross join lateral (
+      select x.ctid, x.lane, x.key, x.seq from :schema.outbox_dispatch x where x.lane = k.lane and x.state = 0 order by x.seq limit k.depth) x
+     where k.lane = any (mine)
+       and exists (select from :schema.outbox_dispatch b where b.lane = x.lane and b.key = x.key and b.state in (1, 3) and b.seq < x.seq)));
+  return mine;
+end $$;
+
+-- Moves every waiting row to its new lane, in one transaction that stops writers and relays for its length.
+create function :schema.outbox_change_lanes(lanes int) returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  if lanes not between 1 and 4096 or lanes & (lanes - 1) <> 0 then
+    raise exception 'The number of lanes must be a power of two from 1 to 4096, not %.', lanes using errcode = '22023';
+  end if;
+  lock table :schema.outbox in share row exclusive mode;
+  perform from :schema.outbox_lane order by lane for update;
+  delete from :schema.outbox_lane where lane >= lanes;
+  update :schema.outbox_lane set lock_token = null, lock_expires_at = null, batch_from = null, batch_to = null;
+  insert into :schema.outbox_lane (lane) select generate_series(0, lanes - 1) on conflict do nothing;
+  -- Two heads of one key stay in one lane, so no row can collide on its way.
+  update :schema.outbox_dispatch d set lane = (d.key & (lanes - 1))::smallint where d.lane <> (d.key & (lanes - 1))::smallint;
+  execute format('create or replace function %I.outbox_lanes() returns int language sql immutable parallel safe as ''select %s''', :'schema', lanes);
+end $$;
+
+-- Change data capture on or off: off means that a connector reads the outbox and no dispatch rows are written.
+create function :schema.outbox_set_dispatching(dispatching boolean) returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  lock table :schema.outbox in share row exclusive mode;
+  execute format('create or replace function %I.outbox_dispatching() returns boolean language sql immutable parallel safe as ''select %s''', :'schema', dispatching);
+end $$;
+
+-- Every event that is still known, with its state, in the words of an operator.
+create view :schema.outbox_status as
+select o.id, o.topic, o.aggregate_type, o.aggregate_id, o.version, o.event_type, o.occurred_at,
+       case when d.seq is null then 'PUBLISHED'
+            when d.state = 3 then 'PARKED'
+            when d.state = 2 then 'HELD'
+            when l.lock_token is not null and l.lock_expires_at > clock_timestamp() and d.seq between l.batch_from and l.batch_to then 'INFLIGHT'
+            when d.state = 1 then 'RELEASED'
+            else 'PENDING' end as state,
+       case when d.seq is not null then l.lock_token end as lock_token,
+       case when d.seq is not null then l.locked_at end as locked_at,
+       case when d.seq is null then r.published_at end as published_at,
+       coalesce(d.publish_attempts, r.attempts, 0) as publish_attempts,
+       d.next_retry_at, d.parked_at, d.last_error, r.message_id, d.lane, d.seq
+  from :schema.outbox o
+  left join :schema.outbox_dispatch d
+    on d.event_id = o.id
+   and d.lane = (('x' || encode(substring(sha256(convert_to(o.aggregate_type || chr(31) || o.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint & (:schema.outbox_lanes() - 1))::smallint
+  left join :schema.outbox_lane l on l.lane = d.lane
+  left join lateral (select r.published_at, r.attempts, r.message_id from :schema.outbox_receipt r where r.event_id = o.id order by r.published_at desc limit 1) r on true;

@@ -1,0 +1,43 @@
+/**
+ * Turns what Postgres said about a refused `add` into what the caller can do about it.
+ */
+import { isWaybillError, WaybillError } from '../core/errors.ts'
+import { constraintName, isUniqueViolation, sqlState } from '../postgres/sql-state.ts'
+import type { EncodedEvent } from './outbox.sql.ts'
+
+/** The state that `add_events` raises for a version out of turn. */
+const versionOutOfOrder = 'WB001'
+const undefinedFunction = '42883'
+const undefinedSchema = '3F000'
+
+export function explainAddError(error: unknown, events: readonly EncodedEvent[], schema: string): unknown {
+  if (isWaybillError(error)) return error
+  const state = sqlState(error)
+  const what = events.length === 1 ? `outbox.add ${events[0]?.eventType}` : `outbox.addMany of ${events.length} events`
+  if (state === versionOutOfOrder) {
+    return new WaybillError(
+      'VERSION_OUT_OF_ORDER',
+      `${what}: ${messageOf(error)} Somebody else changed the aggregate, or a version was left out.`,
+      { cause: error },
+    )
+  }
+  if (isUniqueViolation(error) && constraintName(error)?.startsWith('outbox_') === true) {
+    return new WaybillError(
+      'INVALID_INPUT',
+      `${what}: an event with this id or version is in the outbox already. The same fact was recorded before.`,
+      { cause: error },
+    )
+  }
+  if (state === undefinedFunction || state === undefinedSchema) {
+    return new WaybillError(
+      'SCHEMA_MISMATCH',
+      `${what}: schema "${schema}" has no outbox. Run "waybill migrate up", or name the schema that has one.`,
+      { cause: error },
+    )
+  }
+  return error
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}

@@ -1,0 +1,51 @@
+/**
+ * How much waits in the outbox, and what could be in its way.
+ */
+import { sql, type Statement } from '../postgres/sql.ts'
+import type { OutboxTables } from './outbox.sql.ts'
+
+export interface Backlog {
+  readonly due: number
+  readonly retrying: number
+  readonly held: number
+  readonly parked: number
+  readonly oldestAgeMs: number
+  readonly highestAttempts: number
+  /** Lanes that nobody has worked for two leases: no relay runs, or one is stuck in a transaction. */
+  readonly unownedLanes: number
+  /** The oldest snapshot in this database keeps dead rows alive, and every drain slow. */
+  readonly oldestSnapshotAgeMs: number
+}
+
+/** Counts every state. The oldest event of each lane and state stands first in the primary key. */
+export function readBacklog(tables: OutboxTables): Statement<Backlog> {
+  return sql`
+    with counted as (
+      select count(*) filter (where state = 0)::float8 as due, count(*) filter (where state = 1)::float8 as retrying,
+             count(*) filter (where state = 2)::float8 as held, count(*) filter (where state = 3)::float8 as parked,
+             coalesce(max(publish_attempts), 0)::float8 as attempts
+        from ${tables.dispatch}
+    ), oldest as (
+      select min(o.occurred_at) as occurred_at
+        from ${tables.lane} l cross join (values (0), (1), (2), (3)) as s (state) cross join lateral (
+          select d.event_id from ${tables.dispatch} d where d.lane = l.lane and d.state = s.state order by d.seq limit 1) d
+        join ${tables.outbox} o on o.id = d.event_id
+    )
+    select due, retrying, held, parked, attempts as "highestAttempts",
+           greatest(0, coalesce(extract(epoch from clock_timestamp() - oldest.occurred_at) * 1000, 0))::float8 as "oldestAgeMs",
+           (select count(*) from ${tables.lane} where lock_token is null or lock_expires_at < clock_timestamp() - interval '10 seconds')::float8 as "unownedLanes",
+           (select coalesce(max(extract(epoch from clock_timestamp() - xact_start) * 1000), 0)::float8
+              from pg_stat_activity where datname = current_database() and backend_xmin is not null and pid <> pg_backend_pid()) as "oldestSnapshotAgeMs"
+      from counted, oldest`
+}
+
+/** Rows that could go out now and are in no living other relay's lanes: what a draining relay still has to do. */
+export function readRemaining(tables: OutboxTables, relay: string, leaseMs: number): Statement<{ remaining: number }> {
+  return sql`
+    select count(*)::int as remaining
+      from ${tables.lane} l
+     where not exists (select from ${tables.worker} w
+                        where w.worker = l.locked_by and w.worker <> ${relay} and w.seen_at > clock_timestamp() - ${leaseMs}::int * interval '1 millisecond')
+       and (exists (select from ${tables.dispatch} d where d.lane = l.lane and d.state = 0)
+         or exists (select from ${tables.dispatch} d where d.lane = l.lane and d.state = 1 and d.next_retry_at <= (select clock_timestamp())))`
+}

@@ -1,0 +1,193 @@
+/**
+ * The relay's three statements: read what may go out, confirm what did, settle what did not.
+ *
+ * Their safety does not rest on the lease but on four rules: what is due and what blocks it come from one snapshot; a key
+ * is published in order and stops at its first failure; a row is deleted by its exact identity; every change of a key's
+ * head is serialised by the lane's row, looked at after it was locked.
+ */
+import { lanesOf, tokensOf, type HeldLane } from '../postgres/lanes.sql.ts'
+import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import type { OutboxTables } from './outbox.sql.ts'
+
+export interface DispatchRow {
+  readonly lane: number
+  readonly seq: string
+  readonly key: string
+  readonly event_id: string
+  readonly state: number
+  readonly publish_attempts: number
+  readonly void: boolean
+  /** A head stands before it: not to be published, but to be held. */
+  readonly blocked: boolean
+  /** Above 0 for an event that must not go out yet. */
+  readonly wait_ms: number
+  /** Null when the event row is missing, which must never be. */
+  readonly topic: string | null
+  readonly aggregate_type: string
+  readonly aggregate_id: string
+  readonly version: string
+  readonly event_type: string
+  readonly schema_version: number
+  readonly content_type: string
+  readonly payload: Uint8Array
+  readonly headers: Readonly<Record<string, string>> | string
+  readonly occurred_at: string
+}
+
+export interface ReadWindow extends HeldLane {
+  /** How many due rows of this lane to read. */
+  readonly window: number
+}
+
+/**
+ * What the lanes' owner may publish now: per lane a window of due rows, the heads whose retry is due, and the chain
+ * behind a head that has not failed yet. One statement, so that no row is seen without the head that blocks it.
+ * Indexes: primary key, outbox_dispatch_head_idx, _retry_idx, _held_idx.
+ */
+export function readDispatch(
+  tables: OutboxTables,
+  lanes: readonly ReadWindow[],
+  limits: { readonly heads: number; readonly chain: number },
+): Statement<DispatchRow> {
+  return sql`
+    with mine as materialized (
+      select l.lane, t.size
+        from unnest(${lanesOf(lanes)}::text::smallint[], ${tokensOf(lanes)}::text::uuid[], ${sqlArray(lanes.map((each) => each.window))}::text::int[]) as t (lane, token, size)
+        join ${tables.lane} l on l.lane = t.lane and l.lock_token = t.token
+    ), due as materialized (
+      select d.*, exists (
+               select from ${tables.dispatch} b
+                where b.lane = d.lane and b.key = d.key and b.state in (1, 3) and b.seq < d.seq) as blocked
+        from mine cross join lateral (
+          select d.* from ${tables.dispatch} d where d.lane = mine.lane and d.state = 0 order by d.seq limit mine.size) d
+    ), head as materialized (
+      select h.*, false as blocked
+        from mine cross join lateral (
+          select h.* from ${tables.dispatch} h
+           where h.lane = mine.lane and h.state = 1 and h.next_retry_at <= (select clock_timestamp())
+           order by h.next_retry_at limit ${limits.heads}::int) h
+    ), chain as materialized (
+      select c.*, false as blocked
+        from head h cross join lateral (
+          select c.* from ${tables.dispatch} c
+           where c.lane = h.lane and c.key = h.key and c.state = 2 order by c.seq limit ${limits.chain}::int) c
+       where h.publish_attempts = 0
+    )
+    select x.lane, x.seq::text, x.key::text, x.event_id::text, x.state, x.publish_attempts, x.void, x.blocked,
+           case when x.next_retry_at is null or x.state = 1 then 0
+                else greatest(0, ceil(extract(epoch from x.next_retry_at - clock_timestamp()) * 1000))::float8 end as wait_ms,
+           o.topic, o.aggregate_type, o.aggregate_id, o.version::text, o.event_type, o.schema_version, o.content_type, o.payload, o.headers,
+           to_char(o.occurred_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as occurred_at
+      from (table due union all table head union all table chain) x
+      left join ${tables.outbox} o on o.id = x.event_id
+     order by x.lane, x.seq`
+}
+
+/** A row by its whole identity: after a failover or a restore, lane and seq alone could name another event. */
+export interface RowIdentity {
+  readonly lane: number
+  readonly seq: string
+  readonly eventId: string
+}
+
+export interface ConfirmedRow extends RowIdentity {
+  readonly messageId: string
+}
+
+export interface Keeping {
+  /** Write receipts. */
+  readonly receipts: boolean
+  /** Keep the event's own row. */
+  readonly events: boolean
+}
+
+/**
+ * Removes what the broker confirmed, for keys that had no trouble (state 0 only: a head must be followed by a promotion).
+ * The fence locks the lane rows: a mere look at the token would not be repeated on what committed meanwhile.
+ * Returns the lanes that were ours; nothing happened in the others.
+ */
+export function confirmDispatch(
+  tables: OutboxTables,
+  relay: string,
+  held: readonly HeldLane[],
+  confirmed: readonly ConfirmedRow[],
+  keep: Keeping,
+): Statement<{ mine: readonly number[] | string | null }> {
+  return sql`
+    with fence as materialized (
+      select l.lane from ${tables.lane} l
+        join unnest(${lanesOf(held)}::text::smallint[], ${tokensOf(held)}::text::uuid[]) as t (lane, token) on t.lane = l.lane and t.token = l.lock_token
+       order by l.lane
+         for share of l
+    ), confirmed as materialized (
+      select k.lane, k.seq, k.event_id, k.message_id
+        from unnest(${sqlArray(confirmed.map((row) => row.lane))}::text::smallint[], ${sqlArray(confirmed.map((row) => row.seq))}::text::bigint[],
+                    ${sqlArray(confirmed.map((row) => row.eventId))}::text::uuid[], ${sqlArray(confirmed.map((row) => row.messageId))}::text::text[]) as k (lane, seq, event_id, message_id)
+    ), gone as (
+      delete from ${tables.dispatch} d
+       where d.state = 0 and d.ctid = any (array(
+         select x.ctid from confirmed k cross join lateral (
+           select x.ctid from ${tables.dispatch} x
+            where x.lane = k.lane and x.state = 0 and x.seq = k.seq and x.event_id = k.event_id offset 0) x
+          where k.lane in (select lane from fence)))
+      returning d.event_id, d.publish_attempts
+    ), receipt as (
+      insert into ${tables.receipt} (event_id, published_at, attempts, relay, message_id)
+      select g.event_id, clock_timestamp(), g.publish_attempts + 1, ${relay}, k.message_id
+        from gone g join confirmed k on k.event_id = g.event_id
+       where ${keep.receipts}::boolean
+    ), forgotten as (
+      delete from ${tables.outbox} o using gone g where not ${keep.events}::boolean and o.id = g.event_id
+    )
+    select coalesce(array_to_json(array_agg(lane))::text, '[]') as mine from fence`
+}
+
+/** A row that stops its key: it becomes the head, due again after `delayMs`. */
+export interface StoppedRow extends RowIdentity {
+  readonly park: boolean
+  /** From now on an empty marker is published in its place. */
+  readonly void: boolean
+  /** How much this failure counts towards parking: 0 for what was not the message's fault. */
+  readonly charge: number
+  readonly delayMs: number
+  readonly error: string
+}
+
+export interface Settlement {
+  readonly confirmed: readonly (RowIdentity & { readonly messageId: string | null })[]
+  readonly stopped: readonly StoppedRow[]
+  /** Lanes in which rows behind a head were seen in the due range, and how deep to look for them. */
+  readonly hold: readonly { readonly lane: number; readonly depth: number }[]
+}
+
+/** The slow path: heads, promotions and holds, in one function that locks the lanes first and looks after. */
+export function settleDispatch(
+  tables: OutboxTables,
+  relay: string,
+  lanes: readonly { readonly lane: number; readonly token: string | null }[],
+  { confirmed, stopped, hold }: Settlement,
+  keep: Keeping,
+): Statement<{ mine: string }> {
+  return sql`
+    select array_to_json(${tables.settle}(
+      ${relay},
+      ${sqlArray(lanes.map((each) => each.lane))}::text::smallint[], ${sqlArray(lanes.map((each) => each.token))}::text::uuid[],
+      ${sqlArray(confirmed.map((row) => row.lane))}::text::smallint[], ${sqlArray(confirmed.map((row) => row.seq))}::text::bigint[],
+      ${sqlArray(confirmed.map((row) => row.eventId))}::text::uuid[], ${sqlArray(confirmed.map((row) => row.messageId))}::text::text[],
+      ${sqlArray(stopped.map((row) => row.lane))}::text::smallint[], ${sqlArray(stopped.map((row) => row.seq))}::text::bigint[],
+      ${sqlArray(stopped.map((row) => row.eventId))}::text::uuid[], ${sqlArray(stopped.map((row) => row.park))}::text::boolean[],
+      ${sqlArray(stopped.map((row) => row.void))}::text::boolean[], ${sqlArray(stopped.map((row) => row.charge))}::text::int[],
+      ${sqlArray(stopped.map((row) => Math.round(row.delayMs)))}::text::bigint[], ${sqlArray(stopped.map((row) => cleanError(row.error)))}::text::text[],
+      ${sqlArray(hold.map((each) => each.lane))}::text::smallint[], ${sqlArray(hold.map((each) => each.depth))}::text::int[],
+      ${keep.receipts}::boolean, ${keep.events}::boolean))::text as mine`
+}
+
+/** Streams and aggregates that an operator paused. */
+export function readPauses(tables: OutboxTables): Statement<{ aggregate_type: string; aggregate_id: string }> {
+  return sql`select aggregate_type, aggregate_id from ${tables.pause}`
+}
+
+/** Postgres text holds no NUL, and an error's text must never make the statement fail that records it. */
+function cleanError(text: string): string {
+  return text.replaceAll('\u0000', '').toWellFormed().slice(0, 1000)
+}

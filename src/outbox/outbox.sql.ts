@@ -1,0 +1,97 @@
+/**
+ * The statement that adds events, and the names of the outbox's tables. No other file may name them.
+ */
+import { name, sql, sqlArray, sqlBytesArray, type Name, type Statement } from '../postgres/sql.ts'
+import type { LaneTables } from '../postgres/lanes.sql.ts'
+
+export interface OutboxTables extends LaneTables {
+  readonly schema: string
+  readonly outbox: Name
+  readonly dispatch: Name
+  readonly receipt: Name
+  readonly source: Name
+  readonly pause: Name
+  readonly status: Name
+  readonly version: Name
+  readonly addEvents: Name
+  readonly settle: Name
+  readonly changeLanes: Name
+  readonly setDispatching: Name
+  readonly dispatching: Name
+}
+
+/** The outbox of a schema. A second outbox is a second schema. */
+export function outboxTables(schema: string): OutboxTables {
+  return {
+    schema,
+    outbox: name(schema, 'outbox'),
+    dispatch: name(schema, 'outbox_dispatch'),
+    lane: name(schema, 'outbox_lane'),
+    worker: name(schema, 'outbox_relay'),
+    receipt: name(schema, 'outbox_receipt'),
+    source: name(schema, 'outbox_source'),
+    pause: name(schema, 'outbox_pause'),
+    status: name(schema, 'outbox_status'),
+    version: name(schema, 'aggregate_version'),
+    addEvents: name(schema, 'add_events'),
+    settle: name(schema, 'outbox_settle'),
+    changeLanes: name(schema, 'outbox_change_lanes'),
+    setDispatching: name(schema, 'outbox_set_dispatching'),
+    dispatching: name(schema, 'outbox_dispatching'),
+  }
+}
+
+/** An event, encoded and checked, as it goes into the outbox. */
+export interface EncodedEvent {
+  readonly id: string
+  readonly topic: string
+  readonly aggregateType: string
+  readonly aggregateId: string
+  readonly eventType: string
+  readonly payload: Uint8Array
+  readonly schemaVersion: number
+  readonly contentType: string
+  readonly headers: Readonly<Record<string, string>>
+  readonly version: bigint | undefined
+  readonly notBefore: Date | undefined
+  readonly source: EventSource | undefined
+  readonly columns: Readonly<Record<string, unknown>> | undefined
+}
+
+/** What made a consumer emit an event: it is emitted once, however often the source is handled again. */
+export interface EventSource {
+  readonly name: string
+  readonly eventId: string
+  readonly ordinal: number
+}
+
+export interface AddedEvent {
+  readonly id: string
+  readonly version: string | null
+  readonly added: boolean
+}
+
+/** Takes versions and writes events with their dispatch rows, all in one call. Rarely used arguments go as null. */
+export function addEvents(tables: OutboxTables, events: readonly EncodedEvent[]): Statement<AddedEvent> {
+  const column = (value: (event: EncodedEvent) => string | number | bigint | null | undefined): string =>
+    sqlArray(events.map(value))
+  const optional = (value: (event: EncodedEvent) => string | number | bigint | null | undefined): string | null =>
+    events.some((event) => (value(event) ?? null) !== null) ? column(value) : null
+  return sql`
+    select id::text, version::text, added from ${tables.addEvents}(
+      ${column((e) => e.id)}::text::uuid[],
+      ${column((e) => e.topic)}::text::text[],
+      ${column((e) => e.aggregateType)}::text::text[],
+      ${column((e) => e.aggregateId)}::text::text[],
+      ${column((e) => e.eventType)}::text::text[],
+      ${sqlBytesArray(events.map((e) => e.payload))}::text::bytea[],
+      ${optional((e) => e.version)}::text::bigint[],
+      ${column((e) => e.schemaVersion)}::text::int[],
+      ${column((e) => e.contentType)}::text::text[],
+      ${column((e) => JSON.stringify(e.headers))}::text::jsonb[],
+      ${optional((e) => e.notBefore?.toISOString())}::text::timestamptz[],
+      ${optional((e) => e.source?.name)}::text::text[],
+      ${optional((e) => e.source?.eventId)}::text::uuid[],
+      ${optional((e) => e.source?.ordinal)}::text::int[],
+      ${optional((e) => (e.columns === undefined ? null : JSON.stringify(e.columns)))}::text::jsonb[])`
+}

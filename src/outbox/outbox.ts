@@ -1,0 +1,194 @@
+/**
+ * Records events in the user's own transaction: an event exists if and only if the state change beside it committed.
+ *
+ * `add` validates, encodes and checks the size first, so that what could not be published or read later fails here, where
+ * the change can still be refused. Versions are taken under the aggregate's row lock: per aggregate, version order is
+ * commit order. Nothing is sent from here; a relay does that once the transaction has committed.
+ */
+import { defaults } from '../core/defaults.ts'
+import { WaybillError } from '../core/errors.ts'
+import { newId, parseId } from '../core/id.ts'
+import { refuseUnknown } from '../core/options.ts'
+import { createTokens, type Tokens } from '../core/token.ts'
+import { parseVersion, type Version } from '../core/version.ts'
+import type { EventInput, EventKind } from '../core/event.ts'
+import type { EventType } from '../core/stream.ts'
+import { afterCommit } from '../postgres/after-commit.ts'
+import { assertTx, rows, type Tx } from '../postgres/database.ts'
+import { explainAddError } from './add-error.ts'
+import { addEvents, outboxTables, type EncodedEvent, type EventSource, type OutboxTables } from './outbox.sql.ts'
+
+export interface OutboxOptions {
+  /** The schema that holds the outbox. @default 'waybill' */
+  readonly schema?: string
+  /** Makes the consistency tokens that `add` returns. @default unsigned tokens */
+  readonly tokens?: Tokens
+  /** Headers for every event, such as the trace context of the moment. */
+  readonly headers?: () => Readonly<Record<string, string>>
+}
+
+export interface AddOptions {
+  /** The version this event must get. Refused unless it is the next one. @default the next version is taken */
+  readonly version?: Version | string | number
+  /** Made from a business key (`businessKeyId`) it makes the same fact the same event. @default a new time-ordered id */
+  readonly id?: string
+  /** Travel as attributes of the message. */
+  readonly headers?: Readonly<Record<string, string>>
+  /** Not published before; later events of the aggregate wait for it. */
+  readonly notBefore?: Date
+  /** Set for events that a consumer emits: the same source emits the same event once only. */
+  readonly source?: EventSource
+  /** Values for the columns that you added to the outbox table. Pass all of them, or none. */
+  readonly columns?: Readonly<Record<string, unknown>>
+}
+
+/** What was recorded. It is a promise only once the transaction has committed. */
+export interface Added {
+  readonly id: string
+  readonly version: Version
+  /** Readers that hold it see this change or a later one. */
+  readonly token: string
+  /** `false` if the same source had emitted this event before; then nothing was recorded. */
+  readonly added: boolean
+}
+
+/** One event for `addMany`. Made by `event(type, id, data, options)`, which checks the data's type. */
+export interface NewEvent {
+  readonly type: EventType<EventKind, never, unknown>
+  readonly aggregateId: string
+  readonly data: unknown
+  readonly options?: AddOptions
+}
+
+export interface Outbox {
+  readonly tables: OutboxTables
+  /** Records one event in `tx`. */
+  add<Type extends EventType<EventKind, never, unknown>>(
+    tx: Tx,
+    type: Type,
+    aggregateId: string,
+    ...rest: undefined extends EventInput<Type>
+      ? [data?: EventInput<Type>, options?: AddOptions]
+      : [data: EventInput<Type>, options?: AddOptions]
+  ): Promise<Added>
+  /** Records many events in `tx` with one statement; the results are in the order given. */
+  addMany(tx: Tx, events: readonly NewEvent[]): Promise<readonly Added[]>
+  /** Calls `listener` after each commit that added events, where `transaction()` ran it. Returns how to end it. */
+  onCommitted(listener: () => void): () => void
+}
+
+const addOptionNames = ['version', 'id', 'headers', 'notBefore', 'source', 'columns']
+
+/** Pairs an event type with data of its type, for `addMany`. */
+export function event<Type extends EventType<EventKind, never, unknown>>(
+  type: Type,
+  aggregateId: string,
+  data: EventInput<Type>,
+  options?: AddOptions,
+): NewEvent {
+  return { type, aggregateId, data, ...(options === undefined ? {} : { options }) }
+}
+
+export function createOutbox(options: OutboxOptions = {}): Outbox {
+  refuseUnknown('outbox', options, ['schema', 'tokens', 'headers'])
+  const { schema = defaults.schema, tokens = createTokens(), headers = () => ({}) } = options
+  const tables = outboxTables(schema)
+  const listeners = new Set<() => void>()
+
+  const addMany = async (tx: Tx, events: readonly NewEvent[]): Promise<readonly Added[]> => {
+    assertTx(tx, 'outbox.add')
+    if (events.length === 0) return []
+    const encoded = await Promise.all(events.map((each) => encode(each, headers())))
+    const found = new Map<string, { readonly version: string | null; readonly added: boolean }>()
+    try {
+      for (const row of await rows(tx, addEvents(tables, encoded))) found.set(row.id, row)
+    } catch (error) {
+      throw explainAddError(error, encoded, schema)
+    }
+    if (listeners.size > 0) afterCommit(tx, () => listeners.forEach((listener) => listener()))
+    return encoded.map((each) => added(each, found.get(each.id), tokens))
+  }
+  return {
+    tables,
+    addMany,
+    add: async (tx, type, aggregateId, ...[data, addOptions]) => {
+      const [result] = await addMany(tx, [
+        { type, aggregateId, data, ...(addOptions === undefined ? {} : { options: addOptions }) },
+      ])
+      return result as Added
+    },
+    onCommitted: (listener) => {
+      listeners.add(listener)
+      return () => void listeners.delete(listener)
+    },
+  }
+}
+
+async function encode(
+  { type, aggregateId, data, options = {} }: NewEvent,
+  common: Readonly<Record<string, string>>,
+): Promise<EncodedEvent> {
+  assertEventType(type)
+  refuseUnknown(`outbox.add ${type.name}`, options, addOptionNames)
+  if (typeof aggregateId !== 'string' || aggregateId === '' || aggregateId.includes('\u0000')) {
+    throw new WaybillError(
+      'INVALID_INPUT',
+      `outbox.add ${type.name}: the aggregate id must be non-empty text, got ${typeof aggregateId === 'string' ? JSON.stringify(aggregateId) : typeof aggregateId}.`,
+    )
+  }
+  const payload = await type.codec.encode(data as never)
+  const headers = { ...common, ...options.headers }
+  const encoded: EncodedEvent = {
+    id: options.id === undefined ? newId() : parseId(options.id, `outbox.add ${type.name}: id`),
+    topic: type.stream.topic,
+    aggregateType: type.stream.aggregateType,
+    aggregateId,
+    eventType: type.name,
+    payload,
+    schemaVersion: type.schemaVersion,
+    contentType: type.codec.contentType,
+    headers,
+    version: options.version === undefined ? undefined : parseVersion(options.version, `outbox.add ${type.name}: version`),
+    notBefore: options.notBefore,
+    source: options.source,
+    columns: options.columns,
+  }
+  assertSize(encoded, type.stream.maxBytes)
+  return encoded
+}
+
+/** Attributes that the relay adds to each message take at most about this much beside the names and the headers. */
+const attributeBytes = 400
+
+function assertSize(encoded: EncodedEvent, maxBytes: number): void {
+  let bytes = encoded.payload.byteLength + Buffer.byteLength(encoded.aggregateId) * 2 + attributeBytes
+  for (const [key, value] of Object.entries(encoded.headers)) bytes += Buffer.byteLength(key) + Buffer.byteLength(String(value))
+  if (bytes <= maxBytes) return
+  throw new WaybillError(
+    'TOO_LARGE',
+    `outbox.add ${encoded.eventType}: the event has ${bytes} bytes with its attributes, and stream ${encoded.aggregateType} allows ${maxBytes}. Raise maxBytes if the broker allows it, or use a claim check.`,
+    { details: { bytes, maxBytes } },
+  )
+}
+
+function assertEventType(type: unknown): asserts type is EventType<EventKind, never, unknown> {
+  const { codec, stream, name } = (type ?? {}) as Partial<EventType>
+  if (codec !== undefined && stream !== undefined && name !== undefined) return
+  throw new WaybillError(
+    'UNKNOWN_NAME',
+    'outbox.add: the second argument is not an event type. Pass a property of a stream, such as videos.VideoPublished.',
+  )
+}
+
+function added(
+  encoded: EncodedEvent,
+  row: { readonly version: string | null; readonly added: boolean } | undefined,
+  tokens: Tokens,
+): Added {
+  if (row === undefined) throw new WaybillError('INTERNAL', `The database did not return event ${encoded.id}.`)
+  const version = row.version === null ? 0n : BigInt(row.version)
+  const token = row.added
+    ? tokens.encode({ aggregateType: encoded.aggregateType, aggregateId: encoded.aggregateId, version })
+    : ''
+  return { id: encoded.id, version, token, added: row.added }
+}

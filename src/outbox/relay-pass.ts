@@ -1,0 +1,181 @@
+/**
+ * One pass of the relay: read, publish, confirm, settle. All the meaning, no timing.
+ *
+ * Guarantee: at least once, and per aggregate the first occurrence of each version in order. A row is removed only after
+ * the broker confirmed it, so a crash in between publishes it again; readers remove duplicates.
+ *
+ *   due ──publish──▶ confirmed: removed
+ *    │ failed
+ *    ▼
+ *   retry (head, blocks its key) ──too often──▶ parked (waits for an operator)
+ */
+import { errorMessage } from '../core/errors.ts'
+import type { Clock } from '../core/clock.ts'
+import type { Pass } from '../core/loop.ts'
+import type { SignalBus } from '../core/signals.ts'
+import type { Breaker } from '../core/breaker.ts'
+import { one, rows, type Queryable } from '../postgres/database.ts'
+import type { LaneLeases } from '../postgres/lane-leases.ts'
+import type { HeldLane } from '../postgres/lanes.sql.ts'
+import type { Publisher } from '../transport/transport.ts'
+import type { BatchWatch } from './batch-watch.ts'
+import {
+  confirmDispatch,
+  readDispatch,
+  settleDispatch,
+  type ConfirmedRow,
+  type DispatchRow,
+  type Keeping,
+  type Settlement,
+} from './dispatch.sql.ts'
+import type { LaneWindows } from './lane-windows.ts'
+import type { OutboxTables } from './outbox.sql.ts'
+import { decide, planRuns, type Decision, type OutcomeRules, type PlanRules } from './relay-plan.ts'
+
+export interface RelayPassDeps {
+  readonly db: Queryable
+  readonly tables: OutboxTables
+  readonly relay: string
+  readonly publisher: Publisher
+  readonly leases: LaneLeases
+  readonly windows: LaneWindows
+  readonly breaker: Breaker
+  readonly planRules: Omit<PlanRules, 'windowOf' | 'quota'>
+  readonly outcomeRules: OutcomeRules
+  readonly keep: Keeping
+  readonly publishTimeoutMs: number
+  readonly batch: Pick<BatchWatch, 'begin' | 'end'>
+  readonly signals: SignalBus
+  readonly clock: Clock
+  readonly onPublished: (count: number) => void
+}
+
+/** While the broker is being probed, little is risked. */
+const probe = { heads: 4, chain: 0 }
+/** No key takes more than this many rows of a pass while others wait in its lane. */
+const smallestQuota = 64
+
+export function relayPass(deps: RelayPassDeps): Pass {
+  const { db, tables, leases, windows, breaker, clock } = deps
+  return async (aborting) => {
+    if (leases.isRebalanceDue()) await leases.rebalance()
+    const held = leases.held()
+    if (held.length === 0 || breaker.waitMs() > 0 || !leases.mayWork()) return 'idle'
+
+    const found = await rows(
+      db,
+      readDispatch(tables, windows.plan(held), breaker.state() === 'probing' ? probe : windows.limits()),
+    )
+    windows.learn(found)
+    if (found.length === 0) return 'idle'
+
+    const startedAt = clock.monotonicMs()
+    const plan = planRuns(found, { ...deps.planRules, quota: quotaOf(found), windowOf: windows.of })
+    for (const eventId of plan.missing) deps.signals.emit('relay.event-missing', { relay: deps.relay, eventId })
+    deps.batch.begin(found)
+    try {
+      const outcomes = plan.messages.length === 0 ? [] : await publish(deps, plan.messages, aborting)
+      const decision = decide(plan, outcomes, deps.outcomeRules)
+      await write(deps, held, decision)
+      report(deps, decision, startedAt)
+      return decision.published.length > 0 || !isEmpty(decision.settlement) ? 'more' : 'idle'
+    } finally {
+      deps.batch.end()
+    }
+  }
+}
+
+async function publish(
+  deps: RelayPassDeps,
+  messages: Parameters<Publisher['publish']>[0],
+  aborting: AbortSignal,
+): ReturnType<Publisher['publish']> {
+  const deadline = deps.clock.monotonicMs() + deps.publishTimeoutMs
+  const timeout = AbortSignal.timeout(deps.publishTimeoutMs)
+  return await deps.publisher.publish(messages, {
+    signal: AbortSignal.any([aborting, timeout]),
+    // Timers are late in a process that was stopped or is busy; so the clock itself is asked before every request.
+    maySend: () => deps.leases.mayWork() && deps.clock.monotonicMs() < deadline,
+  })
+}
+
+/** Clean runs first, by one fenced delete; then the others, one by one if the whole cannot be written. */
+async function write(deps: RelayPassDeps, held: readonly HeldLane[], { confirmed, settlement }: Decision): Promise<void> {
+  if (confirmed.length > 0) {
+    const lanes = used(held, confirmed)
+    const { mine } = await one(deps.db, confirmDispatch(deps.tables, deps.relay, lanes, confirmed, deps.keep))
+    dropLost(deps, lanes, parseLanes(mine))
+  }
+  if (isEmpty(settlement)) return
+  try {
+    await settle(deps, held, settlement)
+  } catch (error) {
+    // One row that cannot be written must not keep the rest of the batch from being settled.
+    for (const part of perKey(settlement, errorMessage(error))) await settle(deps, held, part)
+  }
+}
+
+async function settle(deps: RelayPassDeps, held: readonly HeldLane[], settlement: Settlement): Promise<void> {
+  const lanes = used(held, [...settlement.confirmed, ...settlement.stopped, ...settlement.hold])
+  const { mine } = await one(deps.db, settleDispatch(deps.tables, deps.relay, lanes, settlement, deps.keep))
+  dropLost(deps, lanes, parseLanes(mine))
+}
+
+/** The settlement cut into single rows; only the text of an error can be at fault, so it is replaced. */
+function perKey({ confirmed, stopped, hold }: Settlement, reason: string): Settlement[] {
+  const error = `could not be recorded: ${reason.replaceAll(/[^\x20-\x7e]/g, '?').slice(0, 200)}`
+  const parts: Settlement[] = confirmed.map((row) => ({ confirmed: [row], stopped: [], hold: [] }))
+  for (const row of stopped) parts.push({ confirmed: [], stopped: [{ ...row, error }], hold: [] })
+  if (hold.length > 0) parts.push({ confirmed: [], stopped: [], hold })
+  return parts
+}
+
+/** A lane that the fence did not return is another's now: nothing was written there, and nothing more will be. */
+function dropLost(deps: RelayPassDeps, asked: readonly HeldLane[], mine: readonly number[]): void {
+  const lost = asked.filter(({ lane }) => !mine.includes(lane)).map(({ lane }) => lane)
+  if (lost.length > 0) deps.leases.lose(lost)
+}
+
+function report(deps: RelayPassDeps, { published, failures, outage }: Decision, startedAt: number): void {
+  const { signals, relay, breaker, clock } = deps
+  if (outage === undefined && published.length > 0) breaker.succeeded()
+  if (outage !== undefined) {
+    breaker.failed()
+    signals.emit('relay.breaker', { relay, state: breaker.state(), error: outage.message })
+  }
+  if (published.length > 0) {
+    deps.onPublished(published.length)
+    const now = clock.nowMs()
+    const delaysMs = published.map((row) => now - Date.parse(row.occurred_at))
+    signals.emit('relay.published', { relay, count: published.length, durationMs: clock.monotonicMs() - startedAt, delaysMs })
+  }
+  for (const { row, stopped } of failures) {
+    const event = {
+      relay,
+      eventId: row.event_id,
+      aggregateType: row.aggregate_type,
+      aggregateId: row.aggregate_id,
+      attempts: row.publish_attempts + stopped.charge,
+      error: stopped.error,
+    }
+    if (stopped.park) signals.emit('relay.parked', event)
+    else signals.emit('relay.stopped', { ...event, delayMs: stopped.delayMs })
+  }
+}
+
+function quotaOf(found: readonly DispatchRow[]): number {
+  return Math.max(smallestQuota, Math.ceil(found.length / 4))
+}
+
+function used(held: readonly HeldLane[], parts: readonly { readonly lane: number }[]): readonly HeldLane[] {
+  const lanes = new Set(parts.map(({ lane }) => lane))
+  return held.filter(({ lane }) => lanes.has(lane))
+}
+
+function isEmpty({ confirmed, stopped, hold }: Settlement): boolean {
+  return confirmed.length === 0 && stopped.length === 0 && hold.length === 0
+}
+
+function parseLanes(json: unknown): readonly number[] {
+  return typeof json === 'string' ? (JSON.parse(json) as number[]) : []
+}

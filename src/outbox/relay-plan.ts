@@ -1,0 +1,166 @@
+/**
+ * The relay's thinking, without I/O: which rows go out in which order, and what each outcome means for its key.
+ *
+ * A run is the rows of one key that may go out now, in order. It is clean if every row was due (state 0) and confirmed:
+ * then it is simply removed. Any other run is settled as a whole, in one transaction with what becomes of its key:
+ *
+ *   [due ok] [due ok]                    clean: removed
+ *   [due ok] [due failed] [due …]        the first goes; the second becomes the head; the rest is held behind it
+ *   [head ok] [held ok] …                they go; the next held row is promoted to head
+ *   [due ok] [due not before noon] …     the first goes; the second becomes a head that is due at noon, uncharged
+ *   more rows of one key than its quota  those within go; the next becomes a head at once, so that others get their turn
+ */
+import type { Ordering } from '../core/stream.ts'
+import type { OutgoingMessage, PublishOutcome } from '../transport/transport.ts'
+import type { ConfirmedRow, DispatchRow, RowIdentity, Settlement, StoppedRow } from './dispatch.sql.ts'
+import { toMessage } from './message.ts'
+
+/** The rows of one key to publish, and the row that must become its head afterwards, if any. */
+interface Run {
+  readonly rows: (DispatchRow & { readonly topic: string })[]
+  stop: StoppedRow | undefined
+  clean: boolean
+}
+
+export interface PublishPlan {
+  readonly messages: readonly OutgoingMessage[]
+  readonly runs: readonly Run[]
+  /** Lanes in which blocked rows stand in the due range. */
+  readonly hold: Settlement['hold']
+  /** Events whose row is gone although they were never published. */
+  readonly missing: readonly string[]
+}
+
+export interface PlanRules {
+  readonly orderingOf: (aggregateType: string) => Ordering
+  readonly isPaused: (aggregateType: string, aggregateId: string) => boolean
+  /** Rows of one key in one pass at most. */
+  readonly quota: number
+  readonly windowOf: (lane: number) => number
+}
+
+/** A paused key is looked at again this late; resuming it wakes it at once. */
+const pausedForMs = 3_600_000
+export const pausedError = 'paused by an operator'
+
+export function planRuns(rows: readonly DispatchRow[], rules: PlanRules): PublishPlan {
+  const byKey = new Map<string, Run>()
+  const blockedLanes = new Set<number>()
+  const missing: string[] = []
+  for (const row of rows) {
+    if (row.blocked) {
+      blockedLanes.add(row.lane)
+      continue
+    }
+    const id = `${row.lane} ${row.key}`
+    let run = byKey.get(id)
+    if (run === undefined) byKey.set(id, (run = { rows: [], stop: undefined, clean: true }))
+    if (run.stop !== undefined) continue
+    run.stop = whyStop(row, run, rules)
+    if (run.stop === undefined) run.rows.push(row as DispatchRow & { readonly topic: string })
+    if (run.stop !== undefined || row.state !== 0) run.clean = false
+    if (row.topic === null) missing.push(row.event_id)
+  }
+  const runs = [...byKey.values()]
+  return {
+    messages: runs.flatMap((run) => run.rows.map((row) => toMessage(row, rules.orderingOf(row.aggregate_type)))),
+    runs,
+    hold: [...blockedLanes].map((lane) => ({ lane, depth: rules.windowOf(lane) })),
+    missing,
+  }
+}
+
+/** What keeps a row from being sent now, as the head that it becomes. */
+function whyStop(row: DispatchRow, run: Run, rules: PlanRules): StoppedRow | undefined {
+  const stop = (delayMs: number, error: string, park = false): StoppedRow => ({
+    ...identity(row),
+    park,
+    void: false,
+    charge: 0,
+    delayMs,
+    error,
+  })
+  if (row.topic === null) return stop(0, 'the event is missing from the outbox: it was deleted before it was published', true)
+  if (row.wait_ms > 0) return stop(row.wait_ms, '')
+  if (rules.isPaused(row.aggregate_type, row.aggregate_id)) return stop(pausedForMs, pausedError)
+  if (run.rows.length >= rules.quota) return stop(0, '')
+  return undefined
+}
+
+export interface OutcomeRules {
+  readonly maxAttempts: number
+  /** The delay after the nth charged failure. */
+  readonly backoffMs: (failures: number) => number
+  /** What happens to an event that gave up: it waits, or an empty marker goes out in its place. */
+  readonly onPark: (aggregateType: string) => 'hold' | 'pass'
+}
+
+export interface Decision {
+  /** Clean runs, to be removed by the fast statement. */
+  readonly confirmed: readonly ConfirmedRow[]
+  readonly settlement: Settlement
+  readonly failures: readonly { readonly row: DispatchRow; readonly stopped: StoppedRow }[]
+  readonly published: readonly DispatchRow[]
+  /** The broker took nothing and refused nothing: an outage, in which nothing is charged or moved. */
+  readonly outage: Error | undefined
+}
+
+/** What to write for what the broker said. */
+export function decide(plan: PublishPlan, outcomes: readonly PublishOutcome[], rules: OutcomeRules): Decision {
+  const outage = outageOf(outcomes)
+  const confirmed: ConfirmedRow[] = []
+  const settled: ConfirmedRow[] = []
+  const stopped: StoppedRow[] = []
+  const failures: { row: DispatchRow; stopped: StoppedRow }[] = []
+  const published: DispatchRow[] = []
+  let next = 0
+  for (const run of plan.runs) {
+    const sent: ConfirmedRow[] = []
+    let failure: StoppedRow | undefined
+    for (const row of run.rows) {
+      const outcome = outcomes[next++] ?? { status: 'not-sent' }
+      if (outcome.status === 'confirmed' && failure === undefined) {
+        sent.push({ ...identity(row), messageId: outcome.messageId })
+        published.push(row)
+      } else if (failure === undefined && outcome.status !== 'not-sent' && outcome.status !== 'confirmed') {
+        failure = stopFor(row, outcome, rules)
+        if (outage === undefined) failures.push({ row, stopped: failure })
+      }
+    }
+    const complete = sent.length === run.rows.length
+    if (run.clean && complete) confirmed.push(...sent)
+    else settled.push(...sent)
+    if (failure !== undefined && outage === undefined) stopped.push(failure)
+    else if (complete && run.stop !== undefined) stopped.push(run.stop)
+  }
+  return { confirmed, settlement: { confirmed: settled, stopped, hold: plan.hold }, failures, published, outage }
+}
+
+function stopFor(row: DispatchRow, outcome: Extract<PublishOutcome, { readonly error: Error }>, rules: OutcomeRules): StoppedRow {
+  const charge = outcome.status === 'rejected' ? 1 : 0
+  const attempts = row.publish_attempts + charge
+  const exhausted = attempts >= rules.maxAttempts
+  const pass = exhausted && !row.void && rules.onPark(row.aggregate_type) === 'pass'
+  return {
+    ...identity(row),
+    park: exhausted && !pass,
+    void: pass,
+    charge,
+    delayMs: pass ? 0 : rules.backoffMs(Math.max(1, attempts)),
+    error: outcome.error.message,
+  }
+}
+
+/** Something was tried, nothing got through, and no message was to blame. */
+function outageOf(outcomes: readonly PublishOutcome[]): Error | undefined {
+  let error: Error | undefined
+  for (const outcome of outcomes) {
+    if (outcome.status === 'confirmed' || outcome.status === 'rejected') return undefined
+    if (outcome.status === 'unavailable') error ??= outcome.error
+  }
+  return error
+}
+
+function identity(row: DispatchRow): RowIdentity {
+  return { lane: row.lane, seq: row.seq, eventId: row.event_id }
+}

@@ -1,0 +1,112 @@
+/**
+ * One worker's leases on lanes: fair shares, renewal, and the knowledge of when to stop.
+ *
+ * Every acquisition has a fresh token, and every later write is fenced by it; so a worker that lost a lane without
+ * noticing changes nothing. Shares follow from the heartbeats of all workers: floor(lanes / workers), and the remainder to
+ * the first in rank. `mayWork` is a local, monotonic guess that errs on the safe side: the lease as of when we asked.
+ */
+import { randomUUID } from 'node:crypto'
+import type { Clock } from '../core/clock.ts'
+import type { SignalBus } from '../core/signals.ts'
+import { execute, one, rows, type Queryable } from './database.ts'
+import { acquireLanes, farewell, heartbeat, releaseLanes, renewLanes, type HeldLane, type LaneTables } from './lanes.sql.ts'
+
+export interface LaneLeaseOptions {
+  readonly db: Queryable
+  readonly tables: LaneTables
+  /** Unique among the workers that live at the same time. */
+  readonly worker: string
+  readonly leaseMs: number
+  readonly renewMs: number
+  readonly clock: Clock
+  readonly signals: SignalBus
+}
+
+export interface LaneLeases {
+  /** The lanes that are ours, as far as we know. */
+  held(): readonly HeldLane[]
+  /** Whether our leases have surely not run out yet. */
+  mayWork(): boolean
+  /** Forgets lanes that turned out to be another's. */
+  lose(lanes: readonly number[]): void
+  /** Whether it is time to look at the shares again. */
+  isRebalanceDue(): boolean
+  /** Heartbeat, fair share, take or give back. Call it only while no batch is under way. */
+  rebalance(): Promise<void>
+  /** Prolongs the leases. Can be called while a batch is under way. */
+  renew(batch: { readonly from: string; readonly to: string } | undefined): Promise<void>
+  /** Gives every lane back. `leave` also ends the heartbeat. */
+  release(options: { readonly leave: boolean }): Promise<void>
+}
+
+/** What a worker is entitled to: the remainder goes to the first in rank, so that the shares add up to all lanes. */
+export function fairShare(lanes: number, workers: number, rank: number): number {
+  return Math.floor(lanes / workers) + (rank < lanes % workers ? 1 : 0)
+}
+
+export function createLaneLeases(options: LaneLeaseOptions): LaneLeases {
+  const { db, tables, worker, leaseMs, renewMs, clock, signals } = options
+  let held = new Map<number, HeldLane>()
+  let validUntil = 0
+  let rebalanceAt = 0
+
+  const keep = (lanes: readonly number[], askedAt: number): void => {
+    const kept = new Set(lanes)
+    const lost = [...held.keys()].filter((lane) => !kept.has(lane))
+    held = new Map([...held].filter(([lane]) => kept.has(lane)))
+    validUntil = askedAt + leaseMs
+    if (lost.length > 0) signals.emit('lanes.lost', { worker, lanes: lost })
+  }
+  const renew: LaneLeases['renew'] = async (batch) => {
+    if (held.size === 0) return
+    const askedAt = clock.monotonicMs()
+    const before = [...held.values()]
+    const kept = await rows(db, renewLanes(tables, before, { leaseMs, batch }))
+    const gone = before.filter(({ lane }) => !kept.some((row) => row.lane === lane)).map(({ lane }) => lane)
+    keep(
+      [...held.keys()].filter((lane) => !gone.includes(lane)),
+      askedAt,
+    )
+  }
+  const give = async (lanes: readonly HeldLane[]): Promise<void> => {
+    if (lanes.length === 0) return
+    for (const { lane } of lanes) held.delete(lane)
+    await execute(db, releaseLanes(tables, lanes))
+    signals.emit('lanes.released', { worker, lanes: lanes.map(({ lane }) => lane) })
+  }
+  const take = async (count: number): Promise<void> => {
+    const token = randomUUID()
+    const taken = await rows(db, acquireLanes(tables, { worker, token, leaseMs, count }))
+    for (const { lane } of taken) held.set(lane, { lane, token })
+    if (taken.length > 0) signals.emit('lanes.acquired', { worker, lanes: taken.map(({ lane }) => lane) })
+  }
+  return {
+    held: () => [...held.values()],
+    mayWork: () => clock.monotonicMs() < validUntil,
+    lose: (lanes) =>
+      keep(
+        [...held.keys()].filter((lane) => !lanes.includes(lane)),
+        validUntil - leaseMs,
+      ),
+    isRebalanceDue: () => clock.monotonicMs() >= rebalanceAt,
+    renew,
+    rebalance: async () => {
+      const askedAt = clock.monotonicMs()
+      const { workers, rank, lanes } = await one(db, heartbeat(tables, worker, leaseMs))
+      // Renewed first: a lane taken below must not outlive the older ones in our own reckoning.
+      await renew(undefined)
+      const share = fairShare(lanes, workers, rank)
+      if (held.size > share) await give([...held.values()].slice(share))
+      if (held.size < share) {
+        if (held.size === 0) validUntil = askedAt + leaseMs
+        await take(share - held.size)
+      }
+      rebalanceAt = askedAt + renewMs
+    },
+    release: async ({ leave }) => {
+      await give([...held.values()])
+      rebalanceAt = 0
+      if (leave) await execute(db, farewell(tables, worker, leaseMs))
+    },
+  }
+}

@@ -1,0 +1,111 @@
+/**
+ * Every statement on a lane table and its heartbeats. Outbox and inbox have one such pair each.
+ *
+ * Lanes are locked in order of lane everywhere, so that no two sessions wait for each other. Time is the database's
+ * `clock_timestamp()`: `now()` would be the start of the transaction.
+ */
+import { sql, sqlArray, type Name, type Statement } from './sql.ts'
+
+export interface LaneTables {
+  readonly lane: Name
+  readonly worker: Name
+}
+
+export interface HeldLane {
+  readonly lane: number
+  readonly token: string
+}
+
+/** Says that this worker lives; returns how many do, its place among them, and how many lanes there are. */
+export function heartbeat(
+  tables: LaneTables,
+  worker: string,
+  leaseMs: number,
+): Statement<{ workers: number; rank: number; lanes: number }> {
+  return sql`
+    with beat as (
+      insert into ${tables.worker} (worker, seen_at) values (${worker}, clock_timestamp())
+      on conflict (worker) do update set seen_at = excluded.seen_at
+    ), others as (
+      select count(*)::int as all, count(*) filter (where worker < ${worker})::int as before
+        from ${tables.worker}
+       where worker <> ${worker} and seen_at > clock_timestamp() - ${leaseMs}::int * interval '1 millisecond'
+    )
+    select others.all + 1 as workers, others.before as rank, (select count(*)::int from ${tables.lane}) as lanes from others`
+}
+
+/** Forgets this worker, so that the others take its lanes at once, and those that died long ago. */
+export function farewell(tables: LaneTables, worker: string, leaseMs: number): Statement {
+  return sql`
+    delete from ${tables.worker}
+     where worker = ${worker} or seen_at < clock_timestamp() - ${leaseMs}::int * 20 * interval '1 millisecond'`
+}
+
+/**
+ * Takes lanes that are free, expired, or leased from a future that no lease reaches (the clock stepped back).
+ * The CTE is materialized: inlined, a nested loop could run it again and take more than `count`.
+ */
+export function acquireLanes(
+  tables: LaneTables,
+  claim: { readonly worker: string; readonly token: string; readonly leaseMs: number; readonly count: number },
+): Statement<{ lane: number }> {
+  return sql`
+    with free as materialized (
+      select lane from ${tables.lane}
+       where lock_token is null or lock_expires_at <= clock_timestamp()
+          or lock_expires_at > clock_timestamp() + ${claim.leaseMs}::int * 2 * interval '1 millisecond'
+       order by lock_expires_at nulls first, lane
+       limit ${claim.count}::int
+         for update skip locked
+    )
+    update ${tables.lane} l
+       set lock_token = ${claim.token}::text::uuid, locked_by = ${claim.worker}, locked_at = clock_timestamp(),
+           lock_expires_at = clock_timestamp() + ${claim.leaseMs}::int * interval '1 millisecond', batch_from = null, batch_to = null
+      from free
+     where l.lane = free.lane
+    returning l.lane`
+}
+
+/** Prolongs the leases that are still ours and announces the batch under way; a lane that is missing was lost. */
+export function renewLanes(
+  tables: LaneTables,
+  held: readonly HeldLane[],
+  renewal: { readonly leaseMs: number; readonly batch: { readonly from: string; readonly to: string } | undefined },
+): Statement<{ lane: number }> {
+  return sql`
+    with mine as materialized (
+      select l.lane from ${tables.lane} l
+        join unnest(${lanesOf(held)}::text::smallint[], ${tokensOf(held)}::text::uuid[]) as t (lane, token) on t.lane = l.lane and t.token = l.lock_token
+       order by l.lane
+         for update of l
+    )
+    update ${tables.lane} l
+       set lock_expires_at = clock_timestamp() + ${renewal.leaseMs}::int * interval '1 millisecond',
+           batch_from = ${renewal.batch?.from ?? null}::text::bigint, batch_to = ${renewal.batch?.to ?? null}::text::bigint
+      from mine
+     where l.lane = mine.lane
+    returning l.lane`
+}
+
+/** Gives lanes back, if they are still ours. */
+export function releaseLanes(tables: LaneTables, held: readonly HeldLane[]): Statement {
+  return sql`
+    with mine as materialized (
+      select l.lane from ${tables.lane} l
+        join unnest(${lanesOf(held)}::text::smallint[], ${tokensOf(held)}::text::uuid[]) as t (lane, token) on t.lane = l.lane and t.token = l.lock_token
+       order by l.lane
+         for update of l
+    )
+    update ${tables.lane} l
+       set lock_token = null, locked_by = null, locked_at = null, lock_expires_at = null, batch_from = null, batch_to = null
+      from mine
+     where l.lane = mine.lane`
+}
+
+export function lanesOf(held: readonly HeldLane[]): string {
+  return sqlArray(held.map(({ lane }) => lane))
+}
+
+export function tokensOf(held: readonly HeldLane[]): string {
+  return sqlArray(held.map(({ token }) => token))
+}
