@@ -34,6 +34,8 @@ export interface MigrateOptions extends DeploymentNames {
   readonly waitMs?: number
   /** @default those of this package */
   readonly migrations?: readonly Migration[]
+  /** Aborting it ends the wait for another process, or stops between two steps; what was applied stays. */
+  readonly signal?: AbortSignal | undefined
   readonly clock?: Clock
 }
 
@@ -55,6 +57,7 @@ export async function migrate(db: Database, options: MigrateOptions): Promise<Mi
   const applied: string[] = []
   const deadline = clock.monotonicMs() + waitMs
   for (;;) {
+    if (options.signal?.aborted === true) throw stopped(run.names.schema, applied)
     const step = await transaction(db, (tx) => migrateStep(run, tx), { statementTimeoutMs: 0, idleInTransactionTimeoutMs: 0 })
     if (step === 'busy') {
       if (clock.monotonicMs() >= deadline) {
@@ -63,7 +66,7 @@ export async function migrate(db: Database, options: MigrateOptions): Promise<Mi
           `Another process has been migrating the schema "${run.names.schema}" for ${waitMs} ms. Wait for it, or find it in pg_stat_activity.`,
         )
       }
-      await clock.sleep(askAgainMs)
+      await clock.sleep(askAgainMs, options.signal)
       continue
     }
     applied.push(...step.applied)
@@ -111,6 +114,11 @@ async function migrateStep(run: Run, tx: Tx): Promise<Step> {
     deploymentId: deployment?.deploymentId ?? '',
     roles: roles || before.managed,
   }
+}
+
+function stopped(schema: string, applied: readonly string[]): WaybillError {
+  const done = applied.length === 0 ? 'Nothing was changed' : `Applied before: ${applied.join(', ')}`
+  return new WaybillError('ABORTED', `The migration of "${schema}" was stopped. ${done}; it can be run again at any time.`)
 }
 
 function assertMayMigrate(status: MigrationStatus, { names, migrations }: Run): void {

@@ -1,0 +1,54 @@
+/**
+ * `waybill.config.ts`: what the CLI has to know of a service, written once. Node runs it as it is, types and all.
+ */
+import { existsSync } from 'node:fs'
+import { join, resolve as resolvePath } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { errorMessage, WaybillError } from '../core/errors.ts'
+import { refuseUnknown } from '../core/options.ts'
+
+export interface WaybillConfig {
+  /** The service whose schema this is. */
+  readonly service: string
+  /** @default { url: process.env.DATABASE_URL } */
+  readonly database?: { readonly url?: string | undefined }
+  /** @default 'waybill' */
+  readonly schema?: string
+  /** Pins the deployment, so that a process started with this configuration refuses every other database. */
+  readonly deploymentId?: string | undefined
+}
+
+/** Gives the configuration its type. */
+export function defineConfig(config: WaybillConfig): WaybillConfig {
+  return config
+}
+
+const fileNames = ['waybill.config.ts', 'waybill.config.mts', 'waybill.config.js', 'waybill.config.mjs']
+
+/** Loads the configuration at `path`, or the one in the folder if there is one. */
+export async function loadConfig(folder: string, path: string | undefined): Promise<Partial<WaybillConfig>> {
+  const file =
+    path === undefined ? fileNames.map((name) => join(folder, name)).find((each) => existsSync(each)) : resolvePath(folder, path)
+  if (file === undefined) return {}
+  const config = await importDefault(file)
+  refuseUnknown('waybill.config', config, ['service', 'database', 'schema', 'deploymentId'])
+  if (config.database !== undefined) refuseUnknown('waybill.config.database', config.database, ['url'])
+  return config
+}
+
+async function importDefault(file: string): Promise<Partial<WaybillConfig>> {
+  if (!existsSync(file)) throw new WaybillError('INVALID_OPTION', `There is no configuration file ${file}.`)
+  let found: { readonly default?: unknown }
+  try {
+    found = (await import(pathToFileURL(file).href)) as { readonly default?: unknown }
+  } catch (cause) {
+    throw new WaybillError('INVALID_OPTION', `${file} could not be loaded: ${errorMessage(cause)}`, { cause })
+  }
+  if (typeof found.default !== 'object' || found.default === null) {
+    throw new WaybillError(
+      'INVALID_OPTION',
+      `${file} has no default export. Write: export default defineConfig({ service: 'orders' })`,
+    )
+  }
+  return found.default
+}

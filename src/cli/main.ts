@@ -1,0 +1,34 @@
+#!/usr/bin/env node
+/**
+ * The program `waybill`: the only file that touches the process.
+ *
+ * A command that wants to stop in order asks for the stop signal; from then on the first SIGINT or SIGTERM aborts it and
+ * a second one ends the process at once. Other commands die of a signal as usual, and the database rolls them back.
+ */
+import { userInfo } from 'node:os'
+import { runCli } from './run-cli.ts'
+
+process.exitCode = await runCli({
+  line: process.argv.slice(2),
+  env: process.env,
+  folder: process.cwd(),
+  user: userName(),
+  out: (text) => void process.stdout.write(text),
+  err: (text) => void process.stderr.write(text),
+  stopSignal,
+})
+
+function stopSignal(): AbortSignal {
+  const stop = new AbortController()
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stop.abort())
+  return stop.signal
+}
+
+/** A container may run as a user that has no name. */
+function userName(): string {
+  try {
+    return userInfo().username
+  } catch {
+    return `uid ${process.getuid?.() ?? 'unknown'}`
+  }
+}

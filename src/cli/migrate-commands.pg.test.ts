@@ -1,0 +1,103 @@
+import { beforeAll, describe, expect, inject, test } from 'vitest'
+
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { shippedMigrations } from '../postgres/migrate-files.ts'
+import { createTestDatabase } from '../testing/test-database.ts'
+import { runCli } from './run-cli.ts'
+
+const database = await testDatabase()
+const names = shippedMigrations().map(({ name }) => name)
+
+async function cli(line: string, url: string = database.url): Promise<{ code: number; out: string; err: string }> {
+  const said = { out: '', err: '' }
+  const code = await runCli({
+    line: line.split(' '),
+    env: { DATABASE_URL: url },
+    folder: import.meta.dirname,
+    user: 'ada',
+    out: (text) => void (said.out += text),
+    err: (text) => void (said.err += text),
+    stopSignal: () => new AbortController().signal,
+  })
+  return { code, ...said }
+}
+
+test('up applies everything, says so on stdout, and does nothing the second time', async () => {
+  const first = await cli('migrate up --service orders')
+  expect(first).toMatchObject({ code: 0, out: `Applied ${names.join(', ')}.\n`, err: expect.stringContaining('--roles') })
+  expect(await cli('migrate up --service orders')).toMatchObject({ code: 0, out: 'The schema is up to date.\n' })
+  const { out } = await cli('migrate up --service orders --json')
+  expect(JSON.parse(out)).toEqual({
+    schema: 'waybill',
+    service: 'orders',
+    applied: [],
+    deploymentId: expect.any(String),
+    roles: false,
+  })
+})
+
+test('up --dry-run changes nothing, and what it prints does what up does', async () => {
+  const { code, out } = await cli('migrate up --service orders --schema dry --dry-run')
+  expect(code).toBe(0)
+  expect(await cli('migrate status --schema dry')).toMatchObject({ code: 4, out: expect.stringContaining('dry: missing') })
+  await database.pool.query(out)
+  expect(await cli('migrate status --schema dry')).toMatchObject({ code: 0, out: expect.stringContaining('dry: current') })
+  expect((await cli('migrate up --service orders --schema dry --dry-run')).out).toBe('-- The schema is up to date.\n')
+})
+
+describe('status', () => {
+  beforeAll(() => cli('migrate up --service orders --schema looked_at'))
+
+  test('is 0 for a schema that a process can work on', async () => {
+    const { code, out } = await cli('migrate status --schema looked_at --json')
+    expect(code).toBe(0)
+    expect(JSON.parse(out)).toMatchObject({
+      state: 'current',
+      service: 'orders',
+      pending: [],
+      applied: names.map((name) => ({ name })),
+    })
+  })
+
+  test("is 4 for one that is behind, another service's, or not there, and says what to do", async () => {
+    await database.pool.query('delete from looked_at.migration where number = $1', [names.length])
+    const behind = await cli('migrate status --schema looked_at')
+    expect(behind).toMatchObject({ code: 4, out: expect.stringMatching(/: behind.*pending {2}0.*Run: waybill migrate up/s) })
+    const others = await cli('migrate status --schema looked_at --service billing')
+    expect(others).toMatchObject({ code: 4, out: expect.stringMatching(/: refused.*belongs to the service "orders"/s) })
+    const missing = await cli('migrate status --schema nowhere --json')
+    expect(missing.code).toBe(4)
+    expect(JSON.parse(missing.out)).toMatchObject({ state: 'missing', pending: names })
+  })
+})
+
+test('another service is refused', async () => {
+  await cli('migrate up --service orders --schema taken')
+  const refused = await cli('migrate up --service billing --schema taken')
+  expect(refused).toMatchObject({ code: 3, out: '', err: expect.stringContaining('Give each service a schema of its own') })
+})
+
+test('a copy is adopted only with --yes', async () => {
+  const original = await createTestDatabase(inject('postgres'))
+  await cli('migrate up --service orders --deployment-id production', original.url)
+  const copy = await createTestDatabase(inject('postgres'), { template: original.name })
+  expect(await cli('migrate up --service orders', copy.url)).toMatchObject({ code: 3, err: expect.stringContaining('is a copy') })
+  expect(await cli('migrate adopt --service orders', copy.url)).toMatchObject({ code: 3, err: expect.stringContaining('--yes') })
+  expect(await cli('migrate status', copy.url)).toMatchObject({ code: 4 })
+  const adopted = await cli('migrate adopt --service orders --deployment-id staging --yes --json', copy.url)
+  expect(JSON.parse(adopted.out)).toEqual({ schema: 'waybill', deploymentId: 'staging', before: 'production' })
+  expect(await cli('migrate status --deployment-id staging', copy.url)).toMatchObject({ code: 0 })
+  expect(await cli('migrate status --deployment-id production', copy.url)).toMatchObject({ code: 4 })
+  const { rows } = await copy.pool.query('select actor, action from waybill.audit_log')
+  expect(rows).toEqual([{ actor: 'ada', action: 'deployment.adopt' }])
+  await copy.drop()
+  await original.drop()
+})
+
+test('a database that does not exist is named', async () => {
+  const url = new URL(database.directUrl)
+  url.pathname = '/no_such_database'
+  const { code, err } = await cli('migrate status', url.href)
+  expect(code).toBe(1)
+  expect(err).toMatch(/no_such_database does not exist\. Create it/)
+})

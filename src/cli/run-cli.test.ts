@@ -1,0 +1,138 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+
+import { commands } from './commands.ts'
+import { runCli } from './run-cli.ts'
+
+let folder = ''
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'waybill-cli-'))
+})
+
+afterAll(() => rm(folder, { recursive: true }))
+
+interface Ended {
+  readonly code: number
+  readonly out: string
+  readonly err: string
+}
+
+async function cli(line: string, env: Record<string, string> = {}): Promise<Ended> {
+  const said = { out: '', err: '' }
+  const code = await runCli({
+    line: line.split(' ').filter((word) => word !== ''),
+    env,
+    folder,
+    user: 'ada',
+    out: (text) => void (said.out += text),
+    err: (text) => void (said.err += text),
+    stopSignal: () => new AbortController().signal,
+  })
+  return { code, ...said }
+}
+
+describe('help', () => {
+  test('names every command, on stdout', async () => {
+    const { code, out, err } = await cli('--help')
+    expect({ code, err }).toEqual({ code: 0, err: '' })
+    for (const words of Object.keys(commands)) expect(out).toContain(words)
+  })
+
+  test.each(Object.entries(commands))('of %s names its options', async (words, command) => {
+    const { code, out } = await cli(`${words} --help`)
+    expect(code).toBe(0)
+    for (const option of Object.keys(command.options)) expect(out).toContain(`--${option}`)
+  })
+
+  test('is what an unfinished command line gets, as a mistake', async () => {
+    expect(await cli('')).toMatchObject({ code: 2, out: '', err: expect.stringContaining('migrate up') })
+    expect(await cli('migrate')).toMatchObject({ code: 2, out: '', err: expect.stringContaining('migrate adopt') })
+    expect(await cli('migrate --help')).toMatchObject({ code: 0, err: '' })
+  })
+})
+
+test('the version is the one of the package', async () => {
+  expect(await cli('--version')).toMatchObject({ code: 0, out: expect.stringMatching(/^\d+\.\d+\.\d+\n$/) })
+  expect(JSON.parse((await cli('--version --json')).out)).toEqual({ version: expect.any(String) })
+})
+
+describe('a slip is answered with what was meant', () => {
+  test.each([
+    ['migrat up', 'There is no command "migrat". Did you mean "migrate"? See: waybill --help'],
+    ['migrate upp', 'There is no command "migrate upp". Did you mean "migrate up"? See: waybill migrate --help'],
+    ['migrate up now', '"migrate up" takes no argument "now".'],
+    ['migrate up --servce x', 'Unknown option --servce. Did you mean --service? See: waybill migrate up --help'],
+    ['migrate up --service', '--service needs a value: --service <name>.'],
+    ['migrate up --service --roles', '--service needs a value'],
+    ['migrate up --roles=yes', '--roles takes no value.'],
+    ['migrate up --roles extra', 'Unexpected argument "extra".'],
+    ['migrate up --service x', 'Which database? Pass --database-url'],
+    ['migrate up', 'Which service owns the schema? Pass --service'],
+    ['migrate sql --service x --schema public', 'schema: "public" cannot be used'],
+    ['migrate sql --service x --after two', '--after needs the number of a migration'],
+    ['migrate up --service x --database-url mysql://u:secret@host/db', 'The database URL is not one of Postgres'],
+  ])('%s', async (line, message) => {
+    const { code, out, err } = await cli(line)
+    expect({ code, out }).toEqual({ code: 2, out: '' })
+    expect(err).toContain(message)
+    expect(err).not.toContain('secret')
+  })
+})
+
+describe('a database that does not answer', () => {
+  const unreachable = 'migrate status --database-url postgres://app:s3cr3t@127.0.0.1:1/shop'
+
+  test('is named without its password, and without a stack', async () => {
+    const { code, out, err } = await cli(unreachable)
+    expect({ code, out }).toEqual({ code: 1, out: '' })
+    expect(err).toBe(
+      'The database at app@127.0.0.1:1/shop refused the connection. Is it running, and is that its port? Check the database URL.\n',
+    )
+  })
+
+  test('is shown with a stack when asked, still without its password', async () => {
+    const { err } = await cli(`${unreachable} --verbose`)
+    expect(err).toContain('ECONNREFUSED')
+    expect(err).not.toContain('s3cr3t')
+  })
+
+  test('is an object for programs', async () => {
+    const { err } = await cli(`${unreachable} --json`)
+    expect(JSON.parse(err)).toEqual({ error: { code: 'UNAVAILABLE', message: expect.stringContaining('127.0.0.1:1') } })
+  })
+})
+
+describe('settings', () => {
+  const config = `export default { service: 'from-config' as string, schema: 'configured', database: { url: 'postgres://configured:1/x' } }`
+
+  test('come from the configuration, and are overridden by the environment and then by options', async () => {
+    await writeFile(join(folder, 'waybill.config.ts'), config)
+    const fromConfig = await cli('migrate sql')
+    expect(fromConfig.out).toContain(`the schema "configured" of the service "from-config"`)
+    const fromEnv = await cli('migrate sql', { WAYBILL_SERVICE: 'from-env' })
+    expect(fromEnv.out).toContain(`the schema "configured" of the service "from-env"`)
+    const fromOption = await cli('migrate sql --service from-option --schema chosen', { WAYBILL_SERVICE: 'from-env' })
+    expect(fromOption.out).toContain(`the schema "chosen" of the service "from-option"`)
+    expect((await cli('migrate status')).err).toContain('configured:1')
+    await rm(join(folder, 'waybill.config.ts'))
+  })
+
+  test.each([
+    ['misspelt.ts', `export default { servce: 'x' }`, 'waybill.config.servce: unknown option. Did you mean "service"?'],
+    ['empty.ts', 'export {}', 'has no default export'],
+    ['broken.ts', 'throw new Error("no luck")', 'could not be loaded: no luck'],
+  ])('of %s are refused with the reason', async (file, content, message) => {
+    await writeFile(join(folder, file), content)
+    expect(await cli(`migrate sql --config ${file}`)).toMatchObject({ code: 2, err: expect.stringContaining(message) })
+  })
+
+  test('of a file that is not there are refused', async () => {
+    expect(await cli('migrate sql --config nowhere.ts')).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('no configuration file'),
+    })
+  })
+})

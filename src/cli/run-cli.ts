@@ -1,0 +1,82 @@
+/**
+ * The frame around every command: parses, runs, prints, and turns errors into messages and exit codes.
+ *
+ * It knows the process only through `CliWorld`, so that tests can be the process. Nothing is printed before passwords
+ * were taken out of it.
+ */
+import { errorMessage, isWaybillError, type ErrorCode } from '../core/errors.ts'
+import { redactPasswords } from '../postgres/connect-failure.ts'
+import { packageVersion } from '../postgres/migrate-files.ts'
+import { exitCodes, type ExitCode } from './command.ts'
+import { commands } from './commands.ts'
+import { commandHelp, overview } from './help.ts'
+import { parseLine } from './parse-command.ts'
+import { readSettings, type Settings } from './settings.ts'
+
+export interface CliWorld {
+  /** The words after the program's name. */
+  readonly line: readonly string[]
+  readonly env: Readonly<Record<string, string | undefined>>
+  readonly folder: string
+  readonly user: string
+  out(text: string): void
+  err(text: string): void
+  stopSignal(): AbortSignal
+}
+
+/** Runs one command line; never throws. */
+export async function runCli(world: CliWorld): Promise<ExitCode> {
+  const flags = { json: world.line.includes('--json'), verbose: world.line.includes('--verbose') }
+  let settings: Settings | undefined
+  const clean = (text: string): string => redactPasswords(text, usedUrl(settings))
+  const err = (text: string): void => world.err(`${clean(text)}\n`)
+  try {
+    const { words, command, values } = parseLine(world.line, commands)
+    const answer = (text: string, data: unknown): void =>
+      world.out(`${clean(flags.json ? JSON.stringify(data) : text.trimEnd())}\n`)
+    if (values['version'] === true) {
+      answer(packageVersion(), { version: packageVersion() })
+      return exitCodes.ok
+    }
+    if (values['help'] === true) {
+      const text = command === undefined ? overview(commands, words) : commandHelp(words, command)
+      answer(text, { help: text })
+      return exitCodes.ok
+    }
+    if (command === undefined) {
+      err(overview(commands, words))
+      return exitCodes.usage
+    }
+    settings = await readSettings({ values, env: world.env, folder: world.folder })
+    const result = await command.run({ values, settings, user: world.user, stopSignal: () => world.stopSignal(), note: err })
+    answer(result.text, result.data)
+    return result.exitCode ?? exitCodes.ok
+  } catch (error) {
+    err(describe(error, flags))
+    return isWaybillError(error) ? (codesOfErrors[error.code] ?? exitCodes.failed) : exitCodes.failed
+  }
+}
+
+const codesOfErrors: Partial<Record<ErrorCode, ExitCode>> = {
+  INVALID_OPTION: exitCodes.usage,
+  REFUSED: exitCodes.refused,
+  WRONG_DEPLOYMENT: exitCodes.refused,
+}
+
+function describe(error: unknown, { json, verbose }: { readonly json: boolean; readonly verbose: boolean }): string {
+  const message = errorMessage(error)
+  if (json) return JSON.stringify({ error: { code: isWaybillError(error) ? error.code : 'INTERNAL', message } })
+  if (verbose && error instanceof Error)
+    return [error, error.cause]
+      .flatMap((each) => (each instanceof Error ? [each.stack ?? each.message] : []))
+      .join('\ncaused by ')
+  return message
+}
+
+function usedUrl(settings: Settings | undefined): string | undefined {
+  try {
+    return settings?.databaseUrl()
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,75 @@
+/**
+ * What a command works with: options on the command line win over the environment, that over `waybill.config.ts`.
+ *
+ * Values are asked for when they are needed, so that a command that needs no database does not ask for one.
+ */
+import { defaults } from '../core/defaults.ts'
+import { WaybillError } from '../core/errors.ts'
+import type { DeploymentNames } from '../postgres/deployment-names.ts'
+import type { OptionSpec, OptionValues } from './command.ts'
+import { loadConfig } from './config.ts'
+
+export interface Settings {
+  /** INVALID_OPTION if nobody said which. */
+  databaseUrl(): string
+  names(): DeploymentNames
+  /** The names as far as they are known: enough to look at a schema. */
+  knownNames(): Omit<DeploymentNames, 'service'> & { readonly service: string | undefined }
+}
+
+/** Options of every command that works on a database. */
+export const databaseOptions: Readonly<Record<string, OptionSpec>> = {
+  'database-url': { type: 'string', value: '<url>', help: 'the database (or DATABASE_URL, or database.url of the config)' },
+  ...namesOptions(),
+}
+
+/** Options of commands that only need to know whose schema it is. */
+export function namesOptions(): Readonly<Record<string, OptionSpec>> {
+  return {
+    schema: { type: 'string', value: '<name>', help: `the schema (or WAYBILL_SCHEMA) [${defaults.schema}]` },
+    service: { type: 'string', value: '<name>', help: 'the service that owns the schema (or WAYBILL_SERVICE)' },
+    'deployment-id': { type: 'string', value: '<id>', help: 'the deployment it has to be (or WAYBILL_DEPLOYMENT_ID)' },
+    config: { type: 'string', value: '<file>', help: 'the configuration [waybill.config.ts]' },
+  }
+}
+
+export async function readSettings({
+  values,
+  env,
+  folder,
+}: {
+  readonly values: OptionValues
+  readonly env: Readonly<Record<string, string | undefined>>
+  readonly folder: string
+}): Promise<Settings> {
+  const config = await loadConfig(folder, textOf(values['config']))
+  const pick = (option: string, variable: string, configured: string | undefined): string | undefined =>
+    textOf(values[option]) ?? textOf(env[variable]) ?? configured
+  const knownNames: Settings['knownNames'] = () => ({
+    schema: pick('schema', 'WAYBILL_SCHEMA', config.schema) ?? defaults.schema,
+    service: pick('service', 'WAYBILL_SERVICE', config.service),
+    deploymentId: pick('deployment-id', 'WAYBILL_DEPLOYMENT_ID', config.deploymentId),
+  })
+  return {
+    knownNames,
+    databaseUrl: () =>
+      pick('database-url', 'DATABASE_URL', config.database?.url) ??
+      missing('Which database? Pass --database-url, set DATABASE_URL, or set database.url in waybill.config.ts.'),
+    names: () => {
+      const { service, ...rest } = knownNames()
+      const named =
+        service ??
+        missing('Which service owns the schema? Pass --service, set WAYBILL_SERVICE, or set service in waybill.config.ts.')
+      return { ...rest, service: named }
+    },
+  }
+}
+
+/** Empty is as good as not given: that is how environments unset a variable. */
+function textOf(value: string | boolean | undefined): string | undefined {
+  return typeof value === 'string' && value !== '' ? value : undefined
+}
+
+function missing(question: string): never {
+  throw new WaybillError('INVALID_OPTION', question)
+}

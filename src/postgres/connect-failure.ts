@@ -1,0 +1,66 @@
+/**
+ * Why a database could not be used, as a sentence with the address and what to do; never with the password.
+ */
+import { errorMessage, isWaybillError, WaybillError } from '../core/errors.ts'
+import { sqlState } from './sql-state.ts'
+
+/** What to show of a database's address. */
+export function databaseLabel(url: string): string {
+  const { hostname, port, pathname, username } = parseDatabaseUrl(url)
+  const user = username === '' ? '' : `${decodeURIComponent(username)}@`
+  return `${user}${hostname === '' ? 'localhost' : hostname}:${port === '' ? '5432' : port}${pathname}`
+}
+
+/** The address, or INVALID_OPTION without showing what was given: it may hold a password. */
+export function parseDatabaseUrl(url: string): URL {
+  const parsed = URL.canParse(url) ? new URL(url) : undefined
+  if (parsed === undefined || !['postgres:', 'postgresql:'].includes(parsed.protocol)) {
+    throw new WaybillError(
+      'INVALID_OPTION',
+      'The database URL is not one of Postgres: postgres://user:password@host:5432/database.',
+    )
+  }
+  return parsed
+}
+
+/** The text without the password of any URL in it, and without the given URL's password wherever it stands. */
+export function redactPasswords(text: string, url?: string): string {
+  const redacted = text.replaceAll(/(\w+:\/\/[^\s:/@]*):[^\s@]*@/g, '$1:***@').replaceAll(/(\bpassword=)[^\s&"']+/gi, '$1***')
+  const password = url !== undefined && URL.canParse(url) ? new URL(url).password : ''
+  if (password === '') return redacted
+  return redacted.replaceAll(password, '***').replaceAll(decodeURIComponent(password), '***')
+}
+
+/** Turns what the driver threw while connecting into a sentence; anything else is returned as it is. */
+export function explainConnectFailure(error: unknown, url: string): unknown {
+  if (isWaybillError(error)) return error
+  const reason = reasonOf(error)
+  if (reason === undefined) return error
+  const [what, advice] = reason
+  return new WaybillError('UNAVAILABLE', `The database at ${databaseLabel(url)} ${what}. ${advice}`, { cause: error })
+}
+
+function reasonOf(error: unknown): readonly [string, string] | undefined {
+  const code = (error as { code?: unknown } | null)?.code
+  const known = reasons[sqlState(error) ?? ''] ?? reasons[typeof code === 'string' ? code : '']
+  if (known !== undefined) return known
+  return /timeout exceeded when trying to connect/.test(errorMessage(error)) ? reasons['ETIMEDOUT'] : undefined
+}
+
+const reasons: Readonly<Record<string, readonly [string, string]>> = {
+  ECONNREFUSED: ['refused the connection', 'Is it running, and is that its port? Check the database URL.'],
+  ENOTFOUND: ['was not found by name', 'Check the host in the database URL.'],
+  EAI_AGAIN: ['was not found by name', 'Check the host in the database URL, and the name service.'],
+  ETIMEDOUT: ['did not answer in time', 'Check the host and port in the database URL, and firewalls between.'],
+  EHOSTUNREACH: ['cannot be reached', 'Check the host in the database URL, and the network.'],
+  ECONNRESET: ['closed the connection', 'Is it starting or stopping? Does it require TLS (?sslmode=require)?'],
+  '28P01': ['did not accept the password', 'Check user and password in the database URL.'],
+  '28000': ['did not let this user in', 'Check the user in the database URL, and pg_hba.conf.'],
+  '3D000': ['does not exist', 'Create it, or check the name in the database URL.'],
+  '53300': ['has no connection left', 'Use a pooler, or raise max_connections.'],
+  '57P03': ['is starting or stopping', 'Try again in a moment.'],
+  '42501': [
+    'does not let this user do that',
+    'Use a role that may create schemas, or have an administrator run: waybill migrate sql',
+  ],
+}
