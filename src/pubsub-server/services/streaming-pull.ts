@@ -78,6 +78,8 @@ class StreamSession implements Sink {
       this.#subscription.dispatcher.schedule()
     })
     this.#settle(request)
+    // Says that the stream was accepted, before there is a message to say it.
+    this.#write(this.#properties())
     this.#subscription.dispatcher.attach(this)
   }
 

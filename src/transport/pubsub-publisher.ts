@@ -1,0 +1,107 @@
+/**
+ * Publishes to Pub/Sub. A request holds messages of one ordering key, at most 1,000 of them and 9 MB; a message counts as
+ * confirmed when the answer to its request says so, and never before.
+ *
+ * Google's high-level publisher is not used: it retries for ten minutes, overfills ordered requests, and does not stop a key
+ * whose publish failed. What breaks a documented limit is refused here, by name, without asking the service.
+ */
+import { WaybillError } from '../core/errors.ts'
+import { messageBytes, type RunSender } from './publish-runs.ts'
+import { toCloudEvent } from './pubsub-attributes.ts'
+import type { LazyConnection } from './pubsub-client.ts'
+import { isRejection, pubsubError } from './pubsub-errors.ts'
+import { fitOrderingKey, topicPath } from './pubsub-names.ts'
+import type { OutgoingMessage } from './transport.ts'
+
+/** What Google documents for one message, and for one request. */
+export const pubsubLimits = {
+  messageBytes: 10_000_000,
+  attributes: 100,
+  attributeKeyBytes: 256,
+  attributeValueBytes: 1_024,
+  requestMessages: 1_000,
+  /** Below the documented 10 MB of a request, so that its own overhead has room. A larger message goes alone. */
+  requestBytes: 9_000_000,
+} as const
+
+export interface PubsubSenderOptions {
+  readonly projectId: string
+  /** The largest message as it was given: body, attributes and key. */
+  readonly maxBytes: number
+  readonly publishTimeoutMs: number
+  readonly maxConcurrentRequests: number
+  readonly attributes: 'plain' | 'cloudevents'
+  readonly cloudEventSource: string
+}
+
+export function pubsubSender(connection: LazyConnection, options: PubsubSenderOptions): RunSender {
+  const { projectId, publishTimeoutMs, maxConcurrentRequests } = options
+  return {
+    maxRequestMessages: pubsubLimits.requestMessages,
+    maxRequestBytes: pubsubLimits.requestBytes,
+    maxConcurrentRequests,
+    isRejection,
+    send: async (messages, signal) => {
+      const topic = topicPath(projectId, messages[0]?.topic ?? '')
+      const request = { topic, messages: messages.map((message) => encode(message, options)) }
+      try {
+        const call = { routing: { topic }, timeoutMs: publishTimeoutMs, signal }
+        const { messageIds } = await connection.call<{ readonly messageIds: readonly string[] }>('publish', request, call)
+        if (messageIds.length !== messages.length) throw shortAnswer(topic, messages.length, messageIds.length)
+        return messageIds
+      } catch (error) {
+        throw pubsubError(error, `publish to ${topic}`)
+      }
+    },
+  }
+}
+
+interface WireMessage {
+  readonly data: Uint8Array
+  readonly attributes: Readonly<Record<string, string>>
+  readonly orderingKey?: string
+}
+
+function encode(message: OutgoingMessage, options: PubsubSenderOptions): WireMessage {
+  checkSize(message, options.maxBytes)
+  const attributes =
+    options.attributes === 'plain' ? message.attributes : toCloudEvent(message.attributes, options.cloudEventSource)
+  const key = message.orderingKey === undefined ? undefined : fitOrderingKey(message.orderingKey)
+  checkAttributes(attributes, message.body.byteLength === 0)
+  return key === undefined ? { data: message.body, attributes } : { data: message.body, attributes, orderingKey: key }
+}
+
+function checkSize(message: OutgoingMessage, maxBytes: number): void {
+  const bytes = messageBytes(message)
+  if (bytes <= maxBytes) return
+  const hint = 'Send a reference to the data instead (claim check).'
+  throw new WaybillError('TOO_LARGE', `Pub/Sub takes messages up to ${maxBytes} bytes; this has ${bytes}. ${hint}`)
+}
+
+function checkAttributes(attributes: WireMessage['attributes'], isBodyEmpty: boolean): void {
+  const entries = Object.entries(attributes)
+  if (entries.length > pubsubLimits.attributes)
+    throw refused(`it has ${entries.length} attributes; at most ${pubsubLimits.attributes} are taken`)
+  for (const [name, value] of entries) {
+    if (name === '' || Buffer.byteLength(name) > pubsubLimits.attributeKeyBytes) {
+      throw refused(
+        `the name of attribute ${JSON.stringify(name.slice(0, 60))} must have 1 to ${pubsubLimits.attributeKeyBytes} bytes`,
+      )
+    }
+    if (value.length * 3 > pubsubLimits.attributeValueBytes && Buffer.byteLength(value) > pubsubLimits.attributeValueBytes) {
+      throw refused(`attribute ${JSON.stringify(name.slice(0, 60))} has more than ${pubsubLimits.attributeValueBytes} bytes`)
+    }
+  }
+  if (entries.length === 0 && isBodyEmpty) throw refused('it has neither data nor attributes')
+}
+
+function refused(why: string): WaybillError {
+  return new WaybillError('REJECTED', `Pub/Sub refuses this message: ${why}.`)
+}
+
+function shortAnswer(topic: string, sent: number, confirmed: number): WaybillError {
+  return new WaybillError(
+    'UNAVAILABLE',
+    `Pub/Sub confirmed ${confirmed} of ${sent} messages published to ${topic}; all are taken as unconfirmed.`,
+  )
+}
