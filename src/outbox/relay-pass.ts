@@ -19,15 +19,7 @@ import type { LaneLeases } from '../postgres/lane-leases.ts'
 import type { HeldLane } from '../postgres/lanes.sql.ts'
 import type { Publisher } from '../transport/transport.ts'
 import type { BatchWatch } from './batch-watch.ts'
-import {
-  confirmDispatch,
-  readDispatch,
-  settleDispatch,
-  type ConfirmedRow,
-  type DispatchRow,
-  type Keeping,
-  type Settlement,
-} from './dispatch.sql.ts'
+import { confirmDispatch, readDispatch, settleDispatch, type DispatchRow, type Keeping, type Settlement } from './dispatch.sql.ts'
 import type { LaneWindows } from './lane-windows.ts'
 import type { OutboxTables } from './outbox.sql.ts'
 import { decide, planRuns, type Decision, type OutcomeRules, type PlanRules } from './relay-plan.ts'
@@ -70,7 +62,7 @@ export function relayPass(deps: RelayPassDeps): Pass {
     if (found.length === 0) return 'idle'
 
     const startedAt = clock.monotonicMs()
-    const plan = planRuns(found, { ...deps.planRules, quota: quotaOf(found), windowOf: windows.of })
+    const plan = planRuns(found, { ...deps.planRules, quota: quotaOf(found), windowOf: (lane) => windows.of(lane) })
     for (const eventId of plan.missing) deps.signals.emit('relay.event-missing', { relay: deps.relay, eventId })
     deps.batch.begin(found)
     try {

@@ -46,27 +46,21 @@ export function fairShare(lanes: number, workers: number, rank: number): number 
 
 export function createLaneLeases(options: LaneLeaseOptions): LaneLeases {
   const { db, tables, worker, leaseMs, renewMs, clock, signals } = options
-  let held = new Map<number, HeldLane>()
+  const held = new Map<number, HeldLane>()
   let validUntil = 0
   let rebalanceAt = 0
 
-  const keep = (lanes: readonly number[], askedAt: number): void => {
-    const kept = new Set(lanes)
-    const lost = [...held.keys()].filter((lane) => !kept.has(lane))
-    held = new Map([...held].filter(([lane]) => kept.has(lane)))
-    validUntil = askedAt + leaseMs
+  const lose = (lanes: readonly number[]): void => {
+    const lost = lanes.filter((lane) => held.delete(lane))
     if (lost.length > 0) signals.emit('lanes.lost', { worker, lanes: lost })
   }
   const renew: LaneLeases['renew'] = async (batch) => {
     if (held.size === 0) return
     const askedAt = clock.monotonicMs()
-    const before = [...held.values()]
-    const kept = await rows(db, renewLanes(tables, before, { leaseMs, batch }))
-    const gone = before.filter(({ lane }) => !kept.some((row) => row.lane === lane)).map(({ lane }) => lane)
-    keep(
-      [...held.keys()].filter((lane) => !gone.includes(lane)),
-      askedAt,
-    )
+    const asked = [...held.values()]
+    const kept = new Set((await rows(db, renewLanes(tables, asked, { leaseMs, batch }))).map(({ lane }) => lane))
+    lose(asked.filter(({ lane }) => !kept.has(lane)).map(({ lane }) => lane))
+    validUntil = askedAt + leaseMs
   }
   const give = async (lanes: readonly HeldLane[]): Promise<void> => {
     if (lanes.length === 0) return
@@ -83,24 +77,18 @@ export function createLaneLeases(options: LaneLeaseOptions): LaneLeases {
   return {
     held: () => [...held.values()],
     mayWork: () => clock.monotonicMs() < validUntil,
-    lose: (lanes) =>
-      keep(
-        [...held.keys()].filter((lane) => !lanes.includes(lane)),
-        validUntil - leaseMs,
-      ),
+    lose,
     isRebalanceDue: () => clock.monotonicMs() >= rebalanceAt,
     renew,
     rebalance: async () => {
       const askedAt = clock.monotonicMs()
       const { workers, rank, lanes } = await one(db, heartbeat(tables, worker, leaseMs))
-      // Renewed first: a lane taken below must not outlive the older ones in our own reckoning.
+      // The older lanes first: in our own reckoning no lane may outlive them.
       await renew(undefined)
+      if (held.size === 0) validUntil = askedAt + leaseMs
       const share = fairShare(lanes, workers, rank)
-      if (held.size > share) await give([...held.values()].slice(share))
-      if (held.size < share) {
-        if (held.size === 0) validUntil = askedAt + leaseMs
-        await take(share - held.size)
-      }
+      await give([...held.values()].slice(share))
+      if (held.size < share) await take(share - held.size)
       rebalanceAt = askedAt + renewMs
     },
     release: async ({ leave }) => {

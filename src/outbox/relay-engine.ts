@@ -1,0 +1,138 @@
+/**
+ * One life of a relay: the leases, the pass and the loops around them.
+ *
+ * Three loops share one set of leases. The pass loop does the work; the renewing loop keeps the lanes while a batch is under
+ * way, but not for ever: a batch that hangs loses them; the watching loop reads pauses and reports the backlog.
+ */
+import { backoffMs } from '../core/backoff.ts'
+import { createBreaker, type Breaker } from '../core/breaker.ts'
+import { defaults } from '../core/defaults.ts'
+import { WaybillError } from '../core/errors.ts'
+import type { Lifetime } from '../core/lifetime.ts'
+import { loop, type Pass, type Waker } from '../core/loop.ts'
+import type { AnyStream } from '../core/stream.ts'
+import { one } from '../postgres/database.ts'
+import { createLaneLeases, type LaneLeases } from '../postgres/lane-leases.ts'
+import { readRemaining } from './backlog.sql.ts'
+import { createBatchWatch, type BatchWatch } from './batch-watch.ts'
+import { createLaneWindows } from './lane-windows.ts'
+import { createOutboxWatch, type OutboxWatch } from './outbox-watch.ts'
+import type { RelaySettings } from './relay-options.ts'
+import { idling, lingering, yielding } from './relay-pace.ts'
+import { relayPass } from './relay-pass.ts'
+
+export interface RelayEngine {
+  /** Works until `stopping`. */
+  run(life: Lifetime, waker: Waker): Promise<void>
+  /** Works until nothing is due; returns how many events went out. */
+  drain(signal: AbortSignal): Promise<number>
+  /** Gives the lanes back and ends the heartbeat. */
+  leave(): Promise<void>
+}
+
+export function createRelayEngine(settings: RelaySettings): RelayEngine {
+  const { db, outbox, name, leaseMs, renewMs, clock, signals } = settings
+  const leases = createLaneLeases({ db, tables: outbox.tables, worker: name, leaseMs, renewMs, clock, signals })
+  const batch = createBatchWatch(clock, defaults.relay.batchTimeoutMs)
+  const watch = createOutboxWatch({ db, tables: outbox.tables, leases, signals, clock })
+  const breaker = breakerOf(settings)
+  let published = 0
+  const pass = passOf(settings, { leases, batch, watch, breaker, onPublished: (count) => (published += count) })
+  const renewing: Pass = async () => {
+    if (!batch.isStuck()) await leases.renew(batch.range())
+    return 'idle'
+  }
+  const onError = (error: unknown, failures: number, delayMs: number): void =>
+    signals.emit('service.failed', { service: `relay ${name}`, error, failures, delayMs })
+
+  /** Keeps the leases and the watch going for as long as `work` takes. */
+  const whileRenewing = async (aborting: AbortSignal, work: () => Promise<void>): Promise<void> => {
+    const ended = new AbortController()
+    const life: Lifetime = { stopping: ended.signal, aborting }
+    const renewal = loop(renewing, life, { idleMs: () => renewMs, onError, clock })
+    const watching = loop(watch.pass, life, { idleMs: () => renewMs, onError, clock })
+    try {
+      await work()
+    } finally {
+      ended.abort()
+      await Promise.all([renewal, watching])
+    }
+  }
+  const drainAll = async (signal: AbortSignal): Promise<void> => {
+    while (!signal.aborted) {
+      if (breaker.waitMs() > 0) throw outOfReach()
+      if ((await pass(signal)) === 'more') continue
+      if ((await one(db, readRemaining(outbox.tables, name, leaseMs))).remaining === 0) return
+      // Left over are rows in the lanes of a relay that died; they are free when its leases end.
+      await clock.sleep(Math.min(renewMs, leaseMs / 4), signal)
+    }
+  }
+  return {
+    run: async (life, waker) => {
+      const working = yielding(lingering(pass, settings), { breaker, leases, leaseMs })
+      await whileRenewing(life.aborting, () => loop(working, life, { idleMs: idling(settings, breaker), onError, waker, clock }))
+    },
+    drain: async (signal) => {
+      await watch.pass(signal)
+      await whileRenewing(signal, () => drainAll(signal))
+      return published
+    },
+    leave: () => leases.release({ leave: true }),
+  }
+}
+
+interface Parts {
+  readonly leases: LaneLeases
+  readonly batch: BatchWatch
+  readonly watch: OutboxWatch
+  readonly breaker: Breaker
+  readonly onPublished: (count: number) => void
+}
+
+function passOf(settings: RelaySettings, { leases, batch, watch, breaker, onPublished }: Parts): Pass {
+  return relayPass({
+    db: settings.db,
+    tables: settings.outbox.tables,
+    relay: settings.name,
+    publisher: settings.transport,
+    leases,
+    windows: createLaneWindows(settings.batchSize, settings.drainSize),
+    breaker,
+    planRules: {
+      orderingOf: orderingOf(settings.streams),
+      isPaused: (aggregateType, aggregateId) => watch.isPaused(aggregateType, aggregateId),
+    },
+    outcomeRules: {
+      maxAttempts: settings.maxAttempts,
+      backoffMs: (failures) => backoffMs(settings.backoff, failures, settings.random),
+      onPark: () => settings.onPark,
+    },
+    keep: { receipts: settings.receipts, events: settings.retain === 'events' },
+    publishTimeoutMs: settings.publishTimeoutMs,
+    batch,
+    signals: settings.signals,
+    clock: settings.clock,
+    onPublished,
+  })
+}
+
+function outOfReach(): WaybillError {
+  return new WaybillError(
+    'UNAVAILABLE',
+    'The broker is out of reach; nothing was lost. Run the relay again when the broker is back.',
+  )
+}
+
+function breakerOf({ name, clock, random, signals }: RelaySettings): Breaker {
+  return createBreaker({
+    backoff: defaults.relay.breakerBackoff,
+    clock,
+    random,
+    onChange: (state) => signals.emit('relay.breaker', { relay: name, state }),
+  })
+}
+
+function orderingOf(streams: readonly AnyStream[]): (aggregateType: string) => AnyStream['ordering'] {
+  const known = new Map(streams.map((stream) => [stream.aggregateType, stream.ordering]))
+  return (aggregateType) => known.get(aggregateType) ?? 'aggregate'
+}

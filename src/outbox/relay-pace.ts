@@ -1,0 +1,38 @@
+/**
+ * When the relay looks again: soon after work, rarely when idle, and not at all on lanes that it cannot serve.
+ */
+import type { Breaker } from '../core/breaker.ts'
+import type { Pass } from '../core/loop.ts'
+import type { LaneLeases } from '../postgres/lane-leases.ts'
+import type { RelaySettings } from './relay-options.ts'
+
+/** A relay that cannot publish must not sit on its lanes: after three leases it gives them back, and tries again later. */
+export function yielding(
+  pass: Pass,
+  { breaker, leases, leaseMs }: { readonly breaker: Breaker; readonly leases: LaneLeases; readonly leaseMs: number },
+): Pass {
+  return async (aborting) => {
+    const hopeless = breaker.waitMs() > 0 && breaker.openForMs() > 3 * leaseMs
+    if (!hopeless) return await pass(aborting)
+    if (leases.held().length > 0) await leases.release({ leave: true })
+    return 'idle'
+  }
+}
+
+/** After an idle wait, news is given a moment to be joined by more. */
+export function lingering(pass: Pass, { lingerMs, clock }: RelaySettings): Pass {
+  if (lingerMs === 0) return pass
+  let wasIdle = false
+  return async (aborting) => {
+    if (wasIdle) await clock.sleep(lingerMs, aborting)
+    const next = await pass(aborting)
+    wasIdle = next === 'idle'
+    return next
+  }
+}
+
+/** 5 ms after work, doubling to 50 ms; while the broker is down, until it is worth asking again. */
+export function idling({ busyMs, idleMs, renewMs }: RelaySettings, breaker: Breaker): (idlePasses: number) => number {
+  return (idlePasses) =>
+    Math.max(Math.min(breaker.waitMs(), renewMs), Math.min(idleMs, busyMs * 2 ** Math.min(idlePasses - 1, 20)))
+}
