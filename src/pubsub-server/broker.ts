@@ -6,10 +6,10 @@
  */
 import type { Clock } from '../core/clock.ts'
 import type { Faults } from './faults.ts'
-import { acceptMessage, encodePublishTime } from './message.ts'
-import type { Message } from './message.ts'
+import { acceptMessages } from './message.ts'
+import type { Encoded, Message } from './message.ts'
+import { half } from './protocol/digits.ts'
 import { encodeAttribute, measureMessage } from './protocol/publish-codec.ts'
-import type { IncomingMessage } from './protocol/publish-codec.ts'
 import type { Entry } from './queue/entry.ts'
 import { TimerWheel } from './queue/timer-wheel.ts'
 import type { Timed } from './queue/timer-wheel.ts'
@@ -59,7 +59,7 @@ export class Broker {
   lastNumber: number
   published = 0
   settled = 0
-  #lastLeaseId: number
+  #nonce: number
 
   constructor(parts: BrokerParts) {
     this.clock = parts.clock
@@ -69,7 +69,8 @@ export class Broker {
     this.schemas = new SchemaRegistry(this)
     this.policies = new PolicyStore(this)
     this.lastNumber = Math.floor(this.clock.nowMs()) * 1000
-    this.#lastLeaseId = this.lastNumber
+    // Ids from before a restart must name no lease of this one.
+    this.#nonce = Math.floor(Math.random() * half)
   }
 
   topic(name: string): Topic {
@@ -91,12 +92,10 @@ export class Broker {
   }
 
   /** Stores the messages and hands them to every subscription of the topic; `extra` is appended to each of them. */
-  publish(topic: Topic, incoming: ReadonlyArray<Pick<IncomingMessage, 'bytes' | 'orderingKey'>>, extra?: Buffer): Message[] {
-    const publishMs = this.clock.nowMs()
-    const timeField = encodePublishTime(publishMs)
-    const messages = incoming.map((message) =>
-      acceptMessage(message, { number: ++this.lastNumber, publishMs, timeField, ...(extra === undefined ? {} : { extra }) }),
-    )
+  publish(topic: Topic, encoded: readonly Encoded[], extra?: Buffer): Message[] {
+    const stamp = { firstNumber: this.lastNumber + 1, publishMs: this.clock.nowMs() }
+    const messages = acceptMessages(encoded, extra === undefined ? stamp : { ...stamp, extra })
+    this.lastNumber += messages.length
     this.journal.publish(topic.resource.name, messages)
     for (const message of messages) {
       topic.keep(message)
@@ -112,7 +111,7 @@ export class Broker {
   openSubscription(resource: SubscriptionResource, topic: Topic | null): Subscription {
     const subscription: Subscription = new Subscription(resource, topic, {
       timers: this.timers,
-      newLeaseId: () => ++this.#lastLeaseId,
+      newNonce: () => (this.#nonce = (this.#nonce + 1) % half),
       onSettled: (message) => {
         this.settled += 1
         this.journal.settle(resource.name, message)
@@ -184,14 +183,15 @@ export class Broker {
     if (topic === undefined) return false
     const { bytes, publishMs, orderingKey } = entry.message
     const project = subscription.name.split('/')[1] ?? ''
-    const own = measureMessage(bytes, 0, bytes.length).bytes
+    const own = measureMessage(bytes, 0, bytes.length)
     const attributes = [
       encodeAttribute('CloudPubSubDeadLetterSourceDeliveryCount', String(entry.failures)),
       encodeAttribute('CloudPubSubDeadLetterSourceSubscription', subscription.name.split('/').at(-1) ?? ''),
       encodeAttribute('CloudPubSubDeadLetterSourceSubscriptionProject', project),
       encodeAttribute('CloudPubSubDeadLetterSourceTopicPublishTime', new Date(publishMs).toISOString()),
     ]
-    this.publish(topic, [{ bytes: Buffer.concat([own, ...attributes]), orderingKey }])
+    const source = Buffer.concat([own.source.subarray(own.start, own.end), ...attributes])
+    this.publish(topic, [{ source, start: 0, end: source.length, orderingKey }])
     // Nobody waits for it: until it is written, a restart finds the message where it was.
     void this.journal.flushed()?.catch(() => {})
     return true

@@ -49,6 +49,11 @@ export class Faults {
     return this.#options
   }
 
+  /** Whether any fault can strike. */
+  get isOn(): boolean {
+    return this.#isOn
+  }
+
   /** How often each fault has struck since the start. */
   get fired(): Readonly<Record<FaultName, number>> {
     return this.#fired

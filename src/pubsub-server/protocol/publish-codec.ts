@@ -5,11 +5,14 @@
  * Id and publish time that a client put into a message are cut out: those are the server's to give.
  */
 import { isUtf8 } from 'node:buffer'
+import { digitBytes, writeDigits } from './digits.ts'
 import { varintBytes, WireReader, writeVarint } from './wire.ts'
 
-/** A message as a client sent it: its encoded bytes and the measures that limits are checked against. */
+/** A message as a client sent it: where its encoded bytes lie, and the measures that limits are checked against. */
 export interface IncomingMessage {
-  readonly bytes: Buffer
+  readonly source: Buffer
+  readonly start: number
+  readonly end: number
   readonly dataBytes: number
   readonly attributeCount: number
   readonly attributeBytes: number
@@ -39,15 +42,13 @@ export function decodePublishRequest(bytes: Buffer): PublishRequest {
   return { topic, messages }
 }
 
-export function encodePublishResponse(response: { readonly messageIds: readonly string[] }): Buffer {
-  let size = 0
-  for (const id of response.messageIds) size += 1 + varintBytes(id.length) + id.length
-  const target = Buffer.allocUnsafe(size)
+export function encodePublishResponse(response: { readonly messages: readonly { readonly number: number }[] }): Buffer {
+  const target = Buffer.allocUnsafe(response.messages.length * (2 + digitBytes))
   let at = 0
-  for (const id of response.messageIds) {
+  for (const { number } of response.messages) {
     target[at++] = 0x0a
-    at = writeVarint(target, id.length, at)
-    at += target.write(id, at, 'latin1')
+    target[at++] = digitBytes
+    at = writeDigits(target, number, at)
   }
   return target
 }
@@ -86,9 +87,11 @@ export function measureMessage(bytes: Buffer, start: number, end: number): Incom
       }
     }
   }
-  const slice = bytes.subarray(keptFrom, end)
-  const own = kept.length === 0 ? slice : Buffer.concat([...kept.map(([from, to]) => bytes.subarray(from, to)), slice])
-  return { bytes: own, dataBytes, attributeCount, attributeBytes, longestKeyBytes, longestValueBytes, orderingKey }
+  const measures = { dataBytes, attributeCount, attributeBytes, longestKeyBytes, longestValueBytes, orderingKey }
+  if (kept.length === 0) return { source: bytes, start, end, ...measures }
+  kept.push([keptFrom, end])
+  const source = Buffer.concat(kept.map(([from, to]) => bytes.subarray(from, to)))
+  return { source, start: 0, end: source.length, ...measures }
 }
 
 /** The attributes of an encoded PubsubMessage; the last of a repeated key counts. */

@@ -4,10 +4,10 @@
  * A delivery is written around the message's own bytes; acknowledgement ids are read as lease numbers.
  */
 import type { Entry } from '../queue/entry.ts'
-import { ackIdBytes, noLease, readAckId, writeAckId } from './ack-id.ts'
+import { digitBytes, noNumber, readDigits, writeHalf } from './digits.ts'
 import { varintBytes, WireReader, writeVarint } from './wire.ts'
 
-/** Lease numbers in the order given; an id that is none of ours is `noLease` there and kept as text in `malformed`. */
+/** Lease numbers in the order given; an id that is none of ours is `noNumber` there and kept as text in `malformed`. */
 export interface AckIds {
   readonly leaseIds: number[]
   readonly malformed: string[]
@@ -96,37 +96,64 @@ export function decodeStreamingPull(bytes: Buffer): StreamingPullRequest {
  * The attempt is the number of failures and this delivery; it is left out without a dead-letter policy.
  */
 export function encodeDeliveries(entries: readonly Entry[], reportsAttempts: boolean, prefix?: Buffer): Buffer {
+  if (reportsAttempts) return Buffer.concat([...(prefix === undefined ? [] : [prefix]), ...entries.map(encodeWithAttempt)])
   let size = prefix?.length ?? 0
-  for (const entry of entries) {
-    const inner = deliveryBytes(entry, reportsAttempts)
-    size += 1 + varintBytes(inner) + inner
-  }
-  const target = Buffer.allocUnsafe(size)
+  for (const { message } of entries) size += message.end - message.frameStart
+  const target = Buffer.allocUnsafeSlow(size)
   let at = prefix?.copy(target) ?? 0
-  for (const entry of entries) {
-    target[at++] = 0x0a
-    at = writeVarint(target, deliveryBytes(entry, reportsAttempts), at)
-    target[at++] = 0x0a
-    target[at++] = ackIdBytes
-    at = writeAckId(target, entry.leaseId, at)
-    target[at++] = 0x12
-    at = writeVarint(target, entry.message.bytes.length, at)
-    at += entry.message.bytes.copy(target, at)
-    if (reportsAttempts) {
-      target[at++] = 0x18
-      at = writeVarint(target, entry.failures + 1, at)
+  for (let from = 0; from < entries.length;) {
+    const to = endOfRun(entries, from)
+    const first = (entries[from] as Entry).message
+    const end = (entries[to - 1] as Entry).message.end
+    first.block.bytes.copy(target, at, first.frameStart, end)
+    for (; from < to; from += 1) {
+      const entry = entries[from] as Entry
+      writeAckId(target, entry, at + entry.message.start - first.frameStart)
     }
+    at += end - first.frameStart
   }
   return target
 }
 
-export const emptyBytes: Buffer = Buffer.alloc(0)
-
-function deliveryBytes(entry: Entry, reportsAttempts: boolean): number {
-  const length = entry.message.bytes.length
-  const attempt = reportsAttempts ? 1 + varintBytes(entry.failures + 1) : 0
-  return 2 + ackIdBytes + 1 + varintBytes(length) + length + attempt
+/** Where the entries stop that lie side by side in one block. */
+function endOfRun(entries: readonly Entry[], from: number): number {
+  let last = (entries[from] as Entry).message
+  for (let to = from + 1; to < entries.length; to += 1) {
+    const { message } = entries[to] as Entry
+    if (message.block !== last.block || message.frameStart !== last.end) return to
+    last = message
+  }
+  return entries.length
 }
+
+/** The acknowledgement id stands right before the message's tag and length. */
+function writeAckId(target: Buffer, entry: Entry, messageAt: number): void {
+  const at = messageAt - varintBytes(entry.message.byteLength) - 1 - digitBytes
+  writeHalf(target, entry.nonce, at)
+  writeHalf(target, entry.slot, at + 8)
+}
+
+function encodeWithAttempt(entry: Entry): Buffer {
+  const { block, start, end, byteLength } = entry.message
+  const attempt = entry.failures + 1
+  const messageFieldBytes = 1 + varintBytes(byteLength) + byteLength
+  const inner = 2 + digitBytes + messageFieldBytes + 1 + varintBytes(attempt)
+  const target = Buffer.allocUnsafe(1 + varintBytes(inner) + inner)
+  target[0] = 0x0a
+  let at = writeVarint(target, inner, 1)
+  target[at++] = 0x0a
+  target[at++] = digitBytes
+  at += digitBytes
+  target[at++] = 0x12
+  at = writeVarint(target, byteLength, at)
+  writeAckId(target, entry, at)
+  at += block.bytes.copy(target, at, start, end)
+  target[at++] = 0x18
+  writeVarint(target, attempt, at)
+  return target
+}
+
+export const emptyBytes: Buffer = Buffer.alloc(0)
 
 function noAcks(): AckIds {
   return { leaseIds: [], malformed: [] }
@@ -134,9 +161,9 @@ function noAcks(): AckIds {
 
 function readInto(acks: AckIds, reader: WireReader): void {
   const end = reader.lengthEnd()
-  const leaseId = readAckId(reader.bytes, reader.position, end)
+  const leaseId = readDigits(reader.bytes, reader.position, end)
   acks.leaseIds.push(leaseId)
-  if (leaseId === noLease) acks.malformed.push(reader.bytes.toString('utf8', reader.position, end))
+  if (leaseId === noNumber) acks.malformed.push(reader.bytes.toString('utf8', reader.position, end))
   reader.position = end
 }
 

@@ -6,6 +6,7 @@
  *     └──back-off──waiting◀──nack, expiry, or that of an earlier message of its key
  */
 import type { Message } from '../message.ts'
+import { half } from '../protocol/digits.ts'
 import type { OrderedKey } from './ordered-key.ts'
 import type { Receiver } from './receiver.ts'
 import type { Bucket, Timed } from './timer-wheel.ts'
@@ -19,7 +20,9 @@ export class Entry implements Timed {
   state: EntryState = 'ready'
   /** Negative acknowledgements and expiries of this very message. */
   failures = 0
-  leaseId = 0
+  /** Which lease this is, and where it is kept: together the acknowledgement id. */
+  nonce = 0
+  slot = -1
   leasedTo: Receiver | null = null
   /** Its place in its key's list, counted from the key's first message ever. */
   place = 0
@@ -38,6 +41,11 @@ export class Entry implements Timed {
     this.message = message
     this.key = key
     this.#onDue = onDue
+  }
+
+  /** The number that stands in the acknowledgement id. */
+  get leaseId(): number {
+    return this.nonce * half + this.slot
   }
 
   due(): void {

@@ -33,12 +33,12 @@ function open(policy: Partial<DeliveryPolicy> = {}): Harness {
   const settled: number[] = []
   const deadLettered: number[] = []
   const pick = { next: 0 }
-  let leaseId = 0
+  let nonce = 0
   const queue = new SubscriptionQueue(
     { ...plain, ...policy },
     {
       timers: new TimerWheel(clock),
-      newLeaseId: () => ++leaseId,
+      newNonce: () => ++nonce,
       onReady: () => {},
       onSettled: ({ number }) => settled.push(number),
       deadLetter: ({ message }) => deadLettered.push(message.number) > 0,
@@ -49,7 +49,8 @@ function open(policy: Partial<DeliveryPolicy> = {}): Harness {
 }
 
 function message(number: number, orderingKey = ''): Message {
-  return new Message(number, number, orderingKey, Buffer.alloc(10))
+  const block = { bytes: Buffer.alloc(10), publishMs: number, firstNumber: number }
+  return new Message(block, 0, { frameStart: 0, start: 0, end: 10 }, orderingKey)
 }
 
 const stream = (): Receiver => new Receiver(true, 10_000)

@@ -6,6 +6,7 @@
  * publish order, and what comes back brings all its successors back. No operation looks at more than it changes.
  */
 import type { Message } from '../message.ts'
+import { half } from '../protocol/digits.ts'
 import { Deque } from './deque.ts'
 import { redeliveryDelayMs } from './delivery-policy.ts'
 import type { DeliveryPolicy } from './delivery-policy.ts'
@@ -18,7 +19,8 @@ export type AckOutcome = 'done' | 'invalid' | 'unordered'
 
 export interface QueueHost {
   readonly timers: TimerWheel
-  newLeaseId(): number
+  /** A number below a hundred million that no lease of the server has had for as many leases. */
+  newNonce(): number
   /** There may be something to take. */
   onReady(): void
   /** The message is settled and will not be delivered again. */
@@ -36,7 +38,9 @@ export class SubscriptionQueue {
   readonly #host: QueueHost
   readonly #ready = new Deque<Entry | OrderedKey>()
   readonly #keys = new Map<string, OrderedKey>()
-  readonly #leases = new Map<number, Entry>()
+  /** Leased entries by slot; an acknowledgement id holds its slot, so nothing is searched for. */
+  readonly #slots: Array<Entry | undefined> = []
+  readonly #freeSlots: number[] = []
   #oldest: Entry | null = null
   #newest: Entry | null = null
 
@@ -46,7 +50,7 @@ export class SubscriptionQueue {
   }
 
   get leasedMessages(): number {
-    return this.#leases.size
+    return this.#slots.length - this.#freeSlots.length
   }
 
   get orderedKeys(): number {
@@ -58,7 +62,7 @@ export class SubscriptionQueue {
     const entry = new Entry(message, key, this.#onEntryDue)
     this.#link(entry)
     this.unackedMessages += 1
-    this.unackedBytes += message.bytes.length
+    this.unackedBytes += message.byteLength
     if (key === null) return this.#makeReady(entry, delayMs)
     key.add(entry)
     if (delayMs > 0) this.#hold(key, delayMs)
@@ -69,11 +73,12 @@ export class SubscriptionQueue {
   take(receiver: Receiver, bounds: { readonly messages: number; readonly bytes: number }): Entry[] {
     const taken: Entry[] = []
     let bytes = 0
+    const untilMs = this.#host.timers.nowMs() + receiver.leaseMs
     const isFull = (): boolean => taken.length >= bounds.messages || bytes >= bounds.bytes || !receiver.hasRoom()
     const lease = (entry: Entry): void => {
-      this.#lease(entry, receiver)
+      this.#lease(entry, receiver, untilMs)
       taken.push(entry)
-      bytes += entry.message.bytes.length
+      bytes += entry.message.byteLength
     }
     while (!isFull()) {
       const item = this.#nextReady(receiver)
@@ -96,7 +101,7 @@ export class SubscriptionQueue {
   }
 
   ack(leaseId: number): AckOutcome {
-    const entry = this.#leases.get(leaseId)
+    const entry = this.#leased(leaseId)
     if (entry === undefined) return 'invalid'
     const { key } = entry
     if (key !== null && this.policy.isExactlyOnce && !key.isFront(entry)) return 'unordered'
@@ -113,7 +118,7 @@ export class SubscriptionQueue {
 
   /** Sets the lease to end in `seconds` from now; zero gives the message back. */
   modify(leaseId: number, seconds: number): AckOutcome {
-    const entry = this.#leases.get(leaseId)
+    const entry = this.#leased(leaseId)
     if (entry === undefined) return 'invalid'
     if (seconds === 0) this.#fail(entry)
     else this.#host.timers.set(entry, seconds * 1000)
@@ -157,7 +162,7 @@ export class SubscriptionQueue {
   /** Forgets every lease and starts again from `messages`, which must be in publish order. */
   reset(messages: Iterable<{ readonly message: Message; readonly isAcked: boolean }>): void {
     const next = [...messages]
-    for (const entry of this.#leases.values()) this.#endLease(entry)
+    for (const entry of this.#slots) if (entry !== undefined) this.#endLease(entry)
     for (let entry = this.#oldest; entry !== null; entry = entry.newer) {
       this.#host.timers.cancel(entry)
       entry.state = 'gone'
@@ -191,26 +196,34 @@ export class SubscriptionQueue {
     }
   }
 
-  #lease(entry: Entry, receiver: Receiver): void {
+  #leased(leaseId: number): Entry | undefined {
+    const entry = this.#slots[leaseId % half]
+    return entry?.leaseId === leaseId ? entry : undefined
+  }
+
+  #lease(entry: Entry, receiver: Receiver, untilMs: number): void {
     entry.state = 'leased'
-    entry.leaseId = this.#host.newLeaseId()
+    entry.nonce = this.#host.newNonce()
+    entry.slot = this.#freeSlots.pop() ?? this.#slots.length
+    this.#slots[entry.slot] = entry
     entry.leasedTo = receiver
     receiver.heldMessages += 1
-    receiver.heldBytes += entry.message.bytes.length
-    this.#leases.set(entry.leaseId, entry)
-    this.#host.timers.set(entry, receiver.leaseMs)
+    receiver.heldBytes += entry.message.byteLength
+    this.#host.timers.setAt(entry, untilMs)
   }
 
   #endLease(entry: Entry): void {
     const receiver = entry.leasedTo
-    this.#leases.delete(entry.leaseId)
+    this.#slots[entry.slot] = undefined
+    this.#freeSlots.push(entry.slot)
+    entry.slot = -1
     this.#host.timers.cancel(entry)
     entry.leasedTo = null
     if (entry.key !== null) entry.key.leased -= 1
     if (receiver === null) return
     const hadRoom = receiver.hasRoom()
     receiver.heldMessages -= 1
-    receiver.heldBytes -= entry.message.bytes.length
+    receiver.heldBytes -= entry.message.byteLength
     if (!hadRoom && receiver.isOpen) this.#host.onReady()
   }
 
@@ -297,7 +310,7 @@ export class SubscriptionQueue {
   #settle(entry: Entry): void {
     entry.state = 'gone'
     this.unackedMessages -= 1
-    this.unackedBytes -= entry.message.bytes.length
+    this.unackedBytes -= entry.message.byteLength
     if (!this.policy.retainsAcked) this.#unlink(entry)
     this.#host.onSettled(entry.message)
   }
@@ -309,7 +322,7 @@ export class SubscriptionQueue {
     this.#host.timers.cancel(entry)
     entry.state = 'gone'
     this.unackedMessages -= 1
-    this.unackedBytes -= entry.message.bytes.length
+    this.unackedBytes -= entry.message.byteLength
     this.#host.onSettled(entry.message)
     if (entry.key === null) return
     for (const settled of entry.key.settleFront()) this.#settle(settled)

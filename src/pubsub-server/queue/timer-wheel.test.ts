@@ -45,7 +45,10 @@ test('a closed wheel wakes nobody', async () => {
   const clock = createFakeClock(0)
   const wheel = new TimerWheel(clock)
   let fired = 0
-  wheel.set(timed(() => (fired += 1)), 100)
+  wheel.set(
+    timed(() => (fired += 1)),
+    100,
+  )
   wheel.close()
   await clock.advance(1_000)
   expect(fired).toBe(0)

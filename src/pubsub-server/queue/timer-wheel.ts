@@ -28,6 +28,9 @@ export class TimerWheel {
   readonly #buckets = new Map<number, Bucket>()
   /** A binary heap of the ticks that have a bucket; an emptied bucket stays until its tick has passed. */
   readonly #ticks: number[] = []
+  /** Deadlines come in runs of the same tick. */
+  #lastTick = -1
+  #lastBucket: Bucket | null = null
   #wakeTick = Infinity
   #wake: AbortController | null = null
   #isClosed = false
@@ -42,15 +45,13 @@ export class TimerWheel {
 
   /** Sets the deadline of `item`, replacing the one it had. */
   set(item: Timed, delayMs: number): void {
-    this.cancel(item)
-    const tick = Math.ceil((this.nowMs() + delayMs) / tickMs)
-    let bucket = this.#buckets.get(tick)
-    if (bucket === undefined) {
-      bucket = { first: null, last: null }
-      this.#buckets.set(tick, bucket)
-      pushTick(this.#ticks, tick)
-      if (tick < this.#wakeTick) this.#sleepUntil(tick)
-    }
+    this.setAt(item, this.nowMs() + delayMs)
+  }
+
+  /** Like `set`, for a time by `nowMs`: many deadlines at once need the clock only once. */
+  setAt(item: Timed, atMs: number): void {
+    if (item.bucket !== null) this.cancel(item)
+    const bucket = this.#bucketOf(Math.ceil(atMs / tickMs))
     item.bucket = bucket
     item.previous = bucket.last
     if (bucket.last === null) bucket.first = item
@@ -75,6 +76,7 @@ export class TimerWheel {
       const tick = popTick(this.#ticks)
       const bucket = this.#buckets.get(tick)
       this.#buckets.delete(tick)
+      if (tick === this.#lastTick) this.#lastBucket = null
       while (bucket !== undefined && bucket.first !== null) {
         const item = bucket.first
         this.cancel(item)
@@ -86,6 +88,20 @@ export class TimerWheel {
   close(): void {
     this.#isClosed = true
     this.#wake?.abort()
+  }
+
+  #bucketOf(tick: number): Bucket {
+    if (tick === this.#lastTick && this.#lastBucket !== null) return this.#lastBucket
+    let bucket = this.#buckets.get(tick)
+    if (bucket === undefined) {
+      bucket = { first: null, last: null }
+      this.#buckets.set(tick, bucket)
+      pushTick(this.#ticks, tick)
+      if (tick < this.#wakeTick) this.#sleepUntil(tick)
+    }
+    this.#lastTick = tick
+    this.#lastBucket = bucket
+    return bucket
   }
 
   #sleepUntil(tick: number): void {

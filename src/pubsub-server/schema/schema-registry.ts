@@ -187,7 +187,7 @@ export function compileSchema({ type, definition = '' }: SchemaResource): Messag
 /** Whether all messages conform to the revision; the failure is thrown when there is no other revision to try. */
 function conform(revision: Revision, messages: readonly IncomingMessage[], encoding: Encoding, isLast: boolean): boolean {
   try {
-    for (const message of messages) revision.check(readData(message.bytes), encoding)
+    for (const message of messages) revision.check(readData(message.source.subarray(message.start, message.end)), encoding)
     return true
   } catch (error) {
     if (isLast) throw error

@@ -5,7 +5,7 @@
  * message comes again. With it, each id has an outcome that the caller is told.
  */
 import type { Faults } from '../faults.ts'
-import { formatAckId, noLease } from '../protocol/ack-id.ts'
+import { formatDigits, noNumber } from '../protocol/digits.ts'
 import type { AckIds } from '../protocol/subscriber-codec.ts'
 import { invalid, RpcError } from '../rpc-error.ts'
 import type { Subscription } from '../subscription.ts'
@@ -23,10 +23,10 @@ export function acknowledge(subscription: Subscription, ids: AckIds, faults: Fau
   const { isExactlyOnce } = queue.policy
   const outcomes = noOutcomes(ids)
   for (const leaseId of ids.leaseIds) {
-    if (leaseId === noLease) continue
+    if (leaseId === noNumber) continue
     const isDropped = faults.strikes('dropAcks')
     const outcome = isDropped ? 'transient' : queue.ack(leaseId)
-    if (isExactlyOnce) outcomes[outcome].push(formatAckId(leaseId))
+    if (isExactlyOnce) outcomes[outcome].push(formatDigits(leaseId))
   }
   return outcomes
 }
@@ -37,9 +37,9 @@ export function modifyDeadlines(subscription: Subscription, ids: AckIds, seconds
   const { isExactlyOnce } = queue.policy
   const outcomes = noOutcomes(ids)
   ids.leaseIds.forEach((leaseId, index) => {
-    if (leaseId === noLease) return
+    if (leaseId === noNumber) return
     const outcome = queue.modify(leaseId, secondsOf(index))
-    if (isExactlyOnce) outcomes[outcome].push(formatAckId(leaseId))
+    if (isExactlyOnce) outcomes[outcome].push(formatDigits(leaseId))
   })
   return outcomes
 }

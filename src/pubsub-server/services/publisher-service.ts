@@ -1,4 +1,5 @@
 /** google.pubsub.v1.Publisher over the broker. */
+import type { Message } from '../message.ts'
 import type { PublishRequest } from '../protocol/publish-codec.ts'
 import { decodePublishRequest, encodePublishResponse } from '../protocol/publish-codec.ts'
 import type { MethodDefinition } from '../protocol/protocol.ts'
@@ -53,7 +54,7 @@ export function publisherService(context: CallContext): Record<string, UnaryHand
   }
 }
 
-function publish({ broker }: CallContext, request: PublishRequest): { messageIds: string[] } | Promise<never> {
+function publish({ broker }: CallContext, request: PublishRequest): { messages: readonly Message[] } | Promise<never> {
   refuse(broker.faults)
   const topic = broker.topic(request.topic)
   checkPublish(request)
@@ -65,5 +66,5 @@ function publish({ broker }: CallContext, request: PublishRequest): { messageIds
     const error = new RpcError(status, 'Fault: the messages were stored, and the answer got lost.')
     return Promise.resolve(broker.journal.flushed()).then(() => Promise.reject(error))
   }
-  return { messageIds: messages.map(({ id }) => id) }
+  return { messages }
 }

@@ -101,7 +101,7 @@ class StreamSession implements Sink {
   send(entries: readonly Entry[]): void {
     const { faults } = this.#parts.context.broker
     const { policy } = this.#subscription.queue
-    const sent = policy.isExactlyOnce ? entries : withDuplicates(entries, () => faults.strikes('duplicate'))
+    const sent = policy.isExactlyOnce || !faults.isOn ? entries : withDuplicates(entries, () => faults.strikes('duplicate'))
     this.#write(encodeDeliveries(sent, policy.maxDeliveryAttempts > 0, this.#properties()))
     if (faults.strikes('cutStreams')) this.end(new RpcError('UNAVAILABLE', 'Fault: the stream was cut.'))
   }
