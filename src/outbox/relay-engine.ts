@@ -60,8 +60,9 @@ export function createRelayEngine(settings: RelaySettings): RelayEngine {
   }
   const drainAll = async (signal: AbortSignal): Promise<void> => {
     while (!signal.aborted) {
-      if (breaker.waitMs() > 0) throw outOfReach()
-      if ((await pass(signal)) === 'more') continue
+      const next = await pass(signal)
+      if (breaker.state() !== 'closed') throw outOfReach()
+      if (next === 'more') continue
       if ((await one(db, readRemaining(outbox.tables, name, leaseMs))).remaining === 0) return
       // Left over are rows in the lanes of a relay that died; they are free when its leases end.
       await clock.sleep(Math.min(renewMs, leaseMs / 4), signal)
