@@ -39,6 +39,7 @@ test('a signed token with any one character changed, added or removed is refused
     expect(() => tokens.decode(token.slice(0, i) + token.slice(i + 1)), `without ${i}`).toThrow(/refused/)
     expect(() => tokens.decode(`${token.slice(0, i)}A${token.slice(i)}`), `more at ${i}`).toThrow(/refused/)
   }
+  for (const more of ['.', '.x', `.${token}`]) expect(() => tokens.decode(token + more)).toThrow(/refused/)
 })
 
 test('a forged version is refused: unsigned, signed with another secret, or with the signature of another token', () => {
