@@ -3,7 +3,8 @@
  */
 import pg from 'pg'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
-import { fromPg, type PgPoolClient } from './from-pg.ts'
+import type { PgPoolClient } from './borrow-client.ts'
+import { fromPg } from './from-pg.ts'
 import type { Database } from './database.ts'
 
 export interface ConnectOptions {

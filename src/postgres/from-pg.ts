@@ -2,87 +2,89 @@
  * node-postgres as a `Database` (from a pool) or as a `Tx` (from a client inside the user's own transaction).
  *
  * One round trip begins the transaction, sets its time-outs and learns its id. The COMMIT tag is read: the server answers
- * COMMIT of a failed transaction with ROLLBACK and no error. A client that broke never goes back to the pool.
+ * COMMIT of a failed transaction with ROLLBACK and no error. A client that may be broken never goes back to the pool.
  */
 import { WaybillError } from '../core/errors.ts'
+import { borrowClient, type PgClient, type PgPool, type PgPoolClient } from './borrow-client.ts'
 import type { BeginOptions, Database, QueryResult, Queryable, Tx } from './database.ts'
 import type { SqlValue } from './sql.ts'
 import { isConnectionLoss } from './sql-state.ts'
-import { commitFailure, openTxScope, transactionAborted } from './tx-scope.ts'
+import { commitFailure, endedByItself, openTxScope, transactionAborted } from './tx-scope.ts'
 
-/** The part of a `pg` client we use. */
-export interface PgClient {
-  query(text: string, values?: unknown[]): Promise<unknown>
-  getTransactionStatus?(): string | null
-}
-
-/** The part of a client that a `pg` pool hands out. */
-export interface PgPoolClient extends PgClient {
-  release(error?: Error | boolean): void
-  on(event: 'error', listener: (error: Error) => void): unknown
-  removeListener(event: 'error', listener: (error: Error) => void): unknown
-}
-
-/** The part of a `pg` pool we use. */
-export interface PgPool {
-  connect(): Promise<PgPoolClient>
-  query(text: string, values?: unknown[]): Promise<unknown>
-  readonly totalCount: number
-}
+/** What a pool hands out, with the driver's own type where it can be told. */
+export type PgClientOf<Pool> = Pool extends { connect: { (): Promise<infer Client>; (...args: never[]): unknown } }
+  ? Client extends PgPoolClient
+    ? Client
+    : PgPoolClient
+  : PgPoolClient
 
 /** A pool becomes a database; a client inside a transaction becomes that transaction. */
-export function fromPg<Pool extends PgPool>(pool: Pool): Database<PgPoolClient>
+export function fromPg<Pool extends PgPool>(pool: Pool): Database<PgClientOf<Pool>>
 export function fromPg<Client extends PgClient>(client: Client): Tx<Client>
 export function fromPg(handle: PgPool | PgClient): Database<PgPoolClient> | Tx<PgClient> {
+  if (typeof (handle as Partial<PgClient> | undefined)?.query !== 'function') {
+    throw new WaybillError(
+      'INVALID_OPTION',
+      'fromPg(handle): expected a Pool of node-postgres, or a Client inside a transaction.',
+    )
+  }
   return 'totalCount' in handle ? fromPool(handle) : fromClient(handle)
 }
 
 function fromPool(pool: PgPool): Database<PgPoolClient> {
   return {
     query: async (text, values) => toResult(await pool.query(text, toValues(values))),
-    attempt: async (options, work) => {
-      const client = await pool.connect()
-      // A checked-out client without a listener would end the process when its connection breaks.
-      const ignore = (): void => undefined
-      client.on('error', ignore)
-      let broken: Error | undefined
-      try {
-        return await attemptOn(client, options, work)
-      } catch (error) {
-        if (mayBeBroken(error)) broken = error instanceof Error ? error : new Error(String(error))
-        throw error
-      } finally {
-        client.removeListener('error', ignore)
-        client.release(broken)
-      }
-    },
+    attempt: (options, work) => borrowClient(pool, (client, clean) => attemptOn({ client, clean, options }, work)),
   }
 }
 
-async function attemptOn<Result>(client: PgPoolClient, options: BeginOptions, work: (tx: Tx<PgPoolClient>) => Promise<Result>): Promise<Result> {
-  const connection = queryableOf(client)
-  const xid = await begin(client, options)
-  const scope = openTxScope(connection, client)
+interface Attempt {
+  readonly client: PgPoolClient
+  readonly clean: () => void
+  readonly options: BeginOptions
+}
+
+async function attemptOn<Result>(
+  { client, clean, options }: Attempt,
+  work: (tx: Tx<PgPoolClient>) => Promise<Result>,
+): Promise<Result> {
+  const scope = openTxScope(queryableOf(client), client)
+  let xid: string
   let result: Result
   try {
+    xid = await begin(client, options)
     result = await work(scope.tx)
+    if (client.getTransactionStatus?.() === 'I') throw endedByItself()
   } catch (error) {
     scope.end()
-    if (!isConnectionLoss(error)) await client.query('rollback')
+    await rollBack(client, error, clean)
     throw error
   }
   scope.end()
-  let tag: string
-  try {
-    tag = toTag(await client.query('commit'))
-  } catch (error) {
-    throw commitFailure(error, xid)
-  }
+  const tag = await commit(client, xid)
+  clean()
   if (tag !== 'COMMIT') throw transactionAborted()
   return result
+
+  async function commit(on: PgClient, id: string): Promise<string> {
+    try {
+      return toTag(await on.query('commit'))
+    } catch (error) {
+      const failure = commitFailure(error, id)
+      // The server answered, so the transaction is over and the client is as good as before.
+      if (failure === error) clean()
+      throw failure
+    }
+  }
 }
 
-/** Four statements, one message: the numbers were checked by the options resolver, so they can stand in the text. */
+/** The closure's error is the one to report; a client that cannot even roll back is thrown away. */
+async function rollBack(client: PgClient, error: unknown, clean: () => void): Promise<void> {
+  if (isConnectionLoss(error)) return
+  await client.query('rollback').then(clean, () => undefined)
+}
+
+/** Six statements, one message: the numbers were checked by the options resolver, so they can stand in the text. */
 async function begin(client: PgClient, options: BeginOptions): Promise<string> {
   const results = await client.query(
     `begin isolation level ${options.isolation};
@@ -103,9 +105,9 @@ function fromClient(client: PgClient): Tx<PgClient> {
   assertInTransaction(client)
   return openTxScope(
     {
-      query: (text, values) => {
+      query: async (text, values) => {
         assertInTransaction(client)
-        return connection.query(text, values)
+        return await connection.query(text, values)
       },
     },
     client,
@@ -116,7 +118,10 @@ function fromClient(client: PgClient): Tx<PgClient> {
 function assertInTransaction(client: PgClient): void {
   const status = client.getTransactionStatus?.()
   if (status === 'T' || status === 'E' || client.getTransactionStatus === undefined) return
-  throw new WaybillError('NOT_A_TRANSACTION', 'fromPg(client): this client is not inside a transaction. Send BEGIN first, or use transaction(fromPg(pool), …).')
+  throw new WaybillError(
+    'NOT_A_TRANSACTION',
+    'fromPg(client): this client is not inside a transaction. Send BEGIN first, or use transaction(fromPg(pool), …).',
+  )
 }
 
 function queryableOf(client: PgClient): Queryable {
@@ -124,7 +129,7 @@ function queryableOf(client: PgClient): Queryable {
 }
 
 function toValues(values: readonly SqlValue[] | undefined): unknown[] | undefined {
-  return values === undefined ? undefined : values.map((value) => (value instanceof Uint8Array && !Buffer.isBuffer(value) ? Buffer.from(value.buffer, value.byteOffset, value.byteLength) : value))
+  return values === undefined ? undefined : [...values]
 }
 
 function toResult(result: unknown): QueryResult {
@@ -134,10 +139,4 @@ function toResult(result: unknown): QueryResult {
 
 function toTag(result: unknown): string {
   return (result as { command?: string }).command ?? ''
-}
-
-/** A client whose state we cannot vouch for: its connection broke, or it timed out on the client's side only. */
-function mayBeBroken(error: unknown): boolean {
-  for (let each = error; each instanceof Error; each = each.cause) if (isConnectionLoss(each)) return true
-  return false
 }

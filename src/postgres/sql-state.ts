@@ -6,11 +6,9 @@
 
 /** The server's five-character code, if there is one anywhere in the error's chain. */
 export function sqlState(error: unknown): string | undefined {
-  for (const each of chain(error)) {
-    const { code, meta, originalError, driverError } = each as { code?: unknown; meta?: { code?: unknown }; originalError?: unknown; driverError?: unknown }
-    for (const candidate of [code, meta?.code, codeOf(originalError), codeOf(driverError)]) {
-      if (typeof candidate === 'string' && /^[0-9A-Z]{5}$/.test(candidate) && !/^E[A-Z]{4}$/.test(candidate) && !/^P[12][0-9]{3}$/.test(candidate)) return candidate
-    }
+  for (const { code, originalCode, meta } of chain(error)) {
+    const found = [code, originalCode, meta?.code].find(isSqlState)
+    if (found !== undefined) return found
   }
   return undefined
 }
@@ -33,25 +31,54 @@ export function isUniqueViolation(error: unknown): boolean {
 export function isConnectionLoss(error: unknown): boolean {
   const state = sqlState(error)
   if (state !== undefined) return state.startsWith('08') || ['57P01', '57P02', '57P03', '25P03', '57P05'].includes(state)
-  for (const each of chain(error)) {
-    const { code, message } = each as { code?: unknown; message?: unknown }
-    if (typeof code === 'string' && lostCodes.has(code)) return true
+  for (const { code, kind, message } of chain(error)) {
+    if (lostCodes.has(code) || lostCodes.has(kind)) return true
     if (typeof message === 'string' && lostMessage.test(message)) return true
   }
   return false
 }
 
-const lostCodes = new Set(['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EHOSTUNREACH', 'ENETUNREACH', 'CONNECTION_CLOSED', 'CONNECTION_ENDED', 'CONNECTION_DESTROYED', 'CONNECT_TIMEOUT', 'P1001', 'P1002', 'P1017'])
-const lostMessage = /connection terminated|connection (was )?closed|server closed the connection|socket hang up|client has encountered a connection error|read timeout|query read timeout|not queryable|connection ended|closed the connection/i
+/** The server, or a pooler in front of it, failed in itself: its answer to COMMIT says nothing about the outcome. */
+export function isSystemFailure(state: string): boolean {
+  return state.startsWith('XX') || state.startsWith('58')
+}
 
-function* chain(error: unknown): Generator<object> {
+/** Codes of Node, of postgres.js and of Prisma, and the kinds of Prisma's driver adapters. */
+const lostCodes: ReadonlySet<unknown> = new Set(
+  `ECONNRESET ECONNREFUSED EPIPE ETIMEDOUT ENOTFOUND EHOSTUNREACH ENETUNREACH
+   CONNECTION_CLOSED CONNECTION_ENDED CONNECTION_DESTROYED CONNECT_TIMEOUT
+   P1001 P1002 P1017 DatabaseNotReachable ConnectionClosed SocketTimeout`.split(/\s+/),
+)
+const lostMessage =
+  /connection terminated|connection (was )?closed|server closed the connection|socket hang up|client has encountered a connection error|read timeout|not queryable|connection ended|closed the connection|query runner already released/i
+
+/** What drivers and ORMs write into their errors: node-postgres and postgres.js, TypeORM, Prisma. */
+interface Wrapped {
+  readonly code?: unknown
+  readonly originalCode?: unknown
+  readonly kind?: unknown
+  readonly message?: unknown
+  readonly cause?: unknown
+  readonly driverError?: unknown
+  readonly originalError?: unknown
+  readonly meta?: { readonly code?: unknown; readonly driverAdapterError?: unknown }
+}
+
+/** The error and everything it wraps, outermost first. */
+function* chain(error: unknown): Generator<Wrapped> {
   const seen = new Set<unknown>()
-  for (let each = error; typeof each === 'object' && each !== null && !seen.has(each); each = (each as { cause?: unknown }).cause) {
+  const waiting = [error]
+  for (let each = waiting.shift(); each !== undefined; each = waiting.shift()) {
+    if (typeof each !== 'object' || each === null || seen.has(each)) continue
     seen.add(each)
-    yield each
+    const wrapped: Wrapped = each
+    yield wrapped
+    const inner = [wrapped.cause, wrapped.driverError, wrapped.originalError, wrapped.meta?.driverAdapterError]
+    waiting.push(...inner.filter((other) => other !== undefined))
   }
 }
 
-function codeOf(value: unknown): unknown {
-  return typeof value === 'object' && value !== null ? (value as { code?: unknown }).code : undefined
+/** Not a code of Node (EPIPE) and not one of Prisma (P2010), which look alike. */
+function isSqlState(value: unknown): value is string {
+  return typeof value === 'string' && /^[0-9A-Z]{5}$/.test(value) && !/^E[A-Z]{4}$/.test(value) && !/^P[1-6][0-9]{3}$/.test(value)
 }

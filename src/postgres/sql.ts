@@ -32,7 +32,10 @@ const identifier = /^[a-z_][a-z0-9_]{0,62}$/
 export function name(...parts: readonly string[]): Name {
   for (const part of parts) {
     if (typeof part !== 'string' || !identifier.test(part)) {
-      throw new WaybillError('INVALID_OPTION', `${JSON.stringify(part)} cannot be used as an SQL name: lower-case letters, digits and "_", at most 63, not starting with a digit.`)
+      throw new WaybillError(
+        'INVALID_OPTION',
+        `${JSON.stringify(part)} cannot be used as an SQL name: lower-case letters, digits and "_", at most 63, not starting with a digit.`,
+      )
     }
   }
   return new Name(parts.map((part) => `"${part}"`).join('.'))

@@ -17,6 +17,7 @@ import { oneOf, resolve, wholeBetween } from '../core/options.ts'
 import { systemRandom, type Random } from '../core/random.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { isTx, type BeginOptions, type Database, type Tx } from './database.ts'
+import { runAfterCommit } from './after-commit.ts'
 import { commitOutcome } from './commit-outcome.ts'
 import { isRetryableState, sqlState } from './sql-state.ts'
 
@@ -46,22 +47,22 @@ export async function transaction<Native, Result>(
   work: (tx: Tx<Native>) => Promise<Result>,
   options: TransactionOptions = {},
 ): Promise<Result> {
-  if (isTx(db)) return await work(db as Tx<Native>)
+  if (isTx(db)) return await work(db)
   assertDatabase(db)
   const settings = resolveOptions(options)
   for (let attempt = 1; ; attempt += 1) {
-    let result: { readonly value: Result } | undefined
+    let done: { readonly value: Result; readonly tx: Tx } | undefined
     try {
-      return await db.attempt(settings, async (tx) => {
-        const value = await work(tx)
-        result = { value }
-        return value
+      await db.attempt(settings, async (tx) => {
+        done = { value: await work(tx), tx }
       })
+      return committed(done as unknown as { readonly value: Result; readonly tx: Tx }, settings)
     } catch (error) {
       if (isWaybillError(error, 'COMMIT_UNKNOWN') && settings.onUnknown === 'look') {
         const outcome = await look(db, error, settings)
-        if (outcome === 'committed' && result !== undefined) return result.value
-        if (outcome === 'unknown' || attempt > settings.retries) throw error
+        if (outcome === 'committed' && done !== undefined) return committed(done, settings)
+        if (outcome !== 'rolled-back') throw error
+        if (attempt > settings.retries) throw rolledBack(error)
       } else {
         const state = sqlState(error)
         if (!isRetryableState(state) || attempt > settings.retries) throw error
@@ -73,7 +74,24 @@ export async function transaction<Native, Result>(
 
 type Settings = Required<TransactionOptions>
 
-async function look<Native>(db: Database<Native>, error: WaybillError, { signals, clock }: Settings): Promise<'committed' | 'rolled-back' | 'unknown'> {
+function rolledBack(cause: WaybillError): WaybillError {
+  return new WaybillError(
+    'UNAVAILABLE',
+    'The connection broke during COMMIT, and the database rolled the transaction back. Nothing took effect; it may be tried again.',
+    { cause },
+  )
+}
+
+function committed<Result>({ value, tx }: { readonly value: Result; readonly tx: Tx }, { signals }: Settings): Result {
+  runAfterCommit(tx, (error) => signals.emit('transaction.hook-failed', { error }))
+  return value
+}
+
+async function look<Native>(
+  db: Database<Native>,
+  error: WaybillError,
+  { signals, clock }: Settings,
+): Promise<'committed' | 'rolled-back' | 'unknown'> {
   const xid = error.details['xid'] as string | undefined
   const outcome = xid === undefined ? 'unknown' : await commitOutcome(db, xid, clock)
   signals.emit('transaction.unknown', { outcome, xid })
@@ -117,5 +135,8 @@ function resolveOptions(given: TransactionOptions): Settings {
 
 function assertDatabase(db: unknown): void {
   if (typeof db === 'object' && db !== null && typeof (db as { attempt?: unknown }).attempt === 'function') return
-  throw new WaybillError('INVALID_OPTION', 'transaction(db, …): db must come from an adapter: fromPg(pool), fromPostgresJs(sql), fromDrizzle(db), fromKysely(db) …')
+  throw new WaybillError(
+    'INVALID_OPTION',
+    'transaction(db, …): db must come from an adapter: fromPg(pool), fromPostgresJs(sql), fromDrizzle(db), fromKysely(db) …',
+  )
 }

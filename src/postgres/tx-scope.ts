@@ -5,7 +5,7 @@
  */
 import { WaybillError } from '../core/errors.ts'
 import { markTx, type BeginOptions, type Queryable, type Tx } from './database.ts'
-import { isConnectionLoss, sqlState } from './sql-state.ts'
+import { isConnectionLoss, isSystemFailure, sqlState } from './sql-state.ts'
 import { sql, type Statement } from './sql.ts'
 
 export interface TxScope<Native> {
@@ -21,7 +21,12 @@ export function openTxScope<Native>(connection: Queryable, native: Native): TxSc
     native,
     query: (text, values) => {
       if (open) return connection.query(text, values)
-      return Promise.reject(new WaybillError('NOT_A_TRANSACTION', 'This transaction has ended; the statement was not run. Is an await missing inside the closure?'))
+      return Promise.reject(
+        new WaybillError(
+          'NOT_A_TRANSACTION',
+          'This transaction has ended; the statement was not run. Is an await missing inside the closure?',
+        ),
+      )
     },
   } satisfies Queryable & { readonly native: Native })
   return {
@@ -45,19 +50,36 @@ export function setUpTransaction(options: BeginOptions): Statement<{ xid: string
 
 /** The connection broke while COMMIT was under way: it may have taken effect. */
 export function commitUnknown(xid: string | undefined, cause: unknown): WaybillError {
-  return new WaybillError('COMMIT_UNKNOWN', 'The connection broke during COMMIT, so it is not known whether the transaction took effect. Look before you try again.', {
-    cause,
-    details: { xid },
-  })
+  return new WaybillError(
+    'COMMIT_UNKNOWN',
+    'The connection broke during COMMIT, so it is not known whether the transaction took effect. Look before you try again.',
+    {
+      cause,
+      details: { xid },
+    },
+  )
 }
 
 /** The database rolled back, although the closure returned as if all was well. */
 export function transactionAborted(cause?: unknown): WaybillError {
-  return new WaybillError('TRANSACTION_ABORTED', 'A statement in this transaction failed and the error was swallowed, so the database rolled everything back. Let the error reach transaction(), or use a savepoint.', { cause })
+  return new WaybillError(
+    'TRANSACTION_ABORTED',
+    'A statement in this transaction failed and the error was swallowed, so the database rolled everything back. Let the error reach transaction(), or use a savepoint.',
+    { cause },
+  )
 }
 
-/** What an error of the COMMIT statement itself means. */
+/** The closure sent COMMIT or ROLLBACK by itself, so there is nothing left to vouch for. */
+export function endedByItself(): WaybillError {
+  return new WaybillError(
+    'NOT_A_TRANSACTION',
+    'The closure ended the transaction itself, so its effects are not known here. Leave COMMIT and ROLLBACK to transaction(): return to commit, throw to roll back.',
+  )
+}
+
+/** What an error of the COMMIT statement itself means. Only an answer of the server says that it did not take effect. */
 export function commitFailure(error: unknown, xid: string | undefined): unknown {
-  if (sqlState(error) === '25P02') return transactionAborted(error)
-  return isConnectionLoss(error) ? commitUnknown(xid, error) : error
+  const state = sqlState(error)
+  if (state === '25P02') return transactionAborted(error)
+  return state === undefined || isConnectionLoss(error) || isSystemFailure(state) ? commitUnknown(xid, error) : error
 }

@@ -1,0 +1,47 @@
+/**
+ * Takes a client out of a node-postgres pool for one piece of work, and gives back only what others can use.
+ *
+ * The work says whether it left the client clean: no transaction open, no answer outstanding. If it cannot say so, the
+ * connection is closed, and the server rolls back whatever was open on it. A connection that breaks while it is out
+ * never ends the process.
+ */
+
+/** The part of a `pg` client we use. */
+export interface PgClient {
+  query(text: string, values?: unknown[]): Promise<unknown>
+  getTransactionStatus?(): string | null
+}
+
+/** The part of a client that a `pg` pool hands out. */
+export interface PgPoolClient extends PgClient {
+  release(error?: Error | boolean): void
+  on(event: 'error', listener: (error: Error) => void): unknown
+  removeListener(event: 'error', listener: (error: Error) => void): unknown
+}
+
+/** The part of a `pg` pool we use. */
+export interface PgPool {
+  connect(): Promise<PgPoolClient>
+  query(text: string, values?: unknown[]): Promise<unknown>
+  readonly totalCount: number
+}
+
+/** Runs `work` on a client of the pool; unless it called `clean`, the client is thrown away. */
+export async function borrowClient<Result>(
+  pool: PgPool,
+  work: (client: PgPoolClient, clean: () => void) => Promise<Result>,
+): Promise<Result> {
+  const client = await pool.connect()
+  let isClean = false
+  // A client that is out of its pool has no listener, and an error event without one would end the process.
+  const ignore = (): void => undefined
+  client.on('error', ignore)
+  try {
+    return await work(client, () => {
+      isClean = true
+    })
+  } finally {
+    client.removeListener('error', ignore)
+    client.release(!isClean)
+  }
+}

@@ -1,0 +1,48 @@
+import { eq, sql } from 'drizzle-orm'
+import { drizzle as overPg, type NodePgDatabase } from 'drizzle-orm/node-postgres'
+import { drizzle as overPostgresJs, type PostgresJsDatabase } from 'drizzle-orm/postgres-js'
+import { integer, pgTable, text as textColumn } from 'drizzle-orm/pg-core'
+import pg from 'pg'
+import postgres from 'postgres'
+import { expect, test } from 'vitest'
+
+import { adapterContract } from '../../test/contract/adapter-contract.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { fromDrizzle } from './from-drizzle.ts'
+
+const note = pgTable('note', { id: integer('id').primaryKey(), text: textColumn('text') })
+const database = await testDatabase()
+
+type PgTx = Parameters<Parameters<NodePgDatabase['transaction']>[0]>[0]
+type PostgresJsTx = Parameters<Parameters<PostgresJsDatabase['transaction']>[0]>[0]
+
+adapterContract<PgTx>('fromDrizzle over node-postgres', database, (url) => {
+  const pool = new pg.Pool({ connectionString: url, max: 1 })
+  pool.on('error', () => undefined)
+  const db = overPg(pool)
+  return {
+    db: fromDrizzle(db),
+    insertNote: (tx, id, text) => tx.insert(note).values({ id, text }),
+    updateNote: (tx, id, text) => tx.update(note).set({ text }).where(eq(note.id, id)),
+    nativeXid: async (tx) => (await tx.execute<{ xid: string }>(sql`select pg_current_xact_id()::text as xid`)).rows[0]!.xid,
+    ownTransaction: (work) => db.transaction((tx) => work(fromDrizzle(tx))),
+    close: () => pool.end(),
+  }
+})
+
+adapterContract<PostgresJsTx>('fromDrizzle over postgres.js', database, (url) => {
+  const client = postgres(url, { max: 1, prepare: false, onnotice: () => undefined })
+  const db = overPostgresJs(client)
+  return {
+    db: fromDrizzle(db),
+    insertNote: (tx, id, text) => tx.insert(note).values({ id, text }),
+    updateNote: (tx, id, text) => tx.update(note).set({ text }).where(eq(note.id, id)),
+    nativeXid: async (tx) => (await tx.execute<{ xid: string }>(sql`select pg_current_xact_id()::text as xid`))[0]!.xid,
+    ownTransaction: (work) => db.transaction((tx) => work(fromDrizzle(tx))),
+    close: () => client.end({ timeout: 0 }),
+  }
+})
+
+test('something else is refused with a sentence that says what is expected', () => {
+  expect(() => fromDrizzle({} as NodePgDatabase)).toThrow(/expected a drizzle database, or the tx of/)
+})

@@ -1,0 +1,95 @@
+/**
+ * Drizzle as a `Database` (from a drizzle database) or as a `Tx` (from a transaction), over node-postgres or postgres.js.
+ *
+ * Over a node-postgres pool we take the client out ourselves: Drizzle never gives one back whose BEGIN was refused, so
+ * each broken connection would cost the pool a place for good.
+ */
+import { borrowClient, type PgPool } from './borrow-client.ts'
+import type { Database, Isolation, Queryable, Tx } from './database.ts'
+import { ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
+import type { SqlValue } from './sql.ts'
+import { isConnectionLoss } from './sql-state.ts'
+
+/** The part of a drizzle handle that runs statements. */
+export interface DrizzleExecutor {
+  execute(query: never): PromiseLike<unknown>
+}
+
+/** The part of a drizzle transaction we use. */
+export interface DrizzleTransaction extends DrizzleExecutor {
+  rollback(): never
+}
+
+/** The part of a drizzle database we use. */
+export interface DrizzleDatabase<Native> extends DrizzleExecutor {
+  transaction<Result>(work: (tx: Native) => Promise<Result>, config?: { isolationLevel?: Isolation }): Promise<Result>
+}
+
+/** A drizzle database becomes a database; a transaction of it becomes that transaction. */
+export function fromDrizzle<Native extends DrizzleTransaction>(tx: Native): Tx<Native>
+export function fromDrizzle<Native extends DrizzleTransaction>(db: DrizzleDatabase<Native>): Database<Native>
+export function fromDrizzle<Native extends DrizzleTransaction>(
+  handle: Native | DrizzleDatabase<Native>,
+): Tx<Native> | Database<Native> {
+  if (typeof (handle as Partial<DrizzleExecutor> | undefined)?.execute !== 'function') {
+    throw wrongHandle('fromDrizzle', 'a drizzle database, or the tx of db.transaction(async (tx) => …)')
+  }
+  if (isTransaction(handle)) return ormTx(queryableOf(handle), handle)
+  return ormDatabase<Native>({
+    ...queryableOf(handle),
+    begin: (isolation, work) => begin(handle, isolation, work),
+    connection: queryableOf,
+  })
+}
+
+function isTransaction<Native extends DrizzleTransaction>(handle: Native | DrizzleDatabase<Native>): handle is Native {
+  return 'rollback' in handle
+}
+
+interface Session<Native> {
+  readonly client?: Partial<PgPool>
+  transaction: DrizzleDatabase<Native>['transaction']
+}
+
+function begin<Native, Result>(
+  db: DrizzleDatabase<Native>,
+  isolation: Isolation,
+  work: (native: Native) => Promise<Result>,
+): Promise<Result> {
+  const session = (db as { _?: { session?: Session<Native> } })._?.session
+  const pool = session?.client
+  if (session === undefined || pool?.totalCount === undefined) return db.transaction(work, { isolationLevel: isolation })
+  return borrowClient(pool as PgPool, async (client, clean) => {
+    const onClient = Object.create(session, { client: { value: client } }) as Session<Native>
+    try {
+      const result = await onClient.transaction(work, { isolationLevel: isolation })
+      clean()
+      return result
+    } catch (error) {
+      if (!isConnectionLoss(error) && client.getTransactionStatus?.() === 'I') clean()
+      throw error
+    }
+  })
+}
+
+function queryableOf(handle: DrizzleExecutor): Queryable {
+  const executor: { execute(query: Prebuilt): PromiseLike<unknown> } = handle
+  return {
+    query: async (text, values) => {
+      const result = await executor.execute(prebuilt(text, values ?? []))
+      // node-postgres answers with a result object, postgres.js with an array that knows its count.
+      if (Array.isArray(result)) return { rows: [...result], rowCount: (result as { count?: number }).count ?? result.length }
+      const { rows, rowCount } = result as { rows: unknown[]; rowCount?: number | null }
+      return { rows, rowCount: rowCount ?? rows.length }
+    },
+  }
+}
+
+interface Prebuilt {
+  getSQL(): { toQuery(): { readonly sql: string; readonly params: readonly SqlValue[] } }
+}
+
+/** Drizzle builds text and parameters from a tree of chunks; ours is built already. */
+function prebuilt(text: string, values: readonly SqlValue[]): Prebuilt {
+  return { getSQL: () => ({ toQuery: () => ({ sql: text, params: values }) }) }
+}

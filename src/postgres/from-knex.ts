@@ -1,0 +1,75 @@
+/**
+ * Knex as a `Database` (from a knex instance) or as a `Tx` (from a transaction).
+ *
+ * Our statements go straight to the `pg` connection that Knex holds. `knex.raw` would read every `?` as a placeholder,
+ * also inside quotes and in operators, and there is no way to escape one behind a backslash.
+ */
+import type { Database, Isolation, Queryable, QueryResult, Tx } from './database.ts'
+import { notUnderWay, ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
+import type { SqlValue } from './sql.ts'
+
+/** The part of a knex transaction we use. */
+export interface KnexTransaction {
+  readonly client: unknown
+  isCompleted(): boolean
+}
+
+/** The part of a knex instance we use. */
+export interface KnexDatabase<Native> {
+  readonly client: unknown
+  transaction<Result>(work: (trx: Native) => Promise<Result>, config?: { isolationLevel?: Isolation }): Promise<Result>
+}
+
+/** A knex instance becomes a database; a transaction of it becomes that transaction. */
+export function fromKnex<Native extends KnexTransaction>(trx: Native): Tx<Native>
+export function fromKnex<Native extends KnexTransaction>(knex: KnexDatabase<Native>): Database<Native>
+export function fromKnex<Native extends KnexTransaction>(handle: Native | KnexDatabase<Native>): Tx<Native> | Database<Native> {
+  if ((handle as { client?: Partial<Client> } | undefined)?.client?.dialect !== 'postgresql') {
+    throw wrongHandle('fromKnex', 'a knex instance with the client "pg", or the trx of knex.transaction(async (trx) => …)')
+  }
+  if (isTransaction(handle)) return ormTx(queryableOf(handle), handle, () => assertOpen(handle))
+  return ormDatabase<Native>({
+    ...queryableOf(handle),
+    begin: (isolation, work) => handle.transaction(work, { isolationLevel: isolation }),
+    connection: (trx) => ({
+      query: async (text, values) => {
+        assertOpen(trx)
+        return await queryableOf(trx).query(text, values)
+      },
+    }),
+  })
+}
+
+function isTransaction<Native extends KnexTransaction>(handle: Native | KnexDatabase<Native>): handle is Native {
+  return (handle as { isTransaction?: boolean }).isTransaction === true
+}
+
+function assertOpen(trx: KnexTransaction): void {
+  if (trx.isCompleted()) throw notUnderWay('fromKnex', 'It was committed or rolled back. Use its statements before that.')
+}
+
+/** Knex's client: of an instance it takes connections from the pool; of a transaction it has only that one. */
+interface Client {
+  readonly dialect: string
+  acquireConnection(): Promise<Connection>
+  releaseConnection(connection: Connection): unknown
+}
+
+interface Connection {
+  query(text: string, values: readonly SqlValue[]): Promise<{ rows: unknown[]; rowCount: number | null }>
+}
+
+function queryableOf(handle: { readonly client: unknown }): Queryable {
+  const client = handle.client as Client
+  return {
+    query: async (text, values): Promise<QueryResult> => {
+      const connection = await client.acquireConnection()
+      try {
+        const { rows, rowCount } = await connection.query(text, values ?? [])
+        return { rows, rowCount: rowCount ?? 0 }
+      } finally {
+        await client.releaseConnection(connection)
+      }
+    },
+  }
+}

@@ -1,0 +1,82 @@
+/**
+ * Kysely as a `Database` (from a Kysely instance) or as a `Tx` (from a Transaction).
+ *
+ * Our statements run without the instance's plugins, which may rename columns in results. Kysely leaves a pooled `pg`
+ * client without an error listener while it is in use, so give the pool one, or a connection that breaks in the middle
+ * of a transaction ends the process: `pool.on('connect', (client) => client.on('error', report))`.
+ */
+import type { Database, Isolation, Queryable, Tx } from './database.ts'
+import { ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
+
+/** The part of a Kysely instance that runs statements. */
+export interface KyselyExecutor {
+  // Written as methods that take `never`: Kysely's own types are then fine, whichever database they describe.
+  executeQuery(query: never): Promise<{ readonly rows: readonly unknown[]; readonly numAffectedRows?: bigint }>
+  withoutPlugins(): unknown
+  readonly isTransaction: boolean
+}
+
+/** The part of a Kysely transaction we use. */
+export interface KyselyTransaction extends KyselyExecutor {
+  readonly isTransaction: true
+}
+
+interface Builder<Native> {
+  setIsolationLevel(isolation: Isolation): Builder<Native>
+  execute<Result>(work: (native: Native) => Promise<Result>): Promise<Result>
+}
+
+/** The part of a Kysely instance we use. */
+export interface KyselyDatabase<Native> extends KyselyExecutor {
+  transaction(): Builder<Native>
+}
+
+/** A Kysely instance becomes a database; a transaction of it becomes that transaction. */
+export function fromKysely<Native extends KyselyTransaction>(trx: Native): Tx<Native>
+export function fromKysely<Native extends KyselyTransaction>(db: KyselyDatabase<Native>): Database<Native>
+export function fromKysely<Native extends KyselyTransaction>(
+  handle: Native | KyselyDatabase<Native>,
+): Tx<Native> | Database<Native> {
+  if (typeof (handle as Partial<KyselyExecutor> | undefined)?.executeQuery !== 'function') {
+    throw wrongHandle('fromKysely', 'a Kysely instance, or the transaction of db.transaction().execute(async (trx) => …)')
+  }
+  if (isTransaction(handle)) return ormTx(queryableOf(handle), handle)
+  return ormDatabase<Native>({
+    ...queryableOf(handle),
+    begin: (isolation, work) => handle.transaction().setIsolationLevel(isolation).execute(work),
+    connection: queryableOf,
+  })
+}
+
+function isTransaction<Native extends KyselyTransaction>(handle: Native | KyselyDatabase<Native>): handle is Native {
+  return handle.isTransaction
+}
+
+function queryableOf(handle: KyselyExecutor): Queryable {
+  const plain = handle.withoutPlugins() as {
+    executeQuery(query: CompiledQuery): ReturnType<KyselyExecutor['executeQuery']>
+  }
+  return {
+    query: async (text, values) => {
+      const { rows, numAffectedRows } = await plain.executeQuery(compiled(text, values ?? []))
+      return { rows, rowCount: numAffectedRows === undefined ? rows.length : Number(numAffectedRows) }
+    },
+  }
+}
+
+interface CompiledQuery {
+  readonly sql: string
+  readonly parameters: readonly unknown[]
+  readonly query: { readonly kind: 'RawNode'; readonly sqlFragments: readonly string[]; readonly parameters: readonly [] }
+  readonly queryId: { readonly queryId: string }
+}
+
+/** What `CompiledQuery.raw` makes; the text has its own `$1…`, so nothing is compiled. */
+function compiled(text: string, values: readonly unknown[]): CompiledQuery {
+  return {
+    sql: text,
+    parameters: values,
+    query: { kind: 'RawNode', sqlFragments: [text], parameters: [] },
+    queryId: { queryId: 'waybill' },
+  }
+}

@@ -1,0 +1,50 @@
+import pg from 'pg'
+import { expect, test } from 'vitest'
+
+import { adapterContract } from '../../test/contract/adapter-contract.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { fromPg } from './from-pg.ts'
+
+const database = await testDatabase()
+
+adapterContract<pg.PoolClient>('fromPg', database, (url) => {
+  const pool = new pg.Pool({ connectionString: url, max: 1 })
+  pool.on('error', () => undefined)
+  return {
+    db: fromPg(pool),
+    insertNote: (client, id, text) => client.query('insert into note values ($1, $2)', [id, text]),
+    updateNote: (client, id, text) => client.query('update note set text = $2 where id = $1', [id, text]),
+    nativeXid: async (client) => (await client.query<{ xid: string }>('select pg_current_xact_id()::text as xid')).rows[0]!.xid,
+    ownTransaction: async (work) => {
+      const client = await pool.connect()
+      try {
+        await client.query('begin')
+        await work(fromPg(client))
+        await client.query('commit')
+      } catch (error) {
+        await client.query('rollback')
+        throw error
+      } finally {
+        client.release()
+      }
+    },
+    close: () => pool.end(),
+  }
+})
+
+test('a client outside a transaction is refused, before it is used and after its transaction ended', async () => {
+  const client = await database.pool.connect()
+  try {
+    expect(() => fromPg(client)).toThrow(/not inside a transaction. Send BEGIN first/)
+    await client.query('begin')
+    const tx = fromPg(client)
+    await client.query('commit')
+    await expect(tx.query('select 1')).rejects.toMatchObject({ code: 'NOT_A_TRANSACTION' })
+  } finally {
+    client.release()
+  }
+})
+
+test('something else is refused with a sentence that says what is expected', () => {
+  expect(() => fromPg({} as pg.Pool)).toThrow(/expected a Pool of node-postgres/)
+})

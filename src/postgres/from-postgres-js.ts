@@ -1,0 +1,69 @@
+/**
+ * postgres.js as a `Database` (from `sql`) or as a `Tx` (from the `sql` of `sql.begin`).
+ *
+ * A client that renames columns (`transform: postgres.camel`) is refused: we read our own rows by their names.
+ * Statements are sent unprepared, so they work behind a pooler in transaction mode.
+ */
+import { WaybillError } from '../core/errors.ts'
+import type { Database, Queryable, Tx } from './database.ts'
+import { ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
+
+/** The part of a postgres.js client or transaction that runs statements. */
+export interface PostgresJsExecutor {
+  unsafe(text: string, values?: never[]): PromiseLike<readonly unknown[]>
+}
+
+/** The part of a postgres.js transaction we use. */
+export interface PostgresJsTransaction extends PostgresJsExecutor {
+  savepoint(...rest: never[]): unknown
+}
+
+/** The part of a postgres.js client we use. */
+export interface PostgresJsDatabase<Native> extends PostgresJsExecutor {
+  begin<Result>(options: string, work: (sql: Native) => Result | Promise<Result>): Promise<unknown>
+}
+
+/** `sql` becomes a database; the `sql` of `sql.begin` becomes that transaction. */
+export function fromPostgresJs<Native extends PostgresJsTransaction>(sql: Native): Tx<Native>
+export function fromPostgresJs<Native extends PostgresJsTransaction>(sql: PostgresJsDatabase<Native>): Database<Native>
+export function fromPostgresJs<Native extends PostgresJsTransaction>(
+  handle: Native | PostgresJsDatabase<Native>,
+): Tx<Native> | Database<Native> {
+  if (typeof (handle as Partial<PostgresJsExecutor> | undefined)?.unsafe !== 'function') {
+    throw wrongHandle('fromPostgresJs', 'the sql of postgres(…), or the sql of sql.begin(async (sql) => …)')
+  }
+  assertPlainNames(handle)
+  if ('savepoint' in handle) return ormTx(queryableOf(handle), handle)
+  if (typeof (handle as { release?: unknown }).release === 'function' || typeof handle.begin !== 'function') {
+    throw wrongHandle('fromPostgresJs', 'a pool or a transaction, not a reserved connection. Use sql.begin(…)')
+  }
+  return ormDatabase<Native>({
+    ...queryableOf(handle),
+    begin: async (isolation, work) =>
+      (await handle.begin(`isolation level ${isolation}`, work)) as Awaited<ReturnType<typeof work>>,
+    connection: queryableOf,
+  })
+}
+
+/** Its transactions do not show their options, but the identifiers they make do. */
+function assertPlainNames(handle: object): void {
+  const { options } = handle as { options?: { transform?: Record<string, { from?: unknown } | undefined> } }
+  const identifier = (handle as unknown as (name: string) => { value?: string })('aB-c')
+  const hidden = identifier.value !== '"aB-c"'
+  const shown = ['column', 'value', 'row'].some((part) => options?.transform?.[part]?.from !== undefined)
+  if (!hidden && !shown) return
+  throw new WaybillError(
+    'INVALID_OPTION',
+    'fromPostgresJs(sql): this client transforms names or values, and would rename our columns. Make one without `transform` for Waybill.',
+  )
+}
+
+function queryableOf(handle: PostgresJsExecutor): Queryable {
+  const executor = handle as { unsafe(text: string, values: readonly unknown[]): PromiseLike<readonly unknown[]> }
+  return {
+    query: async (text, values) => {
+      const result = await executor.unsafe(text, values === undefined ? [] : [...values])
+      return { rows: [...result], rowCount: (result as { count?: number | null }).count ?? result.length }
+    },
+  }
+}

@@ -1,0 +1,73 @@
+/**
+ * Prisma as a `Database` (from a PrismaClient) or as a `Tx` (from the client of an interactive transaction).
+ *
+ * Prisma's own limit on a transaction's length is lifted: it would end the transaction behind the closure's back, while
+ * the server-side time-outs already bound each statement and each pause. Prisma reads every column by its type and knows
+ * only common ones, so statements cast the others to text.
+ */
+import type { Database, Isolation, Queryable, Tx } from './database.ts'
+import { ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
+import { returnsRows } from './statement-kind.ts'
+
+/** The part of a Prisma client that runs statements. */
+export interface PrismaExecutor {
+  $queryRawUnsafe(text: string, ...values: never[]): PromiseLike<unknown>
+  $executeRawUnsafe(text: string, ...values: never[]): PromiseLike<number>
+}
+
+/** The part of a Prisma transaction client we use. */
+export interface PrismaTransaction extends PrismaExecutor {
+  // A PrismaClient has it, the client inside a transaction does not.
+  readonly $connect?: never
+}
+
+type PrismaIsolation = 'ReadCommitted' | 'RepeatableRead' | 'Serializable'
+
+/** The part of a PrismaClient we use. */
+export interface PrismaDatabase<Native> extends PrismaExecutor {
+  $connect(): Promise<void>
+  $transaction<Result>(
+    work: (client: Native) => Promise<Result>,
+    options?: { timeout?: number; isolationLevel?: PrismaIsolation },
+  ): Promise<Result>
+}
+
+/** A PrismaClient becomes a database; the client of an interactive transaction becomes that transaction. */
+export function fromPrisma<Native extends PrismaExecutor>(prisma: PrismaDatabase<Native>): Database<Native>
+export function fromPrisma<Native extends PrismaTransaction>(tx: Native): Tx<Native>
+export function fromPrisma<Native extends PrismaExecutor>(
+  handle: PrismaDatabase<Native> | Native,
+): Database<Native> | Tx<Native> {
+  if (typeof (handle as Partial<PrismaExecutor> | undefined)?.$queryRawUnsafe !== 'function') {
+    throw wrongHandle('fromPrisma', 'a PrismaClient, or the tx of prisma.$transaction(async (tx) => …)')
+  }
+  if (!isDatabase(handle)) return ormTx(queryableOf(handle), handle)
+  return ormDatabase<Native>({
+    ...queryableOf(handle),
+    begin: (isolation, work) =>
+      handle.$transaction(work, { isolationLevel: isolationLevels[isolation], timeout: longestTimerMs }),
+    connection: queryableOf,
+  })
+}
+
+const isolationLevels: Readonly<Record<Isolation, PrismaIsolation>> = {
+  'read committed': 'ReadCommitted',
+  'repeatable read': 'RepeatableRead',
+  serializable: 'Serializable',
+}
+const longestTimerMs = 2_147_483_647
+
+function isDatabase<Native extends PrismaExecutor>(handle: PrismaDatabase<Native> | Native): handle is PrismaDatabase<Native> {
+  return typeof (handle as { $connect?: unknown }).$connect === 'function'
+}
+
+function queryableOf(handle: PrismaExecutor): Queryable {
+  return {
+    query: async (text, values = []) => {
+      const bound = values as never[]
+      if (!returnsRows(text)) return { rows: [], rowCount: await handle.$executeRawUnsafe(text, ...bound) }
+      const rows = (await handle.$queryRawUnsafe(text, ...bound)) as readonly unknown[]
+      return { rows, rowCount: rows.length }
+    },
+  }
+}

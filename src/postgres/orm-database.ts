@@ -1,0 +1,122 @@
+/**
+ * What the ORM adapters share: our transaction inside the ORM's own.
+ *
+ * ORMs do not read the COMMIT tag: several resolve although the server rolled back. So the last statement before COMMIT
+ * asks the server for the transaction's id. It fails if a swallowed error has aborted the transaction, and it differs if
+ * the closure ended the transaction by itself. After it only COMMIT is left, so whatever breaks then is COMMIT_UNKNOWN,
+ * with the id by which anybody can look the outcome up.
+ */
+import { setImmediate as nextTurn } from 'node:timers/promises'
+
+import { WaybillError } from '../core/errors.ts'
+import { one, type BeginOptions, type Database, type Isolation, type Queryable, type Tx } from './database.ts'
+import { sqlState } from './sql-state.ts'
+import { sql, type Statement } from './sql.ts'
+import { commitFailure, endedByItself, openTxScope, setUpTransaction, transactionAborted, type TxScope } from './tx-scope.ts'
+
+/** What an adapter must be able to do with its ORM. */
+export interface Orm<Native> extends Queryable {
+  /** Runs `work` in a transaction of the ORM, with the isolation set by its first statement. */
+  begin<Result>(isolation: Isolation, work: (native: Native) => Promise<Result>): Promise<Result>
+  /** Runs statements inside that transaction. */
+  connection(native: Native): Queryable
+}
+
+/** Makes a database of an ORM. */
+export function ormDatabase<Native>(orm: Orm<Native>): Database<Native> {
+  return {
+    query: (text, values) => orm.query(text, values),
+    attempt: (options, work) => attemptWith(orm, options, work),
+  }
+}
+
+/** Makes a transaction of the user's own, already begun; `assertOpen` throws when the ORM knows that it has ended. */
+export function ormTx<Native>(connection: Queryable, native: Native, assertOpen: () => void = () => undefined): Tx<Native> {
+  assertOpen()
+  return openTxScope(
+    {
+      query: async (text, values) => {
+        assertOpen()
+        return await connection.query(text, values)
+      },
+    },
+    native,
+  ).tx
+}
+
+/** The sentence for a handle that is neither a database nor a transaction. */
+export function wrongHandle(adapter: string, expected: string): WaybillError {
+  return new WaybillError('INVALID_OPTION', `${adapter}(handle): expected ${expected}.`)
+}
+
+/** The sentence for a handle that was a transaction, or could be one, and is none now. */
+export function notUnderWay(adapter: string, advice: string): WaybillError {
+  return new WaybillError('NOT_A_TRANSACTION', `${adapter}(handle): this transaction is not under way. ${advice}`)
+}
+
+interface Run<Native, Result> {
+  scope?: TxScope<Native>
+  xid?: string
+  done?: { readonly result: Result }
+  isOver: boolean
+}
+
+async function attemptWith<Native, Result>(
+  orm: Orm<Native>,
+  options: BeginOptions,
+  work: (tx: Tx<Native>) => Promise<Result>,
+): Promise<Result> {
+  const run: Run<Native, Result> = { isOver: false }
+  try {
+    await orm.begin(options.isolation, (native) =>
+      silentOnceOver(run, async () => {
+        const connection = orm.connection(native)
+        const { xid } = await one(connection, setUpTransaction(options))
+        const scope = openTxScope(connection, native)
+        Object.assign(run, { scope, xid })
+        const result = await work(scope.tx)
+        scope.end()
+        if (run.isOver) throw endedByItself()
+        await assertUnderWay(connection, xid)
+        run.done = { result }
+      }),
+    )
+  } catch (error) {
+    throw run.done === undefined ? error : commitFailure(error, run.xid)
+  } finally {
+    // Also when the ORM gave up while the closure still runs: its connection may serve somebody else by now.
+    run.isOver = true
+    run.scope?.end()
+  }
+  if (run.done === undefined) throw endedByItself()
+  return run.done.result
+}
+
+/**
+ * Keeps an ORM that has given up already from hearing of the closure's failure: postgres.js would answer it with a
+ * ROLLBACK on the connection that is gone, which ends the process.
+ */
+async function silentOnceOver(run: { readonly isOver: boolean }, work: () => Promise<void>): Promise<void> {
+  try {
+    await work()
+  } catch (error) {
+    // The end of a connection reaches the closure and the ORM in the same turn, in no certain order.
+    await nextTurn()
+    if (run.isOver) await new Promise(() => undefined)
+    throw error
+  }
+}
+
+async function assertUnderWay(connection: Queryable, xid: string): Promise<void> {
+  let now: { xid: string | null }
+  try {
+    now = await one(connection, currentTransaction())
+  } catch (error) {
+    throw sqlState(error) === '25P02' ? transactionAborted(error) : error
+  }
+  if (now.xid !== xid) throw endedByItself()
+}
+
+function currentTransaction(): Statement<{ xid: string | null }> {
+  return sql`select pg_current_xact_id_if_assigned()::text as xid`
+}
