@@ -33,10 +33,11 @@ export function createBreaker({ backoff, clock, random, onChange }: BreakerOptio
   let openedAt = 0
   let probeAt = 0
   let announced: BreakerState = 'closed'
-  const state = (): BreakerState => (failures === 0 ? 'closed' : clock.monotonicMs() < probeAt ? 'open' : 'probing')
-  const announce = (): void => {
-    const current = state()
+  // Time alone opens the way for a probe, so that change is announced when somebody first looks.
+  const state = (): BreakerState => {
+    const current = failures === 0 ? 'closed' : clock.monotonicMs() < probeAt ? 'open' : 'probing'
     if (current !== announced) onChange((announced = current))
+    return current
   }
   return {
     state,
@@ -44,13 +45,13 @@ export function createBreaker({ backoff, clock, random, onChange }: BreakerOptio
     openForMs: () => (failures === 0 ? 0 : clock.monotonicMs() - openedAt),
     succeeded: () => {
       failures = 0
-      announce()
+      state()
     },
     failed: () => {
       if (failures === 0) openedAt = clock.monotonicMs()
       failures += 1
       probeAt = clock.monotonicMs() + backoffMs(backoff, failures, random)
-      announce()
+      state()
     },
   }
 }
