@@ -117,28 +117,27 @@ begin
   raise exception 'Version % of % is out of turn: the next one is %.', given, aggregate, expected using errcode = 'WB001';
 end $$;
 
--- The one way into the outbox, for this library, for plain SQL and for other languages. In one statement: locks each
--- aggregate's version in a fixed order, takes the next versions (or checks those given), writes events and dispatch rows.
--- An event that the same source emitted before is not written again (added = false). The planner cannot know how many events
--- an array holds: one plan, made once and without nested loops, serves one event and ten thousand.
-create function :schema.add_events(
+-- Many events, in one statement: locks each aggregate's version in a fixed order, takes the next versions (or checks those
+-- given), writes events and dispatch rows. The planner cannot know how many events an array holds: one plan, made once and
+-- without nested loops, serves ten and ten thousand. Called by add_events only.
+create function :schema.add_events_in_bulk(
   ids              uuid[],
   topics           text[],
   aggregate_types  text[],
   aggregate_ids    text[],
   event_types      text[],
   payloads         bytea[],
-  versions         bigint[]      default null,
-  schema_versions  int[]         default null,
-  content_types    text[]        default null,
-  headers          jsonb[]       default null,
-  not_before       timestamptz[] default null,
-  sources          text[]        default null,
-  source_event_ids uuid[]        default null,
-  ordinals         int[]         default null,
-  columns          jsonb[]       default null
+  versions         bigint[],
+  schema_versions  int[],
+  content_types    text[],
+  headers          jsonb[],
+  not_before       timestamptz[],
+  sources          text[],
+  source_event_ids uuid[],
+  ordinals         int[],
+  columns          jsonb[]
 ) returns table (id uuid, version bigint, added boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_nestloop = off as $$
+language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_nestloop = off as $$
 #variable_conflict use_column
 declare
   repeated uuid[] := '{}';
@@ -207,6 +206,64 @@ begin
   select n.id, n.next, true from numbered n
   union all
   select r, null, false from unnest(repeated) r;
+end $$;
+
+-- The one way into the outbox, for this library, for plain SQL and for other languages. Takes the next version of each
+-- aggregate under its row lock, or checks that the given one is next; writes the event and its dispatch row. An event that
+-- the same source emitted before is not written again (added = false). One plain event, the common case, takes three small
+-- statements whose plans are kept; everything else goes in bulk.
+create function :schema.add_events(
+  ids              uuid[],
+  topics           text[],
+  aggregate_types  text[],
+  aggregate_ids    text[],
+  event_types      text[],
+  payloads         bytea[],
+  versions         bigint[]      default null,
+  schema_versions  int[]         default null,
+  content_types    text[]        default null,
+  headers          jsonb[]       default null,
+  not_before       timestamptz[] default null,
+  sources          text[]        default null,
+  source_event_ids uuid[]        default null,
+  ordinals         int[]         default null,
+  columns          jsonb[]       default null
+) returns table (id uuid, version bigint, added boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  given bigint := versions[1];
+  taken bigint;
+  key   bigint;
+begin
+  if cardinality(ids) <> 1 or source_event_ids is not null or columns is not null then
+    return query select b.id, b.version, b.added from :schema.add_events_in_bulk(
+      ids, topics, aggregate_types, aggregate_ids, event_types, payloads, versions, schema_versions, content_types, headers, not_before,
+      sources, source_event_ids, ordinals, columns) b;
+    return;
+  end if;
+
+  insert into :schema.aggregate_version as a (aggregate_type, aggregate_id, version)
+  values (aggregate_types[1], aggregate_ids[1], coalesce(given, 1))
+  on conflict (aggregate_type, aggregate_id) do update set version = a.version + 1
+  returning a.version into taken;
+  if given <> taken then
+    perform :schema.outbox_wrong_version(aggregate_types[1] || ' ' || aggregate_ids[1], given, taken);
+  end if;
+
+  insert into :schema.outbox (id, topic, aggregate_type, aggregate_id, version, event_type, schema_version, content_type, payload, headers)
+  values (ids[1], topics[1], aggregate_types[1], aggregate_ids[1], taken, event_types[1],
+          coalesce(schema_versions[1], 1), coalesce(content_types[1], 'application/json'), payloads[1], coalesce(headers[1], '{}'));
+
+  if :schema.outbox_dispatching() then
+    key := ('x' || encode(substring(sha256(convert_to(aggregate_types[1] || chr(31) || aggregate_ids[1], 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint;
+    insert into :schema.outbox_dispatch (lane, key, event_id, next_retry_at)
+    values ((key & (:schema.outbox_lanes() - 1))::smallint, key, ids[1], not_before[1]);
+  end if;
+  id := ids[1];
+  version := taken;
+  added := true;
+  return next;
 end $$;
 
 -- One event, for plain SQL: select waybill.add_event('order.events', 'order', '17', 'OrderPlaced', '{"total": 3}');
