@@ -8,7 +8,7 @@ import type { Queryable } from '../../src/postgres/database.ts'
 
 const outline: Readonly<Record<string, string>> = {
   schema: `
-    select n.nspname || ' owner ' || pg_get_userbyid(n.nspowner) || ' ' || coalesce(n.nspacl::text, '') from pg_namespace n where n.nspname = $1`,
+    select n.nspname || ' owner ' || pg_get_userbyid(n.nspowner) from pg_namespace n where n.nspname = $1`,
   relation: `
     select c.relname || ' ' || c.relkind::text || ' owner ' || pg_get_userbyid(c.relowner) || ' ' || coalesce(c.reloptions::text, '')
       from pg_class c where c.relnamespace = $1::text::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'S')`,
