@@ -23,6 +23,12 @@ export function isLockTimeout(error: unknown): boolean {
   return sqlState(error) === '55P03'
 }
 
+/** The server refuses a value for what it is, and would refuse it again: data exceptions and program limits. */
+export function isRefusedValue(error: unknown): boolean {
+  const state = sqlState(error)
+  return state !== undefined && (state.startsWith('22') || state.startsWith('54'))
+}
+
 export function isUniqueViolation(error: unknown): boolean {
   return sqlState(error) === '23505'
 }
@@ -81,4 +87,19 @@ function* chain(error: unknown): Generator<Wrapped> {
 /** Not a code of Node (EPIPE) and not one of Prisma (P2010), which look alike. */
 function isSqlState(value: unknown): value is string {
   return typeof value === 'string' && /^[0-9A-Z]{5}$/.test(value) && !/^E[A-Z]{4}$/.test(value) && !/^P[1-6][0-9]{3}$/.test(value)
+}
+
+/** The constraint that was violated, if the driver tells. */
+export function constraintName(error: unknown): string | undefined {
+  for (const each of chain(error)) {
+    const { constraint, constraint_name: other, driverError } = each as ConstraintError
+    for (const found of [constraint, other, driverError?.constraint]) if (typeof found === 'string') return found
+  }
+  return undefined
+}
+
+interface ConstraintError {
+  readonly constraint?: unknown
+  readonly constraint_name?: unknown
+  readonly driverError?: { readonly constraint?: unknown }
 }
