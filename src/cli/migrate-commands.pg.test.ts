@@ -79,7 +79,8 @@ test('another service is refused', async () => {
 
 test('a copy is adopted only with --yes', async () => {
   const original = await createTestDatabase(inject('postgres'))
-  await cli('migrate up --service orders --deployment-id production', original.url)
+  // A database can be a template only while nobody is connected to it; a pooler would stay.
+  await cli('migrate up --service orders --deployment-id production', original.directUrl)
   const copy = await createTestDatabase(inject('postgres'), { template: original.name })
   expect(await cli('migrate up --service orders', copy.url)).toMatchObject({ code: 3, err: expect.stringContaining('is a copy') })
   expect(await cli('migrate adopt --service orders', copy.url)).toMatchObject({ code: 3, err: expect.stringContaining('--yes') })

@@ -71,8 +71,10 @@ describe('a process refuses to start', () => {
 
 test('a copy of the database is refused until it is adopted, and the adoption is on record', async () => {
   const original = await createTestDatabase(inject('postgres'))
-  await migrate(fromPg(original.pool), orders)
-  await original.pool.end()
+  // A database can be a template only while nobody is connected to it; a pooler would stay.
+  const direct = connect({ url: original.directUrl })
+  await migrate(direct, orders)
+  await direct.close()
   const copied = await createTestDatabase(inject('postgres'), { template: original.name })
   const copy = fromPg(copied.pool)
 
@@ -92,7 +94,7 @@ test('a copy of the database is refused until it is adopted, and the adoption is
   const { rows } = await copy.query('select actor, action, details from waybill.audit_log')
   expect(rows).toEqual([{ actor: 'ada', action: 'deployment.adopt', details: { before, deploymentId } }])
   await copied.drop()
-  await original.drop().catch(() => undefined)
+  await original.drop()
 })
 
 test('a schema restored into the database it came from is a copy too', async () => {

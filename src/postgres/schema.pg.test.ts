@@ -15,7 +15,7 @@ afterAll(async () => {
   for (const role of groupRoles) await db.query(`drop role if exists ${groupRole(schema, role)}`)
 })
 
-/** After a change of the schema: vitest run --update src/postgres/schema.pg.test.ts */
+/** After a change of the schema: vitest run src/postgres/schema.pg.test.ts --update */
 test('the schema is the one on record; whoever changes it sees in review what changed', async () => {
   await migrate(db, { schema, service: 'orders', roles: true })
   await expect(await describeSchema(db, schema, 'outline')).toMatchFileSnapshot('./schema.snapshot.txt')

@@ -2,7 +2,6 @@
  * Migrations as processes see them: the real program, started many times at once, on copies, and beside newer packages.
  */
 import { execFile } from 'node:child_process'
-import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { describe, expect, inject, test } from 'vitest'
@@ -107,9 +106,4 @@ describe('a copy refuses to run until it is adopted', () => {
     await restore(await server.createDatabase('original'))
     await expectCopyThatCanBeAdopted(original)
   })
-})
-
-test('the numbers of the shipped migrations have no gap, and their names are in the folder', async () => {
-  const files = (await readdir(join(import.meta.dirname, '../../sql'))).filter((file) => file.endsWith('.sql'))
-  expect(files.toSorted()).toEqual(names.map((name) => `${name}.sql`))
 })
