@@ -8,7 +8,6 @@ import type { Clock } from '../core/clock.ts'
 import type { Faults } from './faults.ts'
 import { acceptMessages } from './message.ts'
 import type { Encoded, Message } from './message.ts'
-import { half } from './protocol/digits.ts'
 import { encodeAttribute, measureMessage } from './protocol/publish-codec.ts'
 import type { Entry } from './queue/entry.ts'
 import { TimerWheel } from './queue/timer-wheel.ts'
@@ -46,6 +45,9 @@ export interface BrokerStats {
 
 const sweepMs = 60_000
 
+/** As many as leave a lease's number, nonce and slot together, a safe integer. */
+const nonces = 90_000_000
+
 export class Broker {
   readonly clock: Clock
   readonly faults: Faults
@@ -70,7 +72,7 @@ export class Broker {
     this.policies = new PolicyStore(this)
     this.lastNumber = Math.floor(this.clock.nowMs()) * 1000
     // Ids from before a restart must name no lease of this one.
-    this.#nonce = Math.floor(Math.random() * half)
+    this.#nonce = Math.floor(Math.random() * nonces)
   }
 
   topic(name: string): Topic {
@@ -111,7 +113,7 @@ export class Broker {
   openSubscription(resource: SubscriptionResource, topic: Topic | null): Subscription {
     const subscription: Subscription = new Subscription(resource, topic, {
       timers: this.timers,
-      newNonce: () => (this.#nonce = (this.#nonce + 1) % half),
+      newNonce: () => (this.#nonce = (this.#nonce + 1) % nonces),
       onSettled: (message) => {
         this.settled += 1
         this.journal.settle(resource.name, message)
