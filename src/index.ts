@@ -42,6 +42,7 @@ export type { DeploymentNames } from './postgres/deployment-names.ts'
 export { defineConfig, type WaybillConfig } from './cli/config.ts'
 
 export { memory, type MemoryOptions, type MemoryTransport } from './transport/memory.ts'
+export { postgresTransport, type PostgresTransport, type PostgresTransportOptions } from './transport/postgres/postgres-transport.ts'
 export type {
   AckOutcome,
   Delivery,

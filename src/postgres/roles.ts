@@ -30,7 +30,7 @@ export const tableGrants: Readonly<Record<string, Grants>> = {
   audit_log: { readonly: ['select'] },
 
   // Events are written through add_events alone, which runs as the owner.
-  aggregate_version: { readonly: ['select'] },
+  aggregate_version: { app: ['select'], readonly: ['select'] },
   outbox: { relay: ['select', 'delete'], readonly: ['select'] },
   outbox_source: { relay: ['select', 'delete'], readonly: ['select'] },
   outbox_dispatch: { relay: ['select', 'update', 'delete'], readonly: ['select'] },
@@ -39,6 +39,20 @@ export const tableGrants: Readonly<Record<string, Grants>> = {
   outbox_receipt: { relay: ['select', 'insert', 'delete'], readonly: ['select'] },
   outbox_pause: { relay: ['select'], readonly: ['select'] },
   outbox_status: { relay: ['select'], readonly: ['select'] },
+
+  // The app's own instances clean up, so it may delete.
+  command_marker: {
+    app: ['select', 'insert', 'update (rejected, response, token)', 'delete'],
+    readonly: ['select (created_at, rejected, principal, request_id, command)'],
+  },
+
+  // Publishing, subscribing and leasing run as the owner, through functions.
+  transport_topic: { consumer: ['select'], readonly: ['select'] },
+  transport_subscription: { consumer: ['select'], readonly: ['select'] },
+  transport_lane: { consumer: ['select'], readonly: ['select'] },
+  transport_receiver: { readonly: ['select'] },
+  transport_message: { consumer: ['select', 'delete'], readonly: ['select'] },
+  transport_delivery: { consumer: ['select', 'update (attempts, rest_until)', 'delete'], readonly: ['select'] },
 }
 
 /** Who may execute a function, by its name. */
@@ -54,6 +68,16 @@ export const functionGrants: Readonly<Record<string, readonly GrantedRole[]>> = 
   outbox_set_dispatching: [],
   outbox_wrong_version: [],
   outbox_refuse_update: [],
+
+  lock_aggregates: ['app', 'consumer'],
+
+  transport_publish: ['relay'],
+  transport_subscribe: ['consumer'],
+  transport_seek: ['consumer'],
+  transport_lease: ['consumer'],
+  transport_lane_of: ['consumer'],
+  transport_lock_topic: [],
+  transport_fill: [],
 }
 
 /** The name of a schema's group role. */

@@ -1,0 +1,85 @@
+/**
+ * The lanes that one receiver of the Postgres transport holds: which, since which tenure, and how far each can be skipped.
+ *
+ * A lane beyond the receiver's fair share is drained: nothing new is taken from it, and once nothing of it is in hand it is
+ * given back. A lane's floor lies below the first message that could be delivered: everything up to it is in hand or
+ * rests. Floors spare the scan a long line behind a resting key; they are forgotten every second and whenever something
+ * comes back, so that nothing stays hidden below one.
+ */
+import type { LeasedLane } from './transport.sql.ts'
+
+export interface HeldLane {
+  readonly lane: number
+  readonly tenure: string
+  floor: string
+  draining: boolean
+}
+
+const floorsLastMs = 1_000
+
+export class LaneBook {
+  #lanes = new Map<number, HeldLane>()
+  #floorsSince = 0
+  /** Counts how often floors were forgotten: a fetch that began before may not raise them again. */
+  floorLife = 0
+
+  get size(): number {
+    return this.#lanes.size
+  }
+
+  /** The lanes to take messages from. */
+  open(nowMs: number): readonly HeldLane[] {
+    if (nowMs - this.#floorsSince >= floorsLastMs) this.forgetFloors(nowMs)
+    return [...this.#lanes.values()].filter(({ draining }) => !draining)
+  }
+
+  has(lane: number, tenure: string): boolean {
+    return this.#lanes.get(lane)?.tenure === tenure
+  }
+
+  mayHand(lane: number, tenure: string): boolean {
+    const held = this.#lanes.get(lane)
+    return held !== undefined && held.tenure === tenure && !held.draining
+  }
+
+  /** Takes over what the database says is ours, and drains what is beyond our share, idle lanes first. */
+  update(leased: readonly LeasedLane[], uses: (lane: number) => boolean): void {
+    const before = this.#lanes
+    this.#lanes = new Map(
+      leased.map(({ lane, tenure }) => {
+        const known = before.get(lane)
+        return [lane, known?.tenure === tenure ? known : { lane, tenure, floor: '0', draining: false }]
+      }),
+    )
+    const excess = leased.length - (leased[0]?.share ?? 0)
+    const byUse = [...this.#lanes.values()].toSorted((a, b) => Number(uses(a.lane)) - Number(uses(b.lane)))
+    byUse.forEach((lane, index) => (lane.draining = index < excess))
+  }
+
+  /** The lanes that can be given back now. */
+  leaving(uses: (lane: number) => boolean): readonly number[] {
+    return [...this.#lanes.values()].filter(({ lane, draining }) => draining && !uses(lane)).map(({ lane }) => lane)
+  }
+
+  lose(lane: number): void {
+    this.#lanes.delete(lane)
+  }
+
+  loseAll(): void {
+    this.#lanes.clear()
+  }
+
+  /** Raises a floor; returns whether that skips anything. */
+  raiseFloor(lane: number, floor: string): boolean {
+    const held = this.#lanes.get(lane)
+    if (held === undefined || held.floor === floor) return false
+    held.floor = floor
+    return true
+  }
+
+  forgetFloors(nowMs: number): void {
+    this.#floorsSince = nowMs
+    this.floorLife += 1
+    for (const lane of this.#lanes.values()) lane.floor = '0'
+  }
+}

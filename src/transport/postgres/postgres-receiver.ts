@@ -1,0 +1,245 @@
+/**
+ * One receiver of the Postgres transport: leases lanes, fetches from them within its bounds, hands out, and settles.
+ *
+ * Order per key holds because a key lives in one lane, a lane has one holder, and the holder reads it in order of seq. The
+ * holder hands out only while its lease has surely not run out by its own, monotonic reckoning; when it may have, all that
+ * is in hand is lost. Everything it writes is fenced by the lane's tenure. Reading by state and not by position means that
+ * a publisher which commits late is never passed over.
+ */
+import { randomUUID } from 'node:crypto'
+import type { Clock } from '../../core/clock.ts'
+import { createWaker, loop, type Pace, type Waker } from '../../core/loop.ts'
+import { rows, type Queryable } from '../../postgres/database.ts'
+import type { ReceiveOptions, Receiver } from '../transport.ts'
+import { HeldDelivery, InHand } from './in-hand.ts'
+import { LaneBook, type HeldLane } from './lane-book.ts'
+import { Settlements } from './settlements.ts'
+import { fetchDeliveries, leaseLanes, type FetchedRow, type LeasedLane, type TransportTables } from './transport.sql.ts'
+
+export interface ReceiverDeps {
+  readonly db: Queryable
+  readonly tables: TransportTables
+  readonly subscription: number
+  readonly options: ReceiveOptions
+  readonly leaseMs: number
+  readonly idleMs: (idlePasses: number) => number
+  /** Woken when something was published in this process. */
+  readonly waker: Waker
+  readonly clock: Clock
+}
+
+/** A lane whose floor was raised is read in larger steps: its next message may be far behind a resting key. */
+const skippingWindow = 2_000
+
+export class PostgresReceiver implements Receiver {
+  readonly #deps: ReceiverDeps
+  readonly #id = randomUUID()
+  readonly #inHand = new InHand()
+  readonly #lanes = new LaneBook()
+  readonly #settlements: Settlements
+  readonly #leaseWaker = createWaker()
+  readonly #fetching = new AbortController()
+  readonly #leasing = new AbortController()
+  readonly #loops: Promise<void>[] = []
+  #closing: Promise<void> | undefined
+  #validUntil = 0
+  #full = false
+
+  constructor(deps: ReceiverDeps) {
+    this.#deps = deps
+    const { db, tables, subscription, options } = deps
+    this.#settlements = new Settlements({
+      db,
+      tables,
+      subscription,
+      inHand: this.#inHand,
+      onError: options.onError,
+      onSettled: (backAfterMs) => this.#settled(backAfterMs),
+    })
+  }
+
+  /** Takes the first lanes and starts; rejects if the database cannot be reached. */
+  async start(): Promise<this> {
+    await this.#lease()
+    const { waker, clock, idleMs, leaseMs, options } = this.#deps
+    const onError = (error: unknown): void => options.onError(error instanceof Error ? error : new Error(String(error)))
+    const backoff = { firstMs: Math.min(100, leaseMs / 5), maxMs: leaseMs / 5 }
+    const run = (pass: () => Promise<'more' | 'idle'>, stop: AbortController, pace: Pick<Pace, 'idleMs' | 'waker'>): void =>
+      void this.#loops.push(loop(pass, { stopping: stop.signal, aborting: stop.signal }, { ...pace, onError, clock, backoff }))
+    run(() => this.#fetch(), this.#fetching, { idleMs, waker })
+    run(() => this.#renew(), this.#leasing, { idleMs: () => leaseMs / 3, waker: this.#leaseWaker })
+    return this
+  }
+
+  close(aborting?: AbortSignal): Promise<void> {
+    this.#closing ??= this.#close(aborting)
+    return this.#closing
+  }
+
+  async #close(aborting: AbortSignal | undefined): Promise<void> {
+    this.#fetching.abort()
+    await this.#inHand.drained(aborting)
+    this.#leasing.abort()
+    this.#lanes.loseAll()
+    this.#inHand.loseOthers(() => false)
+    const left = new AbortController()
+    // After the last renewal, or that would take the lanes again. A database that does not answer is not waited for.
+    const leaving = Promise.all(this.#loops)
+      .then(() => this.#leave())
+      .finally(() => left.abort())
+    await Promise.race([leaving, this.#deps.clock.sleep(this.#deps.leaseMs, left.signal)])
+  }
+
+  /** Lanes that are not given back, because the database does not answer, expire by themselves. */
+  async #leave(): Promise<void> {
+    const { db, tables, subscription, leaseMs, options } = this.#deps
+    try {
+      await rows(db, leaseLanes(tables, { subscription, receiver: this.#id, leaseMs, leaving: [], stays: false }))
+    } catch (error) {
+      options.onError(error as Error)
+    }
+  }
+
+  async #lease(): Promise<void> {
+    const { db, tables, subscription, leaseMs, clock } = this.#deps
+    const uses = (lane: number): boolean => this.#inHand.uses(lane)
+    const askedAt = clock.monotonicMs()
+    const leased = await rows(
+      db,
+      leaseLanes(tables, { subscription, receiver: this.#id, leaseMs, leaving: this.#lanes.leaving(uses), stays: true }),
+    )
+    if (this.#leasing.signal.aborted) return
+    this.#takeOver(leased, askedAt)
+  }
+
+  #takeOver(leased: readonly LeasedLane[], askedAt: number): void {
+    const before = this.#lanes.size
+    this.#lanes.update(leased, (lane) => this.#inHand.uses(lane))
+    this.#inHand.loseOthers(({ lane, tenure }) => this.#lanes.has(lane, tenure))
+    this.#validUntil = askedAt + this.#deps.leaseMs
+    if (leased.length > before) this.#deps.waker.wake()
+  }
+
+  /** Renews; if that takes longer than the lease lasts, what is in hand is given up at that moment and not later. */
+  async #renew(): Promise<'more' | 'idle'> {
+    const { clock } = this.#deps
+    const done = new AbortController()
+    const expired = clock.sleep(this.#validUntil - clock.monotonicMs(), done.signal).then(() => {
+      if (done.signal.aborted || this.#mayWork()) return
+      this.#lanes.loseAll()
+      this.#inHand.loseOthers(() => false)
+    })
+    try {
+      await this.#lease()
+    } finally {
+      if (this.#mayWork()) done.abort()
+    }
+    await (this.#mayWork() ? undefined : expired)
+    return this.#lanes.leaving((lane) => this.#inHand.uses(lane)).length > 0 ? 'more' : 'idle'
+  }
+
+  #mayWork(): boolean {
+    return this.#deps.clock.monotonicMs() < this.#validUntil
+  }
+
+  async #fetch(): Promise<'more' | 'idle'> {
+    const { db, tables, subscription, options, clock } = this.#deps
+    const lanes = this.#lanes.open(clock.monotonicMs())
+    const room = options.maxMessages - this.#inHand.count
+    const roomBytes = options.maxBytes - this.#inHand.bytes
+    const empty = this.#inHand.count === 0
+    this.#full = room <= 0 || (roomBytes <= 0 && !empty)
+    if (this.#full || lanes.length === 0 || !this.#mayWork()) return 'idle'
+
+    this.#inHand.beginFetch()
+    const { floorLife } = this.#lanes
+    const windows = lanes.map((lane) => ({ ...lane, window: windowOf(lane, room, lanes.length) }))
+    const fetched = await rows(
+      db,
+      fetchDeliveries(tables, { subscription, lanes: windows, inHand: this.#inHand.excluded(), room, roomBytes, empty }),
+    )
+    this.#full = true
+    // Whatever came too late to be ours for sure is fetched again.
+    if (!this.#mayWork() || this.#fetching.signal.aborted) return 'idle'
+    this.#dropMissing(lanes, fetched)
+    const skipped =
+      floorLife === this.#lanes.floorLife &&
+      fetched.map(({ lane, floor }) => floor !== null && this.#lanes.raiseFloor(lane, floor)).includes(true)
+    const handed = this.#handOut(new Map(lanes.map(({ lane, tenure }) => [lane, tenure])), fetched)
+    return handed > 0 || skipped ? 'more' : 'idle'
+  }
+
+  /** A lane that did not come back is another's, or a seek began it anew. */
+  #dropMissing(lanes: readonly HeldLane[], fetched: readonly FetchedRow[]): void {
+    const still = new Set(fetched.filter(({ floor }) => floor !== null).map(({ lane }) => lane))
+    const gone = lanes.filter(({ lane, tenure }) => !still.has(lane) && this.#lanes.has(lane, tenure))
+    if (gone.length === 0) return
+    for (const { lane } of gone) this.#lanes.lose(lane)
+    this.#inHand.loseOthers(({ lane, tenure }) => this.#lanes.has(lane, tenure))
+    this.#leaseWaker.wake()
+  }
+
+  #handOut(tenures: ReadonlyMap<number, string>, fetched: readonly FetchedRow[]): number {
+    const { topic, onDelivery, onError } = this.#deps.options
+    const messages = fetched.filter(isMessage).toSorted((a, b) => compareSeqs(a.seq, b.seq))
+    let handed = 0
+    for (const row of messages) {
+      const tenure = tenures.get(row.lane) as string
+      const key = row.key ?? undefined
+      if (!this.#inHand.mayHand(row.seq, key) || !this.#lanes.mayHand(row.lane, tenure) || this.#fetching.signal.aborted) continue
+      const held = new HeldDelivery(
+        this.#settlements,
+        { lane: row.lane, tenure, seq: row.seq, key, bytes: row.bytes },
+        {
+          messageId: row.seq,
+          topic,
+          orderingKey: row.ordering_key ?? undefined,
+          attributes: JSON.parse(row.attributes) as Record<string, string>,
+          body: row.body,
+          publishedAtMs: Number(row.published_at_ms),
+          deliveryAttempt: row.attempts + 1,
+        },
+      )
+      this.#inHand.hold(held)
+      handed += 1
+      try {
+        onDelivery(held)
+      } catch (cause) {
+        onError(cause instanceof Error ? cause : new Error(String(cause)))
+      }
+    }
+    return handed
+  }
+
+  /** Something was settled: there may be room again, a lane may be free to go, and messages come back now or later. */
+  #settled(backAfterMs: readonly number[]): void {
+    for (const delayMs of backAfterMs) void this.#comeBack(delayMs)
+    if (this.#full) this.#deps.waker.wake()
+    if (this.#lanes.leaving((lane) => this.#inHand.uses(lane)).length > 0) this.#leaseWaker.wake()
+  }
+
+  async #comeBack(delayMs: number): Promise<void> {
+    const { clock, waker } = this.#deps
+    if (delayMs > 0) await clock.sleep(delayMs, this.#fetching.signal)
+    this.#lanes.forgetFloors(clock.monotonicMs())
+    waker.wake()
+  }
+}
+
+type MessageRow = {
+  readonly [Key in keyof FetchedRow]: Key extends 'key' | 'ordering_key' | 'floor'
+    ? FetchedRow[Key]
+    : NonNullable<FetchedRow[Key]>
+}
+
+function isMessage(row: FetchedRow): row is MessageRow {
+  return row.seq !== null
+}
+
+function windowOf({ floor }: HeldLane, room: number, lanes: number): number {
+  return floor === '0' ? Math.min(room, Math.max(50, Math.ceil((4 * room) / lanes))) : skippingWindow
+}
+
+function compareSeqs(a: string, b: string): number {
+  return a.length - b.length || (a < b ? -1 : 1)
+}

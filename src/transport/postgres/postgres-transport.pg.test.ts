@@ -1,0 +1,47 @@
+import { describe, test } from 'vitest'
+import { testDatabase } from '../../../test/setup/test-database.ts'
+import { fromPg } from '../../postgres/from-pg.ts'
+import { migrate } from '../../postgres/migrate.ts'
+import type { Queryable } from '../../postgres/database.ts'
+import { transportContract } from '../../testing/transport-contract.ts'
+import { postgresTransport } from './postgres-transport.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+await migrate(db, { schema: 'waybill', service: 'transport' })
+
+let topics = 0
+
+/** A database that can be taken away. */
+function breakable(): { readonly db: Queryable; down: boolean } {
+  const broken = {
+    down: false,
+    db: {
+      query: (text: string, values?: never) =>
+        broken.down ? Promise.reject(new Error('connection refused')) : db.query(text, values),
+    },
+  }
+  return broken
+}
+
+transportContract('postgres', {
+  describe,
+  test,
+  open: () => {
+    const way = breakable()
+    const transport = postgresTransport({ db: way.db, leaseMs: 1_000 })
+    return Promise.resolve({
+      transport,
+      makeTopic: async (consumers) => {
+        const topic = `topic-${++topics}`
+        for (const consumer of consumers) await transport.subscribe(topic, consumer)
+        return topic
+      },
+      outage: () => {
+        way.down = true
+        return Promise.resolve(() => Promise.resolve(void (way.down = false)))
+      },
+      close: () => transport.close(),
+    })
+  },
+})

@@ -1,0 +1,155 @@
+/**
+ * Topics and subscriptions in Postgres itself, so that a team without a broker starts today and moves to another transport
+ * by changing one line.
+ *
+ * Delivery is at least once, in order per key, shared between the receivers of a consumer. It needs READ COMMITTED, works
+ * through poolers in transaction mode, and keeps no session state. A message is retained for `retentionMs`, and longer
+ * while a subscription has not settled it.
+ */
+import { systemClock, type Clock } from '../../core/clock.ts'
+import { defaults } from '../../core/defaults.ts'
+import { WaybillError } from '../../core/errors.ts'
+import { createWaker, loop } from '../../core/loop.ts'
+import { atLeast, resolve, wholeBetween } from '../../core/options.ts'
+import { execute, one, type Queryable } from '../../postgres/database.ts'
+import type { PublishOutcome, SeekTarget, Transport } from '../transport.ts'
+import { publishToPostgres } from './postgres-publishing.ts'
+import { PostgresReceiver } from './postgres-receiver.ts'
+import { dropSubscription, seekSubscription, subscribe, sweepMessages, transportTables } from './transport.sql.ts'
+
+export interface PostgresTransportOptions {
+  readonly db: Queryable
+  /** @default 'waybill' */
+  readonly schema?: string
+  /** The largest message. @default 10_000_000 */
+  readonly maxBytes?: number
+  /** How long settled messages are kept, for new consumers and for seek. @default 7 days */
+  readonly retentionMs?: number
+  /** A receiver that died holds its lanes this long. @default 5_000 */
+  readonly leaseMs?: number
+  /** Parts that a new subscription is shared by, at most one receiver each; a power of two. @default 32 */
+  readonly lanes?: number
+  /** The wait after the first poll that found nothing; it doubles. @default 5 */
+  readonly busyMs?: number
+  /** The longest wait between two polls. @default 50 */
+  readonly idleMs?: number
+  readonly clock?: Clock
+}
+
+export interface PostgresTransport extends Transport {
+  /** Makes a consumer's subscription before it first receives; it begins with everything that is retained. */
+  subscribe(topic: string, consumer: string): Promise<void>
+  /** Removes a consumer's subscription and everything that waits for it. */
+  unsubscribe(topic: string, consumer: string): Promise<void>
+  /** Deletes one batch of messages that are past their retention and settled by all; returns how many. */
+  sweep(): Promise<number>
+}
+
+const sweepBatch = 10_000
+const sweepEveryMs = 60_000
+
+/** Connects nothing by itself: `db` is yours, and closing the transport leaves it open. */
+export function postgresTransport(options: PostgresTransportOptions): PostgresTransport {
+  const { db, schema, maxBytes, retentionMs, leaseMs, lanes, busyMs, idleMs, clock } = resolvePostgresOptions(options)
+  const tables = transportTables(schema)
+  const waker = createWaker()
+  const stopping = new AbortController()
+  const receivers = new Set<PostgresReceiver>()
+  const publishing = new Set<Promise<unknown>>()
+  let sweeping: Promise<void> | undefined
+
+  const find = async (topic: string, consumer: string): Promise<number> =>
+    (await one(db, subscribe(tables, { topic, consumer, lanes }))).id
+  const sweep = (): Promise<number> => execute(db, sweepMessages(tables, retentionMs, sweepBatch))
+  const startSweeping = (onError: (error: Error) => void): void => {
+    const life = { stopping: stopping.signal, aborting: stopping.signal }
+    const pace = { idleMs: () => sweepEveryMs, onError: (error: unknown) => onError(error as Error), clock }
+    sweeping ??= loop(async () => ((await sweep()) === sweepBatch ? 'more' : 'idle'), life, pace)
+  }
+
+  return {
+    name: 'postgres',
+    maxBytes,
+    publish: async (messages, publishOptions) => {
+      if (stopping.signal.aborted) return messages.map((): PublishOutcome => ({ status: 'unavailable', error: closedError() }))
+      const work = publishToPostgres({ db, tables, maxBytes }, messages, publishOptions)
+      publishing.add(work)
+      const outcomes = await work
+      publishing.delete(work)
+      waker.wake()
+      return outcomes
+    },
+    receive: async (receiveOptions) => {
+      if (stopping.signal.aborted) throw closedError()
+      const subscription = await find(receiveOptions.topic, receiveOptions.consumer)
+      const idle = (passes: number): number => Math.min(idleMs, busyMs * 2 ** Math.min(passes - 1, 20))
+      const receiver = new PostgresReceiver({
+        db,
+        tables,
+        subscription,
+        options: receiveOptions,
+        leaseMs,
+        idleMs: idle,
+        waker,
+        clock,
+      })
+      receivers.add(receiver)
+      await receiver.start()
+      startSweeping(receiveOptions.onError)
+      return { close: (aborting) => receiver.close(aborting).finally(() => receivers.delete(receiver)) }
+    },
+    seek: async ({ topic, consumer, to }) => {
+      await execute(db, seekSubscription(tables, { topic, subscription: await find(topic, consumer), sinceMs: sinceOf(to) }))
+      waker.wake()
+    },
+    subscribe: async (topic, consumer) => void (await find(topic, consumer)),
+    unsubscribe: async (topic, consumer) => void (await execute(db, dropSubscription(tables, { topic, consumer }))),
+    sweep,
+    close: async () => {
+      stopping.abort()
+      await Promise.all([...publishing, ...[...receivers].map((receiver) => receiver.close(AbortSignal.abort())), sweeping])
+    },
+  }
+}
+
+function resolvePostgresOptions(options: PostgresTransportOptions): Required<PostgresTransportOptions> {
+  const { db } = options
+  if (typeof (db as Partial<Queryable> | undefined)?.query !== 'function') {
+    throw new WaybillError(
+      'INVALID_OPTION',
+      'postgresTransport.db: pass a database from an adapter, such as fromPg(pool) or connect({ url }).',
+    )
+  }
+  return resolve<Required<PostgresTransportOptions>>(
+    'postgresTransport',
+    {
+      db,
+      schema: defaults.schema,
+      maxBytes: 10_000_000,
+      retentionMs: 7 * 86_400_000,
+      leaseMs: 5_000,
+      lanes: 32,
+      busyMs: 5,
+      idleMs: 50,
+      clock: systemClock,
+    },
+    options,
+    {
+      maxBytes: wholeBetween(1, 100_000_000),
+      retentionMs: atLeast(0),
+      leaseMs: wholeBetween(200, 600_000),
+      lanes: (value) =>
+        (value >= 1 && value <= 1_024 && Number.isInteger(Math.log2(value))) || 'must be a power of two from 1 to 1024',
+      busyMs: atLeast(0),
+      idleMs: atLeast(1),
+    },
+  )
+}
+
+function sinceOf(to: SeekTarget): number | undefined {
+  return to === 'earliest' ? undefined : to.sinceMs
+}
+
+function closedError(): WaybillError {
+  return new WaybillError('UNAVAILABLE', 'postgres: the transport is closed.')
+}

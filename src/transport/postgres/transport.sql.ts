@@ -1,0 +1,238 @@
+/** Every statement of the Postgres transport. No other file may name its tables. */
+import { name, sql, sqlArray, sqlBytesArray, type Name, type Statement } from '../../postgres/sql.ts'
+import { messageBytes } from '../publish-runs.ts'
+import type { OutgoingMessage } from '../transport.ts'
+
+/** The transport's tables and functions in one schema. */
+export interface TransportTables {
+  readonly publish: Name
+  readonly subscribe: Name
+  readonly seek: Name
+  readonly lease: Name
+  readonly laneOf: Name
+  readonly lane: Name
+  readonly delivery: Name
+  readonly message: Name
+  readonly topic: Name
+  readonly subscription: Name
+}
+
+export function transportTables(schema: string): TransportTables {
+  const of = (what: string): Name => name(schema, `transport_${what}`)
+  return {
+    publish: of('publish'),
+    subscribe: of('subscribe'),
+    seek: of('seek'),
+    lease: of('lease'),
+    laneOf: of('lane_of'),
+    lane: of('lane'),
+    delivery: of('delivery'),
+    message: of('message'),
+    topic: of('topic'),
+    subscription: of('subscription'),
+  }
+}
+
+/** Stores messages of one topic, with a delivery for each of its subscriptions; returns their ids in the order given. */
+export function publishMessages(
+  tables: TransportTables,
+  topic: string,
+  messages: readonly OutgoingMessage[],
+): Statement<{ seq: string }> {
+  return sql`
+    select seq::text as seq
+      from ${tables.publish}(
+             ${topic}::text,
+             ${sqlArray(messages.map(({ orderingKey }) => orderingKey))}::text::text[],
+             ${sqlArray(messages.map(({ attributes }) => JSON.stringify(attributes)))}::text::jsonb[],
+             ${sqlBytesArray(messages.map(({ body }) => body))}::text::bytea[],
+             ${sqlArray(messages.map(messageBytes))}::text::int[])`
+}
+
+/** Finds or makes a subscription; a new one begins with everything that is retained. */
+export function subscribe(
+  tables: TransportTables,
+  subscription: { readonly topic: string; readonly consumer: string; readonly lanes: number },
+): Statement<{ id: number }> {
+  return sql`select ${tables.subscribe}(${subscription.topic}::text, ${subscription.consumer}::text, ${subscription.lanes}::int::smallint) as id`
+}
+
+/** Starts a subscription over; without `sinceMs` with everything that is retained. */
+export function seekSubscription(
+  tables: TransportTables,
+  to: { readonly topic: string; readonly subscription: number; readonly sinceMs: number | undefined },
+): Statement {
+  return sql`select ${tables.seek}(${to.topic}::text, ${to.subscription}::int, to_timestamp(${to.sinceMs ?? null}::float8 / 1000))`
+}
+
+export interface LeasedLane {
+  readonly lane: number
+  readonly tenure: string
+  /** How many lanes are this receiver's fair share. */
+  readonly share: number
+}
+
+export interface LeaseCall {
+  readonly subscription: number
+  readonly receiver: string
+  readonly leaseMs: number
+  readonly leaving: readonly number[]
+  readonly stays: boolean
+}
+
+/** Heartbeat, renewal and fair share in one round trip; returns the lanes that are the receiver's now. */
+export function leaseLanes(tables: TransportTables, call: LeaseCall): Statement<LeasedLane> {
+  return sql`
+    select lane::int as lane, tenure::text as tenure, share
+      from ${tables.lease}(${call.subscription}::int, ${call.receiver}::text::uuid, ${call.leaseMs}::int, ${sqlArray(call.leaving)}::text::smallint[], ${call.stays}::boolean)`
+}
+
+export interface FetchCall {
+  readonly subscription: number
+  readonly lanes: readonly { readonly lane: number; readonly tenure: string; readonly floor: string; readonly window: number }[]
+  /** Sequences that are in hand, or whose settling is under way. */
+  readonly inHand: readonly string[]
+  readonly room: number
+  readonly roomBytes: number
+  /** Nothing is in hand: one message may come, whatever its size. */
+  readonly empty: boolean
+}
+
+/** A message (`seq` is set), or a lane that is still ours (`floor` is set: everything up to it is in hand or rests). */
+export interface FetchedRow {
+  readonly lane: number
+  readonly floor: string | null
+  readonly seq: string | null
+  readonly key: string | null
+  readonly ordering_key: string | null
+  readonly attributes: string | null
+  readonly body: Uint8Array | null
+  readonly bytes: number | null
+  readonly attempts: number | null
+  readonly published_at_ms: string | null
+}
+
+/**
+ * Reads what can be delivered next, from the lanes that are still ours.
+ *
+ * Of each lane a window in order of seq, without what is in hand; a message waits if it or an earlier one of its key
+ * rests. One moment is used for all of it, or a head's rest could end between two looks and its successor go first.
+ * Nothing is written: the lane's lease is the lease of all its messages. Index: primary key, transport_delivery_resting_idx.
+ */
+export function fetchDeliveries(tables: TransportTables, call: FetchCall): Statement<FetchedRow> {
+  const { lanes } = call
+  return sql`
+    with moment as materialized (
+      select clock_timestamp() as at
+    ), mine as materialized (
+      select l.lane, t.floor, t.size
+        from unnest(${sqlArray(lanes.map(({ lane }) => lane))}::text::smallint[], ${sqlArray(lanes.map(({ tenure }) => tenure))}::text::bigint[],
+                    ${sqlArray(lanes.map(({ floor }) => floor))}::text::bigint[], ${sqlArray(lanes.map(({ window }) => window))}::text::int[]) as t (lane, tenure, floor, size)
+        join ${tables.lane} l on l.subscription_id = ${call.subscription}::int and l.lane = t.lane and l.tenure = t.tenure
+       where l.lock_expires_at > (select at from moment)
+    ), seen as materialized (
+      select m.lane, w.*
+        from mine m cross join lateral (
+             select d.seq, d.key, d.bytes, d.attempts,
+                    coalesce(d.rest_until > (select at from moment), false)
+                    or exists (select from ${tables.delivery} h
+                                where h.subscription_id = ${call.subscription}::int and h.key = d.key and h.seq < d.seq
+                                  and h.rest_until > (select at from moment)) as waits
+               from ${tables.delivery} d
+              where d.subscription_id = ${call.subscription}::int and d.lane = m.lane and d.seq > m.floor
+                and d.seq <> all (${sqlArray(call.inHand)}::text::bigint[])
+              order by d.seq
+              limit m.size) w
+    ), counted as (
+      select s.*, row_number() over (order by s.seq) as nth, sum(s.bytes) over (order by s.seq) as total
+        from seen s
+       where not s.waits
+    ), next as (
+      select * from counted
+       where (nth <= ${call.room}::int and total <= ${call.roomBytes}::float8) or (nth = 1 and ${call.empty}::boolean)
+    )
+    select m.lane::int as lane,
+           coalesce((select max(s.seq) from seen s
+                      where s.lane = m.lane and s.waits
+                        and s.seq < coalesce((select min(f.seq) from seen f where f.lane = m.lane and not f.waits), s.seq + 1)), m.floor)::text as floor,
+           null as seq, null as key, null as ordering_key, null as attributes, null::bytea as body, null::int as bytes, null::int as attempts, null as published_at_ms
+      from mine m
+    union all
+    select n.lane::int, null, n.seq::text, n.key::text, g.key, g.attributes::text, g.body, n.bytes, n.attempts,
+           floor(extract(epoch from g.published_at) * 1000)::bigint::text
+      from next n
+      join ${tables.subscription} s on s.id = ${call.subscription}::int
+      join ${tables.message} g on g.topic_id = s.topic_id and g.seq = n.seq`
+}
+
+export interface Settlement {
+  readonly lane: number
+  readonly tenure: string
+  readonly seq: string
+}
+
+/** Deletes settled deliveries of lanes that are still ours; those that it returns are gone for good. Index: primary key. */
+export function ackDeliveries(
+  tables: TransportTables,
+  subscription: number,
+  acks: readonly Settlement[],
+): Statement<{ seq: string }> {
+  return sql`
+    delete from ${tables.delivery} d
+     using unnest(${sqlArray(acks.map(({ lane }) => lane))}::text::smallint[], ${sqlArray(acks.map(({ tenure }) => tenure))}::text::bigint[],
+                  ${sqlArray(acks.map(({ seq }) => seq))}::text::bigint[]) as a (lane, tenure, seq),
+           ${tables.lane} l
+     where l.subscription_id = ${subscription}::int and l.lane = a.lane and l.tenure = a.tenure
+       and d.subscription_id = ${subscription}::int and d.lane = a.lane and d.seq = a.seq
+    returning d.seq::text as seq`
+}
+
+/** Counts a failed attempt and lets the message rest, and by that its key. Index: primary key. */
+export function nackDeliveries(
+  tables: TransportTables,
+  subscription: number,
+  nacks: readonly (Settlement & { readonly delayMs: number })[],
+): Statement {
+  return sql`
+    update ${tables.delivery} d
+       set attempts = d.attempts + 1,
+           rest_until = case when n.delay_ms > 0 then clock_timestamp() + n.delay_ms * interval '1 millisecond' end
+      from unnest(${sqlArray(nacks.map(({ lane }) => lane))}::text::smallint[], ${sqlArray(nacks.map(({ tenure }) => tenure))}::text::bigint[],
+                  ${sqlArray(nacks.map(({ seq }) => seq))}::text::bigint[], ${sqlArray(nacks.map(({ delayMs }) => delayMs))}::text::float8[]) as n (lane, tenure, seq, delay_ms),
+           ${tables.lane} l
+     where l.subscription_id = ${subscription}::int and l.lane = n.lane and l.tenure = n.tenure
+       and d.subscription_id = ${subscription}::int and d.lane = n.lane and d.seq = n.seq`
+}
+
+/**
+ * Deletes messages that are older than the retention and that every subscription has settled. Index:
+ * transport_message_published_at_idx, and the deliveries' primary key for each candidate.
+ */
+export function sweepMessages(tables: TransportTables, retentionMs: number, limit: number): Statement {
+  return sql`
+    delete from ${tables.message} m
+     where m.ctid = any (array(
+       select c.ctid from ${tables.message} c
+        where c.published_at < clock_timestamp() - ${retentionMs}::float8 * interval '1 millisecond'
+          and not exists (
+                select from ${tables.subscription} s
+                  join ${tables.delivery} d on d.subscription_id = s.id and d.seq = c.seq
+                   and d.lane = ${tables.laneOf}(hashtextextended(c.key, 0), c.seq, s.lanes)
+                 where s.topic_id = c.topic_id)
+        limit ${limit}::int))`
+}
+
+/** Removes a subscription with everything that waits for it. */
+export function dropSubscription(
+  tables: TransportTables,
+  subscription: { readonly topic: string; readonly consumer: string },
+): Statement {
+  return sql`
+    with gone as (
+      delete from ${tables.subscription} s
+       using ${tables.topic} t
+       where t.id = s.topic_id and t.name = ${subscription.topic} and s.consumer = ${subscription.consumer}
+      returning s.id
+    )
+    delete from ${tables.delivery} d using gone where d.subscription_id = gone.id`
+}
