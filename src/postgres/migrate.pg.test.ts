@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 
 import { testDatabase } from '../../test/setup/test-database.ts'
+import { systemClock } from '../core/clock.ts'
 import { fromPg } from './from-pg.ts'
 import { migrate } from './migrate.ts'
 import { parseMigration, shippedMigrations, type Migration } from './migrate-files.ts'
@@ -118,6 +119,19 @@ test('the wait for another process that migrates has an end', async () => {
   await holder.query(`select pg_advisory_xact_lock(hashtextextended('waybill.migrate.stuck', 0))`)
   const waiting = migrate(db, { schema: 'stuck', service: 'orders', waitMs: 0 })
   await expect(waiting).rejects.toMatchObject({ code: 'TIMEOUT' })
+  await holder.query('rollback')
+  holder.release()
+})
+
+test('the wait ends when its signal aborts, and says that nothing was changed', async () => {
+  const holder = await database.pool.connect()
+  await holder.query('begin')
+  await holder.query(`select pg_advisory_xact_lock(hashtextextended('waybill.migrate.stopped', 0))`)
+  const stop = new AbortController()
+  // The first sleep is the sign that it waits.
+  const clock = { ...systemClock, sleep: () => Promise.resolve(stop.abort()) }
+  const waiting = migrate(db, { schema: 'stopped', service: 'orders', signal: stop.signal, clock })
+  await expect(waiting).rejects.toMatchObject({ code: 'ABORTED', message: expect.stringContaining('Nothing was changed') })
   await holder.query('rollback')
   holder.release()
 })
