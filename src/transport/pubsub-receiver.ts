@@ -104,14 +104,9 @@ export class PubsubReceiver implements Receiver, DeliveryOwner {
 
   async nack(delivery: PubsubDelivery, delayMs: number): Promise<void> {
     if (delivery.state !== 'in-hand') return
-    const held = [delivery, ...this.#successors(delivery)]
-    for (const each of held) {
-      if (each !== delivery && each.state === 'in-hand') each.lose()
-      if (each.state === 'waiting') this.#waiting.splice(this.#waiting.indexOf(each), 1)
-      this.#takeBack(each, 'held')
-    }
-    const givenBack = this.#holds.hold(held, delayMs)
-    this.#handOver()
+    const successors = this.#successors(delivery)
+    this.#takeBack(delivery, 'held')
+    const givenBack = this.#hold([delivery, ...successors], delayMs)
     if (delayMs <= 0) await givenBack
   }
 
@@ -124,8 +119,8 @@ export class PubsubReceiver implements Receiver, DeliveryOwner {
     if (!isExactlyOnce && this.#checking === undefined) return this.#accept(arrived)
     const checked = (this.#checking ?? Promise.resolve()).then(async () => {
       // With exactly-once delivery a lease is ours only when the service confirms that it still is.
-      const ours = isExactlyOnce ? await Promise.all(arrived.map((delivery) => this.#leases.extend(delivery))) : []
-      this.#accept(isExactlyOnce ? arrived.filter((_, index) => ours[index]) : arrived)
+      const ours = isExactlyOnce ? await Promise.all(arrived.map((delivery) => this.#leases.extend(delivery))) : undefined
+      this.#accept(ours === undefined ? arrived : this.#withoutGaps(arrived, ours))
       if (this.#checking === checked) this.#checking = undefined
     })
     this.#checking = checked
@@ -151,6 +146,21 @@ export class PubsubReceiver implements Receiver, DeliveryOwner {
       else siblings.add(delivery)
     }
     this.#handOver()
+  }
+
+  /** Those that are ours. What follows a lost one under its key comes again behind it, so it goes back. */
+  #withoutGaps(arrived: readonly PubsubDelivery[], ours: readonly boolean[]): PubsubDelivery[] {
+    const lostKeys = new Set<string>()
+    return arrived.filter((delivery, index) => {
+      const key = delivery.message.orderingKey
+      if (ours[index] !== true) {
+        if (key !== undefined) lostKeys.add(key)
+        return false
+      }
+      if (key === undefined || !lostKeys.has(key)) return true
+      void this.#hold([delivery], 0)
+      return false
+    })
   }
 
   #handOver(): void {
@@ -181,7 +191,26 @@ export class PubsubReceiver implements Receiver, DeliveryOwner {
   #successors(delivery: PubsubDelivery): PubsubDelivery[] {
     const key = delivery.message.orderingKey
     const siblings = [...(key === undefined ? [] : (this.#byKey.get(key) ?? []))]
-    return siblings.slice(siblings.indexOf(delivery) + 1).filter(({ state }) => state === 'waiting' || state === 'in-hand')
+    const index = siblings.indexOf(delivery)
+    // One that has not been accepted yet is behind all the others.
+    return index < 0 ? [] : siblings.slice(index + 1).filter(({ state }) => state === 'waiting' || state === 'in-hand')
+  }
+
+  /** Takes deliveries of one key out of every hand, and gives them back after `delayMs`. */
+  #hold(deliveries: readonly PubsubDelivery[], delayMs: number): Promise<void> {
+    for (const delivery of deliveries) {
+      if (delivery.state === 'in-hand') delivery.lose()
+      if (delivery.state === 'waiting') this.#unqueue(delivery)
+      this.#takeBack(delivery, 'held')
+    }
+    const givenBack = this.#holds.hold(deliveries, delayMs)
+    this.#handOver()
+    return givenBack
+  }
+
+  #unqueue(delivery: PubsubDelivery): void {
+    const index = this.#waiting.indexOf(delivery)
+    if (index >= 0) this.#waiting.splice(index, 1)
   }
 
   #takeBack(delivery: PubsubDelivery, state: 'acked' | 'held' | 'over'): void {
@@ -197,12 +226,15 @@ export class PubsubReceiver implements Receiver, DeliveryOwner {
     if (this.#inHand === 0 && this.#waiting.length === 0) for (const wake of this.#whenSettled.splice(0)) wake()
   }
 
+  /** Its lease has ended: it comes again, and so must everything behind it under its key, or order is lost. */
   #lose(delivery: PubsubDelivery): void {
+    if (delivery.state === 'acked' || delivery.state === 'held') return
+    const successors = this.#successors(delivery)
     delivery.lose()
-    const index = delivery.state === 'waiting' ? this.#waiting.indexOf(delivery) : -1
-    if (index >= 0) this.#waiting.splice(index, 1)
-    if (delivery.state !== 'acked' && delivery.state !== 'held') this.#takeBack(delivery, 'over')
-    this.#handOver()
+    this.#unqueue(delivery)
+    this.#takeBack(delivery, 'over')
+    if (successors.length > 0) void this.#hold(successors, 0)
+    else this.#handOver()
   }
 
   #forget(delivery: PubsubDelivery): void {

@@ -1,0 +1,248 @@
+import { describe, expect, test } from 'vitest'
+import { fastClock } from '../../test/e2e/fast-clock.ts'
+import type { FaultName } from '../pubsub-server/faults.ts'
+import { startPubsubServer } from '../pubsub-server/pubsub-server.ts'
+import { eventually } from '../testing/eventually.ts'
+import { startFaultProxy } from '../testing/fault-proxy.ts'
+import { createPubsubAdmin } from './pubsub-admin.ts'
+import { pubsub, type PubsubOptions } from './pubsub.ts'
+import type { OutgoingMessage, Transport } from './transport.ts'
+
+async function openBroker(options: { isExactlyOnce?: boolean; transport?: Partial<PubsubOptions> } = {}) {
+  const clock = fastClock(20)
+  const server = await startPubsubServer({ clock, seed: 7 })
+  const admin = createPubsubAdmin({ projectId: 'faults', emulatorHost: server.emulatorHost })
+  await admin.createTopic({ name: 'video.events', retentionSeconds: 0, schema: undefined })
+  await admin.createSubscription({
+    name: 'video.events.catalog',
+    topic: 'video.events',
+    ackDeadlineSeconds: 10,
+    retentionSeconds: 86_400,
+    isRetainingAcked: false,
+    isOrdered: true,
+    isExactlyOnce: options.isExactlyOnce ?? false,
+    retry: undefined,
+    deadLetter: undefined,
+    expiresAfterSeconds: 0,
+  })
+  const transport = pubsub({
+    projectId: 'faults',
+    emulatorHost: server.emulatorHost,
+    leaseMs: 10_000,
+    clock,
+    exactlyOnce: options.isExactlyOnce ?? false,
+    ...options.transport,
+  })
+  const close = async (): Promise<void> => {
+    await transport.close()
+    await admin.close()
+    await server.stop()
+  }
+  return { server, transport, clock, close }
+}
+
+const message = (key: string, n: number): OutgoingMessage => ({
+  topic: 'video.events',
+  orderingKey: key,
+  attributes: { name: `${key}:${n}` },
+  body: Buffer.from(String(n)),
+})
+
+/** Publishes as a relay does: each key in order, from the first that is not confirmed, until all are. */
+async function publishAll(transport: Transport, messages: readonly OutgoingMessage[]): Promise<void> {
+  let left = messages
+  await eventually(
+    async () => {
+      const outcomes = await transport.publish(left, { signal: AbortSignal.timeout(30_000), maySend: () => true })
+      left = left.filter((_, index) => outcomes[index]?.status !== 'confirmed')
+      return left.length === 0
+    },
+    { timeoutMs: 50_000 },
+  )
+}
+
+/** Receives and acks everything; remembers the order in which each key's messages came first. */
+async function collect(transport: Transport, maxMessages = 100) {
+  const firsts = new Map<string, number[]>()
+  const seen = new Set<string>()
+  const counts = { deliveries: 0, errors: 0 }
+  const receiver = await transport.receive({
+    topic: 'video.events',
+    consumer: 'catalog',
+    maxMessages,
+    maxBytes: 10_000_000,
+    onError: () => (counts.errors += 1),
+    onDelivery: (delivery) => {
+      const [key = '', n] = (delivery.message.attributes['name'] ?? '').split(':')
+      counts.deliveries += 1
+      if (!seen.has(`${key}:${n}`)) {
+        seen.add(`${key}:${n}`)
+        firsts.set(key, [...(firsts.get(key) ?? []), Number(n)])
+      }
+      void delivery.ack()
+    },
+  })
+  return { receiver, firsts, seen, counts }
+}
+
+const keys = Array.from({ length: 20 }, (_, i) => `k${i}`)
+const count = 15
+const versions = (from: number, to: number): OutgoingMessage[] =>
+  Array.from({ length: to - from }, (_, i) => keys.map((key) => message(key, from + i))).flat()
+
+async function survives(fault: FaultName, probability: number, isExactlyOnce: boolean): Promise<void> {
+  const { server, transport, close } = await openBroker({ isExactlyOnce })
+  try {
+    const received = await collect(transport)
+    server.faults.set({ [fault]: probability })
+    // Version by version, so that many requests and many responses are struck.
+    for (let n = 0; n < 8; n += 1) await publishAll(transport, versions(n, n + 1))
+    await eventually(() => expect(server.faults.fired[fault]).toBeGreaterThan(0))
+    server.faults.clear()
+    await publishAll(transport, versions(8, count))
+    await eventually(() => expect(received.seen.size).toBe(keys.length * count), { timeoutMs: 40_000 })
+    for (const key of keys) expect(received.firsts.get(key)).toEqual(Array.from({ length: count }, (_, i) => i))
+    await eventually(() => expect(server.stats().subscriptions[0]?.unackedMessages).toBe(0))
+    await received.receiver.close()
+  } finally {
+    await close()
+  }
+}
+
+const faults: readonly (readonly [FaultName, number])[] = [
+  ['duplicate', 0.3],
+  ['delay', 0.3],
+  ['dropAcks', 0.2],
+  ['reorder', 0.5],
+  ['publishError', 0.3],
+  ['refuse', 0.3],
+  ['cutStreams', 0.5],
+]
+
+describe.each([false, true])('with exactly-once delivery %s, nothing is lost and every key is in order', (isExactlyOnce) => {
+  // Exactly-once delivery never duplicates, so that fault cannot strike there.
+  test.each(faults.filter(([fault]) => !isExactlyOnce || fault !== 'duplicate'))('through %s', async (fault, probability) => {
+    await survives(fault, probability, isExactlyOnce)
+  })
+})
+
+test('a handler that takes three times the lease gets its message once', async () => {
+  const { server, transport, clock, close } = await openBroker()
+  try {
+    let deliveries = 0
+    let outcome = ''
+    const receiver = await transport.receive({
+      topic: 'video.events',
+      consumer: 'catalog',
+      maxMessages: 10,
+      maxBytes: 1_000_000,
+      onError: () => {},
+      onDelivery: (delivery) => {
+        deliveries += 1
+        void clock.sleep(30_000).then(async () => (outcome = await delivery.ack()))
+      },
+    })
+    await publishAll(transport, [message('slow', 1)])
+    await eventually(() => expect(outcome).toBe('confirmed'))
+    await receiver.close()
+    expect(deliveries).toBe(1)
+    expect(server.stats().subscriptions[0]?.unackedMessages).toBe(0)
+  } finally {
+    await close()
+  }
+})
+
+test('a delivery that outlives its longest lease is lost to its handler, and comes again', async () => {
+  const { transport, close } = await openBroker({ transport: { maxLeaseMs: 15_000 } })
+  try {
+    const lost: boolean[] = []
+    await transport.receive({
+      topic: 'video.events',
+      consumer: 'catalog',
+      maxMessages: 1,
+      maxBytes: 1_000_000,
+      onError: () => {},
+      onDelivery: (delivery) => {
+        lost.push(false)
+        const index = lost.length - 1
+        delivery.lost.addEventListener('abort', () => (lost[index] = true))
+        if (lost.length === 2) void delivery.ack()
+      },
+    })
+    await publishAll(transport, [message('stuck', 1)])
+    await eventually(() => expect(lost).toEqual([true, false]))
+  } finally {
+    await close()
+  }
+})
+
+test('a stream that falls silent without an end is replaced, and what waited arrives', async () => {
+  const { server, clock, close } = await openBroker()
+  const proxy = await startFaultProxy({ target: { host: server.host, port: server.port } })
+  const transport = pubsub({
+    projectId: 'faults',
+    emulatorHost: `${proxy.host}:${proxy.port}`,
+    leaseMs: 10_000,
+    silentMs: 10_000,
+    callTimeoutMs: 500,
+    clock,
+  })
+  try {
+    const received = await collect(transport)
+    await publishAll(transport, [message('a', 0)])
+    await eventually(() => expect(received.seen.size).toBe(1))
+    // Old connections forward nothing any more and are never told; new ones work.
+    proxy.stall()
+    const direct = pubsub({ projectId: 'faults', emulatorHost: server.emulatorHost })
+    await publishAll(direct, [message('a', 1), message('b', 0)])
+    await direct.close()
+    await eventually(() => expect(proxy.connections).toBeGreaterThan(2))
+    proxy.heal()
+    await eventually(() => expect(received.seen.size).toBe(3))
+  } finally {
+    await transport.close()
+    await proxy.stop()
+    await close()
+  }
+})
+
+test('a backlog of 100,000 never puts more in hand than the bounds', async () => {
+  const { server, transport, close } = await openBroker()
+  try {
+    const total = 100_000
+    const messages = Array.from({ length: total }, (_, i): OutgoingMessage => ({ ...message('', i), orderingKey: undefined }))
+    await publishAll(transport, messages)
+    const bounds = { maxMessages: 700, maxBytes: 20_000 }
+    let inHand = 0
+    let bytes = 0
+    let handled = 0
+    const most = { messages: 0, bytes: 0 }
+    const receiver = await transport.receive({
+      topic: 'video.events',
+      consumer: 'catalog',
+      ...bounds,
+      onError: () => {},
+      onDelivery: (delivery) => {
+        const size = delivery.message.body.byteLength + 'name'.length + (delivery.message.attributes['name'] ?? '').length
+        inHand += 1
+        bytes += size
+        most.messages = Math.max(most.messages, inHand)
+        most.bytes = Math.max(most.bytes, bytes)
+        setImmediate(() => {
+          inHand -= 1
+          bytes -= size
+          handled += 1
+          void delivery.ack()
+        })
+      },
+    })
+    await eventually(() => expect(handled).toBeGreaterThanOrEqual(total), { timeoutMs: 50_000 })
+    await receiver.close()
+    expect(most.messages).toBeLessThanOrEqual(bounds.maxMessages)
+    expect(most.bytes).toBeLessThanOrEqual(bounds.maxBytes)
+    expect(most.messages).toBeGreaterThan(100)
+    expect(server.stats().subscriptions[0]?.unackedMessages).toBe(0)
+  } finally {
+    await close()
+  }
+})

@@ -1,0 +1,149 @@
+import { PubSub } from '@google-cloud/pubsub'
+import { createHash } from 'node:crypto'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { startPubsubServer, type PubsubServer } from '../pubsub-server/pubsub-server.ts'
+import { eventually } from '../testing/eventually.ts'
+import { createPubsubAdmin } from './pubsub-admin.ts'
+import { pubsub } from './pubsub.ts'
+import type { IncomingMessage, OutgoingMessage, Transport } from './transport.ts'
+
+let server: PubsubServer
+let transport: Transport
+let google: PubSub
+const received: IncomingMessage[] = []
+
+beforeAll(async () => {
+  server = await startPubsubServer()
+  const admin = createPubsubAdmin({ projectId: 'limits', emulatorHost: server.emulatorHost })
+  await admin.createTopic({ name: 'video.events', retentionSeconds: 0, schema: undefined })
+  await admin.createSubscription({
+    name: 'video.events.catalog',
+    topic: 'video.events',
+    ackDeadlineSeconds: 10,
+    retentionSeconds: 86_400,
+    isRetainingAcked: false,
+    isOrdered: true,
+    isExactlyOnce: false,
+    retry: undefined,
+    deadLetter: undefined,
+    expiresAfterSeconds: 0,
+  })
+  await admin.close()
+  google = new PubSub({ projectId: 'limits', apiEndpoint: server.emulatorHost })
+  transport = pubsub({ projectId: 'limits', emulatorHost: server.emulatorHost })
+  await transport.receive({
+    topic: 'video.events',
+    consumer: 'catalog',
+    maxMessages: 100,
+    maxBytes: 64_000_000,
+    onError: () => {},
+    onDelivery: (delivery) => {
+      received.push(delivery.message)
+      void delivery.ack()
+    },
+  })
+})
+
+afterAll(async () => {
+  await transport.close()
+  await google.close()
+  await server.stop()
+})
+
+const some = Buffer.from('x')
+const attributes = (count: number): Record<string, string> =>
+  Object.fromEntries(Array.from({ length: count }, (_, i) => [`a${i}`, String(i)]))
+const outgoing = (message: Partial<OutgoingMessage>): OutgoingMessage => ({
+  topic: 'video.events',
+  orderingKey: undefined,
+  attributes: {},
+  body: some,
+  ...message,
+})
+
+const cases: readonly (readonly [string, Partial<OutgoingMessage>, boolean])[] = [
+  ['10 MB', { body: Buffer.alloc(10_000_000, 7) }, true],
+  ['10 MB + 1 byte', { body: Buffer.alloc(10_000_001) }, false],
+  ['10 MB with an attribute', { body: Buffer.alloc(10_000_000), attributes: { a: 'b' } }, false],
+  ['a key of 1,000 bytes', { orderingKey: 'k'.repeat(1_000) }, true],
+  ['a key of 1,024 bytes', { orderingKey: 'é'.repeat(512) }, true],
+  ['100 attributes', { attributes: attributes(100) }, true],
+  ['101 attributes', { attributes: attributes(101) }, false],
+  ['an attribute name of 256 bytes', { attributes: { ['n'.repeat(256)]: 'v' } }, true],
+  ['an attribute name of 257 bytes', { attributes: { ['n'.repeat(257)]: 'v' } }, false],
+  ['an attribute of 1,024 bytes', { attributes: { a: 'é'.repeat(512) } }, true],
+  ['an attribute of 1,025 bytes', { attributes: { a: `${'é'.repeat(512)}x` } }, false],
+  ['every byte there is', { body: Uint8Array.from({ length: 256 }, (_, i) => i) }, true],
+  ['no bytes, but an attribute', { body: new Uint8Array(0), attributes: { a: 'b' } }, true],
+  ['no bytes and no attributes', { body: new Uint8Array(0) }, false],
+]
+
+async function expectArrival(id: string, sent: OutgoingMessage): Promise<void> {
+  const got = await eventually(() => received.find(({ messageId }) => messageId === id) ?? false)
+  expect(Buffer.compare(got.body, sent.body)).toBe(0)
+  expect({ ...got.attributes }).toEqual(sent.attributes)
+  expect(got.orderingKey).toBe(sent.orderingKey)
+}
+
+describe('limits of a message', () => {
+  test.each(cases)('%s', async (_name, part, isTaken) => {
+    const message = outgoing(part)
+    const [outcome] = await transport.publish([message], { signal: AbortSignal.timeout(20_000), maySend: () => true })
+    expect(outcome?.status).toBe(isTaken ? 'confirmed' : 'rejected')
+    if (outcome?.status === 'confirmed') await expectArrival(outcome.messageId, message)
+    // The same through Google's publisher, which knows nothing of our checks: the service judges as we do.
+    const { orderingKey } = message
+    const topic = google.topic('video.events', { batching: { maxMessages: 1 }, messageOrdering: orderingKey !== undefined })
+    const data = Buffer.from(message.body)
+    const sent = topic.publishMessage({
+      data,
+      attributes: message.attributes,
+      ...(orderingKey === undefined ? {} : { orderingKey }),
+    })
+    expect(
+      await sent.then(
+        () => true,
+        () => false,
+      ),
+    ).toBe(isTaken)
+  })
+
+  test('a key beyond 1 KB is replaced by its hash, so that it still keeps its order', async () => {
+    const orderingKey = 'k'.repeat(5_000)
+    const messages = [1, 2, 3].map((n) => outgoing({ orderingKey, attributes: { long: String(n) } }))
+    const outcomes = await transport.publish(messages, { signal: AbortSignal.timeout(20_000), maySend: () => true })
+    expect(outcomes.map(({ status }) => status)).toEqual(['confirmed', 'confirmed', 'confirmed'])
+    const got = await eventually(() => {
+      const arrived = received.filter(({ attributes: { long } }) => long !== undefined)
+      return arrived.length === 3 && arrived
+    })
+    expect(got.map(({ attributes: { long } }) => long)).toEqual(['1', '2', '3'])
+    expect(got[0]?.orderingKey).toBe(createHash('sha256').update(orderingKey).digest('hex'))
+  })
+
+  test('a request never grows beyond what the service takes: three ordered messages of 4 MB', async () => {
+    const messages = [1, 2, 3].map((n) =>
+      outgoing({ orderingKey: 'big', attributes: { big: String(n) }, body: Buffer.alloc(4_000_000) }),
+    )
+    const outcomes = await transport.publish(messages, { signal: AbortSignal.timeout(20_000), maySend: () => true })
+    expect(outcomes.map(({ status }) => status)).toEqual(['confirmed', 'confirmed', 'confirmed'])
+  })
+
+  test('a topic that does not exist is an outage, not the fault of its messages', async () => {
+    const messages = [outgoing({ topic: 'nobody.events' })]
+    const [outcome] = await transport.publish(messages, { signal: AbortSignal.timeout(20_000), maySend: () => true })
+    expect(outcome).toMatchObject({ status: 'unavailable', error: { code: 'NOT_FOUND' } })
+  })
+
+  test('a subscription that does not exist is said at once', async () => {
+    const receiving = transport.receive({
+      topic: 'video.events',
+      consumer: 'nobody',
+      maxMessages: 1,
+      maxBytes: 1,
+      onError: () => {},
+      onDelivery: () => {},
+    })
+    await expect(receiving).rejects.toMatchObject({ code: 'NOT_FOUND' })
+  })
+})

@@ -1,0 +1,37 @@
+/** A consumer process: acks each message a little later, and tells its parent of every delivery. It stops when told so. */
+import { pubsub } from '../../src/transport/pubsub.ts'
+import { fastClock } from './fast-clock.ts'
+
+const [emulatorHost = '', factor = '1', leaseMs = '10000'] = process.argv.slice(2)
+const clock = fastClock(Number(factor))
+const transport = pubsub({ projectId: 'restart', emulatorHost, leaseMs: Number(leaseMs), clock })
+
+let seen: [string, number | undefined][] = []
+const report = (): void => {
+  if (seen.length > 0) process.send?.({ seen })
+  seen = []
+}
+const reporting = setInterval(report, 10)
+
+const receiver = await transport.receive({
+  topic: 'video.events',
+  consumer: 'catalog',
+  maxMessages: 200,
+  maxBytes: 10_000_000,
+  onError: (error) => process.send?.({ error: error.message }),
+  onDelivery: (delivery) => {
+    seen.push([delivery.message.attributes['name'] ?? '', delivery.message.deliveryAttempt])
+    setTimeout(() => void delivery.ack(), 5)
+  },
+})
+process.send?.({ isReady: true })
+
+process.on('message', () => void stop())
+
+async function stop(): Promise<void> {
+  await receiver.close()
+  await transport.close()
+  clearInterval(reporting)
+  report()
+  process.disconnect()
+}
