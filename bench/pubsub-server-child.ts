@@ -27,6 +27,8 @@ const pubsub = await startPubsubServer()
 
 process.on('message', (message) => {
   if (message !== 'heap') return
+  // Buffers freed by one collection are returned by the next.
+  collectGarbage()
   collectGarbage()
   const { heapUsed, external } = process.memoryUsage()
   process.send?.({ heapBytes: heapUsed + external })

@@ -56,7 +56,7 @@ export function encodePublishResponse(response: { readonly messages: readonly { 
 /** Walks one encoded PubsubMessage. Strings that are not UTF-8 are refused, as every protobuf runtime does. */
 export function measureMessage(bytes: Buffer, start: number, end: number): IncomingMessage {
   const reader = new WireReader(bytes, start, end)
-  const kept: Array<readonly [number, number]> = []
+  let kept: Buffer[] | undefined
   let keptFrom = start
   let dataBytes = 0
   let attributeCount = 0
@@ -82,16 +82,25 @@ export function measureMessage(bytes: Buffer, start: number, end: number): Incom
     } else {
       reader.skip(tag & 7)
       if (tag === 0x1a || tag === 0x22) {
-        kept.push([keptFrom, fieldStart])
+        kept ??= []
+        kept.push(bytes.subarray(keptFrom, fieldStart))
         keptFrom = reader.position
       }
     }
   }
-  const measures = { dataBytes, attributeCount, attributeBytes, longestKeyBytes, longestValueBytes, orderingKey }
-  if (kept.length === 0) return { source: bytes, start, end, ...measures }
-  kept.push([keptFrom, end])
-  const source = Buffer.concat(kept.map(([from, to]) => bytes.subarray(from, to)))
-  return { source, start: 0, end: source.length, ...measures }
+  const source = kept === undefined ? bytes : Buffer.concat([...kept, bytes.subarray(keptFrom, end)])
+  const isWhole = source === bytes
+  return {
+    source,
+    start: isWhole ? start : 0,
+    end: isWhole ? end : source.length,
+    dataBytes,
+    attributeCount,
+    attributeBytes,
+    longestKeyBytes,
+    longestValueBytes,
+    orderingKey,
+  }
 }
 
 /** The attributes of an encoded PubsubMessage; the last of a repeated key counts. */
