@@ -105,6 +105,13 @@ describe('a database that does not answer', () => {
   })
 })
 
+test('a password in the message of others is not printed', async () => {
+  await writeFile(join(folder, 'telling.ts'), `throw new Error('cannot use postgres://app:s3cr3t@db/shop?password=s3cr3t')`)
+  const { err } = await cli('migrate status --config telling.ts')
+  expect(err).toContain('cannot use postgres://app:***@db/shop?password=***')
+  expect(err).not.toContain('s3cr3t')
+})
+
 describe('settings', () => {
   const config = `export default { service: 'from-config' as string, schema: 'configured', database: { url: 'postgres://configured:1/x' } }`
 

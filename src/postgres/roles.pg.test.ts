@@ -4,6 +4,7 @@ import { testDatabase } from '../../test/setup/test-database.ts'
 import { connect, type Connection } from './connect.ts'
 import { assertSchema } from './deployment.ts'
 import { fromPg } from './from-pg.ts'
+import { parseMigration, shippedMigrations } from './migrate-files.ts'
 import { migrate } from './migrate.ts'
 import { functionGrants, groupRole, groupRoles, tableGrants, type GrantedRole, type GroupRole, type Privilege } from './roles.ts'
 import { sqlState } from './sql-state.ts'
@@ -199,6 +200,19 @@ test('a grant that is not on the list is gone after the next run, and a second r
   await migrate(db, { ...names, roles: true })
   expect(await may('app', `select from ${schema}.audit_log`)).toBe(false)
   expect(await may('stranger', `select from ${schema}.audit_log`)).toBe(false)
+})
+
+test('a later migration is handed to the owner and closed to everybody, without being asked for roles again', async () => {
+  const next = shippedMigrations().length + 1
+  const text =
+    'create table :schema.added (id int); create function :schema.added_too() returns int language sql as $$select 1$$;'
+  const added = parseMigration(`${String(next).padStart(4, '0')}_add_more.sql`, text)
+  expect(await migrate(db, { ...names, migrations: [...shippedMigrations(), added] })).toMatchObject({ roles: true })
+  expect(await may('owner', `alter table ${schema}.added add column more int`)).toBe(true)
+  for (const who of ['app', 'readonly', ...outsiders]) {
+    expect(`${who}: ${await may(who, `select from ${schema}.added`)}`).toBe(`${who}: false`)
+    expect(`${who}: ${await may(who, `select ${schema}.added_too()`)}`).toBe(`${who}: false`)
+  }
 })
 
 test('an administrator who is no superuser can make the roles', async () => {

@@ -61,6 +61,7 @@ export const functionGrants: Readonly<Record<string, readonly GrantedRole[]>> = 
 
   add_events: ['app', 'consumer'],
   add_event: ['app', 'consumer'],
+  add_events_in_bulk: [],
   outbox_lanes: ['relay', 'readonly'],
   outbox_dispatching: ['relay', 'readonly'],
   outbox_settle: ['relay'],
