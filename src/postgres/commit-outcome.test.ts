@@ -1,0 +1,44 @@
+import { expect, test } from 'vitest'
+
+import { createFakeClock } from '../testing/fake-clock.ts'
+import { commitOutcome } from './commit-outcome.ts'
+import type { Queryable } from './database.ts'
+
+type Answer = 'committed' | 'aborted' | 'in progress' | null | 'unreachable'
+
+/** Gives the answers in turn, the last one for ever. */
+function answering(...answers: Answer[]): Queryable & { asked: () => number } {
+  let asked = 0
+  return {
+    asked: () => asked,
+    query: async () => {
+      const status = answers[Math.min(asked, answers.length - 1)]
+      asked += 1
+      if (status === 'unreachable') throw new Error('connect ECONNREFUSED')
+      return { rows: [{ status }], rowCount: 1 }
+    },
+  }
+}
+
+test.each([
+  [['committed'], 'committed', 1],
+  [['aborted'], 'rolled-back', 1],
+  [[null], 'unknown', 1],
+  [['in progress', 'unreachable', 'in progress', 'committed'], 'committed', 4],
+  [['unreachable', 'aborted'], 'rolled-back', 2],
+] as const)('the answers %j mean %s', async (answers, outcome, asked) => {
+  const clock = createFakeClock()
+  const db = answering(...answers)
+  const found = commitOutcome(db, '7', clock)
+  await clock.advance(1_000)
+  expect([await found, db.asked()]).toEqual([outcome, asked])
+})
+
+test.each(['in progress', 'unreachable'] as const)('a database that stays %s is not asked for ever', async (answer) => {
+  const clock = createFakeClock()
+  const db = answering(answer)
+  const found = commitOutcome(db, '7', clock)
+  await clock.advance(60_000)
+  expect(await found).toBe('unknown')
+  expect(db.asked()).toBeGreaterThan(10)
+})
