@@ -6,7 +6,7 @@
 import { PubSub, v1 } from '@google-cloud/pubsub'
 import { credentials } from '@grpc/grpc-js'
 import { startPubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
-import type { PubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
+import type { PubsubServer, PubsubServerOptions } from '../../src/pubsub-server/pubsub-server.ts'
 import { createFakeClock } from '../../src/testing/fake-clock.ts'
 import type { FakeClock } from '../../src/testing/fake-clock.ts'
 
@@ -44,9 +44,9 @@ const project = 'projects/compat'
 // The client would ask the network for the cloud it runs in.
 process.env['METADATA_SERVER_DETECTION'] = 'none'
 
-export async function openHarness(): Promise<Harness> {
+export async function openHarness(serverOptions: PubsubServerOptions = {}): Promise<Harness> {
   const clock = createFakeClock()
-  const server = await startPubsubServer({ clock })
+  const server = await startPubsubServer({ clock, ...serverOptions })
   const options = { servicePath: server.host, port: server.port, sslCreds: credentials.createInsecure(), projectId: 'compat' }
   const client = new PubSub(options)
   const publisher = new v1.PublisherClient(options)
