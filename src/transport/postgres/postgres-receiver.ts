@@ -64,10 +64,15 @@ export class PostgresReceiver implements Receiver {
     const { waker, clock, idleMs, leaseMs, options } = this.#deps
     const onError = (error: unknown): void => options.onError(error instanceof Error ? error : new Error(String(error)))
     const backoff = { firstMs: Math.min(100, leaseMs / 5), maxMs: leaseMs / 5 }
-    const run = (pass: () => Promise<'more' | 'idle'>, stop: AbortController, pace: Pick<Pace, 'idleMs' | 'waker'>): void =>
+    const run = (
+      pass: () => Promise<'more' | 'idle'>,
+      stop: AbortController,
+      pace: { readonly idleMs: Pace['idleMs']; readonly waker?: Waker },
+    ): void =>
       void this.#loops.push(loop(pass, { stopping: stop.signal, aborting: stop.signal }, { ...pace, onError, clock, backoff }))
     run(() => this.#fetch(), this.#fetching, { idleMs, waker })
     run(() => this.#renew(), this.#leasing, { idleMs: () => leaseMs / 3, waker: this.#leaseWaker })
+    run(() => this.#watch(), this.#leasing, { idleMs: () => Math.max(this.#validUntil - clock.monotonicMs(), leaseMs / 20) })
     return this
   }
 
@@ -120,22 +125,18 @@ export class PostgresReceiver implements Receiver {
     if (leased.length > before) this.#deps.waker.wake()
   }
 
-  /** Renews; if that takes longer than the lease lasts, what is in hand is given up at that moment and not later. */
   async #renew(): Promise<'more' | 'idle'> {
-    const { clock } = this.#deps
-    const done = new AbortController()
-    const expired = clock.sleep(this.#validUntil - clock.monotonicMs(), done.signal).then(() => {
-      if (done.signal.aborted || this.#mayWork()) return
+    await this.#lease()
+    return this.#lanes.leaving((lane) => this.#inHand.uses(lane)).length > 0 ? 'more' : 'idle'
+  }
+
+  /** Gives up what is in hand at the moment when the lease may have run out, however long a renewal takes. */
+  #watch(): Promise<'idle'> {
+    if (!this.#mayWork()) {
       this.#lanes.loseAll()
       this.#inHand.loseOthers(() => false)
-    })
-    try {
-      await this.#lease()
-    } finally {
-      if (this.#mayWork()) done.abort()
     }
-    await (this.#mayWork() ? undefined : expired)
-    return this.#lanes.leaving((lane) => this.#inHand.uses(lane)).length > 0 ? 'more' : 'idle'
+    return Promise.resolve('idle')
   }
 
   #mayWork(): boolean {

@@ -1,0 +1,303 @@
+import pg from 'pg'
+import { afterEach, expect, test } from 'vitest'
+import { testDatabase } from '../../../test/setup/test-database.ts'
+import type { Queryable } from '../../postgres/database.ts'
+import { fromPg } from '../../postgres/from-pg.ts'
+import { migrate } from '../../postgres/migrate.ts'
+import { transaction } from '../../postgres/transaction.ts'
+import { eventually } from '../../testing/eventually.ts'
+import { interleaved, message, probe, publish, publishAll, statuses } from '../../testing/transport-probe.ts'
+import type { Delivery } from '../transport.ts'
+import { postgresTransport, type PostgresTransport } from './postgres-transport.ts'
+import { publishMessages, transportTables } from './transport.sql.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+await migrate(db, { schema: 'waybill', service: 'transport', roles: true })
+const tables = transportTables('waybill')
+
+let opened: PostgresTransport[] = []
+let topics = 0
+
+afterEach(async () => {
+  for (const transport of opened) await transport.close()
+  opened = []
+})
+
+function open(options: Partial<Parameters<typeof postgresTransport>[0]> = {}): PostgresTransport {
+  const transport = postgresTransport({ db, leaseMs: 600, ...options })
+  opened.push(transport)
+  return transport
+}
+
+/** A way to the database that can be stalled: statements wait until it is opened again. */
+function stallable(): { readonly db: Queryable; stall(): void; resume(): void } {
+  let gate = Promise.resolve()
+  let resume = (): void => undefined
+  return {
+    db: { query: (text, values) => gate.then(() => db.query(text, values)) },
+    stall: () => {
+      gate = new Promise((done) => (resume = done))
+    },
+    resume: () => resume(),
+  }
+}
+
+const newTopic = (): string => `delivery-${++topics}`
+
+test('a publisher that commits late is not passed over, though later ones were delivered meanwhile', async () => {
+  const transport = open()
+  const topic = newTopic()
+  const received = await probe(transport, { topic })
+  const { text, values } = publishMessages(tables, topic, [message(topic, 'late1', 'a'), message(topic, 'late2', 'a')])
+  const late = await transaction(db, async (tx) => {
+    const result = await tx.query(text, values)
+    // Two rounds of others are stored behind it, fetched and settled while its transaction is open.
+    await publishAll(transport, [message(topic, 'm1'), message(topic, 'b1', 'b')])
+    await received.until(2)
+    await publishAll(transport, [message(topic, 'm2'), message(topic, 'b2', 'b')])
+    await received.until(4)
+    return result.rows as readonly { seq: string }[]
+  })
+  await received.until(6)
+  expect(received.ofKey('a')).toEqual(['late1', 'late2'])
+  const lateDelivery = received.deliveries.find((each) => each.message.attributes['name'] === 'late1')
+  expect(lateDelivery?.message.messageId).toBe(late[0]?.seq)
+  expect(Number(late[0]?.seq)).toBeLessThan(Number(received.deliveries[0]?.message.messageId))
+})
+
+test('a subscription that is made while a publisher has not committed gets its message', async () => {
+  const transport = open()
+  const topic = newTopic()
+  await publishAll(transport, [message(topic, 'early')])
+  const { text, values } = publishMessages(tables, topic, [message(topic, 'open')])
+  let subscribing: Promise<void> | undefined
+  await transaction(db, async (tx) => {
+    await tx.query(text, values)
+    subscribing = transport.subscribe(topic, 'new')
+    await eventually(async () => {
+      const { rows } = await db.query(
+        `select from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database())`,
+      )
+      return rows.length > 0
+    })
+  })
+  await subscribing
+  const received = await probe(transport, { topic, consumer: 'new' })
+  await received.until(2)
+  expect(received.firstNames().toSorted()).toEqual(['early', 'open'])
+})
+
+test('a publisher that waits for a new subscription to be made publishes to it', async () => {
+  const transport = open()
+  const topic = newTopic()
+  await publishAll(transport, [message(topic, 'early')])
+  let publishing: Promise<void> | undefined
+  await transaction(db, async (tx) => {
+    await tx.query(`select waybill.transport_subscribe($1, 'new', 4::smallint)`, [topic])
+    publishing = publishAll(transport, [message(topic, 'waited')])
+    await eventually(async () => {
+      const { rows } = await db.query(
+        `select from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database())`,
+      )
+      return rows.length > 0
+    })
+  })
+  await publishing
+  const received = await probe(transport, { topic, consumer: 'new' })
+  await received.until(2)
+})
+
+test('a receiver that stalls beyond its lease loses what it has in hand, is told so, and changes nothing any more', async () => {
+  const way = stallable()
+  const stalled = open({ db: way.db })
+  const healthy = open()
+  const topic = newTopic()
+  await publishAll(healthy, interleaved(topic, ['a'], 3))
+  const first = await probe(stalled, { topic, on: () => undefined })
+  await first.until(3)
+  way.stall()
+  const second = await probe(healthy, { topic, on: () => undefined })
+  await eventually(() => expect(first.deliveries.map((each) => each.lost.aborted)).toEqual([true, true, true]))
+  await second.until(3)
+  way.resume()
+  expect(await first.deliveries[0]?.ack()).toBe('lost')
+  for (const delivery of second.deliveries) expect(await delivery.ack()).toBe('confirmed')
+})
+
+test('an ack that was on its way when the lease ran out is fenced off', async () => {
+  const way = stallable()
+  const stalled = open({ db: way.db })
+  const healthy = open()
+  const topic = newTopic()
+  await publishAll(healthy, [message(topic, 'a1', 'a')])
+  const first = await probe(stalled, { topic, on: () => undefined })
+  await first.until(1)
+  way.stall()
+  const ack = first.deliveries[0]?.ack()
+  const second = await probe(healthy, { topic, on: () => undefined })
+  await second.until(1)
+  way.resume()
+  expect(await ack).toBe('lost')
+  expect(await second.deliveries[0]?.ack()).toBe('confirmed')
+})
+
+test('lanes move to receivers that come, and back when they go', async () => {
+  const transport = open()
+  const topic = newTopic()
+  const left = await probe(transport, { topic })
+  const held = async (): Promise<number[]> => {
+    const { rows } = await db.query(
+      `select count(*)::int as n from waybill.transport_lane l join waybill.transport_subscription s on s.id = l.subscription_id
+         join waybill.transport_topic t on t.id = s.topic_id where t.name = $1 and locked_by is not null group by locked_by order by 1`,
+      [topic],
+    )
+    return rows.map((row) => (row as { n: number }).n)
+  }
+  expect(await held()).toEqual([32])
+  const middle = await probe(transport, { topic })
+  const right = await probe(transport, { topic })
+  await eventually(async () => expect(await held()).toEqual([10, 11, 11]))
+  await middle.receiver.close()
+  await left.receiver.close()
+  await eventually(async () => expect(await held()).toEqual([32]))
+  await publishAll(transport, interleaved(topic, ['a', 'b', 'c'], 3))
+  await right.until(9)
+})
+
+test('a key that rests with a long line behind it does not hold up the others', async () => {
+  const transport = open({ lanes: 1 })
+  const topic = newTopic()
+  const received = await probe(transport, {
+    topic,
+    maxMessages: 100,
+    on: (delivery) => void (delivery.message.orderingKey === 'poison' ? delivery.nack(60_000) : delivery.ack()),
+  })
+  await publishAll(transport, interleaved(topic, ['poison'], 6_000))
+  await eventually(() => received.deliveries.length > 0)
+  await publishAll(transport, interleaved(topic, ['good', 'fine'], 100))
+  await eventually(() => expect(received.ofKey('good').length + received.ofKey('fine').length).toBe(200))
+  expect(received.ofKey('good')).toEqual(Array.from({ length: 100 }, (_, i) => `good${i + 1}`))
+})
+
+test('a seek while messages are in hand takes them away, and they come again', async () => {
+  const transport = open()
+  const topic = newTopic()
+  const inHand: Delivery[] = []
+  const received = await probe(transport, { topic, on: (delivery) => void inHand.push(delivery) })
+  await publishAll(transport, interleaved(topic, ['a'], 3))
+  await received.until(3)
+  await inHand[0]?.ack()
+  await transport.seek({ topic, consumer: 'one', to: 'earliest' })
+  expect(await inHand[1]?.ack()).toBe('lost')
+  await eventually(() => expect(received.names()).toEqual(['a1', 'a2', 'a3', 'a1', 'a2', 'a3']))
+})
+
+test('retention removes what is past it and settled by all, and nothing else', async () => {
+  const transport = open({ retentionMs: 0 })
+  const topic = newTopic()
+  await transport.subscribe(topic, 'slow')
+  await transport.subscribe(topic, 'fast')
+  await publishAll(transport, interleaved(topic, ['a', 'b'], 5))
+  const acks: Promise<unknown>[] = []
+  const fast = await probe(transport, { topic, consumer: 'fast', on: (delivery) => void acks.push(delivery.ack()) })
+  await fast.until(10)
+  await Promise.all(acks)
+  const stored = async (): Promise<number> => {
+    const { rows } = await db.query(
+      `select count(*)::int as n from waybill.transport_message m join waybill.transport_topic t on t.id = m.topic_id where t.name = $1`,
+      [topic],
+    )
+    return (rows[0] as { n: number }).n
+  }
+  await transport.sweep()
+  expect(await stored()).toBe(10)
+  expect(await open({ retentionMs: 3_600_000 }).sweep()).toBe(0)
+  const slow = await probe(transport, {
+    topic,
+    consumer: 'slow',
+    on: (delivery) => void (delivery.message.attributes['name'] === 'a5' ? undefined : delivery.ack()),
+  })
+  await slow.until(10)
+  await eventually(async () => {
+    await transport.sweep()
+    return (await stored()) === 1
+  })
+  await transport.unsubscribe(topic, 'slow')
+  await transport.sweep()
+  expect(await stored()).toBe(0)
+})
+
+test('text that Postgres cannot store is rejected as the message’s own fault', async () => {
+  const transport = open()
+  const topic = newTopic()
+  const bad = [
+    message(topic, 'zero\u0000', 'a'),
+    message(topic, 'half \ud800', 'b'),
+    { ...message(topic, 'n'), orderingKey: 'k\u0000' },
+  ]
+  const outcomes = await publish(transport, [...bad, message(topic, 'a2', 'a'), message(topic, 'good', 'c')])
+  expect(statuses(outcomes)).toEqual(['rejected', 'rejected', 'rejected', 'not-sent', 'confirmed'])
+})
+
+test('a statement that the database refuses for one of its values is taken apart until the culprit stands alone', async () => {
+  const topic = newTopic()
+  const picky: Queryable = {
+    query: (text, values) =>
+      values?.some((value) => String(value).includes('poison')) === true
+        ? Promise.reject(Object.assign(new Error('bad value'), { code: '22021' }))
+        : db.query(text, values),
+  }
+  const transport = open({ db: picky })
+  const outcomes = await publish(transport, [
+    message(topic, 'a1', 'a'),
+    message(topic, 'poison', 'b'),
+    message(topic, 'b2', 'b'),
+    message(topic, 'a2', 'a'),
+  ])
+  expect(statuses(outcomes)).toEqual(['confirmed', 'rejected', 'not-sent', 'confirmed'])
+})
+
+test('the relay’s role can publish and the consumer’s role can receive, and neither needs more', async () => {
+  const topic = newTopic()
+  const asRole = async (role: 'relay' | 'consumer'): Promise<pg.Pool> => {
+    const login = `${role}_${database.name}`
+    await database.pool.query(`create role ${login} login in role waybill_${role}`)
+    const url = new URL(database.url)
+    url.username = login
+    return new pg.Pool({ connectionString: url.href, max: 4 })
+  }
+  const [relayPool, consumerPool] = [await asRole('relay'), await asRole('consumer')]
+  const relay = postgresTransport({ db: fromPg(relayPool) })
+  const consumer = postgresTransport({ db: fromPg(consumerPool), retentionMs: 0 })
+  await publishAll(relay, interleaved(topic, ['a'], 3))
+  let nacked = false
+  const received = await probe(consumer, {
+    topic,
+    on: (delivery) => {
+      const first = !nacked
+      nacked = true
+      void (first ? delivery.nack(1) : delivery.ack())
+    },
+  })
+  await eventually(() => expect(received.names().slice(-3)).toEqual(['a1', 'a2', 'a3']))
+  await consumer.seek({ topic, consumer: 'one', to: 'earliest' })
+  await consumer.sweep()
+  await relay.close()
+  await consumer.close()
+  await Promise.all([relayPool.end(), consumerPool.end()])
+  await database.pool.query(`drop role relay_${database.name}, consumer_${database.name}`)
+})
+
+test('a caller whose database defaults to a stricter isolation is refused, not served wrongly', async () => {
+  const { text, values } = publishMessages(tables, newTopic(), [message('t', 'm')])
+  await expect(transaction(db, (tx) => tx.query(text, values), { isolation: 'repeatable read' })).rejects.toThrow(
+    'READ COMMITTED',
+  )
+})
+
+test('options that cannot be used are refused by name', () => {
+  expect(() => postgresTransport({ db, lanes: 3 })).toThrow('must be a power of two')
+  expect(() => postgresTransport({ db, leaseMS: 3 } as never)).toThrow('Did you mean "leaseMs"')
+  expect(() => postgresTransport({} as never)).toThrow('postgresTransport.db')
+})
