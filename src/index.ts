@@ -36,7 +36,12 @@ export { fromPrisma } from './postgres/from-prisma.ts'
 export { fromTypeOrm } from './postgres/from-type-orm.ts'
 export { migrate, type MigrateOptions, type Migrated } from './postgres/migrate.ts'
 export { exportSql, type ExportSqlOptions } from './postgres/migrate-export.ts'
-export { migrationStatus, pendingMigrations, type MigrationStatus, type MigrationStatusOptions } from './postgres/migrate-status.ts'
+export {
+  migrationStatus,
+  pendingMigrations,
+  type MigrationStatus,
+  type MigrationStatusOptions,
+} from './postgres/migrate-status.ts'
 export { adoptDeployment, assertSchema, type Adopted, type AdoptOptions } from './postgres/deployment.ts'
 export type { DeploymentNames } from './postgres/deployment-names.ts'
 export { defineConfig, type WaybillConfig } from './cli/config.ts'
