@@ -221,6 +221,16 @@ describe('the pool', () => {
     expect(await state()).toEqual(clean)
   })
 
+  test('replaces a connection on which the driver stopped waiting: its statement may still run', async () => {
+    const before = await transaction(one, (tx) => tx.query('select pg_backend_pid() as pid'))
+    const impatientQuery = { text: 'select pg_sleep(30)', query_timeout: 20 } as pg.QueryConfig
+    const work = transaction(one, (tx) => tx.native.query(impatientQuery), { statementTimeoutMs: 1_000 })
+    await expect(work).rejects.toThrow('Query read timeout')
+    expect(await state()).toEqual(clean)
+    const after = await transaction(one, (tx) => tx.query('select pg_backend_pid() as pid'))
+    expect(after.rows).not.toEqual(before.rows)
+  })
+
   test('replaces a connection whose closure paused longer than allowed', async () => {
     const work = transaction(
       one,
