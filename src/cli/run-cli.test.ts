@@ -112,6 +112,12 @@ test('a password in the message of others is not printed', async () => {
   expect(err).not.toContain('s3cr3t')
 })
 
+test('a password that is also a name leaves the data alone', async () => {
+  const { out } = await cli('migrate sql --service orders', { DATABASE_URL: 'postgres://waybill:waybill@db/waybill' })
+  expect(out).toBe((await cli('migrate sql --service orders')).out)
+  expect(out).toContain('create table "waybill".migration')
+})
+
 describe('settings', () => {
   const config = `export default { service: 'from-config' as string, schema: 'configured', database: { url: 'postgres://configured:1/x' } }`
 

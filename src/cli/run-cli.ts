@@ -1,8 +1,8 @@
 /**
  * The frame around every command: parses, runs, prints, and turns errors into messages and exit codes.
  *
- * It knows the process only through `CliWorld`, so that tests can be the process. Nothing is printed before passwords
- * were taken out of it.
+ * It knows the process only through `CliWorld`, so that tests can be the process. Passwords are taken out of every
+ * message; data is printed as it is, because a script that somebody will run must not be touched.
  */
 import { errorMessage, isWaybillError, type ErrorCode } from '../core/errors.ts'
 import { redactPasswords } from '../postgres/connect-failure.ts'
@@ -11,7 +11,7 @@ import { exitCodes, type ExitCode } from './command.ts'
 import { commands } from './commands.ts'
 import { commandHelp, overview } from './help.ts'
 import { parseLine } from './parse-command.ts'
-import { readSettings, type Settings } from './settings.ts'
+import { readSettings } from './settings.ts'
 
 export interface CliWorld {
   /** The words after the program's name. */
@@ -27,13 +27,10 @@ export interface CliWorld {
 /** Runs one command line; never throws. */
 export async function runCli(world: CliWorld): Promise<ExitCode> {
   const flags = { json: world.line.includes('--json'), verbose: world.line.includes('--verbose') }
-  let settings: Settings | undefined
-  const clean = (text: string): string => redactPasswords(text, usedUrl(settings))
-  const err = (text: string): void => world.err(`${clean(text)}\n`)
+  const err = (text: string): void => world.err(`${redactPasswords(text)}\n`)
   try {
     const { words, command, values } = parseLine(world.line, commands)
-    const answer = (text: string, data: unknown): void =>
-      world.out(`${clean(flags.json ? JSON.stringify(data) : text.trimEnd())}\n`)
+    const answer = (text: string, data: unknown): void => world.out(`${flags.json ? JSON.stringify(data) : text.trimEnd()}\n`)
     if (values['version'] === true) {
       answer(packageVersion(), { version: packageVersion() })
       return exitCodes.ok
@@ -47,7 +44,7 @@ export async function runCli(world: CliWorld): Promise<ExitCode> {
       err(overview(commands, words))
       return exitCodes.usage
     }
-    settings = await readSettings({ values, env: world.env, folder: world.folder })
+    const settings = await readSettings({ values, env: world.env, folder: world.folder })
     const result = await command.run({ values, settings, user: world.user, stopSignal: () => world.stopSignal(), note: err })
     answer(result.text, result.data)
     return result.exitCode ?? exitCodes.ok
@@ -71,12 +68,4 @@ function describe(error: unknown, { json, verbose }: { readonly json: boolean; r
       .flatMap((each) => (each instanceof Error ? [each.stack ?? each.message] : []))
       .join('\ncaused by ')
   return message
-}
-
-function usedUrl(settings: Settings | undefined): string | undefined {
-  try {
-    return settings?.databaseUrl()
-  } catch {
-    return undefined
-  }
 }
