@@ -25,7 +25,7 @@ export function parseDatabaseUrl(url: string): URL {
 
 /** The text without the password of any URL in it. */
 export function redactPasswords(text: string): string {
-  return text.replaceAll(/(\w+:\/\/[^\s:/@]*):[^\s@]*@/g, '$1:***@').replaceAll(/(\bpassword=)[^\s&"']+/gi, '$1***')
+  return text.replaceAll(/(\w+:\/\/[^\s:/@]*):[^\s"']*@/g, '$1:***@').replaceAll(/(\bpassword=)[^\s&"']+/gi, '$1***')
 }
 
 /** Turns what the driver threw while connecting into a sentence; anything else is returned as it is. */
