@@ -106,7 +106,10 @@ describe('a database that does not answer', () => {
 })
 
 test('a password in the message of others is not printed', async () => {
-  await writeFile(join(folder, 'telling.ts'), `throw new Error('cannot use postgres://app:s3cr3t@s3cr3t@db/shop?password=s3cr3t')`)
+  await writeFile(
+    join(folder, 'telling.ts'),
+    `throw new Error('cannot use postgres://app:s3cr3t@s3cr3t@db/shop?password=s3cr3t')`,
+  )
   const { err } = await cli('migrate status --config telling.ts')
   expect(err).toContain('cannot use postgres://app:***@db/shop?password=***')
   expect(err).not.toContain('s3cr3t')
