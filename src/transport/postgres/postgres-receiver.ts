@@ -238,7 +238,7 @@ function isMessage(row: FetchedRow): row is MessageRow {
 }
 
 function windowOf({ floor }: HeldLane, room: number, lanes: number): number {
-  return floor === '0' ? Math.min(room, Math.max(50, Math.ceil((4 * room) / lanes))) : skippingWindow
+  return floor === '0' ? Math.min(room, Math.max(50, Math.ceil((2 * room) / lanes))) : skippingWindow
 }
 
 function compareSeqs(a: string, b: string): number {

@@ -117,13 +117,16 @@ export interface FetchedRow {
  *
  * Of each lane a window in order of seq, without what is in hand; a message waits if it or an earlier one of its key
  * rests. One moment is used for all of it, or a head's rest could end between two looks and its successor go first.
- * Nothing is written: the lane's lease is the lease of all its messages. Index: primary key, transport_delivery_resting_idx.
+ * What is in hand is a hashed subplan: an array would be parsed again for every row. Nothing is written: the lane's
+ * lease is the lease of all its messages. Index: primary key, transport_delivery_resting_idx.
  */
 export function fetchDeliveries(tables: TransportTables, call: FetchCall): Statement<FetchedRow> {
   const { lanes } = call
   return sql`
     with moment as materialized (
       select clock_timestamp() as at
+    ), held as materialized (
+      select unnest(${sqlArray(call.inHand)}::text::bigint[]) as seq
     ), mine as materialized (
       select l.lane, t.floor, t.size
         from unnest(${sqlArray(lanes.map(({ lane }) => lane))}::text::smallint[], ${sqlArray(lanes.map(({ tenure }) => tenure))}::text::bigint[],
@@ -140,9 +143,15 @@ export function fetchDeliveries(tables: TransportTables, call: FetchCall): State
                                   and h.rest_until > (select at from moment)) as waits
                from ${tables.delivery} d
               where d.subscription_id = ${call.subscription}::int and d.lane = m.lane and d.seq > m.floor
-                and d.seq <> all (${sqlArray(call.inHand)}::text::bigint[])
+                and d.seq not in (select h.seq from held h)
               order by d.seq
               limit m.size) w
+    ), floors as (
+      select s.lane, max(s.seq) as floor
+        from seen s
+        join (select lane, min(seq) filter (where not waits) as seq from seen group by lane) free on free.lane = s.lane
+       where s.waits and (free.seq is null or s.seq < free.seq)
+       group by s.lane
     ), counted as (
       select s.*, row_number() over (order by s.seq) as nth, sum(s.bytes) over (order by s.seq) as total
         from seen s
@@ -151,12 +160,9 @@ export function fetchDeliveries(tables: TransportTables, call: FetchCall): State
       select * from counted
        where (nth <= ${call.room}::int and total <= ${call.roomBytes}::float8) or (nth = 1 and ${call.empty}::boolean)
     )
-    select m.lane::int as lane,
-           coalesce((select max(s.seq) from seen s
-                      where s.lane = m.lane and s.waits
-                        and s.seq < coalesce((select min(f.seq) from seen f where f.lane = m.lane and not f.waits), s.seq + 1)), m.floor)::text as floor,
+    select m.lane::int as lane, coalesce(f.floor, m.floor)::text as floor,
            null as seq, null as key, null as ordering_key, null as attributes, null::bytea as body, null::int as bytes, null::int as attempts, null as published_at_ms
-      from mine m
+      from mine m left join floors f on f.lane = m.lane
     union all
     select n.lane::int, null, n.seq::text, n.key::text, g.key, g.attributes::text, g.body, n.bytes, n.attempts,
            floor(extract(epoch from g.published_at) * 1000)::bigint::text
