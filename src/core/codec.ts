@@ -13,8 +13,11 @@ export interface Codec<Input, Output = Input> {
   readonly contentType: string
   /** Validates and encodes; throws INVALID_INPUT when the data does not fit the schema. */
   encode(data: Input): Uint8Array | Promise<Uint8Array>
-  /** Decodes what this codec once wrote, without validation: older versions are upcast first. */
-  decode(bytes: Uint8Array): unknown
+  /**
+   * Decodes what this codec once wrote, without validation: older versions are upcast first. Formats that cannot be read
+   * without the schema they were written with need the schema version.
+   */
+  decode(bytes: Uint8Array, schemaVersion?: number): unknown
   /** Validates decoded data of the current schema version; throws INVALID_INPUT. */
   validate(data: unknown): Output | Promise<Output>
 }

@@ -1,0 +1,196 @@
+import { create, createFileRegistry, type DescMessage } from '@bufbuild/protobuf'
+import {
+  FieldDescriptorProto_Label as Label,
+  FieldDescriptorProto_Type as Type,
+  FileDescriptorProtoSchema,
+} from '@bufbuild/protobuf/wkt'
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { state } from '../core/event.ts'
+import { readData, stream } from '../core/stream.ts'
+import { protobufProblems } from './protobuf-compatibility.ts'
+import { protobuf } from './protobuf.ts'
+
+type Field = readonly [name: string, number: number, type: Type, label?: Label, typeName?: string]
+
+/** A proto3 file with the messages given, as protoc would describe it. */
+function compile(messages: Readonly<Record<string, readonly Field[]>>): (name: string) => DescMessage {
+  const file = create(FileDescriptorProtoSchema, {
+    name: 'video.proto',
+    package: 'shop',
+    syntax: 'proto3',
+    messageType: Object.entries(messages).map(([name, fields]) => ({
+      name,
+      field: fields.map(([field, number, type, label = Label.OPTIONAL, typeName = '']) => ({
+        name: field,
+        number,
+        type,
+        label,
+        typeName,
+      })),
+      ...(name === 'Video' ? { nestedType: [labelsEntry] } : {}),
+    })),
+  })
+  const registry = createFileRegistry(file, () => undefined)
+  return (name) => registry.getMessage(`shop.${name}`)!
+}
+
+/** What protoc makes of `map<string, string> labels`. */
+const labelsEntry = {
+  name: 'LabelsEntry',
+  options: { mapEntry: true },
+  field: [
+    { name: 'key', number: 1, type: Type.STRING, label: Label.OPTIONAL },
+    { name: 'value', number: 2, type: Type.STRING, label: Label.OPTIONAL },
+  ],
+}
+
+const videoFields: readonly Field[] = [
+  ['title', 1, Type.STRING],
+  ['length_seconds', 2, Type.INT32],
+  ['views', 3, Type.INT64],
+  ['tags', 4, Type.STRING, Label.REPEATED],
+  ['author', 5, Type.MESSAGE, Label.OPTIONAL, '.shop.Author'],
+  ['labels', 6, Type.MESSAGE, Label.REPEATED, '.shop.Video.LabelsEntry'],
+  ['thumbnail', 7, Type.BYTES],
+]
+const authorFields: readonly Field[] = [
+  ['name', 1, Type.STRING],
+  ['mentor', 2, Type.MESSAGE, Label.OPTIONAL, '.shop.Author'],
+]
+const Video = compile({ Video: videoFields, Author: authorFields })('Video')
+// The schema is made at run time here, so its shape is unknown to the compiler.
+const codec = protobuf(Video)
+const encode = (data: object): Uint8Array => codec.encode(data as never) as Uint8Array
+
+const refused = expect.objectContaining({ code: 'INVALID_INPUT' }) as Error
+
+function codeOf(read: () => unknown): unknown {
+  try {
+    read()
+    return 'read'
+  } catch (error) {
+    return (error as { code?: unknown }).code
+  }
+}
+
+describe('protobuf', () => {
+  test('writes the bytes that Protobuf defines', () => {
+    expect(Buffer.from(encode({ title: 'Hi', lengthSeconds: 150, tags: ['a'] })).toString('hex')).toBe('0a024869109601220161')
+    expect(codec.contentType).toBe('application/protobuf')
+  })
+
+  test('reads what it wrote', () => {
+    const video = fc.record({
+      title: fc.string(),
+      lengthSeconds: fc.integer({ min: -(2 ** 31), max: 2 ** 31 - 1 }),
+      views: fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }),
+      tags: fc.array(fc.string()),
+      author: fc.record({ name: fc.string(), mentor: fc.record({ name: fc.string() }) }),
+      labels: fc.dictionary(
+        fc.string().filter((key) => key !== '__proto__'),
+        fc.string(),
+      ),
+      thumbnail: fc.uint8Array(),
+    })
+    fc.assert(
+      fc.property(video, (data) => {
+        expect(codec.decode(encode(data))).toMatchObject({ ...data, labels: { ...data.labels } })
+      }),
+    )
+  })
+
+  test.each<[string, object]>([
+    ['a number for text', { title: 5 }],
+    ['text for a number', { lengthSeconds: '5' }],
+    ['a number out of range', { lengthSeconds: 2 ** 31 }],
+    ['a fraction for a whole number', { lengthSeconds: 1.5 }],
+    ['a field that the message does not have', { titel: 'x' }],
+    ['a field that a message inside does not have', { author: { nom: 'x' } }],
+    ['one item for a list', { tags: 'a' }],
+    ['null', { title: null }],
+    ['text that is no Unicode', { title: '\ud800' }],
+    ['a key that would change an object', { labels: Object.fromEntries([['__proto__', 'x']]) }],
+  ])('refuses %s, when the event is added', (_name, data) => {
+    expect(() => encode(data)).toThrow(refused)
+  })
+
+  test('refuses bytes that are cut, foreign, too deep, or carry __proto__ as a key', () => {
+    const bytes = encode({ title: 'a long enough title', tags: ['one', 'two'] })
+    for (let length = 1; length < bytes.length; length += 1) {
+      const cut = bytes.subarray(0, length)
+      expect(['read', 'INVALID_INPUT']).toContain(codeOf(() => codec.decode(cut)))
+    }
+    expect(() => codec.decode(bytes.subarray(0, 5))).toThrow(refused)
+    expect(() => codec.decode(Buffer.from('{"title":"Hi"}'))).toThrow(refused)
+    const hostile = Buffer.from(
+      Buffer.from(encode({ labels: { aaaaaaaaa: 'x' } }))
+        .toString('latin1')
+        .replace('aaaaaaaaa', '__proto__'),
+      'latin1',
+    )
+    expect(() => codec.decode(hostile)).toThrow(refused)
+    let deep: object = { name: 'x' }
+    for (let i = 0; i < 5_000; i += 1) deep = { mentor: deep }
+    expect(() => encode({ author: deep })).toThrow(refused)
+  })
+
+  test('never throws anything but INVALID_INPUT at random bytes', () => {
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => {
+        expect(['read', 'INVALID_INPUT']).toContain(codeOf(() => codec.decode(bytes)))
+      }),
+    )
+  })
+
+  test('an event of an older schema version is read with its schema and goes through its upcaster', async () => {
+    const Old = compile({
+      Video: [
+        ['name', 1, Type.STRING],
+        ['minutes', 2, Type.STRING],
+      ],
+      Author: authorFields,
+    })('Video')
+    const videos = stream('video', {
+      topic: 'video.events',
+      events: {
+        VideoPublished: state(protobuf(Video, { versions: { 1: Old } }), {
+          schemaVersion: 2,
+          upcast: {
+            1: (old: { name: string; minutes: string }) => ({ title: old.name, lengthSeconds: Number(old.minutes) * 60 }),
+          },
+        }),
+      },
+    })
+    const bytes = await protobuf(Old).encode({ name: 'Hi', minutes: '2' })
+    const type = videos.events.VideoPublished as never
+    expect(await readData(type, bytes, 1)).toMatchObject({ title: 'Hi', lengthSeconds: 120 })
+    await expect(readData(type, bytes, 3)).rejects.toMatchObject({ code: 'UNKNOWN_NAME' })
+  })
+})
+
+describe('the compatibility check', () => {
+  const problems = (change: (fields: Field[]) => Field[]): readonly string[] =>
+    protobufProblems(Video, compile({ Video: change([...videoFields]), Author: authorFields })('Video'))
+
+  test('lets fields be added, removed and renamed, and numbers grow', () => {
+    expect(problems((fields) => [...fields, ['rating', 9, Type.DOUBLE]])).toEqual([])
+    expect(problems((fields) => fields.filter(([name]) => name !== 'title'))).toEqual([])
+    expect(problems((fields) => fields.map(([name, ...rest]) => [name === 'title' ? 'headline' : name, ...rest]))).toEqual([])
+    expect(problems((fields) => fields.map((field) => (field[1] === 2 ? ['length_seconds', 2, Type.INT64] : field)))).toEqual([])
+  })
+
+  test('refuses a number that means something else now', () => {
+    expect(problems((fields) => fields.map((field) => (field[1] === 1 ? ['title', 1, Type.INT32] : field)))).toEqual([
+      'shop.Video.title (1) was string and is now int32',
+    ])
+    expect(
+      problems((fields) => fields.map((field) => (field[1] === 2 ? ['length_seconds', 2, Type.SINT32] : field))),
+    ).toHaveLength(1)
+    expect(problems((fields) => fields.map((field) => (field[1] === 4 ? ['tags', 4, Type.STRING] : field)))).toEqual([
+      'shop.Video.tags (4) was a list of string and is now string',
+    ])
+    const inside = compile({ Video: videoFields, Author: [['name', 1, Type.INT32]] })('Video')
+    expect(protobufProblems(Video, inside)).toEqual(['shop.Author.name (1) was string and is now int32'])
+  })
+})

@@ -1,0 +1,76 @@
+/**
+ * Protocol Buffers for event data: `state(protobuf(VideoSchema))`, with the schemas that protobuf-es generates.
+ *
+ * Data that does not fit is refused when the event is added: values of the wrong type, and fields the message does not have,
+ * which Protobuf itself would drop in silence. Bytes are the plain binary format. Events of older schema versions are read
+ * with the current schema, as Protobuf intends, unless an older one is named for them.
+ */
+import {
+  create,
+  fromBinary,
+  isMessage,
+  toBinary,
+  type DescMessage,
+  type MessageInitShape,
+  type MessageShape,
+} from '@bufbuild/protobuf'
+import type { Codec } from '../core/codec.ts'
+import { errorMessage, WaybillError } from '../core/errors.ts'
+import { refuseUnknown } from '../core/options.ts'
+import { messageProblems } from './protobuf-check.ts'
+
+export interface ProtobufOptions {
+  /** Schemas of older schema versions, by version, where the current one cannot read what they wrote. @default {} */
+  readonly versions?: Readonly<Record<number, DescMessage>>
+}
+
+export const protobufContentType = 'application/protobuf'
+
+/** Protobuf, by a generated message schema. */
+export function protobuf<Desc extends DescMessage>(
+  schema: Desc,
+  options: ProtobufOptions = {},
+): Codec<MessageInitShape<Desc>, MessageShape<Desc>> {
+  refuseUnknown('protobuf', options, ['versions'])
+  if (schema?.kind !== 'message') {
+    throw new WaybillError('INVALID_OPTION', 'protobuf: pass a message schema that protobuf-es generated, such as VideoSchema.')
+  }
+  const { versions = {} } = options
+  const validate = (data: unknown): MessageShape<Desc> => {
+    const problems = messageProblems(schema, data)
+    if (problems.length > 0) throw misfit(schema, problems.slice(0, 5).join('; '))
+    if (isMessage(data, schema)) return data
+    return create(schema, data as MessageInitShape<Desc>)
+  }
+  return {
+    contentType: protobufContentType,
+    validate,
+    encode: (data) => {
+      const message = validate(data)
+      try {
+        return toBinary(schema, message)
+      } catch (cause) {
+        throw misfit(schema, errorMessage(cause), cause)
+      }
+    },
+    decode: (bytes, schemaVersion) => {
+      const writer = versions[schemaVersion ?? 0] ?? schema
+      const message = read(writer, bytes)
+      const problems = messageProblems(writer, message)
+      if (problems.length > 0) throw misfit(writer, problems.slice(0, 5).join('; '))
+      return message
+    },
+  }
+}
+
+function read(schema: DescMessage, bytes: Uint8Array): unknown {
+  try {
+    return fromBinary(schema, bytes)
+  } catch (cause) {
+    throw new WaybillError('INVALID_INPUT', `The payload is no ${schema.typeName}: ${errorMessage(cause)}`, { cause })
+  }
+}
+
+function misfit(schema: DescMessage, why: string, cause?: unknown): WaybillError {
+  return new WaybillError('INVALID_INPUT', `The data is no ${schema.typeName}: ${why}.`, { cause })
+}
