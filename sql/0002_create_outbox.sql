@@ -280,17 +280,19 @@ $$;
 --
 -- It locks the lanes first and looks after: each statement below has a snapshot younger than the lock, so that nobody is
 -- held behind a head that is gone already. Returns the lanes that were still the caller's; nothing was done in the others.
+-- Its plans are kept by each session, perhaps since the tables were empty: so every row is found by its ctid through an index.
 create function :schema.outbox_settle(
   relay text, lanes smallint[], tokens uuid[],
   ok_lane smallint[], ok_seq bigint[], ok_event uuid[], ok_message text[],
   bad_lane smallint[], bad_seq bigint[], bad_event uuid[], bad_park boolean[], bad_void boolean[], bad_charge int[], bad_delay_ms bigint[], bad_error text[],
   hold_lane smallint[], hold_depth int[],
   keep_receipts boolean, keep_events boolean
-) returns smallint[] language plpgsql set search_path = pg_catalog, pg_temp as $$
+) returns smallint[] language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set lock_timeout = '5s' as $$
 declare
   mine       smallint[];
   freed_lane smallint[];
   freed_key  bigint[];
+  forgotten  uuid[];
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     raise exception 'outbox_settle needs READ COMMITTED: it must see what committed while it waited for its lanes.' using errcode = '25001';
@@ -314,18 +316,23 @@ begin
     insert into :schema.outbox_receipt (event_id, published_at, attempts, relay, message_id)
     select g.event_id, clock_timestamp(), g.publish_attempts + 1, outbox_settle.relay, m.message
       from gone g join unnest(ok_event, ok_message) as m (event_id, message) on m.event_id = g.event_id
-     where keep_receipts and m.message is not null),
-  forgotten as (
-    delete from :schema.outbox o using gone g where not keep_events and o.id = g.event_id)
-  select array_agg(f.lane), array_agg(f.key) into freed_lane, freed_key
+     where keep_receipts and m.message is not null)
+  select array_agg(f.lane), array_agg(f.key), (select array_agg(g.event_id) from gone g where not keep_events)
+    into freed_lane, freed_key, forgotten
     from (select distinct g.lane, g.key from gone g where g.state <> 0) f;
+  if forgotten is not null then
+    delete from :schema.outbox o where o.id = any (forgotten);
+  end if;
 
   if cardinality(bad_lane) > 0 then
     -- 3. A head that stands behind the one that failed now is not the first of its key any more.
-    update :schema.outbox_dispatch d set state = 2
-      from unnest(bad_lane, bad_seq, bad_event) as k (lane, seq, event_id)
-      join :schema.outbox_dispatch f on f.lane = k.lane and f.state in (0, 1, 2) and f.seq = k.seq and f.event_id = k.event_id
-     where d.lane = f.lane and d.key = f.key and d.state = 1 and d.seq > f.seq and d.lane = any (mine);
+    update :schema.outbox_dispatch d set state = 2 where d.state in (1, 3) and d.ctid = any (array(
+      select h.ctid from unnest(bad_lane, bad_seq, bad_event) as k (lane, seq, event_id) cross join lateral (
+        select f.lane, f.key, f.seq from :schema.outbox_dispatch f
+         where f.lane = k.lane and f.state in (0, 1, 2) and f.seq = k.seq and f.event_id = k.event_id offset 0) f cross join lateral (
+        select h.ctid from :schema.outbox_dispatch h
+         where h.lane = f.lane and h.key = f.key and h.state in (1, 3) and h.seq > f.seq offset 0) h
+       where k.lane = any (mine)));
 
     -- 4. The row that failed becomes the head that blocks its key.
     update :schema.outbox_dispatch d
@@ -335,10 +342,15 @@ begin
            next_retry_at = clock_timestamp() + k.delay_ms * interval '1 millisecond',
            parked_at = case when k.park then clock_timestamp() end,
            last_error = k.error
-      from unnest(bad_lane, bad_seq, bad_event, bad_park, bad_void, bad_charge, bad_delay_ms, bad_error)
-           as k (lane, seq, event_id, park, void, charge, delay_ms, error)
-     where d.lane = k.lane and d.state in (0, 1, 2) and d.seq = k.seq and d.event_id = k.event_id and d.lane = any (mine)
-       and not exists (select from :schema.outbox_dispatch b where b.lane = d.lane and b.key = d.key and b.state in (1, 3) and b.seq < d.seq);
+      from (
+        select k.*, f.ctid as place from unnest(bad_lane, bad_seq, bad_event, bad_park, bad_void, bad_charge, bad_delay_ms, bad_error)
+               as k (lane, seq, event_id, park, void, charge, delay_ms, error) cross join lateral (
+          select f.ctid, f.key from :schema.outbox_dispatch f
+           where f.lane = k.lane and f.state in (0, 1, 2) and f.seq = k.seq and f.event_id = k.event_id offset 0) f
+         where k.lane = any (mine)
+           and not exists (select from :schema.outbox_dispatch b where b.lane = k.lane and b.key = f.key and b.state in (1, 3) and b.seq < k.seq)
+         offset 0) k
+     where d.ctid = k.place;
   end if;
 
   -- 5. A key that lost its head gets the next: its lowest held row, due now or when its own delay ends.
@@ -357,13 +369,17 @@ begin
   return mine;
 end $$;
 
--- Moves every waiting row to its new lane, in one transaction that stops writers and relays for its length.
+-- Moves every waiting row to its new lane, in one transaction that stops writers and relays for its length. Writers are
+-- stopped at the table that only they write: a relay that holds a lane and waits for another table would wait for us for ever.
 create function :schema.outbox_change_lanes(lanes int) returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   if lanes not between 1 and 4096 or lanes & (lanes - 1) <> 0 then
     raise exception 'The number of lanes must be a power of two from 1 to 4096, not %.', lanes using errcode = '22023';
   end if;
-  lock table :schema.outbox in share row exclusive mode;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'outbox_change_lanes needs READ COMMITTED: it must see what committed while it waited for the writers.' using errcode = '25001';
+  end if;
+  lock table :schema.aggregate_version in share row exclusive mode;
   perform from :schema.outbox_lane order by lane for update;
   delete from :schema.outbox_lane where lane >= lanes;
   update :schema.outbox_lane set lock_token = null, lock_expires_at = null, batch_from = null, batch_to = null;

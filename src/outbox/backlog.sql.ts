@@ -45,7 +45,8 @@ export function readRemaining(tables: OutboxTables, relay: string, leaseMs: numb
     select count(*)::int as remaining
       from ${tables.lane} l
      where not exists (select from ${tables.worker} w
-                        where w.worker = l.locked_by and w.worker <> ${relay} and w.seen_at > clock_timestamp() - ${leaseMs}::int * interval '1 millisecond')
+                        where w.worker = l.locked_by and w.worker <> ${relay}
+                          and abs(extract(epoch from clock_timestamp() - w.seen_at)) * 1000 < ${leaseMs}::int)
        and (exists (select from ${tables.dispatch} d where d.lane = l.lane and d.state = 0)
          or exists (select from ${tables.dispatch} d where d.lane = l.lane and d.state = 1 and d.next_retry_at <= (select clock_timestamp())))`
 }

@@ -30,7 +30,8 @@ export interface DispatchRow {
   readonly schema_version: number
   readonly content_type: string
   readonly payload: Uint8Array
-  readonly headers: Readonly<Record<string, string>> | string
+  /** JSON: plain SQL may have put anything there. */
+  readonly headers: string
   readonly occurred_at: string
 }
 
@@ -41,7 +42,7 @@ export interface ReadWindow extends HeldLane {
 
 /**
  * What the lanes' owner may publish now: per lane a window of due rows, the heads whose retry is due, and the chain
- * behind a head that has not failed yet. One statement, so that no row is seen without the head that blocks it.
+ * behind heads that have not failed yet, which share `chain` rows evenly. One statement, so that no row is seen without the head that blocks it.
  * Indexes: primary key, outbox_dispatch_head_idx, _retry_idx, _held_idx.
  */
 export function readDispatch(
@@ -68,15 +69,14 @@ export function readDispatch(
            order by h.next_retry_at limit ${limits.heads}::int) h
     ), chain as materialized (
       select c.*, false as blocked
-        from head h cross join lateral (
+        from (select h.*, count(*) over () as heads from head h where h.publish_attempts = 0) h cross join lateral (
           select c.* from ${tables.dispatch} c
-           where c.lane = h.lane and c.key = h.key and c.state = 2 order by c.seq limit ${limits.chain}::int) c
-       where h.publish_attempts = 0
+           where c.lane = h.lane and c.key = h.key and c.state = 2 order by c.seq limit ceil(${limits.chain}::int / h.heads::float8)) c
     )
     select x.lane, x.seq::text, x.key::text, x.event_id::text, x.state, x.publish_attempts, x.void, x.blocked,
            case when x.next_retry_at is null or x.state = 1 then 0
                 else greatest(0, ceil(extract(epoch from x.next_retry_at - clock_timestamp()) * 1000))::float8 end as wait_ms,
-           o.topic, o.aggregate_type, o.aggregate_id, o.version::text, o.event_type, o.schema_version, o.content_type, o.payload, o.headers,
+           o.topic, o.aggregate_type, o.aggregate_id, o.version::text, o.event_type, o.schema_version, o.content_type, o.payload, o.headers::text,
            to_char(o.occurred_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as occurred_at
       from (table due union all table head union all table chain) x
       left join ${tables.outbox} o on o.id = x.event_id
@@ -103,7 +103,8 @@ export interface Keeping {
 
 /**
  * Removes what the broker confirmed, for keys that had no trouble (state 0 only: a head must be followed by a promotion).
- * The fence locks the lane rows: a mere look at the token would not be repeated on what committed meanwhile.
+ * The fence locks the lane rows: a mere look at the token would not be repeated on what committed meanwhile. It waits for
+ * them, but not for ever (the time-out lasts as long as the statement).
  * Returns the lanes that were ours; nothing happened in the others.
  */
 export function confirmDispatch(
@@ -112,17 +113,19 @@ export function confirmDispatch(
   held: readonly HeldLane[],
   confirmed: readonly ConfirmedRow[],
   keep: Keeping,
-): Statement<{ mine: readonly number[] | string | null }> {
+): Statement<{ mine: string }> {
   return sql`
-    with fence as materialized (
-      select l.lane from ${tables.lane} l
+    with patience as materialized (
+      select set_config('lock_timeout', '5s', true)
+    ), fence as materialized (
+      select l.lane from patience cross join ${tables.lane} l
         join unnest(${lanesOf(held)}::text::smallint[], ${tokensOf(held)}::text::uuid[]) as t (lane, token) on t.lane = l.lane and t.token = l.lock_token
        order by l.lane
          for share of l
     ), confirmed as materialized (
       select k.lane, k.seq, k.event_id, k.message_id
         from unnest(${sqlArray(confirmed.map((row) => row.lane))}::text::smallint[], ${sqlArray(confirmed.map((row) => row.seq))}::text::bigint[],
-                    ${sqlArray(confirmed.map((row) => row.eventId))}::text::uuid[], ${sqlArray(confirmed.map((row) => row.messageId))}::text::text[]) as k (lane, seq, event_id, message_id)
+                    ${sqlArray(confirmed.map((row) => row.eventId))}::text::uuid[], ${sqlArray(confirmed.map((row) => cleanText(row.messageId)))}::text::text[]) as k (lane, seq, event_id, message_id)
     ), gone as (
       delete from ${tables.dispatch} d
        where d.state = 0 and d.ctid = any (array(
@@ -173,11 +176,11 @@ export function settleDispatch(
       ${relay},
       ${sqlArray(lanes.map((each) => each.lane))}::text::smallint[], ${sqlArray(lanes.map((each) => each.token))}::text::uuid[],
       ${sqlArray(confirmed.map((row) => row.lane))}::text::smallint[], ${sqlArray(confirmed.map((row) => row.seq))}::text::bigint[],
-      ${sqlArray(confirmed.map((row) => row.eventId))}::text::uuid[], ${sqlArray(confirmed.map((row) => row.messageId))}::text::text[],
+      ${sqlArray(confirmed.map((row) => row.eventId))}::text::uuid[], ${sqlArray(confirmed.map((row) => (row.messageId === null ? null : cleanText(row.messageId))))}::text::text[],
       ${sqlArray(stopped.map((row) => row.lane))}::text::smallint[], ${sqlArray(stopped.map((row) => row.seq))}::text::bigint[],
       ${sqlArray(stopped.map((row) => row.eventId))}::text::uuid[], ${sqlArray(stopped.map((row) => row.park))}::text::boolean[],
       ${sqlArray(stopped.map((row) => row.void))}::text::boolean[], ${sqlArray(stopped.map((row) => row.charge))}::text::int[],
-      ${sqlArray(stopped.map((row) => Math.round(row.delayMs)))}::text::bigint[], ${sqlArray(stopped.map((row) => cleanError(row.error)))}::text::text[],
+      ${sqlArray(stopped.map((row) => Math.round(row.delayMs)))}::text::bigint[], ${sqlArray(stopped.map((row) => cleanText(row.error)))}::text::text[],
       ${sqlArray(hold.map((each) => each.lane))}::text::smallint[], ${sqlArray(hold.map((each) => each.depth))}::text::int[],
       ${keep.receipts}::boolean, ${keep.events}::boolean))::text as mine`
 }
@@ -187,7 +190,7 @@ export function readPauses(tables: OutboxTables): Statement<{ aggregate_type: st
   return sql`select aggregate_type, aggregate_id from ${tables.pause}`
 }
 
-/** Postgres text holds no NUL, and an error's text must never make the statement fail that records it. */
-function cleanError(text: string): string {
+/** Postgres text holds no NUL, and what a broker says must never make the statement fail that records it. */
+function cleanText(text: string): string {
   return text.replaceAll('\u0000', '').toWellFormed().slice(0, 1000)
 }

@@ -2,14 +2,15 @@
  * How many due rows to read of each lane: even at first, growing where there is more, shrinking where there is not.
  *
  * A limit over all lanes together would let one hot lane starve those behind it. So each lane has a window of its own;
- * a lane that filled its window gets a larger one, as long as the batch as a whole has room.
+ * lanes that filled theirs share the room of a whole batch evenly. The batch is bounded in rows and, as far as the last
+ * one tells, in bytes.
  */
 import type { HeldLane } from '../postgres/lanes.sql.ts'
 import type { DispatchRow, ReadWindow } from './dispatch.sql.ts'
 
 export interface LaneWindows {
   of(lane: number): number
-  /** Heads to take up per lane, and rows to read behind a head that has not failed. */
+  /** Heads to take up per lane, and rows to read behind those that have not failed, all together. */
   limits(): { readonly heads: number; readonly chain: number }
   /** The windows for the next read. */
   plan(held: readonly HeldLane[]): readonly ReadWindow[]
@@ -18,38 +19,41 @@ export interface LaneWindows {
 }
 
 const smallestChain = 16
+/** What a pass should hold in memory at most. */
+const batchBytes = 64 * 1024 * 1024
 
 export function createLaneWindows(batchSize: number, drainSize: number): LaneWindows {
   let sizes = new Map<number, number>()
+  let room = drainSize
   let base = batchSize
   let chain = smallestChain
   const of = (lane: number): number => sizes.get(lane) ?? base
+  const next = (size: number, fair: number): number => (size < fair ? Math.min(size * 2, fair) : Math.max(fair, size >> 1))
   return {
     of,
     limits: () => ({ heads: Math.max(4, base), chain }),
     plan: (held) => {
-      base = Math.max(1, Math.ceil(batchSize / Math.max(1, held.length)))
+      base = Math.max(1, Math.ceil(Math.min(batchSize, room) / Math.max(1, held.length)))
       sizes = new Map(held.map(({ lane }) => [lane, Math.max(base, sizes.get(lane) ?? base)]))
       return held.map((each) => ({ ...each, window: of(each.lane) }))
     },
     learn: (rows) => {
-      const found = new Map<number, number>()
-      for (const row of rows) if (row.state === 0) found.set(row.lane, (found.get(row.lane) ?? 0) + 1)
-      const chained = rows.reduce((count, row) => count + (row.state === 2 ? 1 : 0), 0)
-      if (rows.length > drainSize) chain = Math.max(smallestChain, Math.floor(chain / 2))
-      else if (chained >= chain && rows.length <= drainSize / 2) chain = Math.min(drainSize, chain * 2)
-      let room = drainSize
-      for (const count of found.values()) room -= count
-      for (const lane of sizes.keys()) {
-        const size = of(lane)
-        const full = (found.get(lane) ?? 0) >= size
-        if (!full) sizes.set(lane, Math.max(base, Math.floor(size / 2)))
-        else if (room > 0) {
-          const grown = Math.min(size * 2, size + room, drainSize)
-          room -= grown - size
-          sizes.set(lane, grown)
-        }
+      const due = new Map<number, number>()
+      let chained = 0
+      let bytes = 0
+      for (const { state, lane, payload } of rows) {
+        if (state === 0) due.set(lane, (due.get(lane) ?? 0) + 1)
+        if (state === 2) chained += 1
+        bytes += (payload as Uint8Array | null)?.byteLength ?? 0
       }
+      if (bytes > 0) room = Math.max(1, Math.min(drainSize, Math.floor((batchBytes * rows.length) / bytes)))
+      // Heads share the chain, and not all of them have one: half of it filled means that there is more.
+      if (chained * 2 >= chain) chain *= 2
+      chain = Math.max(Math.min(chain, room), Math.min(smallestChain, room))
+      const isFull = (lane: number): boolean => (due.get(lane) ?? 0) >= of(lane)
+      const full = [...sizes.keys()].filter(isFull)
+      const fair = Math.max(base, Math.floor(room / Math.max(1, full.length)))
+      for (const [lane, size] of sizes) sizes.set(lane, full.includes(lane) ? next(size, fair) : Math.max(base, size >> 1))
     },
   }
 }

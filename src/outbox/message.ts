@@ -11,14 +11,13 @@ export const voidEventType = 'waybill.void'
 
 const nothing = new Uint8Array(0)
 
-/** Header names cannot replace the attributes that we promise. */
+/** Headers cannot replace the attributes that we promise. */
 export function toMessage(row: DispatchRow & { readonly topic: string }, ordering: Ordering): OutgoingMessage {
-  const headers = (typeof row.headers === 'string' ? JSON.parse(row.headers) : row.headers) as Readonly<Record<string, string>>
   return {
     topic: row.topic,
     orderingKey: orderingKey(row, ordering),
     attributes: {
-      ...headers,
+      ...headersOf(row),
       event_id: row.event_id,
       event_type: row.void ? voidEventType : row.event_type,
       aggregate_type: row.aggregate_type,
@@ -30,6 +29,16 @@ export function toMessage(row: DispatchRow & { readonly topic: string }, orderin
     },
     body: row.void ? nothing : row.payload,
   }
+}
+
+/** Attributes are texts; whoever adds events by SQL can write any JSON, and must not stop the relay with it. */
+function headersOf({ headers }: DispatchRow): Record<string, string> {
+  if (headers === '{}') return {}
+  const parsed: unknown = JSON.parse(headers)
+  if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed)) return { headers }
+  return Object.fromEntries(
+    Object.entries(parsed).map(([name, value]) => [name, typeof value === 'string' ? value : JSON.stringify(value)]),
+  )
 }
 
 /** Brokers limit a key to 1 KB; a longer aggregate id is replaced by its hash, here and for every relay alike. */

@@ -20,6 +20,7 @@ import { createOutboxWatch, type OutboxWatch } from './outbox-watch.ts'
 import type { RelaySettings } from './relay-options.ts'
 import { idling, lingering, yielding } from './relay-pace.ts'
 import { relayPass } from './relay-pass.ts'
+import { relaySteps } from './relay-steps.ts'
 
 export interface RelayEngine {
   /** Works until `stopping`. */
@@ -95,6 +96,7 @@ function passOf(settings: RelaySettings, { leases, batch, watch, breaker, onPubl
     db: settings.db,
     tables: settings.outbox.tables,
     relay: settings.name,
+    steps: relaySteps,
     publisher: settings.transport,
     leases,
     windows: createLaneWindows(settings.batchSize, settings.drainSize),

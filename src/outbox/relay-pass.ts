@@ -14,27 +14,24 @@ import type { Clock } from '../core/clock.ts'
 import type { Pass } from '../core/loop.ts'
 import type { SignalBus } from '../core/signals.ts'
 import type { Breaker } from '../core/breaker.ts'
-import { one, rows, type Queryable } from '../postgres/database.ts'
 import type { LaneLeases } from '../postgres/lane-leases.ts'
 import type { HeldLane } from '../postgres/lanes.sql.ts'
+import { isConnectionLoss, sqlState } from '../postgres/sql-state.ts'
 import type { Publisher } from '../transport/transport.ts'
 import type { BatchWatch } from './batch-watch.ts'
-import { confirmDispatch, readDispatch, settleDispatch, type DispatchRow, type Keeping, type Settlement } from './dispatch.sql.ts'
+import type { DispatchRow, Settlement } from './dispatch.sql.ts'
 import type { LaneWindows } from './lane-windows.ts'
-import type { OutboxTables } from './outbox.sql.ts'
-import { decide, planRuns, type Decision, type OutcomeRules, type PlanRules } from './relay-plan.ts'
+import type { Decision, OutcomeRules, PlanRules } from './relay-plan.ts'
+import type { RelaySteps, StepContext } from './relay-steps.ts'
 
-export interface RelayPassDeps {
-  readonly db: Queryable
-  readonly tables: OutboxTables
-  readonly relay: string
+export interface RelayPassDeps extends StepContext {
+  readonly steps: RelaySteps
   readonly publisher: Publisher
   readonly leases: LaneLeases
   readonly windows: LaneWindows
   readonly breaker: Breaker
   readonly planRules: Omit<PlanRules, 'windowOf' | 'quota'>
   readonly outcomeRules: OutcomeRules
-  readonly keep: Keeping
   readonly publishTimeoutMs: number
   readonly batch: Pick<BatchWatch, 'begin' | 'end'>
   readonly signals: SignalBus
@@ -48,26 +45,24 @@ const probe = { heads: 4, chain: 0 }
 const smallestQuota = 64
 
 export function relayPass(deps: RelayPassDeps): Pass {
-  const { db, tables, leases, windows, breaker, clock } = deps
+  const { steps, leases, windows, breaker, clock } = deps
   return async (aborting) => {
     if (leases.isRebalanceDue()) await leases.rebalance()
     const held = leases.held()
     if (held.length === 0 || breaker.waitMs() > 0 || !leases.mayWork()) return 'idle'
 
-    const found = await rows(
-      db,
-      readDispatch(tables, windows.plan(held), breaker.state() === 'probing' ? probe : windows.limits()),
-    )
+    const lanes = windows.plan(held)
+    const found = await steps.read(deps, { lanes, limits: breaker.state() === 'probing' ? probe : windows.limits() })
     windows.learn(found)
     if (found.length === 0) return 'idle'
 
     const startedAt = clock.monotonicMs()
-    const plan = planRuns(found, { ...deps.planRules, quota: quotaOf(found), windowOf: (lane) => windows.of(lane) })
+    const plan = steps.plan(found, { ...deps.planRules, quota: quotaOf(found), windowOf: (lane) => windows.of(lane) })
     for (const eventId of plan.missing) deps.signals.emit('relay.event-missing', { relay: deps.relay, eventId })
     deps.batch.begin(found)
     try {
       const outcomes = plan.messages.length === 0 ? [] : await publish(deps, plan.messages, aborting)
-      const decision = decide(plan, outcomes, deps.outcomeRules)
+      const decision = steps.decide(plan, outcomes, deps.outcomeRules)
       await write(deps, held, decision)
       report(deps, decision, startedAt)
       return decision.published.length > 0 || !isEmpty(decision.settlement) ? 'more' : 'idle'
@@ -91,26 +86,38 @@ async function publish(
   })
 }
 
-/** Clean runs first, by one fenced delete; then the others, one by one if the whole cannot be written. */
+/** Clean runs first, by one fenced delete; then the others, one by one if the database refuses the whole. */
 async function write(deps: RelayPassDeps, held: readonly HeldLane[], { confirmed, settlement }: Decision): Promise<void> {
   if (confirmed.length > 0) {
     const lanes = used(held, confirmed)
-    const { mine } = await one(deps.db, confirmDispatch(deps.tables, deps.relay, lanes, confirmed, deps.keep))
-    dropLost(deps, lanes, parseLanes(mine))
+    dropLost(deps, lanes, await deps.steps.confirm(deps, { lanes, confirmed }))
   }
   if (isEmpty(settlement)) return
   try {
     await settle(deps, held, settlement)
   } catch (error) {
-    // One row that cannot be written must not keep the rest of the batch from being settled.
-    for (const part of perKey(settlement, errorMessage(error))) await settle(deps, held, part)
+    if (sqlState(error) === undefined || isConnectionLoss(error)) throw error
+    await settleApart(deps, held, perKey(settlement, errorMessage(error)))
   }
 }
 
 async function settle(deps: RelayPassDeps, held: readonly HeldLane[], settlement: Settlement): Promise<void> {
   const lanes = used(held, [...settlement.confirmed, ...settlement.stopped, ...settlement.hold])
-  const { mine } = await one(deps.db, settleDispatch(deps.tables, deps.relay, lanes, settlement, deps.keep))
-  dropLost(deps, lanes, parseLanes(mine))
+  dropLost(deps, lanes, await deps.steps.settle(deps, { lanes, settlement }))
+}
+
+/** One row that cannot be written must not keep the rest of the batch from being settled. */
+async function settleApart(deps: RelayPassDeps, held: readonly HeldLane[], parts: readonly Settlement[]): Promise<void> {
+  const refused: unknown[] = []
+  for (const part of parts) {
+    try {
+      await settle(deps, held, part)
+    } catch (error) {
+      if (isConnectionLoss(error)) throw error
+      refused.push(error)
+    }
+  }
+  if (refused.length > 0) throw refused[0]
 }
 
 /** The settlement cut into single rows; only the text of an error can be at fault, so it is replaced. */
@@ -166,8 +173,4 @@ function used(held: readonly HeldLane[], parts: readonly { readonly lane: number
 
 function isEmpty({ confirmed, stopped, hold }: Settlement): boolean {
   return confirmed.length === 0 && stopped.length === 0 && hold.length === 0
-}
-
-function parseLanes(json: unknown): readonly number[] {
-  return typeof json === 'string' ? (JSON.parse(json) as number[]) : []
 }

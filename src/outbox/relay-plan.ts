@@ -39,8 +39,11 @@ export interface PlanRules {
   readonly windowOf: (lane: number) => number
 }
 
-/** A paused key is looked at again this late; resuming it wakes it at once. */
-const pausedForMs = 3_600_000
+/**
+ * A paused key is looked at again this late. Resuming it wakes it at once, unless a relay that has not heard of it yet
+ * stops it once more; then it is this late.
+ */
+const pausedForMs = 60_000
 export const pausedError = 'paused by an operator'
 
 export function planRuns(rows: readonly DispatchRow[], rules: PlanRules): PublishPlan {
@@ -117,15 +120,20 @@ export function decide(plan: PublishPlan, outcomes: readonly PublishOutcome[], r
   for (const run of plan.runs) {
     const sent: ConfirmedRow[] = []
     let failure: StoppedRow | undefined
+    let open = true
     for (const row of run.rows) {
       const outcome = outcomes[next++] ?? { status: 'not-sent' }
-      if (outcome.status === 'confirmed' && failure === undefined) {
+      // What was confirmed behind something that was not stays, and goes out again in its turn.
+      if (!open) continue
+      if (outcome.status === 'confirmed') {
         sent.push({ ...identity(row), messageId: outcome.messageId })
         published.push(row)
-      } else if (failure === undefined && outcome.status !== 'not-sent' && outcome.status !== 'confirmed') {
-        failure = stopFor(row, outcome, rules)
-        if (outage === undefined) failures.push({ row, stopped: failure })
+        continue
       }
+      open = false
+      if (outcome.status === 'not-sent') continue
+      failure = stopFor(row, outcome, rules)
+      if (outage === undefined) failures.push({ row, stopped: failure })
     }
     const complete = sent.length === run.rows.length
     if (run.clean && complete) confirmed.push(...sent)
@@ -139,7 +147,8 @@ export function decide(plan: PublishPlan, outcomes: readonly PublishOutcome[], r
 function stopFor(row: DispatchRow, outcome: Extract<PublishOutcome, { readonly error: Error }>, rules: OutcomeRules): StoppedRow {
   const charge = outcome.status === 'rejected' ? 1 : 0
   const attempts = row.publish_attempts + charge
-  const exhausted = attempts >= rules.maxAttempts
+  // Only the broker's refusal can be the last straw: an outage parks nothing, whatever happened before it.
+  const exhausted = charge > 0 && attempts >= rules.maxAttempts
   const pass = exhausted && !row.void && rules.onPark(row.aggregate_type) === 'pass'
   return {
     ...identity(row),

@@ -4,12 +4,23 @@
  * Every acquisition has a fresh token, and every later write is fenced by it; so a worker that lost a lane without
  * noticing changes nothing. Shares follow from the heartbeats of all workers: floor(lanes / workers), and the remainder to
  * the first in rank. `mayWork` is a local, monotonic guess that errs on the safe side: the lease as of when we asked.
+ * A lane whose row somebody keeps locked is given up after half a lease, so that it stalls alone.
  */
 import { randomUUID } from 'node:crypto'
 import type { Clock } from '../core/clock.ts'
 import type { SignalBus } from '../core/signals.ts'
 import { execute, one, rows, type Queryable } from './database.ts'
-import { acquireLanes, farewell, heartbeat, releaseLanes, renewLanes, type HeldLane, type LaneTables } from './lanes.sql.ts'
+import {
+  acquireLanes,
+  farewell,
+  findUnlockedLanes,
+  heartbeat,
+  releaseLanes,
+  renewLanes,
+  type HeldLane,
+  type LaneTables,
+} from './lanes.sql.ts'
+import { isLockTimeout } from './sql-state.ts'
 
 export interface LaneLeaseOptions {
   readonly db: Queryable
@@ -58,14 +69,14 @@ export function createLaneLeases(options: LaneLeaseOptions): LaneLeases {
     if (held.size === 0) return
     const askedAt = clock.monotonicMs()
     const asked = [...held.values()]
-    const kept = new Set((await rows(db, renewLanes(tables, asked, { leaseMs, batch }))).map(({ lane }) => lane))
+    const kept = await prolong(options, asked, batch)
     lose(asked.filter(({ lane }) => !kept.has(lane)).map(({ lane }) => lane))
     validUntil = askedAt + leaseMs
   }
   const give = async (lanes: readonly HeldLane[]): Promise<void> => {
     if (lanes.length === 0) return
     for (const { lane } of lanes) held.delete(lane)
-    await execute(db, releaseLanes(tables, lanes))
+    await release(options, lanes)
     signals.emit('lanes.released', { worker, lanes: lanes.map(({ lane }) => lane) })
   }
   const take = async (count: number): Promise<void> => {
@@ -96,5 +107,31 @@ export function createLaneLeases(options: LaneLeaseOptions): LaneLeases {
       rebalanceAt = 0
       if (leave) await execute(db, farewell(tables, worker, leaseMs))
     },
+  }
+}
+
+/** Prolongs leases; returns the lanes that are still ours. One whose row somebody keeps locked is not: the others matter more. */
+async function prolong(
+  { db, tables, leaseMs }: LaneLeaseOptions,
+  asked: readonly HeldLane[],
+  batch: Parameters<LaneLeases['renew']>[0],
+): Promise<ReadonlySet<number>> {
+  const renewed = async (lanes: readonly HeldLane[]): Promise<ReadonlySet<number>> =>
+    new Set((await rows(db, renewLanes(tables, lanes, { leaseMs, batch }))).map(({ lane }) => lane))
+  try {
+    return await renewed(asked)
+  } catch (error) {
+    if (!isLockTimeout(error)) throw error
+    const unlocked = new Set((await rows(db, findUnlockedLanes(tables, asked))).map(({ lane }) => lane))
+    return await renewed(asked.filter(({ lane }) => unlocked.has(lane)))
+  }
+}
+
+/** Gives lanes back. Where somebody keeps a row locked, the leases end by themselves. */
+async function release({ db, tables, leaseMs }: LaneLeaseOptions, lanes: readonly HeldLane[]): Promise<void> {
+  try {
+    await execute(db, releaseLanes(tables, lanes, leaseMs))
+  } catch (error) {
+    if (!isLockTimeout(error)) throw error
   }
 }

@@ -16,7 +16,10 @@ export interface HeldLane {
   readonly token: string
 }
 
-/** Says that this worker lives; returns how many do, its place among them, and how many lanes there are. */
+/**
+ * Says that this worker lives; returns how many do, its place among them, and how many lanes there are.
+ * A heartbeat from the future counts as little as one of the past: whoever lives writes a new one after the clock stepped back.
+ */
 export function heartbeat(
   tables: LaneTables,
   worker: string,
@@ -29,7 +32,8 @@ export function heartbeat(
     ), others as (
       select count(*)::int as all, count(*) filter (where worker < ${worker})::int as before
         from ${tables.worker}
-       where worker <> ${worker} and seen_at > clock_timestamp() - ${leaseMs}::int * interval '1 millisecond'
+       where worker <> ${worker}
+         and abs(extract(epoch from clock_timestamp() - seen_at)) * 1000 < ${leaseMs}::int
     )
     select others.all + 1 as workers, others.before as rank, (select count(*)::int from ${tables.lane}) as lanes from others`
 }
@@ -66,15 +70,20 @@ export function acquireLanes(
     returning l.lane`
 }
 
-/** Prolongs the leases that are still ours and announces the batch under way; a lane that is missing was lost. */
+/**
+ * Prolongs the leases that are still ours and announces the batch under way; a lane that is missing was lost.
+ * It waits for a lane's row, but not for ever: the time-out is set first and lasts as long as this statement.
+ */
 export function renewLanes(
   tables: LaneTables,
   held: readonly HeldLane[],
   renewal: { readonly leaseMs: number; readonly batch: { readonly from: string; readonly to: string } | undefined },
 ): Statement<{ lane: number }> {
   return sql`
-    with mine as materialized (
-      select l.lane from ${tables.lane} l
+    with patience as materialized (
+      select set_config('lock_timeout', ${lockWait(renewal.leaseMs)}, true)
+    ), mine as materialized (
+      select l.lane from patience cross join ${tables.lane} l
         join unnest(${lanesOf(held)}::text::smallint[], ${tokensOf(held)}::text::uuid[]) as t (lane, token) on t.lane = l.lane and t.token = l.lock_token
        order by l.lane
          for update of l
@@ -87,11 +96,22 @@ export function renewLanes(
     returning l.lane`
 }
 
-/** Gives lanes back, if they are still ours. */
-export function releaseLanes(tables: LaneTables, held: readonly HeldLane[]): Statement {
+/** Those of our lanes whose rows nobody has locked. */
+export function findUnlockedLanes(tables: LaneTables, held: readonly HeldLane[]): Statement<{ lane: number }> {
   return sql`
-    with mine as materialized (
-      select l.lane from ${tables.lane} l
+    select l.lane from ${tables.lane} l
+     where l.lane = any (${lanesOf(held)}::text::smallint[])
+     order by l.lane
+       for update of l skip locked`
+}
+
+/** Gives lanes back, if they are still ours. Waits as patiently as a renewal. */
+export function releaseLanes(tables: LaneTables, held: readonly HeldLane[], leaseMs: number): Statement {
+  return sql`
+    with patience as materialized (
+      select set_config('lock_timeout', ${lockWait(leaseMs)}, true)
+    ), mine as materialized (
+      select l.lane from patience cross join ${tables.lane} l
         join unnest(${lanesOf(held)}::text::smallint[], ${tokensOf(held)}::text::uuid[]) as t (lane, token) on t.lane = l.lane and t.token = l.lock_token
        order by l.lane
          for update of l
@@ -104,6 +124,11 @@ export function releaseLanes(tables: LaneTables, held: readonly HeldLane[]): Sta
 
 export function lanesOf(held: readonly HeldLane[]): string {
   return sqlArray(held.map(({ lane }) => lane))
+}
+
+/** Half a lease: then there is time to save the lanes whose rows are free. */
+function lockWait(leaseMs: number): string {
+  return `${Math.ceil(leaseMs / 2)}ms`
 }
 
 export function tokensOf(held: readonly HeldLane[]): string {

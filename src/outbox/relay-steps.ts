@@ -1,0 +1,63 @@
+/**
+ * The steps of a pass, as functions: what the relay asks of the database, and what it makes of the answers.
+ *
+ * A pass receives them as one object, so that tests can put a broken step in the place of each and show that it is noticed.
+ */
+import { one, rows, type Queryable } from '../postgres/database.ts'
+import type { HeldLane } from '../postgres/lanes.sql.ts'
+import {
+  confirmDispatch,
+  readDispatch,
+  settleDispatch,
+  type ConfirmedRow,
+  type DispatchRow,
+  type Keeping,
+  type ReadWindow,
+  type Settlement,
+} from './dispatch.sql.ts'
+import type { OutboxTables } from './outbox.sql.ts'
+import { decide, planRuns } from './relay-plan.ts'
+
+/** Where a step works, and as whom. */
+export interface StepContext {
+  readonly db: Queryable
+  readonly tables: OutboxTables
+  readonly relay: string
+  readonly keep: Keeping
+}
+
+export interface ReadRequest {
+  readonly lanes: readonly ReadWindow[]
+  /** Heads to take up per lane, and rows to read behind those that have not failed, all together. */
+  readonly limits: { readonly heads: number; readonly chain: number }
+}
+
+export interface RelaySteps {
+  read(context: StepContext, request: ReadRequest): Promise<readonly DispatchRow[]>
+  readonly plan: typeof planRuns
+  readonly decide: typeof decide
+  /** Returns the lanes that are still ours. */
+  confirm(
+    context: StepContext,
+    work: { readonly lanes: readonly HeldLane[]; readonly confirmed: readonly ConfirmedRow[] },
+  ): Promise<readonly number[]>
+  /** Returns the lanes that are still ours. */
+  settle(
+    context: StepContext,
+    work: { readonly lanes: readonly HeldLane[]; readonly settlement: Settlement },
+  ): Promise<readonly number[]>
+}
+
+export const relaySteps: RelaySteps = {
+  read: ({ db, tables }, { lanes, limits }) => rows(db, readDispatch(tables, lanes, limits)),
+  plan: planRuns,
+  decide,
+  confirm: async ({ db, tables, relay, keep }, { lanes, confirmed }) =>
+    parseLanes((await one(db, confirmDispatch(tables, relay, lanes, confirmed, keep))).mine),
+  settle: async ({ db, tables, relay, keep }, { lanes, settlement }) =>
+    parseLanes((await one(db, settleDispatch(tables, relay, lanes, settlement, keep))).mine),
+}
+
+function parseLanes(json: string): readonly number[] {
+  return JSON.parse(json) as number[]
+}

@@ -1,0 +1,88 @@
+/**
+ * A relay whose passes a test calls one by one, with steps that can be held up or replaced by broken ones.
+ *
+ * Its leases are long and its back-off is none, so that nothing happens by time alone: a test lets leases end and retries
+ * fall due by saying so.
+ */
+import { createBreaker } from '../../src/core/breaker.ts'
+import { systemClock } from '../../src/core/clock.ts'
+import { systemRandom } from '../../src/core/random.ts'
+import { createLaneWindows } from '../../src/outbox/lane-windows.ts'
+import { relayPass } from '../../src/outbox/relay-pass.ts'
+import { relaySteps, type RelaySteps } from '../../src/outbox/relay-steps.ts'
+import type { Database } from '../../src/postgres/database.ts'
+import { createLaneLeases, type LaneLeases } from '../../src/postgres/lane-leases.ts'
+import type { Publisher } from '../../src/transport/transport.ts'
+import type { OutboxFixture } from '../setup/outbox-fixture.ts'
+
+export interface RelayByHand {
+  readonly leases: LaneLeases
+  pass(): Promise<'more' | 'idle'>
+  /** Passes until one is idle; returns how many it took. */
+  drain(): Promise<number>
+}
+
+export interface ByHandOptions {
+  readonly db?: Database
+  readonly name?: string
+  readonly steps?: Partial<RelaySteps>
+  readonly leaseMs?: number
+  readonly maxAttempts?: number
+  readonly backoffMs?: number
+  readonly onPark?: 'hold' | 'pass'
+  readonly batchSize?: number
+  readonly isPaused?: (aggregateType: string, aggregateId: string) => boolean
+}
+
+let relays = 0
+
+export function relayByHand(fixture: OutboxFixture, publisher: Publisher, options: ByHandOptions = {}): RelayByHand {
+  const { db = fixture.db, name = `relay-${(relays += 1)}`, leaseMs = 60_000, batchSize = 500 } = options
+  const { tables } = fixture.outbox
+  const common = { clock: systemClock, signals: fixture.signals }
+  const leases = createLaneLeases({ db, tables, worker: name, leaseMs, renewMs: leaseMs / 4, ...common })
+  const step = relayPass({
+    ...common,
+    db,
+    tables,
+    relay: name,
+    steps: { ...relaySteps, ...options.steps },
+    publisher,
+    leases,
+    windows: createLaneWindows(batchSize, 5_000),
+    breaker: createBreaker({ backoff: { firstMs: 1, maxMs: 1 }, ...common, random: systemRandom, onChange: () => {} }),
+    planRules: { orderingOf: () => 'aggregate', isPaused: options.isPaused ?? (() => false) },
+    outcomeRules: {
+      maxAttempts: options.maxAttempts ?? 20,
+      backoffMs: () => options.backoffMs ?? 0,
+      onPark: () => options.onPark ?? 'hold',
+    },
+    keep: { receipts: true, events: true },
+    publishTimeoutMs: 20_000,
+    batch: { begin: () => {}, end: () => {} },
+    onPublished: () => {},
+  })
+  const never = new AbortController().signal
+  return {
+    leases,
+    pass: () => step(never),
+    drain: async () => {
+      for (let passes = 1; ; passes += 1) if ((await step(never)) === 'idle') return passes
+    },
+  }
+}
+
+/** Lets every lease end now, as if its owner had been silent for too long. */
+export async function expireLeases({ db, outbox }: OutboxFixture): Promise<void> {
+  await db.query(`update ${outbox.tables.lane.quoted} set lock_expires_at = clock_timestamp() - interval '1 second'`)
+}
+
+/** Lets every retry fall due now. */
+export async function retryNow({ db, outbox }: OutboxFixture): Promise<void> {
+  await db.query(`update ${outbox.tables.dispatch.quoted} set next_retry_at = clock_timestamp() where state = 1`)
+}
+
+/** One lane for everything: keys that share a lane are what most of the rules are about. */
+export async function useOneLane({ db, outbox }: OutboxFixture): Promise<void> {
+  await db.query(`select ${outbox.tables.changeLanes.quoted}(1)`)
+}
