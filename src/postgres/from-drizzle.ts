@@ -76,13 +76,18 @@ function queryableOf(handle: DrizzleExecutor): Queryable {
   const executor: { execute(query: Prebuilt): PromiseLike<unknown> } = handle
   return {
     query: async (text, values) => {
-      const result = await executor.execute(prebuilt(text, values ?? []))
+      const result = await executor.execute(prebuilt(text, values ?? [])).then(undefined, rethrowCause)
       // node-postgres answers with a result object, postgres.js with an array that knows its count.
       if (Array.isArray(result)) return { rows: [...result], rowCount: (result as { count?: number }).count ?? result.length }
       const { rows, rowCount } = result as { rows: unknown[]; rowCount?: number | null }
       return { rows, rowCount: rowCount ?? rows.length }
     },
   }
+}
+
+/** Drizzle writes the statement and its parameters into the message: payloads, which belong in no log. */
+function rethrowCause(error: unknown): never {
+  throw error instanceof Error && error.cause instanceof Error ? error.cause : error
 }
 
 interface Prebuilt {

@@ -65,9 +65,27 @@ function queryableOf(handle: PrismaExecutor): Queryable {
   return {
     query: async (text, values = []) => {
       const bound = values as never[]
-      if (!returnsRows(text)) return { rows: [], rowCount: await handle.$executeRawUnsafe(text, ...bound) }
-      const rows = (await handle.$queryRawUnsafe(text, ...bound)) as readonly unknown[]
-      return { rows, rowCount: rows.length }
+      try {
+        if (!returnsRows(text)) return { rows: [], rowCount: await handle.$executeRawUnsafe(text, ...bound) }
+        const rows = (await handle.$queryRawUnsafe(text, ...bound)) as readonly unknown[]
+        return { rows, rowCount: rows.length }
+      } catch (error) {
+        throw serverError(error) ?? error
+      }
     },
   }
+}
+
+interface DriverError {
+  readonly originalCode?: string
+  readonly originalMessage?: string
+  readonly constraint?: { readonly index?: string }
+}
+
+/** What the server said, in its own words: Prisma's message starts with the place of the call. */
+function serverError(error: unknown): Error | undefined {
+  const { meta } = error as { meta?: { driverAdapterError?: { cause?: DriverError } } }
+  const { originalCode, originalMessage, constraint } = meta?.driverAdapterError?.cause ?? {}
+  if (originalCode === undefined || originalMessage === undefined) return undefined
+  return Object.assign(new Error(originalMessage, { cause: error }), { code: originalCode, constraint: constraint?.index })
 }

@@ -15,7 +15,7 @@ test.each([
   '/* update */ select 1',
   '(select 1) union (select 2)',
   'show statement_timeout',
-  'create table x (id int)',
+  'explain select 1',
   'call work()',
 ])('rows: %s', (text) => {
   expect(returnsRows(text)).toBe(true)
@@ -33,6 +33,13 @@ test.each([
   'with gone as (delete from note returning *) update note set text = gone.text from gone',
   'with a as materialized (select 1) insert into note select * from a',
   'merge into note using other on true when matched then do nothing',
+  'create table x (id int)',
+  'create table y (a) as select 1',
+  'create function f(int) returns int language sql as $$ select 1 $$',
+  '-- a script\ncreate table x (id int); insert into x values (1); select 1',
+  'grant select (id) on note to reader',
+  'set local lock_timeout = 1',
+  'commit',
   '\n  UPDATE note set text = (select max(text) from note)',
 ])('a count: %s', (text) => {
   expect(returnsRows(text)).toBe(false)

@@ -4,13 +4,17 @@
  * Only what is written outside quotes, comments and parentheses decides: the verb, and `returning`.
  */
 
-/** False for an insert, update, delete or merge without `returning`. */
+/** True for queries and for what has `returning`; false for other changes, for definitions and for scripts of them. */
 export function returnsRows(text: string): boolean {
   const outline = outermost(text.replace(quotedOrComment, ' '))
+  if (/^\s*§/.test(outline)) return true
   // The main verb of a `with` follows the last parenthesis of its list; a query's name follows `with` or a comma.
-  const verb = /(?:^|§)\s*(select|values|table|insert|update|delete|merge)\b/i.exec(outline)?.[1]?.toLowerCase()
-  return verb === undefined || !['insert', 'update', 'delete', 'merge'].includes(verb) || /\breturning\b/i.test(outline)
+  const verb = mainVerb.exec(outline)?.[1]?.toLowerCase()
+  if (verb === undefined) return false
+  return !['insert', 'update', 'delete', 'merge'].includes(verb) || /\breturning\b/i.test(outline)
 }
+
+const mainVerb = /(?:^|§)\s*(select|values|table|show|explain|fetch|call|execute|insert|update|delete|merge)\b/i
 
 const quotedOrComment =
   /\be'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|\/\*[\s\S]*?\*\/|\$([a-z_]\w*)?\$[\s\S]*?\$\1\$/gi

@@ -1,8 +1,10 @@
 /** Statements and values pass every adapter unchanged, and so do the server's answers. */
 import { expect, test } from 'vitest'
 
+import { errorMessage } from '../../src/core/errors.ts'
 import type { Queryable, Tx } from '../../src/postgres/database.ts'
-import { sqlState } from '../../src/postgres/sql-state.ts'
+import { constraintName, isUniqueViolation, sqlState } from '../../src/postgres/sql-state.ts'
+import type { SqlValue } from '../../src/postgres/sql.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
 import type { AdapterContext } from './adapter-harness.ts'
 
@@ -81,6 +83,30 @@ export function statements<Native>({ use }: AdapterContext<Native>): void {
     }
     await counts(db)
     await transaction(db, counts)
+  })
+
+  test('a script of several statements without parameters is run as a whole', async () => {
+    const { db } = await use()
+    const script = `-- Two rows.
+      create temp table draft (id int) on commit drop; insert into draft values (1), (2);
+      insert into note select id, $$it's; fine$$ from draft`
+    await transaction(db, (tx) => tx.query(script))
+    expect((await db.query('select text from note')).rows).toEqual([{ text: `it's; fine` }, { text: `it's; fine` }])
+  })
+
+  test('an error of our statements is told in the server’s words, without the parameters', async () => {
+    const { db } = await use()
+    const fails = `select case when $1::text = 'secret' then 1 / $2::int end`
+    for (const on of [db.query, (text: string, values: SqlValue[]) => transaction(db, (tx) => tx.query(text, values))]) {
+      const error = await on(fails, ['secret', 0]).then(() => undefined, errorMessage)
+      expect(error).toBe('division by zero')
+    }
+    await db.query(`insert into note values (1, 'a')`)
+    const twice = await db.query(`insert into note values (1, 'b')`).then(
+      () => undefined,
+      (error: unknown) => error,
+    )
+    expect([isUniqueViolation(twice), constraintName(twice)]).toEqual([true, 'note_pkey'])
   })
 
   test('the code of a server error is found through every wrapping', async () => {
