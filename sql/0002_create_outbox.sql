@@ -4,11 +4,12 @@
 -- narrow dispatch row that lives only until the broker has confirmed. Relays lease lanes, not rows: an aggregate hashes to
 -- one lane, so a lane's owner publishes it alone and in order.
 
--- The last version of every aggregate. Its row lock makes version order = commit order.
+-- The last version of every aggregate. Its row lock makes version order = commit order. Version 0: locked by a writer before
+-- its first event, so it may still begin at any version.
 create table :schema.aggregate_version (
   aggregate_type text   not null,
   aggregate_id   text   not null,
-  version        bigint not null check (version > 0),
+  version        bigint not null check (version >= 0),
   primary key (aggregate_type, aggregate_id)
 ) with (fillfactor = 80);
 
@@ -117,27 +118,62 @@ begin
   raise exception 'Version % of % is out of turn: the next one is %.', given, aggregate, expected using errcode = 'WB001';
 end $$;
 
--- Many events, in one statement: locks each aggregate's version in a fixed order, takes the next versions (or checks those
--- given), writes events and dispatch rows. The planner cannot know how many events an array holds: one plan, made once and
--- without nested loops, serves ten and ten thousand. Called by add_events only.
-create function :schema.add_events_in_bulk(
+-- The way into the outbox for one event, from this library, from plain SQL and from other languages:
+--
+--   select waybill.add_event('order.events', 'order', '17', 'OrderPlaced', convert_to('{"total": 3}', 'UTF8'));
+--
+-- Takes the next version of the aggregate under its row lock, or checks that the given one is next; writes the event and its
+-- dispatch row. Three small statements, whose plans are kept.
+create function :schema.add_event(
+  topic text, aggregate_type text, aggregate_id text, event_type text, payload bytea,
+  id uuid default gen_random_uuid(), given bigint default null, schema_version int default 1, content_type text default 'application/json',
+  headers jsonb default '{}', not_before timestamptz default null, out version bigint
+) language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  key bigint;
+begin
+  insert into :schema.aggregate_version as a (aggregate_type, aggregate_id, version)
+  values (add_event.aggregate_type, add_event.aggregate_id, coalesce(given, 1))
+  on conflict (aggregate_type, aggregate_id) do update set version = a.version + 1
+  returning a.version into add_event.version;
+  if given <> add_event.version then
+    perform :schema.outbox_wrong_version(add_event.aggregate_type || ' ' || add_event.aggregate_id, given, add_event.version);
+  end if;
+
+  insert into :schema.outbox (id, topic, aggregate_type, aggregate_id, version, event_type, schema_version, content_type, payload, headers)
+  values (add_event.id, add_event.topic, add_event.aggregate_type, add_event.aggregate_id, add_event.version, add_event.event_type,
+          add_event.schema_version, add_event.content_type, add_event.payload, add_event.headers);
+
+  -- Asked after the event is written: whoever changes these settings locks the outbox, so from here on they hold.
+  if :schema.outbox_dispatching() then
+    key := ('x' || encode(substring(sha256(convert_to(add_event.aggregate_type || chr(31) || add_event.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint;
+    insert into :schema.outbox_dispatch (lane, key, event_id, next_retry_at)
+    values ((key & (:schema.outbox_lanes() - 1))::smallint, key, add_event.id, not_before);
+  end if;
+end $$;
+
+-- The same for many events, in one statement. Aggregates are locked in a fixed order. An event that the same source emitted
+-- before is not written again (added = false). `columns` are values for columns that the user added to the outbox. The planner
+-- cannot know how many events an array holds: one plan, made once and without nested loops, serves ten and ten thousand.
+create function :schema.add_events(
   ids              uuid[],
   topics           text[],
   aggregate_types  text[],
   aggregate_ids    text[],
   event_types      text[],
   payloads         bytea[],
-  versions         bigint[],
-  schema_versions  int[],
-  content_types    text[],
-  headers          jsonb[],
-  not_before       timestamptz[],
-  sources          text[],
-  source_event_ids uuid[],
-  ordinals         int[],
-  columns          jsonb[]
+  versions         bigint[]      default null,
+  schema_versions  int[]         default null,
+  content_types    text[]        default null,
+  headers          jsonb[]       default null,
+  not_before       timestamptz[] default null,
+  sources          text[]        default null,
+  source_event_ids uuid[]        default null,
+  ordinals         int[]         default null,
+  columns          jsonb[]       default null
 ) returns table (id uuid, version bigint, added boolean)
-language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_nestloop = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_nestloop = off as $$
 #variable_conflict use_column
 declare
   repeated uuid[] := '{}';
@@ -158,12 +194,12 @@ begin
 
   if versions is not null then
     -- An aggregate that we have not seen may begin at any version.
-    insert into :schema.aggregate_version (aggregate_type, aggregate_id, version)
+    insert into :schema.aggregate_version as a (aggregate_type, aggregate_id, version)
     select e.aggregate_type, e.aggregate_id, min(e.version) - 1
       from unnest(aggregate_types, aggregate_ids, versions) as e (aggregate_type, aggregate_id, version)
      group by 1, 2 having min(e.version) > 1
      order by 1, 2
-    on conflict do nothing;
+    on conflict (aggregate_type, aggregate_id) do update set version = excluded.version where a.version = 0;
   end if;
 
   return query
@@ -207,74 +243,6 @@ begin
   union all
   select r, null, false from unnest(repeated) r;
 end $$;
-
--- The one way into the outbox, for this library, for plain SQL and for other languages. Takes the next version of each
--- aggregate under its row lock, or checks that the given one is next; writes the event and its dispatch row. An event that
--- the same source emitted before is not written again (added = false). One plain event, the common case, takes three small
--- statements whose plans are kept; everything else goes in bulk.
-create function :schema.add_events(
-  ids              uuid[],
-  topics           text[],
-  aggregate_types  text[],
-  aggregate_ids    text[],
-  event_types      text[],
-  payloads         bytea[],
-  versions         bigint[]      default null,
-  schema_versions  int[]         default null,
-  content_types    text[]        default null,
-  headers          jsonb[]       default null,
-  not_before       timestamptz[] default null,
-  sources          text[]        default null,
-  source_event_ids uuid[]        default null,
-  ordinals         int[]         default null,
-  columns          jsonb[]       default null
-) returns table (id uuid, version bigint, added boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-#variable_conflict use_column
-declare
-  given bigint := versions[1];
-  taken bigint;
-  key   bigint;
-begin
-  if cardinality(ids) <> 1 or source_event_ids is not null or columns is not null then
-    return query select b.id, b.version, b.added from :schema.add_events_in_bulk(
-      ids, topics, aggregate_types, aggregate_ids, event_types, payloads, versions, schema_versions, content_types, headers, not_before,
-      sources, source_event_ids, ordinals, columns) b;
-    return;
-  end if;
-
-  insert into :schema.aggregate_version as a (aggregate_type, aggregate_id, version)
-  values (aggregate_types[1], aggregate_ids[1], coalesce(given, 1))
-  on conflict (aggregate_type, aggregate_id) do update set version = a.version + 1
-  returning a.version into taken;
-  if given <> taken then
-    perform :schema.outbox_wrong_version(aggregate_types[1] || ' ' || aggregate_ids[1], given, taken);
-  end if;
-
-  insert into :schema.outbox (id, topic, aggregate_type, aggregate_id, version, event_type, schema_version, content_type, payload, headers)
-  values (ids[1], topics[1], aggregate_types[1], aggregate_ids[1], taken, event_types[1],
-          coalesce(schema_versions[1], 1), coalesce(content_types[1], 'application/json'), payloads[1], coalesce(headers[1], '{}'));
-
-  if :schema.outbox_dispatching() then
-    key := ('x' || encode(substring(sha256(convert_to(aggregate_types[1] || chr(31) || aggregate_ids[1], 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint;
-    insert into :schema.outbox_dispatch (lane, key, event_id, next_retry_at)
-    values ((key & (:schema.outbox_lanes() - 1))::smallint, key, ids[1], not_before[1]);
-  end if;
-  id := ids[1];
-  version := taken;
-  added := true;
-  return next;
-end $$;
-
--- One event, for plain SQL: select waybill.add_event('order.events', 'order', '17', 'OrderPlaced', '{"total": 3}');
-create function :schema.add_event(
-  topic text, aggregate_type text, aggregate_id text, event_type text, data jsonb,
-  version bigint default null, schema_version int default 1, headers jsonb default '{}'
-) returns table (id uuid, version bigint) language sql security definer set search_path = pg_catalog, pg_temp as $$
-  select a.id, a.version from :schema.add_events(
-    array[gen_random_uuid()], array[$1], array[$2], array[$3], array[$4], array[convert_to($5::text, 'UTF8')],
-    array[$6], array[$7], array['application/json'], array[$8]) a
-$$;
 
 -- The slow path of a relay, and the hand of operators (who pass null tokens): one call, one round trip.
 --
@@ -339,7 +307,12 @@ begin
        set state = case when k.park then 3 else 1 end,
            publish_attempts = d.publish_attempts + k.charge,
            void = d.void or k.void,
-           next_retry_at = clock_timestamp() + k.delay_ms * interval '1 millisecond',
+           -- Who stops a paused head may not have heard yet that an operator resumed it: then it waits a moment, not for long.
+           next_retry_at = clock_timestamp() + interval '1 millisecond' *
+             case when k.error = 'paused by an operator' and not exists (
+                         select from :schema.outbox o join :schema.outbox_pause p on p.aggregate_type = o.aggregate_type and p.aggregate_id in ('', o.aggregate_id)
+                          where o.id = d.event_id)
+                  then 100 else k.delay_ms end,
            parked_at = case when k.park then clock_timestamp() end,
            last_error = k.error
       from (
@@ -367,6 +340,67 @@ begin
      where k.lane = any (mine)
        and exists (select from :schema.outbox_dispatch b where b.lane = x.lane and b.key = x.key and b.state in (1, 3) and b.seq < x.seq)));
   return mine;
+end $$;
+
+-- Removes rows whose time is over: 'events' (never one that waits for the broker), 'receipts' or 'sources'.
+--
+-- Ids carry their time, so what is old stands first in the index on them: a call takes the next `batch` rows behind `after`.
+-- Ids made from a business key do not; for them a call walks 512 blocks of the table from `block` on. Returns how many rows
+-- were looked at and removed, the last id, and whether this was the end of the index or of the table.
+--
+-- Any number of callers at once. A row is locked first, and whether its event waits is looked up after that, with a younger
+-- snapshot: a replay that came before is seen, one that comes later waits for the lock and finds the event gone. While a
+-- connector reads the outbox, only rows of transactions that ended before `ended_before` go: those that its slot has confirmed.
+create function :schema.outbox_expire(what text, older_than timestamptz, ended_before xid8, batch int, after uuid, block bigint)
+returns table (found int, removed int, last uuid, done boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_nestloop = off as $$
+declare
+  is_event boolean := what not in ('receipts', 'sources');
+  relation regclass := ':schema.outbox'::regclass;
+  id       text := 'id';
+  moment   text := 'occurred_at';
+  next_xid bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+  bound    uuid := (lpad(to_hex((extract(epoch from older_than) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+  picked   text;
+  rows     tid[];
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'outbox_expire needs READ COMMITTED: it must see what committed while it locked.' using errcode = '25001';
+  end if;
+  if what = 'receipts' then
+    relation := ':schema.outbox_receipt'::regclass; id := 'event_id'; moment := 'published_at';
+  elsif what = 'sources' then
+    relation := ':schema.outbox_source'::regclass; id := 'source_event_id'; moment := 'emitted_at';
+  elsif not :schema.outbox_dispatching() and ended_before is null then
+    raise exception 'The outbox is read by a connector: events can be removed only behind its replication slot. Name it: option slot of the retention.'
+      using errcode = 'WB003';
+  end if;
+
+  picked := case when block is null
+    then format('select ctid, %1$I as id from %2$s where %1$I > $1 and %1$I < $2 and %3$I < $3 order by %1$I limit $4', id, relation, moment)
+    else format('select ctid, %1$I as id from %2$s where ctid >= %4$L::tid and ctid < %5$L::tid and %3$I < $3',
+                id, relation, moment, format('(%s,0)', block), format('(%s,0)', block + 512)) end;
+  execute format(
+    'with picked as materialized (%s)
+     select count(*)::int, (array_agg(p.id order by p.id desc))[1], array_agg(p.ctid) filter (where w.event_id is null)
+       from picked p left join (select distinct d.event_id from :schema.outbox_dispatch d where $5) w on w.event_id = p.id', picked)
+    into found, last, rows using after, bound, older_than, batch, is_event;
+  done := case when block is null then found < batch
+               else (block + 512) * current_setting('block_size')::bigint >= pg_relation_size(relation) end;
+
+  -- A place in the table may hold another row by now, so its age is asked again.
+  execute format(
+    'with locked as (select ctid from %s where ctid = any ($1) and %I < $2 and ($3 is null or
+         (select x.id - case when x.id >= $4 then 4294967296 else 0 end < $3::text::bigint from (select ($4 >> 32 << 32) + xmin::text::bigint as id) x))
+       for update skip locked)
+     select array_agg(ctid) from locked', relation, moment)
+    into rows using rows, older_than, case when is_event then ended_before end, next_xid;
+  execute format(
+    'delete from %s r where r.ctid = any ($1)%s', relation,
+    case when is_event then ' and not exists (select from :schema.outbox_dispatch d where d.event_id = r.id)' else '' end)
+    using rows;
+  get diagnostics removed = row_count;
+  return next;
 end $$;
 
 -- Moves every waiting row to its new lane, in one transaction that stops writers and relays for its length. Writers are

@@ -13,6 +13,7 @@ export interface OutboxTables extends LaneTables {
   readonly pause: Name
   readonly status: Name
   readonly version: Name
+  readonly addEvent: Name
   readonly addEvents: Name
   readonly settle: Name
   readonly changeLanes: Name
@@ -33,6 +34,7 @@ export function outboxTables(schema: string): OutboxTables {
     pause: name(schema, 'outbox_pause'),
     status: name(schema, 'outbox_status'),
     version: name(schema, 'aggregate_version'),
+    addEvent: name(schema, 'add_event'),
     addEvents: name(schema, 'add_events'),
     settle: name(schema, 'outbox_settle'),
     changeLanes: name(schema, 'outbox_change_lanes'),
@@ -69,6 +71,15 @@ export interface AddedEvent {
   readonly id: string
   readonly version: string | null
   readonly added: boolean
+}
+
+/** One event as most are: three small statements in one call, without the arrays. */
+export function addEvent(tables: OutboxTables, event: EncodedEvent): Statement<{ version: string }> {
+  return sql`
+    select ${tables.addEvent}(
+      ${event.topic}, ${event.aggregateType}, ${event.aggregateId}, ${event.eventType}, ${event.payload}::bytea, ${event.id}::text::uuid,
+      ${event.version === undefined ? null : String(event.version)}::text::bigint, ${event.schemaVersion}::int, ${event.contentType},
+      ${JSON.stringify(event.headers)}::text::jsonb, ${event.notBefore?.toISOString() ?? null}::text::timestamptz)::text as version`
 }
 
 /** Takes versions and writes events with their dispatch rows, all in one call. Rarely used arguments go as null. */

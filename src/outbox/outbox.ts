@@ -14,9 +14,9 @@ import { parseVersion, type Version } from '../core/version.ts'
 import type { EventInput, EventKind } from '../core/event.ts'
 import type { EventType } from '../core/stream.ts'
 import { afterCommit } from '../postgres/after-commit.ts'
-import { assertTx, rows, type Tx } from '../postgres/database.ts'
+import { assertTx, one, rows, type Tx } from '../postgres/database.ts'
 import { explainAddError } from './add-error.ts'
-import { addEvents, outboxTables, type EncodedEvent, type EventSource, type OutboxTables } from './outbox.sql.ts'
+import { addEvent, addEvents, outboxTables, type EncodedEvent, type EventSource, type OutboxTables } from './outbox.sql.ts'
 
 export interface OutboxOptions {
   /** The schema that holds the outbox. @default 'waybill' */
@@ -99,12 +99,9 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
     assertTx(tx, 'outbox.add')
     if (events.length === 0) return []
     const encoded = await Promise.all(events.map((each) => encode(each, headers())))
-    const found = new Map<string, { readonly version: string | null; readonly added: boolean }>()
-    try {
-      for (const row of await rows(tx, addEvents(tables, encoded))) found.set(row.id, row)
-    } catch (error) {
+    const found = await record(tx, tables, encoded).catch((error: unknown) => {
       throw explainAddError(error, encoded, schema)
-    }
+    })
     if (listeners.size > 0) afterCommit(tx, () => listeners.forEach((listener) => listener()))
     return encoded.map((each) => added(each, found.get(each.id), tokens))
   }
@@ -122,6 +119,16 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
       return () => void listeners.delete(listener)
     },
   }
+}
+
+type Recorded = ReadonlyMap<string, { readonly version: string | null; readonly added: boolean }>
+
+async function record(tx: Tx, tables: OutboxTables, events: readonly EncodedEvent[]): Promise<Recorded> {
+  const [only] = events
+  if (events.length === 1 && only !== undefined && only.source === undefined && only.columns === undefined) {
+    return new Map([[only.id, { ...(await one(tx, addEvent(tables, only))), added: true }]])
+  }
+  return new Map((await rows(tx, addEvents(tables, events))).map((row) => [row.id, row]))
 }
 
 async function encode(

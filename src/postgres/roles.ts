@@ -32,11 +32,17 @@ export const tableGrants: Readonly<Record<string, Grants>> = {
   // Events are written through add_events alone, which runs as the owner.
   aggregate_version: { app: ['select'], readonly: ['select'] },
   outbox: { relay: ['select', 'delete'], readonly: ['select'] },
-  outbox_source: { relay: ['select', 'delete'], readonly: ['select'] },
-  outbox_dispatch: { relay: ['select', 'update', 'delete'], readonly: ['select'] },
-  outbox_lane: { relay: ['select', 'update'], readonly: ['select'] },
+  outbox_source: { readonly: ['select'] },
+  outbox_dispatch: {
+    relay: ['select', 'update (state, publish_attempts, void, next_retry_at, parked_at, last_error)', 'delete'],
+    readonly: ['select'],
+  },
+  outbox_lane: {
+    relay: ['select', 'update (lock_token, locked_by, locked_at, lock_expires_at, batch_from, batch_to)'],
+    readonly: ['select'],
+  },
   outbox_relay: { relay: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
-  outbox_receipt: { relay: ['select', 'insert', 'delete'], readonly: ['select'] },
+  outbox_receipt: { relay: ['select', 'insert'], readonly: ['select'] },
   outbox_pause: { relay: ['select'], readonly: ['select'] },
   outbox_status: { relay: ['select'], readonly: ['select'] },
 
@@ -61,10 +67,10 @@ export const functionGrants: Readonly<Record<string, readonly GrantedRole[]>> = 
 
   add_events: ['app', 'consumer'],
   add_event: ['app', 'consumer'],
-  add_events_in_bulk: [],
   outbox_lanes: ['relay', 'readonly'],
   outbox_dispatching: ['relay', 'readonly'],
   outbox_settle: ['relay'],
+  outbox_expire: ['relay'],
   outbox_change_lanes: [],
   outbox_set_dispatching: [],
   outbox_wrong_version: [],
