@@ -30,4 +30,36 @@ export const defaults = {
     backoff: { firstMs: 1_000, maxMs: 300_000 },
     breakerBackoff: { firstMs: 250, maxMs: 30_000 },
   },
+  outboxRetention: {
+    eventsMs: 259_200_000,
+    receiptsMs: 259_200_000,
+    sourcesMs: 3_024_000_000,
+    batchSize: 50_000,
+    idleMs: 5_000,
+  },
+
+  command: {
+    requestId: 'required',
+    waitForWinnerMs: 0,
+    /** A repeat waits this long for the run that holds the marker. */
+    markerLockMs: 200,
+    lockTimeoutMs: 5_000,
+    statementTimeoutMs: 15_000,
+    retries: 5,
+    retryBackoff: { firstMs: 5, maxMs: 250, jitter: 'full' },
+    maxResponseBytes: 65_536,
+    pendingTtlMs: 60_000,
+    completedTtlMs: 3_600_000,
+    cacheBudgetMs: 30,
+    cacheBackoff: { firstMs: 200, maxMs: 5_000 },
+  },
+  memoryCache: { maxBytes: 33_554_432 },
+  markerCleanup: {
+    ttlMs: 3_600_000,
+    /** Deleted this much later than the TTL promises. */
+    marginPercent: 10,
+    batchSize: 50_000,
+    idleMs: 5_000,
+    alertLagMs: 60_000,
+  },
 } as const

@@ -74,6 +74,38 @@ export interface Signals {
   }
   /** Retention removed rows whose time was over. */
   'outbox.retained': { readonly events: number; readonly receipts: number; readonly sources: number }
+  /** A commit could not be announced to other processes; their relays find the events by polling. */
+  'outbox.notify-failed': { readonly channel: string; readonly error: unknown }
+
+  /** A LISTEN connection works: a notification that was sent elsewhere arrived. */
+  'listen.ready': { readonly channel: string }
+  /** A LISTEN connection broke, could not be made, or hears nothing. It is tried again; polling goes on. */
+  'listen.failed': { readonly channel: string; readonly error: unknown; readonly delayMs: number }
+
+  /** A command took effect. */
+  'command.executed': { readonly command: string; readonly durationMs: number; readonly attempts: number }
+  /** A repeat was answered with the first response: from the cache or from the marker. */
+  'command.replayed': { readonly command: string; readonly from: 'cache' | 'marker' }
+  /** A command was refused by its own rules; `replayed` if that was decided before. */
+  'command.rejected': { readonly command: string; readonly reason: string; readonly replayed: boolean }
+  /** A command ended without effect, or repeated one whose response was not kept. */
+  'command.failed': { readonly command: string; readonly code: string }
+  /** An attempt lost a race and is made again. */
+  'command.retried': { readonly command: string; readonly attempt: number; readonly reason: string; readonly delayMs: number }
+  /** A response is too large to be kept; repeats are told that the command was committed. */
+  'command.response-dropped': { readonly command: string; readonly bytes: number; readonly maxBytes: number }
+  /** A command came without a request id; `refused` where ids are required. */
+  'command.request-id-missing': { readonly command: string; readonly client: string; readonly refused: boolean }
+  /** Request ids were made mandatory while commands still come without them. */
+  'command.required-too-early': { readonly command: string; readonly client: string; readonly perMinute: number }
+  /** The cache failed or took too long; the command went on without it. */
+  'command.cache-failed': { readonly operation: 'claim' | 'complete' | 'release'; readonly error: unknown }
+  /** The cache is left out, being tried, or back. */
+  'command.cache-breaker': { readonly state: 'closed' | 'open' | 'probing' }
+  /** A clean-up pass is done. `lagMs` is how long the oldest marker has been due for deletion. */
+  'command.cleaned': { readonly deleted: number; readonly lagMs: number; readonly durationMs: number }
+  /** Clean-up does not keep up: its lag is above the alert threshold. */
+  'command.cleanup-lagging': { readonly lagMs: number; readonly alertLagMs: number }
 
   /** A subscriber of signals threw. */
   'signals.failed': { readonly signal: string; readonly error: unknown }

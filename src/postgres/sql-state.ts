@@ -44,6 +44,13 @@ export function isConnectionLoss(error: unknown): boolean {
   return false
 }
 
+/** The database cannot do this now, and may do it later: it is gone, full, out of time, or no connection could be had. */
+export function isUnavailable(error: unknown): boolean {
+  const state = sqlState(error)
+  if (state !== undefined) return isConnectionLoss(error) || state.startsWith('53') || state === '57014'
+  return isConnectionLoss(error) || [...chain(error)].some((each) => noConnection.test((each as Error).message))
+}
+
 /** The server, or a pooler in front of it, failed in itself: its answer to COMMIT says nothing about the outcome. */
 export function isSystemFailure(state: string): boolean {
   return state.startsWith('XX') || state.startsWith('58')
@@ -55,6 +62,7 @@ const lostCodes: ReadonlySet<unknown> = new Set(
    CONNECTION_CLOSED CONNECTION_ENDED CONNECTION_DESTROYED CONNECT_TIMEOUT
    P1001 P1002 P1017 DatabaseNotReachable ConnectionClosed SocketTimeout`.split(/\s+/),
 )
+const noConnection = /timeout exceeded when trying to connect|timed out fetching a (new )?connection|timeout acquiring a connection/i
 const lostMessage =
   /connection terminated|connection (was )?closed|server closed the connection|socket hang up|client has encountered a connection error|read timeout|not queryable|connection ended|closed the connection|query runner already released/i
 

@@ -1,0 +1,91 @@
+/**
+ * The way in: who asks, under which id, for what. Whatever is wrong here is answered before anything is touched.
+ */
+import { isWaybillError, WaybillError } from '../core/errors.ts'
+import { parseVersion, type Version } from '../core/version.ts'
+import { definitionOf, type AnyCommand, type CommandDefinition } from './command.ts'
+import { failed, type Failed } from './outcome.ts'
+import { validInput } from './plan-command.ts'
+import type { RequestIds } from './request-ids.ts'
+
+export interface RunRequest<Input> {
+  /** Who asks: a user, a tenant, a service. Request ids of different principals never meet. */
+  readonly principal: string
+  /** The name under which a repeat is recognised; chosen by the client, new for each new request. */
+  readonly requestId?: string | undefined
+  readonly input: Input
+  /** The version of the aggregate that the client decided by. If it is not the current one, nothing is done. */
+  readonly expectedVersion?: Version | string | number | undefined
+  /** Which program asks, for the count of missing request ids. @default 'unknown' */
+  readonly client?: string | undefined
+  /** How long to wait for a run of the same request that is under way. @default 0 */
+  readonly waitForWinnerMs?: number | undefined
+}
+
+/** A request that was let in. */
+export interface Admitted {
+  readonly definition: CommandDefinition
+  readonly principal: string
+  readonly requestId: string | undefined
+  readonly input: unknown
+  readonly fingerprint: string
+  readonly expectedVersion: Version | undefined
+  readonly waitForWinnerMs: number
+}
+
+export interface AdmissionParts {
+  readonly fingerprint: (command: string, input: unknown) => string
+  readonly requestIds: RequestIds
+  readonly waitForWinnerMs: number
+}
+
+export async function admit(
+  parts: AdmissionParts,
+  command: AnyCommand,
+  request: RunRequest<unknown>,
+): Promise<Admitted | Failed> {
+  const definition = definitionOf(command)
+  const { requestId, client = 'unknown', waitForWinnerMs = parts.waitForWinnerMs } = request
+  if (requestId === undefined && !parts.requestIds.allowMissing(definition, client)) {
+    return failed(
+      'REQUEST_ID_MISSING',
+      `${definition.name} needs a request id (HTTP: the Idempotency-Key header), so that a repeat is recognised.`,
+    )
+  }
+  try {
+    const principal = keyText(request.principal, 'principal')
+    const input = await validInput(definition, request.input)
+    return {
+      definition,
+      principal,
+      requestId: requestId === undefined ? undefined : keyText(requestId, 'request id'),
+      input,
+      fingerprint: parts.fingerprint(definition.name, definition.fingerprint(request.input)),
+      expectedVersion: expectedVersion(definition, request.expectedVersion),
+      waitForWinnerMs,
+    }
+  } catch (error) {
+    if (isWaybillError(error, 'INVALID_INPUT')) return failed('INVALID_INPUT', error.message, { cause: error })
+    throw error
+  }
+}
+
+const longestKey = 255
+
+/** Text that fits an index and a log line: no control characters, no half characters. */
+function keyText(value: unknown, what: string): string {
+  if (typeof value === 'string' && value !== '' && value.length <= longestKey && !/\p{Cc}/u.test(value) && value.isWellFormed())
+    return value
+  throw new WaybillError(
+    'INVALID_INPUT',
+    `The ${what} must be text of 1 to ${longestKey} characters without control characters, got ${typeof value === 'string' ? `${value.length} characters` : typeof value}.`,
+  )
+}
+
+function expectedVersion(definition: CommandDefinition, given: RunRequest<unknown>['expectedVersion']): Version | undefined {
+  if (given === undefined) return undefined
+  if (definition.aggregate === undefined)
+    throw new WaybillError('INVALID_INPUT', `${definition.name} has no aggregate whose version could be expected.`)
+  // 0 expects an aggregate without events: one that nobody has made yet.
+  return given === 0 || given === 0n || given === '0' ? 0n : parseVersion(given, 'expectedVersion')
+}

@@ -1,0 +1,104 @@
+import { describe, expect, test } from 'vitest'
+import { z } from 'zod'
+import { depositCommand } from '../../test/command/bank.ts'
+import { commandSetup } from '../../test/command/command-setup.ts'
+import { command } from './command.ts'
+import { versionConflict } from './rejection.ts'
+
+const { db, bank, commandsWith, newAccount, newRequest } = await commandSetup()
+
+describe('the transaction', () => {
+  test('begins with the marker, then locks the aggregate, then does the work, then adds the events and keeps the response', async () => {
+    const statements: string[] = []
+    const watched: typeof db = {
+      ...db,
+      attempt: (options, work) =>
+        db.attempt(options, (tx) => {
+          const query = tx.query.bind(tx)
+          // The adapter knows its own object, so the log goes into it instead of around it.
+          Object.assign(tx, { query: (text: string, values?: never) => (statements.push(text), query(text, values)) })
+          return work(tx)
+        }),
+    }
+    const commands = commandsWith({ db: watched })
+    await commands.run(depositCommand({ store: 'response' }), {
+      principal: 'ann',
+      requestId: newRequest(),
+      input: { account: newAccount(), amount: 5 },
+    })
+    const order = [
+      /insert into "waybill"."command_marker"/,
+      /lock_aggregates/,
+      /select balance/,
+      /insert into account/,
+      /insert into ledger/,
+      /add_event/,
+      /update "waybill"."command_marker"/,
+    ]
+    expect(statements).toHaveLength(order.length)
+    order.forEach((pattern, index) => expect(statements[index]).toMatch(pattern))
+  })
+
+  test.each(['read committed', 'repeatable read', 'serializable'] as const)(
+    'does it once under %s, repeats in parallel included',
+    async (isolation) => {
+      const commands = commandsWith({ isolation, markerLockMs: 2_000, waitForWinnerMs: 10_000 })
+      const deposit = depositCommand({ store: 'response' })
+      const account = newAccount()
+      const requests = Array.from({ length: 4 }, () => ({
+        principal: 'ann',
+        requestId: newRequest(),
+        input: { account, amount: 1 },
+      }))
+      const outcomes = await Promise.all([...requests, ...requests].map((request) => commands.run(deposit, request)))
+      expect(outcomes.map(({ status }) => status).toSorted()).toEqual([
+        ...Array<string>(4).fill('executed'),
+        ...Array<string>(4).fill('replayed'),
+      ])
+      expect(await bank.balance(account)).toBe(4)
+    },
+  )
+
+  test('a load that writes is refused by the database', async () => {
+    const sneaky = command('Sneaky', {
+      input: z.object({}),
+      load: async (reader) => void (await reader.query(`insert into account (id, balance) values ('sneaky', 1)`)),
+      execute: async () => ({}),
+    })
+    await expect(commandsWith().run(sneaky, { principal: 'ann', requestId: newRequest(), input: {} })).rejects.toThrow(
+      /read-only transaction/,
+    )
+    expect(await bank.balance('sneaky')).toBe(0)
+  })
+
+  test('a plan sees what was loaded and the time of the request, and execute sees the same time', async () => {
+    const times: number[] = []
+    const timed = command('Timed', {
+      input: z.object({ account: z.string() }),
+      load: async (reader, { account }) => (await reader.query('select $1::text as name', [account])).rows[0] as { name: string },
+      plan: (_input, { loaded, now }) => (times.push(now.getTime()), { name: loaded.name }),
+      execute: async (_tx, plan, { now, attempt }) => {
+        times.push(now.getTime())
+        if (attempt < 3) throw versionConflict('the row')
+        return plan
+      },
+    })
+    const outcome = await commandsWith().run(timed, { principal: 'ann', requestId: newRequest(), input: { account: 'x' } })
+    expect(outcome).toMatchObject({ status: 'executed', response: { name: 'x' }, attempts: 3 })
+    expect(new Set(times).size).toBe(1)
+    expect(times).toHaveLength(4)
+  })
+
+  test('a plan is frozen: no attempt can leave traces in it', async () => {
+    const vain = command('Vain', {
+      input: z.object({}),
+      plan: () => ({ items: [{ count: 1 }] }),
+      execute: async (_tx, plan) => {
+        const [item] = plan.items
+        if (item !== undefined) item.count += 1
+        return {}
+      },
+    })
+    await expect(commandsWith().run(vain, { principal: 'ann', requestId: newRequest(), input: {} })).rejects.toThrow(TypeError)
+  })
+})

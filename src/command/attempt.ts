@@ -1,0 +1,203 @@
+/**
+ * One attempt: one transaction, with a fixed order of locks: marker → aggregates → what `execute` touches → events.
+ *
+ * The marker's insert is the first statement. If it finds the request there, nothing else is done. Otherwise all that follows
+ * commits with it or not at all.
+ */
+import { isWaybillError, WaybillError } from '../core/errors.ts'
+import { execute, rows, type Tx } from '../postgres/database.ts'
+import { transaction } from '../postgres/transaction.ts'
+import type { Admitted } from './admission.ts'
+import { aggregateKey, type Aggregate, type LockedAggregate } from './aggregate.ts'
+import {
+  lockAggregates,
+  rollBackToSavepoint,
+  selectVersions,
+  setSavepoint,
+  type MarkerKey,
+  type MarkerRow,
+} from './command.sql.ts'
+import type { AttemptState } from './execute-plan.ts'
+import type { Pipeline } from './pipeline.ts'
+import { allNodes, validResponse, type PlanNode } from './plan-command.ts'
+import { rejectionOf, versionConflict, type Rejection } from './rejection.ts'
+
+/** How far an attempt came; what its failure means depends on that. */
+export interface Attempt {
+  readonly number: number
+  stage: 'begin' | 'marker' | 'aggregates' | 'execute'
+  tx?: Tx
+  aggregate?: Aggregate | undefined
+  /** Set when only COMMIT is left. */
+  result?: AttemptResult
+}
+
+export type AttemptResult =
+  | { readonly kind: 'known'; readonly marker: MarkerRow }
+  | { readonly kind: 'rejected'; readonly rejection: Rejection }
+  | { readonly kind: 'executed'; readonly response: string; readonly token: string | undefined }
+
+interface Work {
+  readonly asked: Admitted
+  readonly node: PlanNode
+  readonly attempt: Attempt
+}
+
+export async function runAttempt(pipeline: Pipeline, work: Work): Promise<AttemptResult> {
+  const { db, limits, signals, clock, random } = pipeline
+  const { asked, attempt } = work
+  attempt.aggregate = work.node.aggregate
+  const { isolation, statementTimeoutMs } = limits
+  const lockTimeoutMs = asked.requestId === undefined ? limits.lockTimeoutMs : limits.markerLockMs
+  return await transaction(
+    db,
+    async (tx) => {
+      attempt.tx = tx
+      attempt.result = await perform(pipeline, work, tx)
+      return attempt.result
+    },
+    { isolation, statementTimeoutMs, lockTimeoutMs, retries: 0, onUnknown: 'throw', signals, clock, random },
+  )
+}
+
+async function perform(pipeline: Pipeline, work: Work, tx: Tx): Promise<AttemptResult> {
+  const { markers, limits } = pipeline
+  const { asked, node, attempt } = work
+  const key = asked.requestId === undefined ? undefined : { principal: asked.principal, requestId: asked.requestId }
+  attempt.stage = 'marker'
+  if (key !== undefined) {
+    const { definition, fingerprint } = asked
+    const marker = { ...key, command: definition.name, fingerprint, lockTimeoutMs: limits.lockTimeoutMs }
+    if (!(await markers.insert(tx, marker))) return await knownRequest(pipeline, tx, key)
+  }
+  attempt.stage = 'aggregates'
+  const aggregates = await takeAggregates(pipeline, node, tx)
+  assertExpected(asked, node, aggregates)
+  attempt.stage = 'execute'
+  const keepsRejections = key !== undefined && node.definition.storeRejections
+  if (keepsRejections) await execute(tx, setSavepoint())
+  try {
+    return await executeAndAnswer(pipeline, work, { tx, key, aggregates })
+  } catch (error) {
+    const rejection = rejectionOf(error)
+    if (rejection === undefined || !keepsRejections) throw error
+    await execute(tx, rollBackToSavepoint())
+    await markers.keep(tx, key, { rejected: true, response: JSON.stringify(rejection), token: null })
+    return { kind: 'rejected', rejection }
+  }
+}
+
+async function knownRequest({ markers }: Pipeline, tx: Tx, key: MarkerKey): Promise<AttemptResult> {
+  const marker = await markers.find(tx, key)
+  if (marker !== undefined) return { kind: 'known', marker }
+  // Clean-up took it between the two statements: its time is over, so the request is a new one.
+  throw versionConflict(`The marker of request ${key.requestId}`)
+}
+
+interface Taken {
+  readonly tx: Tx
+  readonly key: MarkerKey | undefined
+  readonly aggregates: ReadonlyMap<string, LockedAggregate>
+}
+
+async function executeAndAnswer(pipeline: Pipeline, { node, attempt }: Work, taken: Taken): Promise<AttemptResult> {
+  const { tx, key, aggregates } = taken
+  const state: AttemptState = { attempt: attempt.number, aggregates, emitted: [] }
+  const value = await validResponse(node.definition, await pipeline.execute(tx, node, state))
+  const added = state.emitted.length === 0 ? [] : await pipeline.outbox.addMany(tx, state.emitted)
+  assertUnchanged(node, state, added)
+  const token = tokenOf(pipeline, node, state, added)
+  const response = encodeResponse(node, value)
+  if (key !== undefined && node.definition.store === 'response') await keepResponse(pipeline, node, { tx, key, response, token })
+  return { kind: 'executed', response, token }
+}
+
+/** Locks the rows of all aggregates of the tree in one go; those compared by version are only read. */
+async function takeAggregates({ tables }: Pipeline, root: PlanNode, tx: Tx): Promise<ReadonlyMap<string, LockedAggregate>> {
+  const wanted = new Map<string, { readonly aggregate: Aggregate; readonly isLocked: boolean }>()
+  for (const { aggregate, definition } of allNodes(root)) {
+    if (aggregate === undefined) continue
+    const key = aggregateKey(aggregate)
+    wanted.set(key, { aggregate, isLocked: definition.locking === 'row' || wanted.get(key)?.isLocked === true })
+  }
+  const all = [...wanted.values()]
+  const taken = new Map(all.map(({ aggregate }) => [aggregateKey(aggregate), { ...aggregate, version: 0n }]))
+  for (const isLocked of [true, false]) {
+    const some = all.filter((each) => each.isLocked === isLocked).map(({ aggregate }) => aggregate)
+    if (some.length === 0) continue
+    const found = await rows(tx, isLocked ? lockAggregates(tables, some) : selectVersions(tables, some))
+    for (const { type, id, version } of found) taken.set(aggregateKey({ type, id }), { type, id, version: BigInt(version) })
+  }
+  return taken
+}
+
+/** The version that the client saw must be the current one; it is compared once and never tried again. */
+function assertExpected(asked: Admitted, node: PlanNode, aggregates: ReadonlyMap<string, LockedAggregate>): void {
+  if (asked.expectedVersion === undefined || node.aggregate === undefined) return
+  const current = aggregates.get(aggregateKey(node.aggregate))?.version ?? 0n
+  if (current === asked.expectedVersion) return
+  throw new WaybillError(
+    'PRECONDITION_FAILED',
+    `${node.aggregate.type} ${node.aggregate.id} has version ${current}, not ${asked.expectedVersion}. Read it again, then decide.`,
+  )
+}
+
+type AddedEvents = readonly { readonly version: bigint; readonly token: string }[]
+
+/** Compare-and-set: the first event of an aggregate that is not locked must take the version after the one that was read. */
+function assertUnchanged(root: PlanNode, state: AttemptState, added: AddedEvents): void {
+  const locked = new Set<string>()
+  for (const { aggregate, definition } of allNodes(root))
+    if (aggregate !== undefined && definition.locking === 'row') locked.add(aggregateKey(aggregate))
+  for (const { aggregate, definition } of allNodes(root)) {
+    if (aggregate === undefined || locked.has(aggregateKey(aggregate))) continue
+    const key = aggregateKey(aggregate)
+    const own = state.emitted.findIndex((event) => keyOfEvent(event) === key)
+    if (own === -1) {
+      throw new WaybillError(
+        'INVALID_OPTION',
+        `${definition.name} compares versions (locking: 'version') and emitted no event of ${aggregate.type}, so nobody would notice its change. Emit one, or use locking: 'row'.`,
+      )
+    }
+    if (added[own]?.version !== (state.aggregates.get(key)?.version ?? 0n) + 1n)
+      throw versionConflict(`${aggregate.type} ${aggregate.id}`)
+  }
+}
+
+function tokenOf({ tokens }: Pipeline, node: PlanNode, state: AttemptState, added: AddedEvents): string | undefined {
+  if (node.aggregate === undefined) return added.at(-1)?.token
+  const key = aggregateKey(node.aggregate)
+  const last = state.emitted.findLastIndex((event) => keyOfEvent(event) === key)
+  if (last !== -1) return added[last]?.token
+  const version = state.aggregates.get(key)?.version ?? 0n
+  return version === 0n
+    ? undefined
+    : tokens.encode({ aggregateType: node.aggregate.type, aggregateId: node.aggregate.id, version })
+}
+
+function keyOfEvent({ type, aggregateId }: AttemptState['emitted'][number]): string {
+  return aggregateKey({ type: type.stream.aggregateType, id: aggregateId })
+}
+
+/** Empty text stands for `undefined`. What JSON cannot hold fails here, where it can still be undone. */
+function encodeResponse(node: PlanNode, value: unknown): string {
+  try {
+    return JSON.stringify(value) ?? ''
+  } catch (cause) {
+    if (isWaybillError(cause)) throw cause
+    throw new WaybillError('INVALID_INPUT', `${node.definition.name}: the response cannot be written as JSON.`, { cause })
+  }
+}
+
+async function keepResponse(
+  { markers, limits, signals }: Pipeline,
+  node: PlanNode,
+  kept: { readonly tx: Tx; readonly key: MarkerKey; readonly response: string; readonly token: string | undefined },
+): Promise<void> {
+  const bytes = Buffer.byteLength(kept.response)
+  if (bytes > limits.maxResponseBytes) {
+    signals.emit('command.response-dropped', { command: node.definition.name, bytes, maxBytes: limits.maxResponseBytes })
+    return
+  }
+  await markers.keep(kept.tx, kept.key, { rejected: false, response: kept.response, token: kept.token ?? null })
+}

@@ -1,0 +1,96 @@
+/**
+ * The loop around the transaction: runs attempts until one commits, is answered by an earlier request, or must not be repeated.
+ *
+ * Every attempt begins with the marker, so repeating one is always safe. A COMMIT that was never answered is looked up before
+ * anything is said about it.
+ */
+import { backoffMs } from '../core/backoff.ts'
+import { isWaybillError } from '../core/errors.ts'
+import { runAfterCommit } from '../postgres/after-commit.ts'
+import { commitOutcome } from '../postgres/commit-outcome.ts'
+import { isLockTimeout, isRetryableState, sqlState } from '../postgres/sql-state.ts'
+import type { Admitted } from './admission.ts'
+import { runAttempt, type Attempt, type AttemptResult } from './attempt.ts'
+import { committedOutcome, currentToken, parseResponse } from './committed.ts'
+import { failed, type Outcome } from './outcome.ts'
+import type { Pipeline } from './pipeline.ts'
+import type { PlanNode } from './plan-command.ts'
+
+export async function runAttempts(pipeline: Pipeline, asked: Admitted, node: PlanNode): Promise<Outcome> {
+  for (let number = 1; ; number += 1) {
+    const attempt: Attempt = { number, stage: 'begin' }
+    let result: AttemptResult
+    try {
+      result = await runAttempt(pipeline, { asked, node, attempt })
+    } catch (error) {
+      const verdict = await judge(pipeline, asked, attempt, error)
+      if (verdict === 'again') continue
+      if (verdict !== 'committed') return verdict
+      result = attempt.result as AttemptResult
+    }
+    return await conclude(pipeline, asked, result, number)
+  }
+}
+
+async function conclude(pipeline: Pipeline, asked: Admitted, result: AttemptResult, attempts: number): Promise<Outcome> {
+  if (result.kind === 'known') return await committedOutcome(pipeline, asked, { ...result.marker, from: 'marker' })
+  if (result.kind === 'rejected') return { status: 'rejected', ...result.rejection, replayed: false }
+  return { status: 'executed', response: parseResponse(result.response), token: result.token, attempts }
+}
+
+type Verdict = 'again' | 'committed' | Outcome
+
+/** What an attempt's failure means: an outcome, another attempt, or success after all. Throws what is not ours to judge. */
+async function judge(pipeline: Pipeline, asked: Admitted, attempt: Attempt, error: unknown): Promise<Verdict> {
+  if (isWaybillError(error, 'COMMIT_UNKNOWN')) return await lookUp(pipeline, asked, attempt, error.details['xid'])
+  if (isWaybillError(error, 'PRECONDITION_FAILED')) {
+    return failed('PRECONDITION_FAILED', error.message, { token: await currentToken(pipeline, attempt.aggregate) })
+  }
+  if (isLockTimeout(error)) {
+    return attempt.stage === 'marker'
+      ? failed('IN_PROGRESS', 'The same request is being executed right now. Send it again to learn its outcome.')
+      : failed('VERSION_CONFLICT', `Others hold what ${asked.definition.name} needs for too long.`, { cause: error })
+  }
+  const isConflict = isWaybillError(error, 'VERSION_CONFLICT')
+  if (isConflict && asked.expectedVersion !== undefined) {
+    return failed('PRECONDITION_FAILED', error.message, { token: await currentToken(pipeline, attempt.aggregate) })
+  }
+  const state = sqlState(error)
+  if (!isConflict && !isRetryableState(state)) throw error
+  if (await backOff(pipeline, asked, attempt, isConflict ? 'version' : (state ?? ''))) return 'again'
+  return failed('VERSION_CONFLICT', `${asked.definition.name} lost the race ${attempt.number} times.`, { cause: error })
+}
+
+/** Waits before the next attempt; `false` if there is none. */
+async function backOff(pipeline: Pipeline, asked: Admitted, attempt: Attempt, reason: string): Promise<boolean> {
+  const { limits, random, clock, signals } = pipeline
+  if (attempt.number > limits.retries) return false
+  const delayMs = backoffMs(limits.retryBackoff, attempt.number, random)
+  signals.emit('command.retried', { command: asked.definition.name, attempt: attempt.number, reason, delayMs })
+  await clock.sleep(delayMs)
+  return true
+}
+
+/**
+ * The connection broke during COMMIT. The transaction's id tells, and where the database has forgotten it, the marker does:
+ * a row that this very transaction wrote is proof.
+ */
+async function lookUp(pipeline: Pipeline, asked: Admitted, attempt: Attempt, xid: unknown): Promise<Verdict> {
+  const { db, clock, signals } = pipeline
+  const id = typeof xid === 'string' ? xid : undefined
+  let outcome = id === undefined ? ('unknown' as const) : await commitOutcome(db, id, clock)
+  if (outcome === 'unknown' && id !== undefined && (await wroteMarker(pipeline, asked, id))) outcome = 'committed'
+  signals.emit('transaction.unknown', { outcome, xid: id })
+  if (outcome === 'committed' && attempt.result !== undefined) {
+    if (attempt.tx !== undefined) runAfterCommit(attempt.tx, (error) => signals.emit('transaction.hook-failed', { error }))
+    return 'committed'
+  }
+  if (outcome === 'rolled-back' && (await backOff(pipeline, asked, attempt, 'commit'))) return 'again'
+  return failed('UNAVAILABLE', 'It is not known whether the command was committed. Send the same request again to find out.')
+}
+
+async function wroteMarker({ db, markers }: Pipeline, asked: Admitted, xid: string): Promise<boolean> {
+  if (asked.requestId === undefined) return false
+  const marker = await markers.find(db, { principal: asked.principal, requestId: asked.requestId }).catch(() => undefined)
+  return marker !== undefined && BigInt(marker.xmin) === BigInt(xid) % 4_294_967_296n
+}

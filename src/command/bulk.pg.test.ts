@@ -1,0 +1,101 @@
+import { describe, expect, test } from 'vitest'
+import { z } from 'zod'
+import { accounts } from '../../test/command/bank.ts'
+import { commandSetup, heard } from '../../test/command/command-setup.ts'
+import { bulk } from './bulk.ts'
+import { command } from './command.ts'
+import { reject } from './rejection.ts'
+
+const { bank, commandsWith, newAccount, newRequest } = await commandSetup()
+
+describe('children', () => {
+  const grant = command('Grant', {
+    input: z.object({ account: z.string(), amount: z.number().int() }),
+    aggregate: ({ account }) => ({ type: 'account', id: account }),
+    execute: async (tx, plan, { principal, requestId, metadata, aggregate, emit }) => {
+      if (plan.amount < 0) throw reject('negative')
+      await tx.query('insert into ledger (principal, request_id, account, amount, lucky) values ($1, $2, $3, $4, $5)', [
+        principal,
+        requestId ?? '',
+        plan.account,
+        plan.amount,
+        (metadata as { place: number } | undefined)?.place ?? 0,
+      ])
+      emit(accounts.BalanceChanged, aggregate.id, { balance: plan.amount })
+      return { account: plan.account, metadata }
+    },
+  })
+
+  test("run in their parent's transaction under its marker, and only if it planned them, once each", async () => {
+    const other = await new Promise<unknown>((done) => {
+      const leak = command('Leak', {
+        input: z.object({}),
+        plan: async (_input, { child }) => done(await child(grant, { account: 'a', amount: 1 })),
+        execute: async () => ({}),
+      })
+      void commandsWith().run(leak, { principal: 'ann', requestId: newRequest(), input: {} })
+    })
+    const parent = command('Parent', {
+      input: z.object({ accounts: z.array(z.string()), how: z.enum(['well', 'twice', 'foreign']) }),
+      plan: async ({ accounts: all, how }, { child }) => ({
+        how,
+        grants: await Promise.all(all.map((account) => child(grant, { account, amount: 2 }))),
+      }),
+      execute: async (_tx, { grants, how }, { run }) => {
+        for (const each of grants) await run(each)
+        const [first] = grants
+        if (how === 'twice' && first !== undefined) await run(first)
+        if (how === 'foreign') await run(other as typeof first & object)
+        return { granted: grants.length }
+      },
+    })
+    const commands = commandsWith()
+    const names = [newAccount(), newAccount()]
+    const request = { principal: 'ann', requestId: newRequest() }
+    for (const how of ['twice', 'foreign'] as const)
+      await expect(commands.run(parent, { ...request, input: { accounts: names, how } })).rejects.toMatchObject({
+        code: 'INVALID_OPTION',
+      })
+    expect(await bank.effects(request.requestId)).toBe(0)
+    expect(await commands.run(parent, { ...request, input: { accounts: names, how: 'well' } })).toMatchObject({
+      status: 'executed',
+      response: { granted: 2 },
+    })
+    expect(await commands.run(parent, { ...request, input: { accounts: names, how: 'well' } })).toMatchObject({
+      code: 'ALREADY_COMMITTED',
+    })
+    expect(await bank.effects(request.requestId)).toBe(2)
+  })
+
+  test('as a bulk keep the order and the metadata of the caller, all or none, and bulks in any order do not deadlock', async () => {
+    const grants = bulk('Grants', grant, { store: 'response' })
+    const { signals, all } = heard('command.retried')
+    const commands = commandsWith({ signals })
+    const names = Array.from({ length: 12 }, newAccount)
+    const items = (order: readonly string[]) =>
+      order.map((account, place) => ({ input: { account, amount: 1 }, metadata: { place, source: 'dungeon' } }))
+    const requestId = newRequest()
+    const outcome = await commands.run(grants, { principal: 'ann', requestId, input: items(names) })
+    expect(outcome).toMatchObject({
+      status: 'executed',
+      response: names.map((account, place) => ({ account, metadata: { place, source: 'dungeon' } })),
+    })
+    const rows = (await bank.ledger()).filter((row) => row.request_id === requestId)
+    expect(rows.map(({ account, lucky }) => [account, lucky])).toEqual(names.map((account, place) => [account, place]))
+
+    const broken = [...items(names), { input: { account: newAccount(), amount: -1 } }]
+    const second = newRequest()
+    expect(await commands.run(grants, { principal: 'ann', requestId: second, input: broken })).toMatchObject({
+      status: 'rejected',
+      reason: 'negative',
+    })
+    expect(await bank.effects(second)).toBe(0)
+
+    await Promise.all(
+      Array.from({ length: 20 }, (_, n) =>
+        commands.run(grants, { principal: 'ann', requestId: newRequest(), input: items(n % 2 ? names : names.toReversed()) }),
+      ),
+    )
+    expect(all).toEqual([])
+  })
+})

@@ -1,0 +1,129 @@
+/** Every statement of the command pipeline: markers, and the versions of aggregates. No other file names the marker's table. */
+import { name, sql, sqlArray, type Name, type Statement } from '../postgres/sql.ts'
+
+export interface CommandTables {
+  readonly marker: Name
+  readonly aggregateVersion: Name
+  readonly lockAggregates: Name
+}
+
+export function commandTables(schema: string): CommandTables {
+  return {
+    marker: name(schema, 'command_marker'),
+    aggregateVersion: name(schema, 'aggregate_version'),
+    lockAggregates: name(schema, 'lock_aggregates'),
+  }
+}
+
+export interface MarkerKey {
+  readonly principal: string
+  readonly requestId: string
+}
+
+export interface NewMarker extends MarkerKey {
+  readonly command: string
+  readonly fingerprint: string
+  /** The lock time-out for the rest of the transaction, once the marker is in. */
+  readonly lockTimeoutMs: number
+}
+
+/**
+ * Claims a request: the first statement of its transaction. No row means that the request is known.
+ *
+ * A run of the same request that has not ended makes it wait, for the short lock time-out that the transaction began with.
+ * `returning` is evaluated after that wait, so it can set the longer one for what follows without a round trip of its own.
+ * Index: command_marker_pkey.
+ */
+export function insertMarker(tables: CommandTables, marker: NewMarker): Statement<{ inserted: string }> {
+  return sql`
+    insert into ${tables.marker} (principal, request_id, command, fingerprint)
+    values (${marker.principal}::text, ${marker.requestId}::text, ${marker.command}::text, decode(${marker.fingerprint}::text, 'hex'))
+    on conflict (principal, request_id) do nothing
+    returning set_config('lock_timeout', ${String(marker.lockTimeoutMs)}::text, true) as inserted`
+}
+
+export interface MarkerRow {
+  readonly fingerprint: string
+  readonly rejected: boolean
+  readonly response: string | null
+  readonly token: string | null
+  /** The lower half of the id of the transaction that wrote it. */
+  readonly xmin: string
+}
+
+/** The marker of a request, if it has committed. Index: command_marker_pkey. */
+export function selectMarker(tables: CommandTables, key: MarkerKey): Statement<MarkerRow> {
+  return sql`
+    select encode(fingerprint, 'hex') as fingerprint, rejected, response, token, xmin::text as xmin
+      from ${tables.marker} where principal = ${key.principal}::text and request_id = ${key.requestId}::text`
+}
+
+export interface MarkerAnswer {
+  readonly rejected: boolean
+  readonly response: string
+  readonly token: string | null
+}
+
+/** Keeps the answer in the marker's row, in the transaction that made it. Index: command_marker_pkey. */
+export function updateMarker(tables: CommandTables, key: MarkerKey, answer: MarkerAnswer): Statement {
+  return sql`
+    update ${tables.marker} set rejected = ${answer.rejected}::boolean, response = ${answer.response}::text, token = ${answer.token}::text
+     where principal = ${key.principal}::text and request_id = ${key.requestId}::text`
+}
+
+/** Locks aggregates in the order of (type, id) and returns their versions. Index: aggregate_version_pkey. */
+export function lockAggregates(
+  tables: CommandTables,
+  aggregates: readonly { readonly type: string; readonly id: string }[],
+): Statement<{ type: string; id: string; version: string }> {
+  return sql`
+    select aggregate_type as type, aggregate_id as id, version::text as version
+      from ${tables.lockAggregates}(${sqlArray(aggregates.map(({ type }) => type))}::text::text[], ${sqlArray(aggregates.map(({ id }) => id))}::text::text[])`
+}
+
+/** The current versions of aggregates, without a lock. Index: aggregate_version_pkey. */
+export function selectVersions(
+  tables: CommandTables,
+  aggregates: readonly { readonly type: string; readonly id: string }[],
+): Statement<{ type: string; id: string; version: string }> {
+  return sql`
+    select a.aggregate_type as type, a.aggregate_id as id, a.version::text as version
+      from unnest(${sqlArray(aggregates.map(({ type }) => type))}::text::text[], ${sqlArray(aggregates.map(({ id }) => id))}::text::text[]) as w (type, id)
+      join ${tables.aggregateVersion} a on a.aggregate_type = w.type and a.aggregate_id = w.id`
+}
+
+/** A load that writes would be an effect outside the pipeline; the database refuses it. */
+export function setReadOnly(): Statement {
+  return sql`set transaction read only`
+}
+
+/** A rejection that is stored undoes what was written after this point and keeps the marker. */
+export function setSavepoint(): Statement {
+  return sql`savepoint waybill_execute`
+}
+
+export function rollBackToSavepoint(): Statement {
+  return sql`rollback to savepoint waybill_execute`
+}
+
+/**
+ * Deletes the oldest markers that nobody honours any more.
+ *
+ * `skip locked` lets the instances share the work. The rows are found first and deleted by their place: a join could be
+ * planned as a scan of the whole table. Index: command_marker_created_at_idx.
+ */
+export function deleteExpired(tables: CommandTables, keepMs: number, limit: number): Statement {
+  return sql`
+    delete from ${tables.marker} where ctid = any (array(
+      select ctid from ${tables.marker}
+       where created_at < clock_timestamp() - ${String(keepMs)}::text::bigint * interval '1 millisecond'
+       order by created_at limit ${String(limit)}::text::int
+         for update skip locked))`
+}
+
+/** How long the oldest marker has been due for deletion; negative while it is not. Index: command_marker_created_at_idx. */
+export function selectLag(tables: CommandTables, keepMs: number): Statement<{ lag_ms: string | null }> {
+  return sql`
+    select (extract(epoch from clock_timestamp() - min(created_at)) * 1000 - ${String(keepMs)}::text::bigint)::bigint::text as lag_ms
+      from ${tables.marker}`
+}

@@ -1,0 +1,186 @@
+/**
+ * Idempotent commands: `commands.run` is the one way to run a command, and it always goes through the pipeline.
+ *
+ * Three layers, one effect: a cache that answers repeats fast (optional), a marker in the command's own transaction that
+ * decides, and versions of aggregates that order different requests. See pipeline.ts for the order of the steps.
+ */
+import { systemClock, type Clock } from '../core/clock.ts'
+import { defaults } from '../core/defaults.ts'
+import { WaybillError } from '../core/errors.ts'
+import { oneOf, resolve, wholeBetween } from '../core/options.ts'
+import { systemRandom, type Random } from '../core/random.ts'
+import { defaultSignals, type SignalBus } from '../core/signals.ts'
+import { createTokens, type Tokens } from '../core/token.ts'
+import type { Database, Isolation } from '../postgres/database.ts'
+import { admit, type RunRequest } from './admission.ts'
+import type { CommandCache } from './cache.ts'
+import type { CommandOutbox } from './command-outbox.ts'
+import { definitionOf, type AnyCommand, type Command } from './command.ts'
+import { commandTables } from './command.sql.ts'
+import { executePlan } from './execute-plan.ts'
+import { fingerprint } from './fingerprint.ts'
+import { guardCache, noCache } from './guarded-cache.ts'
+import { postgresMarkers } from './marker-store.ts'
+import type { Outcome } from './outcome.ts'
+import { runPipeline, type Pipeline } from './pipeline.ts'
+import { createRequestIds, type MissingRequestIds, type RequestIdPhase, type RequestIds } from './request-ids.ts'
+
+export interface CommandsOptions {
+  readonly db: Database
+  /** Where emitted events go, in the command's own transaction. */
+  readonly outbox: CommandOutbox
+  /** Answers repeats without a transaction: `ioredisCache`, `nodeRedisCache`, `memoryCache`. @default none */
+  readonly cache?: CommandCache | undefined
+  /** The schema that holds the markers and the outbox. @default 'waybill' */
+  readonly schema?: string
+  /** Makes consistency tokens; give it what the outbox has. @default unsigned tokens */
+  readonly tokens?: Tokens
+  /** Whether commands may come without a request id, for the time until all clients send one. @default 'required' */
+  readonly requestId?: RequestIdPhase
+  /** How long a repeat waits for the run that is under way. @default 0 */
+  readonly waitForWinnerMs?: number
+  /** @default 'read committed' */
+  readonly isolation?: Isolation
+  /** How long the marker's insert waits for a run of the same request. @default 200 */
+  readonly markerLockMs?: number
+  /** How long any later statement waits for a lock. @default 5_000 */
+  readonly lockTimeoutMs?: number
+  /** How long a statement may take. @default 15_000 */
+  readonly statementTimeoutMs?: number
+  /** How often an attempt that lost a race is made again. @default 5 */
+  readonly retries?: number
+  /** A longer response is not kept for repeats. @default 65_536 */
+  readonly maxResponseBytes?: number
+  /** How long the cache believes in a run that does not end. Must exceed the longest transaction. @default 60_000 */
+  readonly pendingTtlMs?: number
+  /** How long the cache answers repeats; at most the TTL of markers. @default 3_600_000 */
+  readonly completedTtlMs?: number
+  /** A call of the cache may take this long. @default 30 */
+  readonly cacheBudgetMs?: number
+  readonly signals?: SignalBus
+  readonly clock?: Clock
+  readonly random?: Random
+}
+
+export interface Commands {
+  /** Runs a command once, however often it is asked to; the outcome says which it was. Throws only what `execute` threw. */
+  run<Input, Response>(command: Command<Input, Response>, request: RunRequest<Input>): Promise<Outcome<Response>>
+  /** Who sent commands without a request id. */
+  missingRequestIds(): readonly MissingRequestIds[]
+  /** Makes request ids mandatory from now on; returns, and warns about, who still sent none lately. */
+  requireRequestIds(): readonly MissingRequestIds[]
+}
+
+type Settings = Required<CommandsOptions>
+
+export function createCommands(options: CommandsOptions): Commands {
+  const settings = resolveOptions(options)
+  return createCommandsOn(createPipeline(settings), settings)
+}
+
+/** The pipeline as `createCommands` puts it together. */
+export function createPipeline(settings: Settings): Pipeline {
+  const { db, outbox, tokens, signals, clock, random, cache, cacheBudgetMs: budgetMs, pendingTtlMs, completedTtlMs } = settings
+  const { isolation, markerLockMs, lockTimeoutMs, statementTimeoutMs, retries, maxResponseBytes } = settings
+  const { retryBackoff } = defaults.command
+  const tables = commandTables(settings.schema)
+  const guard = { budgetMs, pendingTtlMs, completedTtlMs, signals, clock, random }
+  return {
+    db,
+    tables,
+    outbox,
+    tokens,
+    signals,
+    clock,
+    random,
+    fingerprint,
+    execute: executePlan,
+    markers: postgresMarkers(tables),
+    cache: cache === undefined ? noCache : guardCache(cache, guard),
+    limits: { isolation, markerLockMs, lockTimeoutMs, statementTimeoutMs, retries, retryBackoff, maxResponseBytes },
+  }
+}
+
+/** Commands on a pipeline that was put together elsewhere. */
+export function createCommandsOn(
+  pipeline: Pipeline,
+  { requestId, waitForWinnerMs }: Pick<Settings, 'requestId' | 'waitForWinnerMs'>,
+): Commands {
+  const { signals, clock } = pipeline
+  const requestIds: RequestIds = createRequestIds({ phase: requestId, clock, signals })
+  const names = new Map<string, AnyCommand>()
+  const parts = { fingerprint: pipeline.fingerprint, requestIds, waitForWinnerMs }
+  return {
+    run: async <Input, Response>(command: Command<Input, Response>, request: RunRequest<Input>) => {
+      assertOneName(names, command)
+      const startedAtMs = clock.monotonicMs()
+      const admitted = await admit(parts, command, request)
+      const outcome = 'status' in admitted ? admitted : await runPipeline(pipeline, admitted)
+      report(signals, command.name, outcome, clock.monotonicMs() - startedAtMs)
+      return outcome as Outcome<Response>
+    },
+    missingRequestIds: () => requestIds.missing(),
+    requireRequestIds: () => requestIds.require(),
+  }
+}
+
+/** Fills and checks the options. */
+export function resolveOptions(options: CommandsOptions): Settings {
+  const { retryBackoff: _own, cacheBackoff: _its, ...numbers } = defaults.command
+  const whole = wholeBetween(1, 2_147_483_647)
+  const settings = resolve<Settings>(
+    'commands',
+    {
+      ...numbers,
+      db: options.db,
+      outbox: options.outbox,
+      cache: undefined,
+      schema: defaults.schema,
+      tokens: createTokens(),
+      isolation: 'read committed',
+      signals: defaultSignals,
+      clock: systemClock,
+      random: systemRandom,
+    },
+    options,
+    {
+      requestId: oneOf('optional', 'required'),
+      waitForWinnerMs: wholeBetween(0, 60_000),
+      isolation: oneOf('read committed', 'repeatable read', 'serializable'),
+      markerLockMs: whole,
+      lockTimeoutMs: whole,
+      statementTimeoutMs: whole,
+      retries: wholeBetween(0, 100),
+      maxResponseBytes: wholeBetween(0, 16_777_216),
+      pendingTtlMs: whole,
+      completedTtlMs: whole,
+      cacheBudgetMs: whole,
+    },
+  )
+  const { db, outbox } = settings as { readonly db?: Database; readonly outbox?: CommandOutbox }
+  if (typeof db?.attempt !== 'function' || typeof outbox?.addMany !== 'function')
+    throw new WaybillError('INVALID_OPTION', 'commands: give it db, from an adapter such as fromPg(pool), and outbox.')
+  if (settings.pendingTtlMs <= settings.statementTimeoutMs)
+    throw new WaybillError('INVALID_OPTION', 'commands.pendingTtlMs: must exceed statementTimeoutMs, or a slow run looks dead.')
+  return settings
+}
+
+/** Two commands of one name would take each other's request ids for repeats. */
+function assertOneName(names: Map<string, AnyCommand>, command: AnyCommand): void {
+  const { name } = definitionOf(command)
+  const known = names.get(name)
+  if (known === command) return
+  if (known !== undefined)
+    throw new WaybillError('INVALID_OPTION', `There are two commands called ${name}. Declare it once, at the top of a module.`)
+  names.set(name, command)
+}
+
+function report(signals: SignalBus, command: string, outcome: Outcome, durationMs: number): void {
+  const { status } = outcome
+  if (status === 'executed') signals.emit('command.executed', { command, durationMs, attempts: outcome.attempts })
+  else if (status === 'replayed') signals.emit('command.replayed', { command, from: outcome.from })
+  else if (status === 'rejected') {
+    const { reason, replayed } = outcome
+    signals.emit('command.rejected', { command, reason, replayed })
+  } else signals.emit('command.failed', { command, code: outcome.code })
+}

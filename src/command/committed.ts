@@ -1,0 +1,56 @@
+/**
+ * What a repeat is told about a request that has committed: the same response, the same rejection, or only that it happened.
+ */
+import { first } from '../postgres/database.ts'
+import type { Admitted } from './admission.ts'
+import type { Aggregate } from './aggregate.ts'
+import { selectVersions } from './command.sql.ts'
+import { failed, type Outcome } from './outcome.ts'
+import type { Pipeline } from './pipeline.ts'
+import type { Rejection } from './rejection.ts'
+
+/** What was found, in the cache or in the marker. An empty response stands for `undefined`. */
+export interface Found {
+  readonly from: 'cache' | 'marker'
+  readonly fingerprint: string
+  readonly rejected: boolean
+  readonly response?: string | null
+  readonly token?: string | null
+}
+
+export async function committedOutcome(pipeline: Pipeline, asked: Admitted, found: Found): Promise<Outcome> {
+  if (found.fingerprint !== asked.fingerprint) {
+    return failed(
+      'KEY_REUSED',
+      `The request id was used before for another command or another input. Use a new id for a new request.`,
+    )
+  }
+  const { response = null, token = null } = found
+  if (found.rejected && response !== null) {
+    return { status: 'rejected', ...(JSON.parse(response) as Rejection), replayed: true }
+  }
+  if (response !== null) {
+    return { status: 'replayed', response: parseResponse(response), token: token ?? undefined, from: found.from }
+  }
+  return failed('ALREADY_COMMITTED', 'The command was committed before, and its response was not kept. Read the state instead.', {
+    token: await currentToken(pipeline, asked.definition.aggregate?.(asked.input)),
+  })
+}
+
+/** The response as every caller sees it, the first one included: what JSON kept of it. */
+export function parseResponse(text: string): unknown {
+  return text === '' ? undefined : (JSON.parse(text) as unknown)
+}
+
+/** The token of the aggregate's current version, if it has one and the database can be asked. */
+export async function currentToken(
+  { db, tables, tokens }: Pick<Pipeline, 'db' | 'tables' | 'tokens'>,
+  aggregate: Aggregate | undefined,
+): Promise<string | undefined> {
+  if (aggregate === undefined) return undefined
+  // A missing token is no reason to hide that the command was committed.
+  const row = await first(db, selectVersions(tables, [aggregate])).catch(() => undefined)
+  return row === undefined || row.version === '0'
+    ? undefined
+    : tokens.encode({ aggregateType: aggregate.type, aggregateId: aggregate.id, version: BigInt(row.version) })
+}

@@ -1,0 +1,91 @@
+/**
+ * A cache that cannot hurt: every call is bounded in time, every failure is swallowed and reported, and after one the cache is
+ * left out for a while, then tried by one call at a time.
+ *
+ * A claim that came too late may still have been set. So complete and release are tried even after a failed claim.
+ */
+import { createBreaker } from '../core/breaker.ts'
+import type { Clock } from '../core/clock.ts'
+import { defaults } from '../core/defaults.ts'
+import { WaybillError } from '../core/errors.ts'
+import type { Random } from '../core/random.ts'
+import type { SignalBus, Signals } from '../core/signals.ts'
+import { decodeEntry, encodeEntry, type CacheEntry, type CommandCache, type CompletedEntry } from './cache.ts'
+
+export interface GuardedCache {
+  /** `claimed`, or what somebody else set, or `unknown`: go on without. */
+  claim(key: string, pending: CacheEntry): Promise<'claimed' | 'unknown' | CacheEntry>
+  complete(key: string, pending: CacheEntry, completed: CompletedEntry): Promise<void>
+  release(key: string, pending: CacheEntry): Promise<void>
+}
+
+export interface GuardOptions {
+  readonly budgetMs: number
+  readonly pendingTtlMs: number
+  readonly completedTtlMs: number
+  readonly signals: SignalBus
+  readonly clock: Clock
+  readonly random: Random
+}
+
+type Operation = Signals['command.cache-failed']['operation']
+
+/** No cache: the database decides alone. */
+export const noCache: GuardedCache = {
+  claim: async () => 'unknown',
+  complete: async () => undefined,
+  release: async () => undefined,
+}
+
+export function guardCache(cache: CommandCache, options: GuardOptions): GuardedCache {
+  const { budgetMs, pendingTtlMs, completedTtlMs, signals, clock, random } = options
+  const breaker = createBreaker({
+    backoff: defaults.command.cacheBackoff,
+    clock,
+    random,
+    onChange: (state) => signals.emit('command.cache-breaker', { state }),
+  })
+  let isProbing = false
+
+  const guarded = async <Result>(operation: Operation, call: () => Promise<Result>): Promise<Result | 'unknown'> => {
+    const state = breaker.state()
+    if (state === 'open' || (state === 'probing' && isProbing)) return 'unknown'
+    isProbing = state === 'probing'
+    try {
+      const result = await within(budgetMs, operation, call)
+      breaker.succeeded()
+      return result
+    } catch (error) {
+      breaker.failed()
+      signals.emit('command.cache-failed', { operation, error })
+      return 'unknown'
+    } finally {
+      if (state === 'probing') isProbing = false
+    }
+  }
+  return {
+    claim: async (key, pending) => {
+      const found = await guarded('claim', () => cache.claim(key, encodeEntry(pending), { ttlMs: pendingTtlMs }))
+      if (found === undefined) return 'claimed'
+      return found === 'unknown' ? found : (decodeEntry(found) ?? 'unknown')
+    },
+    complete: async (key, pending, completed) => {
+      const value = encodeEntry(completed)
+      await guarded('complete', () => cache.complete(key, encodeEntry(pending), { value, ttlMs: completedTtlMs }))
+    },
+    release: async (key, pending) => void (await guarded('release', () => cache.release(key, encodeEntry(pending)))),
+  }
+}
+
+/** The time is the caller's, not the cache's: what comes later is not waited for. */
+function within<Result>(budgetMs: number, operation: Operation, call: () => Promise<Result>): Promise<Result> {
+  return new Promise((done, fail) => {
+    const timer = setTimeout(
+      () => fail(new WaybillError('TIMEOUT', `The command cache did not answer ${operation} within ${budgetMs} ms.`)),
+      budgetMs,
+    )
+    call()
+      .then(done, (error: unknown) => fail(error instanceof Error ? error : new Error(String(error))))
+      .finally(() => clearTimeout(timer))
+  })
+}

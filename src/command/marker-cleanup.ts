@@ -1,0 +1,91 @@
+/**
+ * Deletes markers whose time is over. Run it in every instance: they share the work.
+ *
+ * A marker is honoured for its TTL and deleted a margin later, so clean-up never shortens the protection, however far it is
+ * behind: being late only keeps rows longer. A full batch is followed by the next at once.
+ */
+import { systemClock, type Clock } from '../core/clock.ts'
+import { defaults } from '../core/defaults.ts'
+import type { Service } from '../core/lifetime.ts'
+import { loop, type Pass } from '../core/loop.ts'
+import { resolve, wholeBetween } from '../core/options.ts'
+import { defaultSignals, type SignalBus } from '../core/signals.ts'
+import { execute, one, type Database } from '../postgres/database.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { commandTables, deleteExpired, selectLag } from './command.sql.ts'
+
+export interface MarkerCleanupOptions {
+  readonly db: Database
+  /** @default 'waybill' */
+  readonly schema?: string
+  /** For how long a repeat is recognised. At least the cache's `completedTtlMs` and the clients' longest retry. @default 3_600_000 */
+  readonly ttlMs?: number
+  /** Markers are deleted this much after their TTL. @default 10 */
+  readonly marginPercent?: number
+  /** @default 50_000 */
+  readonly batchSize?: number
+  /** The wait after a batch that was not full. @default 5_000 */
+  readonly idleMs?: number
+  /** A lag above this is reported as `command.cleanup-lagging`. @default 60_000 */
+  readonly alertLagMs?: number
+  readonly signals?: SignalBus
+  readonly clock?: Clock
+}
+
+export interface MarkerCleanup extends Service {
+  /** Deletes one batch; `more` if there may be another. */
+  readonly pass: Pass
+}
+
+export function createMarkerCleanup(options: MarkerCleanupOptions): MarkerCleanup {
+  const { db, schema, ttlMs, marginPercent, batchSize, idleMs, alertLagMs, signals, clock } = resolveOptions(options)
+  const tables = commandTables(schema)
+  const keepMs = Math.ceil(ttlMs * (1 + marginPercent / 100))
+  const name = 'marker clean-up'
+
+  const pass: Pass = async () => {
+    const startedAtMs = clock.monotonicMs()
+    // A batch that a crash takes back is deleted again, so it need not wait for the disk.
+    const deleted = await transaction(db, (tx) => execute(tx, deleteExpired(tables, keepMs, batchSize)), {
+      synchronousCommit: 'off',
+      statementTimeoutMs: 0,
+      signals,
+    })
+    const lagMs = Math.max(0, Number((await one(db, selectLag(tables, keepMs))).lag_ms ?? 0))
+    signals.emit('command.cleaned', { deleted, lagMs, durationMs: clock.monotonicMs() - startedAtMs })
+    if (lagMs > alertLagMs) signals.emit('command.cleanup-lagging', { lagMs, alertLagMs })
+    return deleted >= batchSize ? 'more' : 'idle'
+  }
+  return {
+    name,
+    pass,
+    run: (life) =>
+      loop(pass, life, {
+        idleMs: () => idleMs,
+        clock,
+        onError: (error, failures, delayMs) => signals.emit('service.failed', { service: name, error, failures, delayMs }),
+      }),
+  }
+}
+
+function resolveOptions(options: MarkerCleanupOptions): Required<MarkerCleanupOptions> {
+  const whole = wholeBetween(1, Number.MAX_SAFE_INTEGER)
+  return resolve<Required<MarkerCleanupOptions>>(
+    'markerCleanup',
+    {
+      db: options.db,
+      schema: defaults.schema,
+      ...defaults.markerCleanup,
+      signals: defaultSignals,
+      clock: systemClock,
+    },
+    options,
+    {
+      ttlMs: whole,
+      marginPercent: wholeBetween(1, 1_000),
+      batchSize: wholeBetween(1, 1_000_000),
+      idleMs: whole,
+      alertLagMs: whole,
+    },
+  )
+}

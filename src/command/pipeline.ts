@@ -1,0 +1,156 @@
+/**
+ * The pipeline that every command goes through, in this order and no other:
+ *
+ *   validate → fingerprint → L1 claim → load → plan (once) →
+ *     loop: BEGIN · marker · aggregates · execute · events · [response] · COMMIT
+ *   → L1 complete → outcome
+ *
+ * Guarantee: per (principal, request id) at most one effect, and nobody is told "failed" about a committed one. The marker
+ * alone decides; the cache only saves work, and the versions only order different requests.
+ */
+import type { BackoffOptions } from '../core/backoff.ts'
+import type { Clock } from '../core/clock.ts'
+import { isWaybillError } from '../core/errors.ts'
+import { seededRandom, type Random } from '../core/random.ts'
+import type { SignalBus } from '../core/signals.ts'
+import type { Tokens } from '../core/token.ts'
+import type { Database, Isolation } from '../postgres/database.ts'
+import { isUnavailable } from '../postgres/sql-state.ts'
+import type { Admitted } from './admission.ts'
+import { runAttempts } from './attempts.ts'
+import { cacheKey, type CacheEntry, type CompletedEntry } from './cache.ts'
+import type { CommandOutbox } from './command-outbox.ts'
+import type { CommandTables } from './command.sql.ts'
+import { committedOutcome } from './committed.ts'
+import type { executePlan } from './execute-plan.ts'
+import type { GuardedCache } from './guarded-cache.ts'
+import type { MarkerStore } from './marker-store.ts'
+import { failed, type Outcome } from './outcome.ts'
+import { planCommand, type PlanNode } from './plan-command.ts'
+import { rejectionOf } from './rejection.ts'
+
+/** What the pipeline works with. Tests replace parts to prove that each is needed. */
+export interface Pipeline {
+  readonly db: Database
+  readonly tables: CommandTables
+  readonly outbox: CommandOutbox
+  readonly markers: MarkerStore
+  readonly cache: GuardedCache
+  readonly tokens: Tokens
+  readonly fingerprint: (command: string, input: unknown) => string
+  readonly execute: typeof executePlan
+  readonly limits: CommandLimits
+  readonly signals: SignalBus
+  readonly clock: Clock
+  readonly random: Random
+}
+
+export interface CommandLimits {
+  readonly isolation: Isolation
+  readonly markerLockMs: number
+  readonly lockTimeoutMs: number
+  readonly statementTimeoutMs: number
+  readonly retries: number
+  readonly retryBackoff: BackoffOptions
+  readonly maxResponseBytes: number
+}
+
+/** Runs an admitted request to its end; waits for a winner as long as the request says. */
+export async function runPipeline(pipeline: Pipeline, asked: Admitted): Promise<Outcome> {
+  const { clock, random } = pipeline
+  const deadline = clock.monotonicMs() + asked.waitForWinnerMs
+  const planOnce = once(() => plan(pipeline, asked))
+  for (;;) {
+    const outcome = await runOnce(pipeline, asked, planOnce)
+    const isBeaten = outcome.status === 'failed' && outcome.code === 'IN_PROGRESS'
+    const leftMs = deadline - clock.monotonicMs()
+    if (!isBeaten || leftMs <= 0) return outcome
+    await clock.sleep(Math.min(leftMs, 10 + 40 * random.next()))
+  }
+}
+
+async function runOnce(pipeline: Pipeline, asked: Admitted, planOnce: () => Promise<PlanNode>): Promise<Outcome> {
+  if (asked.requestId === undefined) return await decide(pipeline, asked, planOnce)
+  const { cache, random } = pipeline
+  const key = cacheKey(asked.principal, asked.requestId)
+  const pending: CacheEntry = { state: 'pending', fingerprint: asked.fingerprint, token: newToken(random) }
+  const found = await cache.claim(key, pending)
+  if (typeof found === 'object') return await answerFromCache(pipeline, asked, found)
+  let completed: CompletedEntry | undefined
+  try {
+    const outcome = await decide(pipeline, asked, planOnce)
+    completed = completedEntry(pipeline, asked, outcome)
+    return outcome
+  } finally {
+    // Only now, after COMMIT: a repeat must not be told of an effect that may still be rolled back.
+    await (completed === undefined ? cache.release(key, pending) : cache.complete(key, pending, completed))
+  }
+}
+
+/** Pending is looked up once in the database: its run may have ended without being able to say so. */
+async function answerFromCache(pipeline: Pipeline, asked: Admitted, found: CacheEntry): Promise<Outcome> {
+  const { db, markers } = pipeline
+  if (found.state === 'completed') return await committedOutcome(pipeline, asked, { ...found, from: 'cache' })
+  const key = { principal: asked.principal, requestId: asked.requestId ?? '' }
+  try {
+    const marker = await markers.find(db, key)
+    if (marker !== undefined) return await committedOutcome(pipeline, asked, { ...marker, from: 'marker' })
+  } catch (error) {
+    if (!isUnavailable(error)) throw error
+    return failed('UNAVAILABLE', 'The database cannot be reached. Send the same request again.', { cause: error })
+  }
+  return failed('IN_PROGRESS', 'The same request is being executed right now. Send it again to learn its outcome.')
+}
+
+/** Plans and executes. What the command's own code throws, other than a rejection, is thrown on: nothing was committed. */
+async function decide(pipeline: Pipeline, asked: Admitted, planOnce: () => Promise<PlanNode>): Promise<Outcome> {
+  try {
+    return await runAttempts(pipeline, asked, await planOnce())
+  } catch (error) {
+    const rejection = rejectionOf(error)
+    if (rejection !== undefined) return { status: 'rejected', ...rejection, replayed: false }
+    if (isWaybillError(error) || !isUnavailable(error)) throw error
+    return failed('UNAVAILABLE', 'The database did not do it: nothing was changed. Send the same request again.', {
+      cause: error,
+    })
+  }
+}
+
+async function plan(pipeline: Pipeline, asked: Admitted): Promise<PlanNode> {
+  const { db, random, clock } = pipeline
+  const request = {
+    principal: asked.principal,
+    requestId: asked.requestId,
+    now: new Date(clock.nowMs()),
+    metadata: undefined,
+  }
+  const seeded = seededRandom(newToken(random))
+  return await planCommand({ db, random: seeded }, { definition: asked.definition, input: asked.input, request })
+}
+
+/** What repeats may be told from the cache; undefined if the run left nothing behind. */
+function completedEntry({ limits }: Pipeline, asked: Admitted, outcome: Outcome): CompletedEntry | undefined {
+  const { fingerprint, definition } = asked
+  if (outcome.status === 'executed' || outcome.status === 'replayed') {
+    const response = JSON.stringify(outcome.response) ?? ''
+    const token = outcome.token === undefined ? {} : { token: outcome.token }
+    const isSmall = Buffer.byteLength(response) <= limits.maxResponseBytes
+    return { state: 'completed', fingerprint, rejected: false, ...(isSmall ? { response } : {}), ...token }
+  }
+  if (outcome.status === 'rejected') {
+    const { reason, details } = outcome
+    const isKept = definition.storeRejections
+    return isKept ? { state: 'completed', fingerprint, rejected: true, response: JSON.stringify({ reason, details }) } : undefined
+  }
+  if (outcome.code === 'ALREADY_COMMITTED') return { state: 'completed', fingerprint, rejected: false }
+  return undefined
+}
+
+function once<Result>(work: () => Promise<Result>): () => Promise<Result> {
+  let started: Promise<Result> | undefined
+  return () => (started ??= work())
+}
+
+function newToken(random: Random): string {
+  return Buffer.from(random.fill(new Uint8Array(16))).toString('base64url')
+}

@@ -1,0 +1,104 @@
+/**
+ * Deciding: validates, loads and plans a command and, through its plan, its children. Happens once per run.
+ *
+ * What was decided is frozen, so that an attempt cannot leave traces in it for the next one.
+ */
+import { WaybillError } from '../core/errors.ts'
+import type { Random } from '../core/random.ts'
+import { describeIssues, type StandardSchema } from '../core/standard-schema.ts'
+import { execute, type Database } from '../postgres/database.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { assertAggregate, type Aggregate } from './aggregate.ts'
+import { definitionOf, type CommandDefinition, type PlanContext, type Planned, type RequestContext } from './command.ts'
+import { setReadOnly } from './command.sql.ts'
+
+/** A decided command with its decided children. */
+export interface PlanNode {
+  readonly definition: CommandDefinition
+  readonly input: unknown
+  readonly plan: unknown
+  readonly aggregate: Aggregate | undefined
+  readonly request: RequestContext
+  /** By the handles that the plan was given. */
+  readonly children: ReadonlyMap<Planned, PlanNode>
+}
+
+export interface PlanParts {
+  readonly db: Database
+  readonly random: Random
+}
+
+/** Decides what a command with a valid input will do. */
+export async function planCommand(
+  parts: PlanParts,
+  asked: { readonly definition: CommandDefinition; readonly input: unknown; readonly request: RequestContext },
+): Promise<PlanNode> {
+  const { definition, input, request } = asked
+  const aggregate = definition.aggregate?.(input)
+  if (aggregate !== undefined) assertAggregate(aggregate)
+  const loaded = definition.load === undefined ? undefined : await load(parts.db, definition.load, input, request)
+  const children = new Map<Planned, PlanNode>()
+  const context: PlanContext<unknown> = {
+    ...request,
+    loaded,
+    random: parts.random,
+    child: async (command, childInput, { metadata } = {}) => {
+      const child = definitionOf(command)
+      const valid = await validInput(child, childInput)
+      const handle: Planned<never> = Object.freeze({ command: child.name })
+      const childRequest = { ...request, metadata }
+      children.set(handle, await planCommand(parts, { definition: child, input: valid, request: childRequest }))
+      return handle
+    },
+  }
+  const plan = deepFreeze(await definition.plan(input, context))
+  return { definition, input, plan, aggregate, request, children }
+}
+
+/** The input as its schema returns it, or INVALID_INPUT. */
+export async function validInput(definition: CommandDefinition, input: unknown): Promise<unknown> {
+  return await valid(definition.input, input, `${definition.name}: the input does not fit its schema`)
+}
+
+/** The response as its schema returns it; one that does not fit is a defect of `execute`. */
+export async function validResponse(definition: CommandDefinition, response: unknown): Promise<unknown> {
+  if (definition.response === undefined) return response
+  return await valid(definition.response, response, `${definition.name}: the response does not fit its schema`)
+}
+
+/** A node and all that hangs below it. */
+export function* allNodes(node: PlanNode): Generator<PlanNode> {
+  yield node
+  for (const child of node.children.values()) yield* allNodes(child)
+}
+
+async function valid(schema: StandardSchema, value: unknown, complaint: string): Promise<unknown> {
+  const result = await schema['~standard'].validate(value)
+  if (result.issues === undefined) return result.value
+  throw new WaybillError('INVALID_INPUT', `${complaint}: ${describeIssues(result.issues)}`)
+}
+
+async function load(
+  db: Database,
+  reader: NonNullable<CommandDefinition['load']>,
+  input: unknown,
+  request: RequestContext,
+): Promise<unknown> {
+  return await transaction(
+    db,
+    async (tx) => {
+      await execute(tx, setReadOnly())
+      return await reader(tx, input, request)
+    },
+    { isolation: 'repeatable read' },
+  )
+}
+
+function deepFreeze(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null || Object.isFrozen(value)) return value
+  const prototype: unknown = Object.getPrototypeOf(value)
+  if (!Array.isArray(value) && prototype !== Object.prototype && prototype !== null) return value
+  Object.freeze(value)
+  for (const each of Object.values(value)) deepFreeze(each)
+  return value
+}
