@@ -28,6 +28,24 @@ export const deliveryCases: readonly Case[] = [
     },
   },
   {
+    name: 'Time-outs',
+    accepts: {
+      what: 'years, which some clients send for none',
+      run: async (h) => {
+        const { topic, subscription } = await h.pair()
+        const never = { timeout: 27_000 * 3_600_000 }
+        await h.publisher.publish({ topic, messages: [{ data: Buffer.from('a') }] }, never)
+        expect(await h.pull(subscription)).toHaveLength(1)
+      },
+    },
+    refuses: {
+      what: 'an unknown topic, within them',
+      code: 'NOT_FOUND',
+      run: async (h) =>
+        h.publisher.publish({ topic: h.name('topics'), messages: [{ data: Buffer.from('a') }] }, { timeout: 3_600_000 }),
+    },
+  },
+  {
     name: 'Acknowledge',
     accepts: {
       what: 'the message never comes again; an id whose lease has ended is ignored',
@@ -137,11 +155,16 @@ export const deliveryCases: readonly Case[] = [
       run: async (h) => {
         const { topic, subscription } = await h.pair({ enableExactlyOnceDelivery: true })
         await h.publish(topic, ['a'])
-        const received = await h.pull(subscription)
+        const late = await h.pull(subscription)
         await h.clock.advance(11_000)
-        return h.ack(subscription, received).catch((error: unknown) => {
-          const outcomes = { [received[0]?.ackId ?? '']: 'PERMANENT_FAILURE_INVALID_ACK_ID' }
+        const inTime = await h.pull(subscription)
+        return h.ack(subscription, [...late, ...inTime]).catch(async (error: unknown) => {
+          const outcomes = {
+            [late[0]?.ackId ?? '']: 'PERMANENT_FAILURE_INVALID_ACK_ID',
+            [inTime[0]?.ackId ?? '']: 'TRANSIENT_FAILURE_SERVICE_UNAVAILABLE',
+          }
           expect(error).toMatchObject({ reason: 'EXACTLY_ONCE_ACKID_FAILURE', errorInfoMetadata: outcomes })
+          await h.ack(subscription, inTime)
           throw error
         })
       },

@@ -184,6 +184,16 @@ test('with exactly-once delivery an acknowledgement out of order is refused and 
   expect(queue.ack(two?.leaseId ?? 0)).toBe('done')
 })
 
+test('with exactly-once delivery a repeated acknowledgement succeeds again, and one whose lease has ended does not', () => {
+  const { queue, settled } = open({ isExactlyOnce: true })
+  for (const number of [1, 2]) queue.add(message(number))
+  const [one, two] = queue.take(stream(), all).map(({ leaseId }) => leaseId)
+  expect([queue.ack(one ?? 0), queue.ack(one ?? 0)]).toEqual(['done', 'done'])
+  queue.modify(two ?? 0, 0)
+  expect(queue.ack(two ?? 0)).toBe('invalid')
+  expect(settled).toEqual([1])
+})
+
 test('a failing head delays its own key and no other', async () => {
   const { queue, clock } = open({ isOrdered: true, retry: { minMs: 5_000, maxMs: 5_000 } })
   const receiver = stream()

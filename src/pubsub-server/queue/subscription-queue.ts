@@ -6,11 +6,11 @@
  * publish order, and what comes back brings all its successors back. No operation looks at more than it changes.
  */
 import type { Message } from '../message.ts'
-import { half } from '../protocol/digits.ts'
 import { Deque } from './deque.ts'
 import { redeliveryDelayMs } from './delivery-policy.ts'
 import type { DeliveryPolicy } from './delivery-policy.ts'
 import { Entry } from './entry.ts'
+import { LeaseTable } from './lease-table.ts'
 import { OrderedKey } from './ordered-key.ts'
 import type { Receiver } from './receiver.ts'
 import type { TimerWheel } from './timer-wheel.ts'
@@ -38,9 +38,7 @@ export class SubscriptionQueue {
   readonly #host: QueueHost
   readonly #ready = new Deque<Entry | OrderedKey>()
   readonly #keys = new Map<string, OrderedKey>()
-  /** Leased entries by slot; an acknowledgement id holds its slot, so nothing is searched for. */
-  readonly #slots: Array<Entry | undefined> = []
-  readonly #freeSlots: number[] = []
+  readonly #leases = new LeaseTable()
   #oldest: Entry | null = null
   #newest: Entry | null = null
 
@@ -50,7 +48,7 @@ export class SubscriptionQueue {
   }
 
   get leasedMessages(): number {
-    return this.#slots.length - this.#freeSlots.length
+    return this.#leases.size
   }
 
   get orderedKeys(): number {
@@ -101,10 +99,12 @@ export class SubscriptionQueue {
   }
 
   ack(leaseId: number): AckOutcome {
-    const entry = this.#leased(leaseId)
-    if (entry === undefined) return 'invalid'
+    const entry = this.#leases.find(leaseId)
+    const { isExactlyOnce } = this.policy
+    if (entry === undefined) return isExactlyOnce && this.#leases.wasAcked(leaseId) ? 'done' : 'invalid'
     const { key } = entry
-    if (key !== null && this.policy.isExactlyOnce && !key.isFront(entry)) return 'unordered'
+    if (key !== null && isExactlyOnce && !key.isFront(entry)) return 'unordered'
+    if (isExactlyOnce) this.#leases.rememberAck(leaseId)
     this.#endLease(entry)
     entry.state = 'acked'
     if (key === null) {
@@ -118,7 +118,7 @@ export class SubscriptionQueue {
 
   /** Sets the lease to end in `seconds` from now; zero gives the message back. */
   modify(leaseId: number, seconds: number): AckOutcome {
-    const entry = this.#leased(leaseId)
+    const entry = this.#leases.find(leaseId)
     if (entry === undefined) return 'invalid'
     if (seconds === 0) this.#fail(entry)
     else this.#host.timers.set(entry, seconds * 1000)
@@ -162,7 +162,7 @@ export class SubscriptionQueue {
   /** Forgets every lease and starts again from `messages`, which must be in publish order. */
   reset(messages: Iterable<{ readonly message: Message; readonly isAcked: boolean }>): void {
     const next = [...messages]
-    for (const entry of this.#slots) if (entry !== undefined) this.#endLease(entry)
+    for (const entry of this.#leases.entries()) this.#endLease(entry)
     for (let entry = this.#oldest; entry !== null; entry = entry.newer) {
       this.#host.timers.cancel(entry)
       entry.state = 'gone'
@@ -196,16 +196,9 @@ export class SubscriptionQueue {
     }
   }
 
-  #leased(leaseId: number): Entry | undefined {
-    const entry = this.#slots[leaseId % half]
-    return entry?.leaseId === leaseId ? entry : undefined
-  }
-
   #lease(entry: Entry, receiver: Receiver, untilMs: number): void {
     entry.state = 'leased'
-    entry.nonce = this.#host.newNonce()
-    entry.slot = this.#freeSlots.pop() ?? this.#slots.length
-    this.#slots[entry.slot] = entry
+    this.#leases.add(entry, this.#host.newNonce())
     entry.leasedTo = receiver
     receiver.heldMessages += 1
     receiver.heldBytes += entry.message.byteLength
@@ -214,9 +207,7 @@ export class SubscriptionQueue {
 
   #endLease(entry: Entry): void {
     const receiver = entry.leasedTo
-    this.#slots[entry.slot] = undefined
-    this.#freeSlots.push(entry.slot)
-    entry.slot = -1
+    this.#leases.remove(entry)
     this.#host.timers.cancel(entry)
     entry.leasedTo = null
     if (entry.key !== null) entry.key.leased -= 1

@@ -55,15 +55,20 @@ export function checkAckIds(ids: AckIds): void {
   if (malformed !== undefined) throw invalid(`You have passed an invalid ack ID to the service (ack_id=${malformed}).`)
 }
 
-/** Throws a status with the outcome of each failed id, as the official clients expect it of a unary call. */
+/**
+ * Throws a status with the outcome of each id, as the official clients expect it of a unary call, when one has failed.
+ *
+ * Clients take an id without an outcome as failed for good. So those that succeeded are listed too, as to be tried
+ * again: the repetition finds them acknowledged and succeeds. The status is one that no client repeats as a whole.
+ */
 export function throwFailures(outcomes: AckOutcomes): void {
   const failures = new Map<string, string>()
   for (const ackId of outcomes.invalid) failures.set(ackId, 'PERMANENT_FAILURE_INVALID_ACK_ID')
   for (const ackId of outcomes.unordered) failures.set(ackId, 'TRANSIENT_FAILURE_UNORDERED_ACK_ID')
   for (const ackId of outcomes.transient) failures.set(ackId, 'TRANSIENT_FAILURE_SERVICE_UNAVAILABLE')
   if (failures.size === 0) return
-  const status = outcomes.invalid.length > 0 ? 'FAILED_PRECONDITION' : 'UNAVAILABLE'
-  throw new RpcError(status, 'Some acknowledgement ids in the request were not processed; see the details of each.', failures)
+  for (const ackId of outcomes.done) failures.set(ackId, 'TRANSIENT_FAILURE_SERVICE_UNAVAILABLE')
+  throw new RpcError('FAILED_PRECONDITION', 'Some acknowledgement ids were not processed; see the details of each.', failures)
 }
 
 function noOutcomes(ids: AckIds): AckOutcomes {
