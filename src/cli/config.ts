@@ -6,6 +6,8 @@ import { join, resolve as resolvePath } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { errorMessage, WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
+import type { ProvisionOptions } from '../ops/provision-desired.ts'
+import type { PubsubAdminOptions } from '../transport/pubsub-admin.ts'
 
 export interface WaybillConfig {
   /** The service whose schema this is. */
@@ -16,6 +18,13 @@ export interface WaybillConfig {
   readonly schema?: string
   /** Pins the deployment, so that a process started with this configuration refuses every other database. */
   readonly deploymentId?: string | undefined
+  /** Google Pub/Sub, for `provision` and `doctor pubsub`. */
+  readonly pubsub?: Partial<PubsubConfig>
+}
+
+export interface PubsubConfig extends PubsubAdminOptions {
+  /** The streams and consumers whose topics and subscriptions are provisioned. */
+  readonly provision?: ProvisionOptions
 }
 
 /** Gives the configuration its type. */
@@ -31,7 +40,7 @@ export async function loadConfig(folder: string, path: string | undefined): Prom
     path === undefined ? fileNames.map((name) => join(folder, name)).find((each) => existsSync(each)) : resolvePath(folder, path)
   if (file === undefined) return {}
   const config = await importDefault(file)
-  refuseUnknown('waybill.config', config, ['service', 'database', 'schema', 'deploymentId'])
+  refuseUnknown('waybill.config', config, ['service', 'database', 'schema', 'deploymentId', 'pubsub'])
   if (config.database !== undefined) refuseUnknown('waybill.config.database', config.database, ['url'])
   return config
 }

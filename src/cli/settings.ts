@@ -7,7 +7,7 @@ import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { DeploymentNames } from '../postgres/deployment-names.ts'
 import type { OptionSpec, OptionValues } from './command.ts'
-import { loadConfig } from './config.ts'
+import { loadConfig, type PubsubConfig } from './config.ts'
 
 export interface Settings {
   /** INVALID_OPTION if nobody said which. */
@@ -15,6 +15,8 @@ export interface Settings {
   names(): DeploymentNames
   /** The names as far as they are known: enough to look at a schema. */
   knownNames(): Omit<DeploymentNames, 'service'> & { readonly service: string | undefined }
+  /** INVALID_OPTION if nobody said which project. */
+  pubsub(): PubsubConfig
 }
 
 /** Options of every command that works on a database. */
@@ -61,6 +63,13 @@ export async function readSettings({
         service ??
         missing('Which service owns the schema? Pass --service, set WAYBILL_SERVICE, or set service in waybill.config.ts.')
       return { ...rest, service: named }
+    },
+    pubsub: () => {
+      const emulatorHost = pick('emulator-host', 'PUBSUB_EMULATOR_HOST', config.pubsub?.emulatorHost)
+      const projectId =
+        pick('project', 'PUBSUB_PROJECT_ID', config.pubsub?.projectId) ??
+        missing('Which project? Pass --project, set PUBSUB_PROJECT_ID, or set pubsub.projectId in waybill.config.ts.')
+      return { ...config.pubsub, projectId, ...(emulatorHost === undefined ? {} : { emulatorHost }) }
     },
   }
 }

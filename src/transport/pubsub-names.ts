@@ -3,7 +3,7 @@
  *
  *   topic                  <context>.events
  *   subscription           <topic>.<consumer>            one for each consumer
- *   dead-letter topic      <topic>.<consumer>.dead       with a subscription of the same name
+ *   dead-letter topic      <topic>.<consumer>.dead       with the subscription <topic>.<consumer>.dead.<consumer>
  *
  * A key longer than Pub/Sub takes is replaced by its hash: different keys stay different, equal ones equal.
  */
@@ -26,7 +26,7 @@ export function subscriptionPath(projectId: string, name: string): string {
   return `projects/${projectId}/subscriptions/${checkResourceName('subscription', name)}`
 }
 
-/** The dead-letter topic of a consumer, and of the subscription that keeps what lands there. */
+/** The dead-letter topic of a consumer. The consumer itself is subscribed to it, so that it can drain it. */
 export function deadLetterName(topic: string, consumer: string): string {
   return `${topic}.${consumer}.dead`
 }

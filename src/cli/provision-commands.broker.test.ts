@@ -1,0 +1,76 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { startPubsubServer, type PubsubServer } from '../pubsub-server/pubsub-server.ts'
+import { createPubsubAdmin } from '../transport/pubsub-admin.ts'
+import { runCli } from './run-cli.ts'
+
+let folder = ''
+let server: PubsubServer
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'waybill-provision-'))
+  server = await startPubsubServer()
+  await writeFile(
+    join(folder, 'waybill.config.ts'),
+    `const videos = { topic: 'video.events', ordering: 'aggregate' } as const
+    export default { service: 'video', pubsub: { projectId: 'shop', provision: {
+      streams: [videos], consumers: [{ name: 'catalog', streams: [videos] }], projectNumber: '1' } } }`,
+  )
+})
+
+afterAll(async () => {
+  await server.stop()
+  await rm(folder, { recursive: true })
+})
+
+async function cli(line: string): Promise<{ readonly code: number; readonly out: string; readonly err: string }> {
+  const said = { out: '', err: '' }
+  const code = await runCli({
+    line: line.split(' '),
+    env: { PUBSUB_EMULATOR_HOST: server.emulatorHost },
+    folder,
+    user: 'ada',
+    out: (text) => void (said.out += text),
+    err: (text) => void (said.err += text),
+    stopSignal: () => new AbortController().signal,
+  })
+  return { code, ...said }
+}
+
+test('plan shows, apply makes, a second plan is empty, and drift is shown', async () => {
+  const first = await cli('provision --plan')
+  expect(first).toMatchObject({ code: 4, err: '' })
+  expect(first.out.split('\n').filter((line) => line.startsWith('+'))).toHaveLength(6)
+  expect(await cli('doctor pubsub')).toMatchObject({ code: 4, out: expect.stringContaining('does not exist') })
+
+  expect(await cli('provision --apply')).toMatchObject({ code: 0, out: expect.stringContaining('Changed 6') })
+  expect(await cli('provision')).toEqual({ code: 0, out: 'Nothing to change.\n', err: '' })
+  expect(await cli('doctor pubsub')).toEqual({ code: 0, out: 'Nothing is wrong.\n', err: '' })
+  expect(await cli('doctor pubsub --replay-days 30')).toMatchObject({ code: 4, out: expect.stringContaining('2592000 s') })
+
+  const admin = createPubsubAdmin({ projectId: 'shop', emulatorHost: server.emulatorHost })
+  const subscription = (await admin.getSubscription('video.events.catalog'))!
+  await admin.updateSubscription({ ...subscription, retry: undefined }, ['retry'])
+  await admin.close()
+  const drift = await cli('provision --plan')
+  expect(drift).toMatchObject({ code: 4, out: expect.stringContaining('retry: none -> {"minSeconds":1,"maxSeconds":60}') })
+  const json = JSON.parse((await cli('provision --plan --json')).out) as { changes: readonly { action: string }[] }
+  expect(json.changes).toMatchObject([{ action: 'update' }])
+})
+
+test('Terraform and gcloud need no connection', async () => {
+  expect(await cli('provision --terraform --emulator-host nobody:1')).toMatchObject({
+    code: 0,
+    out: expect.stringContaining('resource "google_pubsub_topic"'),
+  })
+  expect(await cli('provision --gcloud --emulator-host nobody:1')).toMatchObject({
+    code: 0,
+    out: expect.stringContaining('gcloud pubsub topics create'),
+  })
+})
+
+test('two choices at once are a mistake', async () => {
+  expect(await cli('provision --plan --apply')).toMatchObject({ code: 2, out: '' })
+})

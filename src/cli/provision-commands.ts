@@ -1,0 +1,99 @@
+/**
+ * `waybill provision`: shows what a Pub/Sub project lacks, makes it, or prints it for other tools; `waybill doctor pubsub`: says
+ * what is wrong with what is there.
+ */
+import { WaybillError } from '../core/errors.ts'
+import { doctorPubsub } from '../ops/doctor-pubsub.ts'
+import { desiredResources } from '../ops/provision-desired.ts'
+import { gcloudText, planText, terraformText } from '../ops/provision-text.ts'
+import { applyProvision, planProvision } from '../ops/provision.ts'
+import { createPubsubAdmin, type PubsubAdmin } from '../transport/pubsub-admin.ts'
+import { exitCodes, type Command, type CommandContext, type CommandResult, type OptionSpec } from './command.ts'
+import type { PubsubConfig } from './config.ts'
+
+const projectOptions: Readonly<Record<string, OptionSpec>> = {
+  project: {
+    type: 'string',
+    value: '<id>',
+    help: 'the Google Cloud project (or PUBSUB_PROJECT_ID, or pubsub.projectId of the config)',
+  },
+  'emulator-host': {
+    type: 'string',
+    value: '<host:port>',
+    help: 'an emulator or waybill pubsub-server (or PUBSUB_EMULATOR_HOST)',
+  },
+  config: { type: 'string', value: '<file>', help: 'the configuration [waybill.config.ts]' },
+}
+
+export const provision: Command = {
+  summary: 'Show, make or print the topics, subscriptions, schemas and grants that the service needs',
+  details: [
+    'Reads streams and consumers from pubsub.provision of the configuration. Without an option it shows the plan;',
+    `exit code ${exitCodes.checkFailed} if there is something to change. Nothing is ever deleted.`,
+  ],
+  options: {
+    plan: { type: 'boolean', help: 'show what would be changed (the default)' },
+    apply: { type: 'boolean', help: 'change it' },
+    terraform: { type: 'boolean', help: 'print everything as Terraform; asks nobody' },
+    gcloud: { type: 'boolean', help: 'print everything as gcloud commands; asks nobody' },
+    ...projectOptions,
+  },
+  async run(context) {
+    const { values, settings, note } = context
+    const chosen = ['plan', 'apply', 'terraform', 'gcloud'].filter((option) => values[option] === true)
+    if (chosen.length > 1) throw new WaybillError('INVALID_OPTION', `Choose one of --${chosen.join(', --')}.`)
+    const config = settings.pubsub()
+    const desired = desiredResources(config.provision ?? {})
+    if (values['terraform'] === true || values['gcloud'] === true) {
+      const text = (values['gcloud'] === true ? gcloudText : terraformText)(desired, config.projectId)
+      return { text, data: { text, desired } }
+    }
+    return await withAdmin(config, async (admin): Promise<CommandResult> => {
+      const plan = await planProvision(admin, desired)
+      if (values['apply'] !== true) {
+        return { text: planText(plan), data: plan, exitCode: plan.changes.length === 0 ? exitCodes.ok : exitCodes.checkFailed }
+      }
+      await applyProvision(admin, plan, ({ kind, name }) => note(`done: ${kind} ${name}`))
+      const text =
+        plan.changes.length === 0
+          ? 'Nothing to change.'
+          : `Changed ${plan.changes.length}: ${config.projectId} is as it should be.`
+      return { text, data: { applied: plan.changes, notes: plan.notes } }
+    })
+  },
+}
+
+export const doctorPubsubCommand: Command = {
+  summary: 'Say what is wrong with the subscriptions of the service',
+  details: [`Exit code ${exitCodes.checkFailed} if anything is; each line says what, and what to do.`],
+  options: {
+    'replay-days': { type: 'string', value: '<days>', help: 'how far back a replay must reach [what provisioning sets]' },
+    ...projectOptions,
+  },
+  async run({ values, settings }: CommandContext) {
+    const config = settings.pubsub()
+    const days = values['replay-days'] === undefined ? undefined : Number(values['replay-days'])
+    if (days !== undefined && !(days > 0))
+      throw new WaybillError('INVALID_OPTION', '--replay-days needs a number of days, such as 7.')
+    const desired = desiredResources(config.provision ?? {})
+    const findings = await withAdmin(config, (admin) =>
+      doctorPubsub(admin, { desired, ...(days === undefined ? {} : { replaySeconds: days * 86_400 }) }),
+    )
+    const text = findings.length === 0 ? 'Nothing is wrong.' : findings.map((finding) => finding.text).join('\n')
+    return {
+      text,
+      data: { findings, notes: desired.notes },
+      exitCode: findings.length === 0 ? exitCodes.ok : exitCodes.checkFailed,
+    }
+  },
+}
+
+async function withAdmin<Result>(config: PubsubConfig, work: (admin: PubsubAdmin) => Promise<Result>): Promise<Result> {
+  const { provision: _desired, ...connection } = config
+  const admin = createPubsubAdmin(connection)
+  try {
+    return await work(admin)
+  } finally {
+    await admin.close()
+  }
+}

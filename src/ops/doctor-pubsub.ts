@@ -1,0 +1,114 @@
+/**
+ * Looks at the subscriptions of a service and says what would lose messages, reorder them or stop a replay.
+ *
+ * It only reads. Each finding names the resource, what is wrong, what that leads to, and what to do about it.
+ */
+import type { PubsubAdmin } from '../transport/pubsub-admin.ts'
+import type { SubscriptionSettings } from '../transport/pubsub-resources.ts'
+import type { DesiredResources } from './provision-desired.ts'
+import { missingGrants } from './provision.ts'
+
+export type PubsubProblem =
+  | 'topic-missing'
+  | 'subscription-missing'
+  | 'ordering-off'
+  | 'retry-policy-missing'
+  | 'retention-short'
+  | 'acked-not-retained'
+  | 'expires'
+  | 'dead-letter-missing'
+  | 'dead-letter-unreachable'
+  | 'dead-letter-unsubscribed'
+  | 'grant-missing'
+
+export interface PubsubFinding {
+  readonly problem: PubsubProblem
+  /** The topic or subscription that it is about. */
+  readonly resource: string
+  readonly text: string
+}
+
+export interface DoctorPubsubOptions {
+  readonly desired: DesiredResources
+  /** How far back a replay must be able to go. @default what provisioning would set */
+  readonly replaySeconds?: number
+}
+
+/** Everything that is wrong; empty if nothing is. */
+export async function doctorPubsub(admin: PubsubAdmin, options: DoctorPubsubOptions): Promise<readonly PubsubFinding[]> {
+  const { topics, subscriptions, grants } = options.desired
+  const ofTopics = await Promise.all(
+    topics.map(async ({ name }): Promise<PubsubFinding[]> => {
+      const found = await admin.getTopic(name)
+      return found === undefined
+        ? [finding('topic-missing', name, 'the topic does not exist: nothing can be published to it')]
+        : []
+    }),
+  )
+  const ofSubscriptions = await Promise.all(subscriptions.map((wanted) => checkSubscription(admin, wanted, options)))
+  const ofGrants = (await missingGrants(admin, grants)).map(({ kind, name, role, member }) =>
+    finding('grant-missing', name, `${member} lacks ${role} on this ${kind}`),
+  )
+  return [...ofTopics, ...ofSubscriptions, ofGrants].flat()
+}
+
+async function checkSubscription(
+  admin: PubsubAdmin,
+  wanted: SubscriptionSettings,
+  options: DoctorPubsubOptions,
+): Promise<PubsubFinding[]> {
+  const { name } = wanted
+  const found = await admin.getSubscription(name)
+  if (found === undefined)
+    return [finding('subscription-missing', name, 'the subscription does not exist: its consumer gets nothing')]
+  // A dead-letter subscription is drained, not replayed, so no horizon but its own applies to it.
+  const isReplayed = wanted.deadLetter !== undefined
+  const horizonSeconds = isReplayed ? (options.replaySeconds ?? wanted.retentionSeconds) : wanted.retentionSeconds
+  const findings: PubsubFinding[] = []
+  if (wanted.isOrdered && !found.isOrdered) {
+    findings.push(
+      finding('ordering-off', name, 'message ordering is off: events of one aggregate can overtake each other. Make it anew'),
+    )
+  }
+  if (found.retry === undefined) {
+    findings.push(
+      finding('retry-policy-missing', name, 'it has no retry policy: a message that fails is delivered again at once, for ever'),
+    )
+  }
+  if (found.retentionSeconds < horizonSeconds) {
+    const text = `it keeps messages for ${found.retentionSeconds} s; a replay has to reach back ${horizonSeconds} s`
+    findings.push(finding('retention-short', name, text))
+  }
+  if (isReplayed && !found.isRetainingAcked) {
+    findings.push(finding('acked-not-retained', name, 'acknowledged messages are not retained: a replay finds nothing'))
+  }
+  if (found.expiresAfterSeconds > 0) {
+    const days = Math.floor(found.expiresAfterSeconds / 86_400)
+    findings.push(finding('expires', name, `it is deleted, with its backlog, after ${days} days without a consumer`))
+  }
+  return isReplayed ? [...findings, ...(await checkDeadLetters(admin, found))] : findings
+}
+
+async function checkDeadLetters(admin: PubsubAdmin, { name, deadLetter }: SubscriptionSettings): Promise<PubsubFinding[]> {
+  if (deadLetter === undefined) {
+    return [
+      finding('dead-letter-missing', name, 'it has no dead-letter topic: a message that always fails blocks its key for ever'),
+    ]
+  }
+  if ((await admin.getTopic(deadLetter.topic)) === undefined) {
+    return [finding('dead-letter-unreachable', name, `its dead-letter topic ${deadLetter.topic} does not exist`)]
+  }
+  const subscribed = await admin.subscriptionsOf(deadLetter.topic)
+  if (subscribed.length > 0) return []
+  return [
+    finding(
+      'dead-letter-unsubscribed',
+      deadLetter.topic,
+      'nobody is subscribed to this dead-letter topic: what lands there is lost',
+    ),
+  ]
+}
+
+function finding(problem: PubsubProblem, resource: string, text: string): PubsubFinding {
+  return { problem, resource, text: `${resource}: ${text}. Run: waybill provision --apply` }
+}

@@ -1,0 +1,184 @@
+/**
+ * What a service needs in a Pub/Sub project, worked out from its streams and consumers as plain data.
+ *
+ * Each stream has its topic. Each consumer of it has one subscription, with a dead-letter topic of its own that has a
+ * subscription too: what is published to a topic without one is lost. Every grant is on one resource, never on the project.
+ */
+import { WaybillError } from '../core/errors.ts'
+import { refuseUnknown } from '../core/options.ts'
+import type { StreamHead } from '../core/stream.ts'
+import type { PubsubGrant } from '../transport/pubsub-admin.ts'
+import { deadLetterName, subscriptionName } from '../transport/pubsub-names.ts'
+import type { SchemaSettings, SubscriptionSettings, TopicSettings } from '../transport/pubsub-resources.ts'
+
+/** A stream that this service publishes or reads. */
+export type ProvisionedStream = Pick<StreamHead, 'topic' | 'ordering'>
+
+export interface ProvisionedConsumer {
+  readonly name: string
+  readonly streams: readonly ProvisionedStream[]
+  /** Exactly-once delivery within the subscription. @default false */
+  readonly exactlyOnce?: boolean
+  /** Who may receive: `serviceAccount:catalog@project.iam.gserviceaccount.com`. @default [] */
+  readonly subscribers?: readonly string[]
+}
+
+export interface ProvisionOptions {
+  /** The streams that this service publishes: their topics are its own. @default [] */
+  readonly streams?: readonly ProvisionedStream[]
+  /** @default [] */
+  readonly consumers?: readonly ProvisionedConsumer[]
+  /** Who may publish to the topics of `streams`. @default [] */
+  readonly publishers?: readonly string[]
+  /** The project's number: it names Pub/Sub's own account, which moves dead letters. Without it those grants are left out. */
+  readonly projectNumber?: string
+  /** Schemas that topics enforce, by topic. @default {} */
+  readonly schemas?: Readonly<Record<string, SchemaSettings & { readonly encoding: 'JSON' | 'BINARY' }>>
+  /** How long subscriptions keep messages, acknowledged ones too, for a replay. 10 minutes to 31 days. @default 604_800 */
+  readonly retentionSeconds?: number
+  /** How long dead letters are kept. @default 2_678_400 */
+  readonly deadLetterRetentionSeconds?: number
+  /** @default 60 */
+  readonly ackDeadlineSeconds?: number
+  /** Back-off between deliveries of one message. @default { minSeconds: 1, maxSeconds: 60 } */
+  readonly retry?: { readonly minSeconds: number; readonly maxSeconds: number }
+  /** Deliveries before Pub/Sub moves a message to the dead letters, 5 to 100. More than the consumer's own attempts. @default 20 */
+  readonly maxAttempts?: number
+}
+
+export interface DesiredResources {
+  readonly schemas: readonly SchemaSettings[]
+  readonly topics: readonly TopicSettings[]
+  readonly subscriptions: readonly SubscriptionSettings[]
+  readonly grants: readonly PubsubGrant[]
+  /** What could not be worked out, in sentences. */
+  readonly notes: readonly string[]
+}
+
+const optionNames = [
+  'streams',
+  'consumers',
+  'publishers',
+  'projectNumber',
+  'schemas',
+  'retentionSeconds',
+  'deadLetterRetentionSeconds',
+  'ackDeadlineSeconds',
+  'retry',
+  'maxAttempts',
+]
+const publisherRole = 'roles/pubsub.publisher'
+const subscriberRole = 'roles/pubsub.subscriber'
+
+export function desiredResources(options: ProvisionOptions): DesiredResources {
+  refuseUnknown('provision', options, optionNames)
+  checkRanges(options)
+  const { streams = [], consumers = [], publishers = [], schemas = {}, projectNumber } = options
+  const topics = unique(streams.map(({ topic }) => topic)).map((name): TopicSettings => {
+    const schema = schemas[name]
+    return {
+      name,
+      retentionSeconds: 0,
+      schema: schema === undefined ? undefined : { name: schema.name, encoding: schema.encoding },
+    }
+  })
+  const parts = consumers.flatMap((consumer) => consumer.streams.map((stream) => forConsumer(consumer, stream, options)))
+  const isMissingAgent = parts.length > 0 && projectNumber === undefined
+  return {
+    schemas: Object.values(schemas).map(({ name, type, definition }) => ({ name, type, definition })),
+    topics: [...topics, ...parts.flatMap((part) => part.topics)],
+    subscriptions: parts.flatMap((part) => part.subscriptions),
+    grants: [
+      ...topics.flatMap(({ name }) =>
+        publishers.map((member): PubsubGrant => ({ kind: 'topic', name, role: publisherRole, member })),
+      ),
+      ...parts.flatMap((part) => part.grants),
+    ],
+    notes: isMissingAgent
+      ? [
+          'projectNumber is not set, so the grants that let Pub/Sub move dead letters are left out. Without them nothing is dead-lettered.',
+        ]
+      : [],
+  }
+}
+
+/** Pub/Sub's own account in a project. */
+export function serviceAgent(projectNumber: string): string {
+  return `serviceAccount:service-${projectNumber}@gcp-sa-pubsub.iam.gserviceaccount.com`
+}
+
+function forConsumer(consumer: ProvisionedConsumer, stream: ProvisionedStream, options: ProvisionOptions) {
+  const {
+    retentionSeconds = 604_800,
+    deadLetterRetentionSeconds = 2_678_400,
+    ackDeadlineSeconds = 60,
+    maxAttempts = 20,
+  } = options
+  const { retry = { minSeconds: 1, maxSeconds: 60 }, projectNumber } = options
+  const name = subscriptionName(stream.topic, consumer.name)
+  const deadTopic = deadLetterName(stream.topic, consumer.name)
+  const main: SubscriptionSettings = {
+    name,
+    topic: stream.topic,
+    ackDeadlineSeconds,
+    retentionSeconds,
+    isRetainingAcked: true,
+    isOrdered: stream.ordering !== 'version',
+    isExactlyOnce: consumer.exactlyOnce ?? false,
+    retry,
+    deadLetter: { topic: deadTopic, maxAttempts },
+    expiresAfterSeconds: 0,
+  }
+  const dead: SubscriptionSettings = {
+    ...main,
+    name: subscriptionName(deadTopic, consumer.name),
+    topic: deadTopic,
+    retentionSeconds: deadLetterRetentionSeconds,
+    isRetainingAcked: false,
+    isExactlyOnce: false,
+    deadLetter: undefined,
+  }
+  const readers = (consumer.subscribers ?? []).flatMap((member) =>
+    [main, dead].map((subscription): PubsubGrant => ({
+      kind: 'subscription',
+      name: subscription.name,
+      role: subscriberRole,
+      member,
+    })),
+  )
+  const agent = projectNumber === undefined ? undefined : serviceAgent(projectNumber)
+  const mover: PubsubGrant[] =
+    agent === undefined
+      ? []
+      : [
+          { kind: 'topic', name: deadTopic, role: publisherRole, member: agent },
+          { kind: 'subscription', name, role: subscriberRole, member: agent },
+        ]
+  return {
+    topics: [{ name: deadTopic, retentionSeconds: 0, schema: undefined }] satisfies TopicSettings[],
+    subscriptions: [main, dead],
+    grants: [...mover, ...readers],
+  }
+}
+
+function checkRanges(options: ProvisionOptions): void {
+  const ranges = [
+    ['retentionSeconds', options.retentionSeconds, 600, 2_678_400],
+    ['deadLetterRetentionSeconds', options.deadLetterRetentionSeconds, 600, 2_678_400],
+    ['ackDeadlineSeconds', options.ackDeadlineSeconds, 10, 600],
+    ['maxAttempts', options.maxAttempts, 5, 100],
+    ['retry.minSeconds', options.retry?.minSeconds, 0, 600],
+    ['retry.maxSeconds', options.retry?.maxSeconds, 0, 600],
+  ] as const
+  for (const [name, value, min, max] of ranges) {
+    if (value === undefined || (Number.isSafeInteger(value) && value >= min && value <= max)) continue
+    throw new WaybillError(
+      'INVALID_OPTION',
+      `provision.${name}: Pub/Sub takes a whole number from ${min} to ${max}, got ${value}.`,
+    )
+  }
+}
+
+function unique<Value>(values: readonly Value[]): Value[] {
+  return [...new Set(values)]
+}

@@ -1,0 +1,45 @@
+import { expect, test } from 'vitest'
+import { desiredResources } from './provision-desired.ts'
+import { gcloudText, terraformText } from './provision-text.ts'
+
+const stream = { topic: 'video.events', ordering: 'aggregate' } as const
+const desired = desiredResources({
+  streams: [stream],
+  consumers: [{ name: 'catalog', streams: [stream], subscribers: ['serviceAccount:catalog@shop.iam.gserviceaccount.com'] }],
+  projectNumber: '123456',
+  schemas: {
+    'video.events': { name: 'video', type: 'AVRO', encoding: 'JSON', definition: '{"type":"record","doc":"it\'s ${x}"}' },
+  },
+})
+
+test('the gcloud commands make what the plan would', () => {
+  expect(gcloudText(desired, 'shop').split('\n')).toEqual([
+    `gcloud pubsub schemas create video --type=avro --definition='{"type":"record","doc":"it'\\''s \${x}"}' --project=shop`,
+    'gcloud pubsub topics create video.events --schema=video --message-encoding=json --project=shop',
+    'gcloud pubsub topics create video.events.catalog.dead --project=shop',
+    'gcloud pubsub subscriptions create video.events.catalog --topic=video.events --ack-deadline=60 --message-retention-duration=604800s --retain-acked-messages --enable-message-ordering --expiration-period=never --min-retry-delay=1s --max-retry-delay=60s --dead-letter-topic=video.events.catalog.dead --max-delivery-attempts=20 --project=shop',
+    'gcloud pubsub subscriptions create video.events.catalog.dead.catalog --topic=video.events.catalog.dead --ack-deadline=60 --message-retention-duration=2678400s --enable-message-ordering --expiration-period=never --min-retry-delay=1s --max-retry-delay=60s --project=shop',
+    'gcloud pubsub topics add-iam-policy-binding video.events.catalog.dead --role=roles/pubsub.publisher --member=serviceAccount:service-123456@gcp-sa-pubsub.iam.gserviceaccount.com --project=shop',
+    'gcloud pubsub subscriptions add-iam-policy-binding video.events.catalog --role=roles/pubsub.subscriber --member=serviceAccount:service-123456@gcp-sa-pubsub.iam.gserviceaccount.com --project=shop',
+    'gcloud pubsub subscriptions add-iam-policy-binding video.events.catalog --role=roles/pubsub.subscriber --member=serviceAccount:catalog@shop.iam.gserviceaccount.com --project=shop',
+    'gcloud pubsub subscriptions add-iam-policy-binding video.events.catalog.dead.catalog --role=roles/pubsub.subscriber --member=serviceAccount:catalog@shop.iam.gserviceaccount.com --project=shop',
+  ])
+})
+
+test('the Terraform names every resource once, and escapes what Terraform would read as its own', () => {
+  const text = terraformText(desired, 'shop')
+  const names = [...text.matchAll(/^resource "(\w+)" "(\w+)" \{$/gm)].map(([, type, name]) => `${type}.${name}`)
+  expect(names).toHaveLength(9)
+  expect(new Set(names).size).toBe(9)
+  expect(text).toContain('$${x}')
+  expect(text).toContain('dead_letter_topic = google_pubsub_topic.video_events_catalog_dead.id')
+  expect(text).toContain('  expiration_policy {\n    ttl = ""\n  }')
+})
+
+test.each([
+  ['retentionSeconds', 599],
+  ['ackDeadlineSeconds', 601],
+  ['maxAttempts', 4],
+])('refuses a %s that Pub/Sub would refuse', (option, value) => {
+  expect(() => desiredResources({ [option]: value })).toThrow(expect.objectContaining({ code: 'INVALID_OPTION' }) as Error)
+})

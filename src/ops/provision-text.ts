@@ -1,0 +1,167 @@
+/**
+ * What a service needs in a Pub/Sub project, for those who make it another way: as Terraform, or as gcloud commands.
+ *
+ * Both say the same as a plan on an empty project. Values are quoted for their language; nothing is left to be filled in
+ * but what the given options did not say.
+ */
+import type { SchemaSettings, SubscriptionSettings, TopicSettings } from '../transport/pubsub-resources.ts'
+import type { DesiredResources } from './provision-desired.ts'
+import type { PubsubGrant } from '../transport/pubsub-admin.ts'
+import type { Difference, ProvisionChange, ProvisionPlan } from './provision.ts'
+
+/** A plan for people: `+` is made, `~` is changed, `!` stands in the way. */
+export function planText(plan: ProvisionPlan): string {
+  const notes = plan.notes.map((note) => `note: ${note}`)
+  if (plan.changes.length === 0) return ['Nothing to change.', ...notes].join('\n')
+  return [...plan.changes.flatMap(changeLines), ...notes].join('\n')
+}
+
+export function terraformText(desired: DesiredResources, projectId: string): string {
+  const blocks = [
+    ...desired.schemas.map((schema) => schemaBlock(schema, projectId)),
+    ...desired.topics.map((topic) => topicBlock(topic, projectId)),
+    ...desired.subscriptions.map((subscription) => subscriptionBlock(subscription, projectId)),
+    ...desired.grants.map((grant) => grantBlock(grant, projectId)),
+  ]
+  return [...desired.notes.map((note) => `# ${note}`), ...blocks].join('\n\n')
+}
+
+export function gcloudText(desired: DesiredResources, projectId: string): string {
+  const project = `--project=${shell(projectId)}`
+  const commands = [
+    ...desired.schemas.map(({ name, type, definition }) => {
+      const kind = type === 'AVRO' ? 'avro' : 'protocol-buffer'
+      return `gcloud pubsub schemas create ${shell(name)} --type=${kind} --definition=${shell(definition)} ${project}`
+    }),
+    ...desired.topics.map(({ name, schema }) => {
+      const enforced =
+        schema === undefined ? '' : ` --schema=${shell(schema.name)} --message-encoding=${schema.encoding.toLowerCase()}`
+      return `gcloud pubsub topics create ${shell(name)}${enforced} ${project}`
+    }),
+    ...desired.subscriptions.map(
+      (subscription) => `gcloud pubsub subscriptions create ${subscriptionFlags(subscription).join(' ')} ${project}`,
+    ),
+    ...desired.grants.map(
+      ({ kind, name, role, member }) =>
+        `gcloud pubsub ${kind}s add-iam-policy-binding ${shell(name)} --role=${shell(role)} --member=${shell(member)} ${project}`,
+    ),
+  ]
+  return [...desired.notes.map((note) => `# ${note}`), ...commands].join('\n')
+}
+
+function changeLines(change: ProvisionChange): string[] {
+  if (change.kind === 'grant') {
+    const { kind, name, role, member } = change.grant
+    return [`+ grant ${role} on ${kind} ${name} to ${member}`]
+  }
+  const sign = { create: '+', update: '~', blocked: '!' }[change.action]
+  const because = change.action === 'blocked' ? ' (cannot be changed in place)' : ''
+  return [`${sign} ${change.kind} ${change.name}${because}`, ...change.differences.map(differenceLine)]
+}
+
+function differenceLine({ field, from, to }: Difference): string {
+  return `    ${field}: ${show(from)} -> ${show(to)}`
+}
+
+function show(value: unknown): string {
+  return value === undefined ? 'none' : typeof value === 'string' ? value : JSON.stringify(value)
+}
+
+function schemaBlock({ name, type, definition }: SchemaSettings, projectId: string): string {
+  return block('google_pubsub_schema', name, [
+    `project = ${hcl(projectId)}`,
+    `name = ${hcl(name)}`,
+    `type = ${hcl(type)}`,
+    `definition = ${hcl(definition)}`,
+  ])
+}
+
+function topicBlock({ name, schema }: TopicSettings, projectId: string): string {
+  const lines = [`project = ${hcl(projectId)}`, `name = ${hcl(name)}`]
+  if (schema !== undefined) {
+    lines.push(
+      'schema_settings {',
+      `  schema = google_pubsub_schema.${identifier(schema.name)}.id`,
+      `  encoding = ${hcl(schema.encoding)}`,
+      '}',
+    )
+  }
+  return block('google_pubsub_topic', name, lines)
+}
+
+function subscriptionBlock(subscription: SubscriptionSettings, projectId: string): string {
+  const { name, topic, retry, deadLetter, expiresAfterSeconds } = subscription
+  return block('google_pubsub_subscription', name, [
+    `project = ${hcl(projectId)}`,
+    `name = ${hcl(name)}`,
+    `topic = ${hcl(`projects/${projectId}/topics/${topic}`)}`,
+    `ack_deadline_seconds = ${subscription.ackDeadlineSeconds}`,
+    `message_retention_duration = ${hcl(`${subscription.retentionSeconds}s`)}`,
+    `retain_acked_messages = ${subscription.isRetainingAcked}`,
+    `enable_message_ordering = ${subscription.isOrdered}`,
+    `enable_exactly_once_delivery = ${subscription.isExactlyOnce}`,
+    'expiration_policy {',
+    `  ttl = ${hcl(expiresAfterSeconds === 0 ? '' : `${expiresAfterSeconds}s`)}`,
+    '}',
+    ...(retry === undefined
+      ? []
+      : [
+          'retry_policy {',
+          `  minimum_backoff = ${hcl(`${retry.minSeconds}s`)}`,
+          `  maximum_backoff = ${hcl(`${retry.maxSeconds}s`)}`,
+          '}',
+        ]),
+    ...(deadLetter === undefined
+      ? []
+      : [
+          'dead_letter_policy {',
+          `  dead_letter_topic = google_pubsub_topic.${identifier(deadLetter.topic)}.id`,
+          `  max_delivery_attempts = ${deadLetter.maxAttempts}`,
+          '}',
+        ]),
+  ])
+}
+
+function grantBlock({ kind, name, role, member }: PubsubGrant, projectId: string): string {
+  return block(`google_pubsub_${kind}_iam_member`, [name, role, member].join('_'), [
+    `project = ${hcl(projectId)}`,
+    `${kind} = ${hcl(name)}`,
+    `role = ${hcl(role)}`,
+    `member = ${hcl(member)}`,
+  ])
+}
+
+function block(type: string, name: string, lines: readonly string[]): string {
+  return [`resource "${type}" "${identifier(name)}" {`, ...lines.map((line) => `  ${line}`), '}'].join('\n')
+}
+
+function identifier(name: string): string {
+  const plain = name.replaceAll(/[^A-Za-z0-9_]/g, '_')
+  return /^[A-Za-z_]/.test(plain) ? plain : `_${plain}`
+}
+
+function hcl(text: string): string {
+  return JSON.stringify(text).replaceAll(/[$%](?=\{)/g, (sign) => sign + sign)
+}
+
+function subscriptionFlags(subscription: SubscriptionSettings): string[] {
+  const { retry, deadLetter } = subscription
+  return [
+    shell(subscription.name),
+    `--topic=${shell(subscription.topic)}`,
+    `--ack-deadline=${subscription.ackDeadlineSeconds}`,
+    `--message-retention-duration=${subscription.retentionSeconds}s`,
+    ...(subscription.isRetainingAcked ? ['--retain-acked-messages'] : []),
+    ...(subscription.isOrdered ? ['--enable-message-ordering'] : []),
+    ...(subscription.isExactlyOnce ? ['--enable-exactly-once-delivery'] : []),
+    `--expiration-period=${subscription.expiresAfterSeconds === 0 ? 'never' : `${subscription.expiresAfterSeconds}s`}`,
+    ...(retry === undefined ? [] : [`--min-retry-delay=${retry.minSeconds}s`, `--max-retry-delay=${retry.maxSeconds}s`]),
+    ...(deadLetter === undefined
+      ? []
+      : [`--dead-letter-topic=${shell(deadLetter.topic)}`, `--max-delivery-attempts=${deadLetter.maxAttempts}`]),
+  ]
+}
+
+function shell(text: string): string {
+  return /^[A-Za-z0-9_./:@=-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
+}

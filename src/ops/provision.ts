@@ -1,0 +1,152 @@
+/**
+ * Brings a Pub/Sub project to what a service needs: compared first, shown as a difference, then changed.
+ *
+ * A plan is data and changes nothing. Applying it twice changes nothing the second time. Nothing is ever deleted: what the
+ * plan does not know belongs to somebody else. What the service cannot change in place is said, and nothing is applied then.
+ */
+import { isDeepStrictEqual } from 'node:util'
+import { WaybillError } from '../core/errors.ts'
+import type { PubsubAdmin, PubsubGrant } from '../transport/pubsub-admin.ts'
+import {
+  subscriptionFields,
+  topicFields,
+  type SchemaSettings,
+  type SubscriptionSettings,
+  type TopicSettings,
+} from '../transport/pubsub-resources.ts'
+import type { DesiredResources } from './provision-desired.ts'
+
+export interface Difference {
+  readonly field: string
+  readonly from: unknown
+  readonly to: unknown
+}
+
+interface ChangeOf<Kind extends string, Settings> {
+  readonly kind: Kind
+  readonly name: string
+  /** `blocked`: it is there, and the difference cannot be changed in place. */
+  readonly action: 'create' | 'update' | 'blocked'
+  readonly settings: Settings
+  readonly differences: readonly Difference[]
+}
+
+export type ProvisionChange =
+  | ChangeOf<'schema', SchemaSettings>
+  | ChangeOf<'topic', TopicSettings>
+  | ChangeOf<'subscription', SubscriptionSettings>
+  | { readonly kind: 'grant'; readonly name: string; readonly action: 'grant'; readonly grant: PubsubGrant }
+
+export interface ProvisionPlan {
+  readonly changes: readonly ProvisionChange[]
+  readonly notes: readonly string[]
+}
+
+/** What would have to be changed; empty when the project is as it should be. */
+export async function planProvision(admin: PubsubAdmin, desired: DesiredResources): Promise<ProvisionPlan> {
+  const schemas = await Promise.all(
+    desired.schemas.map(async (wanted) => compareSchema(wanted, await admin.getSchema(wanted.name))),
+  )
+  const topics = await Promise.all(
+    desired.topics.map(async (wanted) => compare('topic', wanted, await admin.getTopic(wanted.name), Object.keys(topicFields))),
+  )
+  const subscriptions = await Promise.all(
+    desired.subscriptions.map(async (wanted) =>
+      compare('subscription', wanted, await admin.getSubscription(wanted.name), Object.keys(subscriptionFields)),
+    ),
+  )
+  const grants = await missingGrants(admin, desired.grants)
+  const changes = [...schemas, ...topics, ...subscriptions].filter((change) => change !== undefined)
+  return {
+    changes: [
+      ...changes,
+      ...grants.map((grant) => ({ kind: 'grant', name: grant.name, action: 'grant', grant }) as const),
+    ] as ProvisionChange[],
+    notes: desired.notes,
+  }
+}
+
+/** Makes the changes, in an order in which each finds what it needs. REFUSED, before any, if one of them is blocked. */
+export async function applyProvision(
+  admin: PubsubAdmin,
+  plan: ProvisionPlan,
+  onChange: (change: ProvisionChange) => void = () => undefined,
+): Promise<void> {
+  const blocked = plan.changes.filter(({ action }) => action === 'blocked')
+  if (blocked.length > 0) {
+    const names = blocked.map(({ kind, name }) => `${kind} ${name}`).join(', ')
+    throw new WaybillError(
+      'REFUSED',
+      `These cannot be changed in place: ${names}. Delete each when its consumer has drained it, and apply again.`,
+    )
+  }
+  for (const change of plan.changes) {
+    await apply(admin, change)
+    onChange(change)
+  }
+}
+
+/** The grants that are not there yet. */
+export async function missingGrants(admin: PubsubAdmin, grants: readonly PubsubGrant[]): Promise<readonly PubsubGrant[]> {
+  const resources = new Map(grants.map(({ kind, name }) => [`${kind}/${name}`, { kind, name }]))
+  const held = await Promise.all([...resources.values()].map(({ kind, name }) => admin.grantsOn(kind, name)))
+  const there = new Set(held.flat().map(grantKey))
+  return grants.filter((grant) => !there.has(grantKey(grant)))
+}
+
+function grantKey({ kind, name, role, member }: PubsubGrant): string {
+  return [kind, name, role, member].join(' ')
+}
+
+async function apply(admin: PubsubAdmin, change: ProvisionChange): Promise<void> {
+  const fields = change.kind === 'grant' ? [] : change.differences.map(({ field }) => field)
+  switch (change.kind) {
+    case 'schema':
+      return await (change.action === 'create' ? admin.createSchema(change.settings) : admin.commitSchema(change.settings))
+    case 'topic':
+      if (change.action === 'create') return await admin.createTopic(change.settings)
+      return await admin.updateTopic(change.settings, fields as (keyof typeof topicFields)[])
+    case 'subscription':
+      if (change.action === 'create') return await admin.createSubscription(change.settings)
+      return await admin.updateSubscription(change.settings, fields as (keyof typeof subscriptionFields)[])
+    case 'grant':
+      return await admin.grant(change.grant)
+  }
+}
+
+function compare<Kind extends 'topic' | 'subscription', Settings extends TopicSettings | SubscriptionSettings>(
+  kind: Kind,
+  wanted: Settings,
+  found: Settings | undefined,
+  changeable: readonly string[],
+): ChangeOf<Kind, Settings> | undefined {
+  if (found === undefined) return { kind, name: wanted.name, action: 'create', settings: wanted, differences: [] }
+  const differences = (Object.keys(wanted) as (keyof Settings & string)[])
+    .filter((field) => !isDeepStrictEqual(wanted[field], found[field]))
+    .map((field): Difference => ({ field, from: found[field], to: wanted[field] }))
+  if (differences.length === 0) return undefined
+  const isBlocked = differences.some(({ field }) => !changeable.includes(field))
+  return { kind, name: wanted.name, action: isBlocked ? 'blocked' : 'update', settings: wanted, differences }
+}
+
+function compareSchema(
+  wanted: SchemaSettings,
+  found: SchemaSettings | undefined,
+): ChangeOf<'schema', SchemaSettings> | undefined {
+  const base = { kind: 'schema', name: wanted.name, settings: wanted } as const
+  if (found === undefined) return { ...base, action: 'create', differences: [] }
+  if (found.type !== wanted.type)
+    return { ...base, action: 'blocked', differences: [{ field: 'type', from: found.type, to: wanted.type }] }
+  if (isSameDefinition(wanted, found)) return undefined
+  return { ...base, action: 'update', differences: [{ field: 'definition', from: found.definition, to: wanted.definition }] }
+}
+
+/** Avro by meaning of its JSON, so that white space is no change; Protobuf by its text. */
+function isSameDefinition(wanted: SchemaSettings, found: SchemaSettings): boolean {
+  if (wanted.type !== 'AVRO') return wanted.definition.trim() === found.definition.trim()
+  try {
+    return isDeepStrictEqual(JSON.parse(wanted.definition), JSON.parse(found.definition))
+  } catch {
+    return false
+  }
+}
