@@ -36,7 +36,7 @@ export interface ByHandOptions {
 
 let relays = 0
 
-export function relayByHand(fixture: OutboxFixture, publisher: Publisher, options: ByHandOptions = {}): RelayByHand {
+export function relayByHand(fixture: Outboxed, publisher: Publisher, options: ByHandOptions = {}): RelayByHand {
   const { db = fixture.db, name = `relay-${(relays += 1)}`, leaseMs = 60_000, batchSize = 500 } = options
   const { tables } = fixture.outbox
   const common = { clock: systemClock, signals: fixture.signals }
@@ -72,17 +72,21 @@ export function relayByHand(fixture: OutboxFixture, publisher: Publisher, option
   }
 }
 
-/** Lets every lease end now, as if its owner had been silent for too long. */
-export async function expireLeases({ db, outbox }: OutboxFixture): Promise<void> {
+/** What these functions need of a fixture. */
+export type Outboxed = Pick<OutboxFixture, 'db' | 'outbox' | 'signals'>
+
+/** Lets every lease and heartbeat end now, as if their owners had been silent for too long. */
+export async function expireLeases({ db, outbox }: Outboxed): Promise<void> {
   await db.query(`update ${outbox.tables.lane.quoted} set lock_expires_at = clock_timestamp() - interval '1 second'`)
+  await db.query(`delete from ${outbox.tables.worker.quoted}`)
 }
 
 /** Lets every retry fall due now. */
-export async function retryNow({ db, outbox }: OutboxFixture): Promise<void> {
+export async function retryNow({ db, outbox }: Outboxed): Promise<void> {
   await db.query(`update ${outbox.tables.dispatch.quoted} set next_retry_at = clock_timestamp() where state = 1`)
 }
 
 /** One lane for everything: keys that share a lane are what most of the rules are about. */
-export async function useOneLane({ db, outbox }: OutboxFixture): Promise<void> {
+export async function useOneLane({ db, outbox }: Outboxed): Promise<void> {
   await db.query(`select ${outbox.tables.changeLanes.quoted}(1)`)
 }

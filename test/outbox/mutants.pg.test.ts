@@ -1,0 +1,147 @@
+import { describe, expect, test } from 'vitest'
+import { fromPg } from '../../src/postgres/from-pg.ts'
+import type { Database } from '../../src/postgres/database.ts'
+import { testDatabase } from '../setup/test-database.ts'
+import * as order from './mutants/order-mutants.ts'
+import * as settling from './mutants/settle-mutants.ts'
+import * as scenario from './scenarios.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+
+type Scenario = (db: Database) => Promise<string[]>
+
+/** What is played, and by which mutants it is failed, each with what gives it away. */
+const proofs: readonly {
+  readonly rule: string
+  readonly play: Scenario
+  readonly mutants: Readonly<Record<string, readonly [play: Scenario, givenAwayBy: RegExp]>>
+}[] = [
+  {
+    rule: 'an event that commits behind a failed head waits for it',
+    play: scenario.commitBehindHead,
+    mutants: {
+      'lets rows through behind a head': [
+        (on) => scenario.commitBehindHead(on, order.letThroughBehindHead),
+        /^inverted a 1 after a 2$/,
+      ],
+    },
+  },
+  {
+    rule: 'what is due and what blocks it are seen at one moment',
+    play: (on) => scenario.headFailsDuringRead(on),
+    mutants: {
+      'reads in two snapshots': [(on) => scenario.headFailsDuringRead(on, order.twoSnapshotRead), /^inverted a 1 after a 2$/],
+    },
+  },
+  {
+    rule: 'nothing is held behind a head that is gone',
+    play: scenario.headGoesDuringHold,
+    mutants: {
+      'locks and looks in one statement': [
+        (on) => scenario.headGoesDuringHold(on, settling.lockAndLookAtOnce),
+        /^stuck: 1 rows$/,
+      ],
+      'settles without locking the lane': [
+        (on) => scenario.headGoesDuringHold(on, settling.settleWithoutLock),
+        /^stuck: 1 rows$/,
+      ],
+      'holds without looking again': [(on) => scenario.headGoesDuringHold(on, settling.uncheckedHold), /^stuck: 1 rows$/],
+    },
+  },
+  {
+    rule: 'when a head goes, the next is promoted',
+    play: scenario.headRecovers,
+    mutants: {
+      'releases without promotion': [(on) => scenario.headRecovers(on, settling.releaseWithoutPromotion), /^stuck: \d rows$/],
+      'removes heads by the fast delete': [(on) => scenario.headRecovers(on, settling.fastDeleteOfAnyState), /^stuck: \d rows$/],
+    },
+  },
+  {
+    rule: 'only what was confirmed is removed, not what committed in between',
+    play: scenario.commitDuringConfirm,
+    mutants: { 'deletes a range': [(on) => scenario.commitDuringConfirm(on, order.rangeDelete), /^lost b 1$/] },
+  },
+  {
+    rule: 'a row is removed by its event, not by a number that a restore gave away again',
+    play: scenario.sequenceFallsBack,
+    mutants: {
+      'deletes by lane and number': [(on) => scenario.sequenceFallsBack(on, order.deleteBySequenceOnly), /^lost b 1$/],
+    },
+  },
+  {
+    rule: 'a run stops at its first failure',
+    play: scenario.failureInsideRun,
+    mutants: {
+      'continues after a failure': [
+        (on) => scenario.failureInsideRun(on, order.continueAfterFailure),
+        /^inverted a 1 after a 3$/,
+      ],
+    },
+  },
+  {
+    rule: 'writers of one aggregate take their versions in turn',
+    play: scenario.writersMeet,
+    mutants: {
+      'takes the version outside the lock': [(on) => scenario.writersMeet(on, order.versionOutsideLock), /^twice a 1$/],
+    },
+  },
+  {
+    rule: 'the place in line is taken after the version',
+    play: scenario.writerOvertaken,
+    mutants: {
+      'takes its place before the lock': [
+        (on) => scenario.writerOvertaken(on, order.placeBeforeLock),
+        /^inverted a 1 after a 2$/,
+      ],
+    },
+  },
+  {
+    rule: 'a relay that lost its lane while it confirmed changes nothing there',
+    play: scenario.laneTakenDuringConfirm,
+    mutants: {
+      'fences without a lock': [(on) => scenario.laneTakenDuringConfirm(on, settling.fenceWithoutLock), /^wrote into a lane/],
+      'fences with too weak a lock': [
+        (on) => scenario.laneTakenDuringConfirm(on, settling.fenceWithKeyShare),
+        /^wrote into a lane/,
+      ],
+    },
+  },
+  {
+    rule: 'what a relay learns after it lost its lane has no effect',
+    play: scenario.lateRefusal,
+    mutants: { 'settles without a fence': [(on) => scenario.lateRefusal(on, settling.unfencedSettle), /^stuck: 1 rows$/] },
+  },
+  {
+    rule: 'an event that commits below what was seen already goes out',
+    play: scenario.commitBelowWhatWasSeen,
+    mutants: { 'polls by a cursor': [(on) => scenario.commitBelowWhatWasSeen(on, order.cursorPolling()), /^lost a 1$/] },
+  },
+  {
+    rule: 'two relays at once keep the order of an aggregate',
+    play: (on) => scenario.twoRelaysAtOnce(on),
+    mutants: {
+      'claims rows instead of lanes': [(on) => scenario.twoRelaysAtOnce(on, { naive: true }), /^inverted a 1 after a 2$/],
+    },
+  },
+  {
+    rule: 'an event that was deleted before it was published stops its key and is reported',
+    play: scenario.eventDeleted,
+    mutants: { 'joins it away': [(on) => scenario.eventDeleted(on, order.innerJoin), /^published what stands behind/] },
+  },
+  {
+    rule: 'a claim takes no more lanes than it asked for, whatever the plan',
+    play: (on) => scenario.claimOfFive(on),
+    mutants: { 'claims by a subquery': [(on) => scenario.claimOfFive(on, settling.claimBySubquery), /^claimed 64 lanes/] },
+  },
+]
+
+describe.each(proofs)('$rule', ({ play, mutants }) => {
+  test('the relay keeps it', async () => {
+    expect(await play(db)).toEqual([])
+  })
+  test.each(Object.entries(mutants))('a mutant that %s is caught', async (_, [playBroken, givenAwayBy]) => {
+    const found = await playBroken(db)
+    expect(found).toContainEqual(expect.stringMatching(givenAwayBy))
+  })
+})
