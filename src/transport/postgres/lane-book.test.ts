@@ -1,0 +1,37 @@
+import { expect, test } from 'vitest'
+import { LaneBook } from './lane-book.ts'
+
+const leased = (share: number, ...lanes: readonly number[]) => lanes.map((lane) => ({ lane, tenure: '1', share }))
+
+test('what is beyond the share is drained, idle lanes first, and given back only when nothing of it is in hand', () => {
+  const book = new LaneBook()
+  let used = new Set([0, 1, 2])
+  const uses = (lane: number): boolean => used.has(lane)
+  book.update(leased(2, 0, 1, 2, 3), uses)
+  expect(book.open(0).map(({ lane }) => lane)).toHaveLength(2)
+  expect(book.leaving(uses)).toEqual([3])
+  used = new Set()
+  expect(book.leaving(uses)).toHaveLength(2)
+  book.update(leased(4, 0, 1, 2, 3), uses)
+  expect(book.leaving(uses)).toEqual([])
+})
+
+test('a lane of a new tenure is another lane', () => {
+  const book = new LaneBook()
+  book.update(leased(1, 7), () => false)
+  book.raiseFloor(7, '50')
+  book.update([{ lane: 7, tenure: '2', share: 1 }], () => false)
+  expect([book.has(7, '1'), book.mayHand(7, '1'), book.mayHand(7, '2')]).toEqual([false, false, true])
+  expect(book.open(0)[0]?.floor).toBe('0')
+})
+
+test('floors are forgotten after a second, and whoever looked before cannot raise them again', () => {
+  const book = new LaneBook()
+  book.update(leased(1, 7), () => false)
+  book.open(10_000)
+  const life = book.floorLife
+  expect(book.raiseFloor(7, '50')).toBe(true)
+  expect(book.open(10_500)[0]?.floor).toBe('50')
+  expect(book.open(11_000)[0]?.floor).toBe('0')
+  expect(book.floorLife).not.toBe(life)
+})
