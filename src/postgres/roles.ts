@@ -52,6 +52,15 @@ export const tableGrants: Readonly<Record<string, Grants>> = {
     readonly: ['select (created_at, rejected, principal, request_id, command)'],
   },
 
+  consumer: { consumer: ['select', 'insert', 'update'], readonly: ['select'] },
+  inbox: { consumer: ['select', 'insert', 'delete'], readonly: ['select'] },
+  consumer_position: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
+  delivery_attempt: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
+  inbox_message: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
+  inbox_lane: { consumer: ['select', 'insert', 'update'], readonly: ['select'] },
+  inbox_worker: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
+  dead_letter: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
+
   // Publishing, subscribing and leasing run as the owner, through functions.
   transport_topic: { consumer: ['select'], readonly: ['select'] },
   transport_subscription: { consumer: ['select'], readonly: ['select'] },
