@@ -123,10 +123,13 @@ end $$;
 --   select waybill.add_event('order.events', 'order', '17', 'OrderPlaced', convert_to('{"total": 3}', 'UTF8'));
 --
 -- Takes the next version of the aggregate under its row lock, or checks that the given one is next; writes the event and its
--- dispatch row. Three small statements, whose plans are kept.
+-- dispatch row. Three small statements, whose plans are kept. The id is a UUIDv7 unless one is given: ids that carry their time
+-- are what retention finds old events by.
 create function :schema.add_event(
   topic text, aggregate_type text, aggregate_id text, event_type text, payload bytea,
-  id uuid default gen_random_uuid(), given bigint default null, schema_version int default 1, content_type text default 'application/json',
+  id uuid default encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
+    placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3) from 1 for 6), 52, 1), 53, 1), 'hex')::uuid,
+  given bigint default null, schema_version int default 1, content_type text default 'application/json',
   headers jsonb default '{}', not_before timestamptz default null, out version bigint
 ) language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -135,7 +138,7 @@ declare
 begin
   insert into :schema.aggregate_version as a (aggregate_type, aggregate_id, version)
   values (add_event.aggregate_type, add_event.aggregate_id, coalesce(given, 1))
-  on conflict (aggregate_type, aggregate_id) do update set version = a.version + 1
+  on conflict (aggregate_type, aggregate_id) do update set version = case a.version when 0 then excluded.version else a.version + 1 end
   returning a.version into add_event.version;
   if given <> add_event.version then
     perform :schema.outbox_wrong_version(add_event.aggregate_type || ' ' || add_event.aggregate_id, given, add_event.version);
@@ -352,7 +355,7 @@ end $$;
 -- snapshot: a replay that came before is seen, one that comes later waits for the lock and finds the event gone. While a
 -- connector reads the outbox, only rows of transactions that ended before `ended_before` go: those that its slot has confirmed.
 create function :schema.outbox_expire(what text, older_than timestamptz, ended_before xid8, batch int, after uuid, block bigint)
-returns table (found int, removed int, last uuid, done boolean)
+returns table (seen int, removed int, last uuid, done boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_nestloop = off as $$
 declare
   is_event boolean := what not in ('receipts', 'sources');
@@ -384,8 +387,8 @@ begin
     'with picked as materialized (%s)
      select count(*)::int, (array_agg(p.id order by p.id desc))[1], array_agg(p.ctid) filter (where w.event_id is null)
        from picked p left join (select distinct d.event_id from :schema.outbox_dispatch d where $5) w on w.event_id = p.id', picked)
-    into found, last, rows using after, bound, older_than, batch, is_event;
-  done := case when block is null then found < batch
+    into seen, last, rows using after, bound, older_than, batch, is_event;
+  done := case when block is null then seen < batch
                else (block + 512) * current_setting('block_size')::bigint >= pg_relation_size(relation) end;
 
   -- A place in the table may hold another row by now, so its age is asked again.
@@ -427,7 +430,7 @@ end $$;
 create function :schema.outbox_set_dispatching(dispatching boolean) returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   lock table :schema.outbox in share row exclusive mode;
-  execute format('create or replace function %I.outbox_dispatching() returns boolean language sql immutable parallel safe as ''select %s''', :'schema', dispatching);
+  execute format('create or replace function %I.outbox_dispatching() returns boolean language sql immutable parallel safe as ''select %s''', :'schema', case when dispatching then 'true' else 'false' end);
 end $$;
 
 -- Every event that is still known, with its state, in the words of an operator.

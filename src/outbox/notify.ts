@@ -1,0 +1,62 @@
+/**
+ * Tells relays in other processes that something was committed, by NOTIFY from a connection of its own.
+ *
+ * The first commit is announced at once; those that follow within a few milliseconds share the next announcement. It is
+ * never part of the business transaction, and nothing depends on it: a relay that hears nothing finds the events by polling.
+ */
+import { systemClock, type Clock } from '../core/clock.ts'
+import { resolve, wholeBetween } from '../core/options.ts'
+import { defaultSignals, type SignalBus } from '../core/signals.ts'
+import { rows, type Queryable } from '../postgres/database.ts'
+import { notifyChannel } from './notify.sql.ts'
+import type { Outbox } from './outbox.ts'
+
+export interface NotifyOptions {
+  /** Announcements run here, beside the business transactions. */
+  readonly db: Queryable
+  readonly outbox: Pick<Outbox, 'tables' | 'onCommitted'>
+  /** At most one announcement in this time. @default 5 */
+  readonly intervalMs?: number
+  readonly signals?: SignalBus
+  readonly clock?: Clock
+}
+
+/** The channel of an outbox, for LISTEN. */
+export function outboxChannel(outbox: Pick<Outbox, 'tables'>): string {
+  return `${outbox.tables.schema}_outbox`
+}
+
+/** Announces every commit that adds events, from now on. Returns how to end it; that awaits what is under way. */
+export function notifyAfterCommit(options: NotifyOptions): () => Promise<void> {
+  const { db, outbox, intervalMs, signals, clock } = resolve<Required<NotifyOptions>>(
+    'notify',
+    { db: options.db, outbox: options.outbox, intervalMs: 5, signals: defaultSignals, clock: systemClock },
+    options,
+    { intervalMs: wholeBetween(0, 60_000) },
+  )
+  const channel = outboxChannel(outbox)
+  const ended = new AbortController()
+  let isNews = false
+  let announcing: Promise<void> | undefined
+  const announce = async (): Promise<void> => {
+    while (isNews) {
+      isNews = false
+      try {
+        await rows(db, notifyChannel(channel))
+      } catch (error) {
+        signals.emit('outbox.notify-failed', { channel, error })
+      }
+      await clock.sleep(intervalMs, ended.signal)
+    }
+    announcing = undefined
+  }
+  const unsubscribe = outbox.onCommitted(() => {
+    isNews = true
+    announcing ??= announce()
+  })
+  return async () => {
+    unsubscribe()
+    ended.abort()
+    await announcing
+  }
+}

@@ -1,0 +1,59 @@
+/**
+ * The statements that remove what is old enough from the outbox and its side tables.
+ */
+import { name, sql, type Statement } from '../postgres/sql.ts'
+import type { OutboxTables } from './outbox.sql.ts'
+
+export type Expiring = 'events' | 'receipts' | 'sources'
+
+/** Where a sweep goes on: behind an id in the index, or from a block of the table. */
+export type SweepPlace = { readonly after: string } | { readonly block: number }
+
+/** The age of what may go, and, behind a connector, the transaction id below which everything was confirmed by its slot. */
+export interface ExpiryLimit {
+  readonly olderThan: string
+  readonly endedBefore: string | null
+}
+
+export interface ExpiredRows {
+  readonly seen: number
+  readonly removed: number
+  readonly last: string | null
+  readonly done: boolean
+}
+
+/** Removes one batch; see the function for how. Indexes: primary keys of outbox and outbox_source, outbox_receipt_event_id_idx. */
+export function expireRows(
+  tables: OutboxTables,
+  what: Expiring,
+  { limit, place, batchSize }: { readonly limit: ExpiryLimit; readonly place: SweepPlace; readonly batchSize: number },
+): Statement<ExpiredRows> {
+  return sql`
+    select seen, removed, last::text, done
+      from ${name(tables.schema, 'outbox_expire')}(${what}, ${limit.olderThan}::text::timestamptz, ${limit.endedBefore}::text::xid8, ${batchSize}::int,
+        ${'after' in place ? place.after : null}::text::uuid, ${'block' in place ? String(place.block) : null}::text::bigint)`
+}
+
+/** The moment before which rows are old, by the database's clock. */
+export function selectLimit(ageMs: number): Statement<{ older_than: string }> {
+  return sql`select (clock_timestamp() - ${ageMs}::float8 * interval '1 millisecond')::text as older_than`
+}
+
+/**
+ * A line in the log: whatever is visible to this statement committed before `lsn`, and every transaction below `ended_before`
+ * has ended. Once a slot has confirmed `lsn`, its connector has all of them.
+ */
+export function selectBarrier(ageMs: number): Statement<{ older_than: string; ended_before: string; lsn: string }> {
+  return sql`
+    select (clock_timestamp() - ${ageMs}::float8 * interval '1 millisecond')::text as older_than,
+           pg_snapshot_xmin(pg_current_snapshot())::text as ended_before, pg_current_wal_insert_lsn()::text as lsn`
+}
+
+/** What a slot of this database has confirmed; no row if there is no such slot. */
+export function selectSlot(slot: string, lsn: string): Statement<{ reached: boolean; lost: boolean; confirmed: string | null }> {
+  return sql`
+    select coalesce(confirmed_flush_lsn >= ${lsn}::text::pg_lsn, false) as reached, coalesce(wal_status = 'lost', false) as lost,
+           confirmed_flush_lsn::text as confirmed
+      from pg_replication_slots
+     where slot_name = ${slot} and database = current_database()`
+}

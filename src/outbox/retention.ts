@@ -1,0 +1,174 @@
+/**
+ * Removes published events, receipts and sources of emitted events when their time is over, and keeps up with the writers.
+ *
+ * Never an event that the broker has not confirmed: each candidate is locked, and looked up after that. Any number of
+ * instances share the work. While a connector reads the outbox by a replication slot, an event goes only after that slot
+ * has confirmed it.
+ *
+ * A sweep follows the ids, which carry their time; a full batch goes on at once. Between sweeps a slow walk over the
+ * tables finds the rows whose ids do not.
+ */
+import { systemClock, type Clock } from '../core/clock.ts'
+import { defaults } from '../core/defaults.ts'
+import { WaybillError } from '../core/errors.ts'
+import type { Service } from '../core/lifetime.ts'
+import { loop, type Pass } from '../core/loop.ts'
+import { resolve, wholeBetween } from '../core/options.ts'
+import { defaultSignals, type SignalBus } from '../core/signals.ts'
+import { first, one, type Queryable } from '../postgres/database.ts'
+import type { Outbox } from './outbox.ts'
+import {
+  expireRows,
+  selectBarrier,
+  selectLimit,
+  selectSlot,
+  type ExpiredRows,
+  type Expiring,
+  type ExpiryLimit,
+  type SweepPlace,
+} from './retention.sql.ts'
+
+export interface OutboxRetentionOptions {
+  readonly db: Queryable
+  readonly outbox: Pick<Outbox, 'tables'>
+  /** How long a published event is kept, for replays and inspection. @default 3 days */
+  readonly eventsMs?: number
+  /** @default 3 days */
+  readonly receiptsMs?: number
+  /** How long the sources of emitted events are kept: longer than any replay reaches back. @default 35 days */
+  readonly sourcesMs?: number
+  /** Rows in one transaction. @default 50_000 */
+  readonly batchSize?: number
+  /** The wait after a sweep that found less than a batch. @default 5_000 */
+  readonly idleMs?: number
+  /** The replication slot of the connector that reads the outbox, if one does. @default none */
+  readonly slot?: string | undefined
+  readonly signals?: SignalBus
+  readonly clock?: Clock
+}
+
+export interface OutboxRetention extends Service {
+  /** Removes one batch of each kind; `more` if there may be another. */
+  readonly pass: Pass
+}
+
+type Settings = Required<OutboxRetentionOptions>
+
+export function createOutboxRetention(options: OutboxRetentionOptions): OutboxRetention {
+  const settings = resolveOptions(options)
+  const { db, idleMs, signals, clock, eventsMs, receiptsMs, sourcesMs } = settings
+  const name = `outbox retention ${settings.outbox.tables.schema}`
+  const limitOf = async (ageMs: number): Promise<ExpiryLimit> => ({
+    olderThan: (await one(db, selectLimit(ageMs))).older_than,
+    endedBefore: null,
+  })
+  const sweeps = {
+    receipts: createSweep(settings, 'receipts', () => limitOf(receiptsMs)),
+    sources: createSweep(settings, 'sources', () => limitOf(sourcesMs)),
+    events: createSweep(settings, 'events', settings.slot === undefined ? () => limitOf(eventsMs) : createSlotLimit(settings)),
+  }
+  const pass: Pass = async () => {
+    // Events last: behind a slot that is gone they cannot be removed, and the rest shall not wait for that.
+    const receipts = await sweeps.receipts()
+    const sources = await sweeps.sources()
+    const events = await sweeps.events()
+    const removed = { events: events.removed, receipts: receipts.removed, sources: sources.removed }
+    if (removed.events + removed.receipts + removed.sources > 0) signals.emit('outbox.retained', removed)
+    return events.more || receipts.more || sources.more ? 'more' : 'idle'
+  }
+  return {
+    name,
+    pass,
+    run: (life) =>
+      loop(pass, life, {
+        idleMs: () => idleMs,
+        onError: (error, failures, delayMs) => signals.emit('service.failed', { service: name, error, failures, delayMs }),
+        clock,
+      }),
+  }
+}
+
+type Sweep = () => Promise<{ readonly removed: number; readonly more: boolean }>
+
+const beginning = '00000000-0000-0000-0000-000000000000'
+const blocksOfAWalk = 512
+/** A walk that finds this much in one step is behind, and goes on at once. */
+const manyRows = 1_000
+
+/** One call, one batch along the ids; when those are done, one step of the walk. */
+function createSweep(
+  { db, outbox, batchSize }: Settings,
+  what: Expiring,
+  limitOf: () => Promise<ExpiryLimit | undefined>,
+): Sweep {
+  let after = beginning
+  let block = 0
+  return async () => {
+    const limit = await limitOf()
+    if (limit === undefined) return { removed: 0, more: false }
+    const step = (place: SweepPlace): Promise<ExpiredRows> =>
+      one(db, expireRows(outbox.tables, what, { limit, place, batchSize }))
+    const byId = await step({ after })
+    after = byId.done ? beginning : (byId.last ?? beginning)
+    if (!byId.done) return { removed: byId.removed, more: true }
+    const walked = await step({ block })
+    block = walked.done ? 0 : block + blocksOfAWalk
+    return { removed: byId.removed + walked.removed, more: walked.removed >= manyRows }
+  }
+}
+
+/** Draws a line in the log and waits until the slot has passed it; behind it everything may go. Then it draws the next. */
+function createSlotLimit({ db, slot = '', eventsMs }: Settings): () => Promise<ExpiryLimit | undefined> {
+  let confirmed: ExpiryLimit | undefined
+  let drawn: { readonly limit: ExpiryLimit; readonly lsn: string } | undefined
+  return async () => {
+    if (drawn === undefined) {
+      const row = await one(db, selectBarrier(eventsMs))
+      drawn = { limit: { olderThan: row.older_than, endedBefore: row.ended_before }, lsn: row.lsn }
+    }
+    const state = await first(db, selectSlot(slot, drawn.lsn))
+    if (state === undefined || state.lost)
+      throw noSlot(slot, state === undefined ? 'is not in this database' : 'has lost its log')
+    if (state.reached) {
+      confirmed = drawn.limit
+      drawn = undefined
+    }
+    return confirmed
+  }
+}
+
+function noSlot(slot: string, what: string): WaybillError {
+  return new WaybillError(
+    'REFUSED',
+    `Retention keeps every event: the replication slot "${slot}" ${what}, so nobody can say what its connector has read. Name the slot that the connector uses now.`,
+  )
+}
+
+function resolveOptions(given: OutboxRetentionOptions): Settings {
+  const { eventsMs, receiptsMs, sourcesMs, batchSize, idleMs } = defaults.outboxRetention
+  const age = wholeBetween(0, 10 * 365 * 86_400_000)
+  return resolve<Settings>(
+    'outbox retention',
+    {
+      db: given.db,
+      outbox: given.outbox,
+      eventsMs,
+      receiptsMs,
+      sourcesMs,
+      batchSize,
+      idleMs,
+      slot: undefined,
+      signals: defaultSignals,
+      clock: systemClock,
+    },
+    given,
+    {
+      eventsMs: age,
+      receiptsMs: age,
+      sourcesMs: age,
+      batchSize: wholeBetween(1, 500_000),
+      idleMs: wholeBetween(1, 3_600_000),
+      slot: (slot) => slot === undefined || /^[a-z0-9_]{1,63}$/.test(slot) || 'must be the name of a replication slot',
+    },
+  )
+}
