@@ -97,5 +97,5 @@ export const claimBySubquery: typeof acquireLanes = (tables, claim) => sql`
    where l.lane in (
      select f.lane from ${tables.lane} f
       where f.lock_token is null or f.lock_expires_at <= clock_timestamp()
-      order by f.lock_expires_at nulls first limit ${claim.count}::int for update skip locked)
+      order by f.lane limit ${claim.count}::int for update skip locked)
   returning l.lane`
