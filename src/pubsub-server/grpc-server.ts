@@ -1,5 +1,5 @@
 /** The broker's services on a gRPC server. gRPC is an optional package, so it is loaded when a server starts. */
-import type { Http2Server, IncomingHttpHeaders } from 'node:http2'
+import type { Http2Server, IncomingHttpHeaders, ServerHttp2Session } from 'node:http2'
 import type * as Grpc from '@grpc/grpc-js'
 import { WaybillError } from '../core/errors.ts'
 import type { Broker } from './broker.ts'
@@ -26,7 +26,7 @@ export async function listenGrpc(broker: Broker, address: string): Promise<GrpcL
   const grpc = await loadGrpc()
   const server = newServer(grpc, broker)
   const port = await bind(server, address, grpc)
-  shortenTimeouts(server)
+  tuneConnections(server)
   return { port, close: () => server.forceShutdown() }
 }
 
@@ -72,13 +72,23 @@ function bind(server: Grpc.Server, address: string, grpc: typeof Grpc): Promise<
 const unitMs: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1_000, m: 1, u: 1e-3, n: 1e-6 }
 const longestTimeoutSeconds = 2_000_000
 
+/** A request of the largest size in flight on a connection, and some more. */
+const windowBytes = 16 * 1024 * 1024
+
 /**
- * Some clients send years for "no time-out". gRPC's server gives that to a timer that cannot hold it, which then fires
- * at once and fails the call. There is no option against it, so the header is changed before gRPC reads it.
+ * What gRPC's server has no option for, done on the HTTP/2 servers under it.
+ *
+ * Its receive window of 64 KiB makes a large publish wait for the network several times; a wider one does not. And
+ * some clients send years for "no time-out", which it gives to a timer that cannot hold it: the timer fires at once
+ * and fails the call. So the header is shortened before gRPC reads it.
  */
-function shortenTimeouts(server: Grpc.Server): void {
+function tuneConnections(server: Grpc.Server): void {
   const { http2Servers } = server as unknown as { http2Servers?: ReadonlyMap<Http2Server, unknown> }
   for (const http2Server of http2Servers?.keys() ?? []) {
+    http2Server.prependListener('session', (session: ServerHttp2Session) => {
+      session.settings({ initialWindowSize: windowBytes })
+      session.setLocalWindowSize(windowBytes)
+    })
     http2Server.prependListener('stream', (_stream: unknown, headers: IncomingHttpHeaders) => {
       const timeout = /^(\d+)([HMSmun])$/.exec(String(headers['grpc-timeout'] ?? ''))
       if (timeout === null) return
