@@ -93,8 +93,12 @@ export function postgresTransport(options: PostgresTransportOptions): PostgresTr
         waker,
         clock,
       })
-      receivers.add(receiver)
       await receiver.start()
+      receivers.add(receiver)
+      if (stopping.signal.aborted) {
+        await receiver.close(AbortSignal.abort())
+        throw closedError()
+      }
       startSweeping(receiveOptions.onError)
       return { close: (aborting) => receiver.close(aborting).finally(() => receivers.delete(receiver)) }
     },
