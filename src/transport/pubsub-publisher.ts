@@ -71,7 +71,11 @@ function encode(message: OutgoingMessage, options: PubsubSenderOptions): WireMes
   return key === undefined ? { data: message.body, attributes } : { data: message.body, attributes, orderingKey: key }
 }
 
+/** More than the attributes and the key of a message can have together. */
+const mostBesideBodyBytes = 200_000
+
 function checkSize(message: OutgoingMessage, maxBytes: number): void {
+  if (message.body.byteLength <= maxBytes - mostBesideBodyBytes) return
   const bytes = messageBytes(message)
   if (bytes <= maxBytes) return
   const hint = 'Send a reference to the data instead (claim check).'
@@ -83,16 +87,21 @@ function checkAttributes(attributes: WireMessage['attributes'], isBodyEmpty: boo
   if (entries.length > pubsubLimits.attributes)
     throw refused(`it has ${entries.length} attributes; at most ${pubsubLimits.attributes} are taken`)
   for (const [name, value] of entries) {
-    if (name === '' || Buffer.byteLength(name) > pubsubLimits.attributeKeyBytes) {
+    if (name === '' || isLonger(name, pubsubLimits.attributeKeyBytes)) {
       throw refused(
         `the name of attribute ${JSON.stringify(name.slice(0, 60))} must have 1 to ${pubsubLimits.attributeKeyBytes} bytes`,
       )
     }
-    if (value.length * 3 > pubsubLimits.attributeValueBytes && Buffer.byteLength(value) > pubsubLimits.attributeValueBytes) {
+    if (isLonger(value, pubsubLimits.attributeValueBytes)) {
       throw refused(`attribute ${JSON.stringify(name.slice(0, 60))} has more than ${pubsubLimits.attributeValueBytes} bytes`)
     }
   }
   if (entries.length === 0 && isBodyEmpty) throw refused('it has neither data nor attributes')
+}
+
+function isLonger(text: string, bytes: number): boolean {
+  // Three bytes at most for each UTF-16 unit: short texts need no counting.
+  return text.length * 3 > bytes && Buffer.byteLength(text) > bytes
 }
 
 function refused(why: string): WaybillError {
