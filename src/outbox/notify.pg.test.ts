@@ -4,13 +4,12 @@ import { testDatabase } from '../../test/setup/test-database.ts'
 import { run } from '../core/lifetime.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
-import { createListener } from '../postgres/listen.ts'
 import { eventually } from '../testing/eventually.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import type { Queryable } from '../postgres/database.ts'
 import { memory } from '../transport/memory.ts'
 import { createOutbox } from './outbox.ts'
-import { notifyAfterCommit, outboxChannel } from './notify.ts'
+import { notifyAfterCommit } from './notify.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -68,17 +67,11 @@ test('a relay that hardly polls is woken by a commit of another process', async 
   const elsewhere = createOutbox({ schema: outbox.tables.schema })
   const stopNotifying = notifyAfterCommit({ db, outbox: elsewhere })
   const broker = memory()
-  const sleepy = relay(broker, { idleMs: 60_000, busyMs: 60_000 })
   const stop = new AbortController()
   let ready = false
   signals.on('listen.ready', () => void (ready = true))
-  const listener = createListener({
-    url: database.directUrl,
-    channel: outboxChannel(outbox),
-    onNotification: () => sleepy.nudge(),
-    signals,
-  })
-  const running = run([sleepy, listener], { signal: stop.signal })
+  const sleepy = relay(broker, { idleMs: 60_000, busyMs: 60_000, listen: database.directUrl })
+  const running = run([sleepy], { signal: stop.signal })
   await eventually(() => ready)
   await eventually(async () => {
     await transaction(db, (tx) => elsewhere.add(tx, videos.VideoPublished, 'v', { title: 'x' }))

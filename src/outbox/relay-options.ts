@@ -40,6 +40,8 @@ export interface RelayOptions {
   readonly idleMs?: number
   /** Wait this long after a wake-up, for fuller batches. @default 0 */
   readonly lingerMs?: number
+  /** An address straight to the server: commits that `notifyAfterCommit` announces there wake this relay. @default none: it polls */
+  readonly listen?: string | undefined
   /** Rejections of one event before it is parked. @default 20 */
   readonly maxAttempts?: number
   /** @default 1 s × 2 to 5 min, jittered */
@@ -77,6 +79,7 @@ export function resolveRelayOptions(given: RelayOptions): RelaySettings {
       busyMs,
       idleMs,
       lingerMs: 0,
+      listen: undefined,
       maxAttempts,
       backoff,
       onPark: 'hold',

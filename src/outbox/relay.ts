@@ -5,9 +5,11 @@
  * finishes the batch in hand and gives the lanes back, so that others go on at once; a killed one stalls its lanes until
  * its leases end.
  */
-import type { Service } from '../core/lifetime.ts'
+import type { Lifetime, Service } from '../core/lifetime.ts'
 import { createWaker } from '../core/loop.ts'
 import { assertSchema } from '../postgres/deployment.ts'
+import { createListener } from '../postgres/listen.ts'
+import { outboxChannel } from './notify.ts'
 import { createRelayEngine, type RelayEngine } from './relay-engine.ts'
 import { resolveRelayOptions, type RelayOptions } from './relay-options.ts'
 
@@ -20,7 +22,7 @@ export interface Relay extends Service {
 
 export function createRelay(options: RelayOptions): Relay {
   const settings = resolveRelayOptions(options)
-  const { db, outbox, service } = settings
+  const { db, outbox, service, listen, signals, clock } = settings
   const waker = createWaker()
   const withEngine = async <Result>(work: (engine: RelayEngine) => Promise<Result>): Promise<Result> => {
     await assertSchema(db, { schema: outbox.tables.schema, service })
@@ -33,10 +35,15 @@ export function createRelay(options: RelayOptions): Relay {
       await engine.leave()
     }
   }
+  const hear = async (life: Lifetime): Promise<void> => {
+    if (listen === undefined) return
+    const channel = outboxChannel(outbox)
+    await createListener({ url: listen, channel, onNotification: () => waker.wake(), signals, clock }).run(life)
+  }
   return {
     name: `relay ${settings.name}`,
     nudge: () => waker.wake(),
-    run: (life) => withEngine((engine) => engine.run(life, waker)),
+    run: (life) => withEngine(async (engine) => void (await Promise.all([engine.run(life, waker), hear(life)]))),
     once: (signal = new AbortController().signal) => withEngine((engine) => engine.drain(signal)),
   }
 }
