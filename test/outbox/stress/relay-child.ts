@@ -1,0 +1,23 @@
+/** A relay in a process of its own, for the stress test: works until it is told to stop, or killed, or frozen for too long. */
+import { createSignals } from '../../../src/core/signals.ts'
+import { run } from '../../../src/core/lifetime.ts'
+import { createOutbox } from '../../../src/outbox/outbox.ts'
+import { createRelay } from '../../../src/outbox/relay.ts'
+import { connect } from '../../../src/postgres/connect.ts'
+import { tcpPublisher } from './tcp-publisher.ts'
+import type { RelayChildSettings } from './relay-processes.ts'
+
+const { url, schema, port, name, relay: options } = JSON.parse(process.argv[2] ?? '') as RelayChildSettings
+const db = connect({ url, max: 4 })
+const signals = createSignals()
+const counts: Record<string, number> = {}
+signals.onAny((_, signal) => void (counts[signal] = (counts[signal] ?? 0) + 1))
+signals.on('service.failed', ({ error }) => process.stderr.write(`${String(error)}\n`))
+
+const stop = new AbortController()
+process.once('message', () => stop.abort())
+const relay = createRelay({ db, outbox: createOutbox({ schema }), transport: tcpPublisher(port), name, signals, ...options })
+process.send?.({ started: true })
+await run([relay], { signal: stop.signal, signals })
+process.send?.({ stopped: counts })
+process.exit()

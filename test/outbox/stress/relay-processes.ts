@@ -1,0 +1,80 @@
+/**
+ * Relay processes that come and go: started, frozen beyond their lease, killed, stopped in order and replaced.
+ */
+import type { RelayOptions } from '../../../src/outbox/relay-options.ts'
+import type { Outbox } from '../../../src/outbox/outbox.ts'
+import type { Database } from '../../../src/postgres/database.ts'
+import { startChild, type Child } from '../../../src/testing/child.ts'
+import { eventually } from '../../../src/testing/eventually.ts'
+
+/** What a child is told: numbers and names only. */
+export interface RelayChildSettings {
+  readonly url: string
+  readonly schema: string
+  readonly port: number
+  readonly name: string
+  readonly relay: Pick<
+    RelayOptions,
+    'leaseMs' | 'renewMs' | 'publishTimeoutMs' | 'backoff' | 'maxAttempts' | 'batchSize' | 'busyMs' | 'idleMs'
+  >
+}
+
+export interface RelayProcesses {
+  /** Stops one as a long pause would, until another has taken all its lanes, and lets it go on. */
+  freeze(place: number): Promise<void>
+  /** Ends one without a word, and starts another in its place. */
+  kill(place: number): Promise<void>
+  /** Tells one to stop, and starts another in its place. */
+  replace(place: number): Promise<void>
+  /** Tells all to stop. */
+  stop(): Promise<void>
+}
+
+export interface RelayProcessesOptions {
+  readonly db: Database
+  readonly outbox: Outbox
+  readonly count: number
+  readonly settings: Omit<RelayChildSettings, 'name' | 'schema'>
+}
+
+export async function startRelayProcesses({ db, outbox, count, settings }: RelayProcessesOptions): Promise<RelayProcesses> {
+  let started = 0
+  const start = async (): Promise<{ readonly child: Child; readonly name: string }> => {
+    const name = `relay-${(started += 1)}`
+    const told: RelayChildSettings = { ...settings, schema: outbox.tables.schema, name }
+    const child = startChild(new URL('relay-child.ts', import.meta.url), { args: [JSON.stringify(told)] })
+    await child.message<{ started?: boolean }>((message) => message.started === true)
+    return { child, name }
+  }
+  const places = await Promise.all(Array.from({ length: count }, start))
+  const at = (place: number): { readonly child: Child; readonly name: string } => places[place % count] as (typeof places)[number]
+  const lanesOf = async (name: string): Promise<number> => {
+    const { rows } = await db.query(`select count(*)::int as lanes from ${outbox.tables.lane.quoted} where locked_by = $1`, [
+      name,
+    ])
+    return (rows[0] as { lanes: number }).lanes
+  }
+  return {
+    freeze: async (place) => {
+      const { child, name } = at(place)
+      await eventually(async () => (await lanesOf(name)) > 0)
+      child.freeze()
+      await eventually(async () => (await lanesOf(name)) === 0)
+      child.thaw()
+    },
+    kill: async (place) => {
+      await at(place).child.kill()
+      places[place % count] = await start()
+    },
+    replace: async (place) => {
+      const { child } = at(place)
+      child.send('stop')
+      places[place % count] = await start()
+      await child.exited
+    },
+    stop: async () => {
+      for (const { child } of places) child.send('stop')
+      await Promise.all(places.map(({ child }) => child.exited))
+    },
+  }
+}

@@ -1,0 +1,193 @@
+/**
+ * The relay under everything at once: several processes, a broker with bad days, freezes beyond the lease, kills, hand-overs,
+ * changes of the number of lanes, poison that parks, and operators who redrive, skip and drop it.
+ *
+ * Faults are driven by progress, not by time. At the end the faults stop, and what was promised is checked.
+ */
+import { seededRandom } from '../../../src/core/random.ts'
+import { dropParked, listParked, redriveParked, skipParked } from '../../../src/outbox/parked.ts'
+import type { Database } from '../../../src/postgres/database.ts'
+import { eventually } from '../../../src/testing/eventually.ts'
+import { outboxFixture, type OutboxFixture } from '../../setup/outbox-fixture.ts'
+import { duplicates, violations, type Fact } from '../history.ts'
+import type { Mutant } from '../mutants/mutant.ts'
+import { startBrokerServer, type BrokerServer } from './broker-server.ts'
+import { startRelayProcesses, type RelayProcesses } from './relay-processes.ts'
+import { write } from './writers.ts'
+
+export interface StressOptions {
+  readonly db: Database
+  /** How the relay processes reach the database. */
+  readonly url: string
+  readonly seed: number
+  readonly relays: number
+  readonly events: number
+  readonly aggregates: number
+  /** How many times something happens to a relay process. */
+  readonly incidents: number
+  /** Breaks a rule, to show that it is noticed. */
+  readonly prepare?: Mutant['prepare']
+}
+
+export interface StressReport {
+  readonly violations: readonly string[]
+  readonly events: number
+  readonly duplicates: number
+  readonly rolledBack: number
+  readonly struck: BrokerServer['struck']
+  readonly operated: Readonly<Record<'redriven' | 'skipped' | 'dropped', number>>
+}
+
+const [leaseMs, publishTimeoutMs] = [600, 300]
+const writers = 3
+
+export async function stress(options: StressOptions): Promise<StressReport> {
+  const { db, url, seed, events, relays } = options
+  const random = seededRandom(seed)
+  const fixture = await outboxFixture(db)
+  await options.prepare?.(fixture)
+  const healed = new Set<string>()
+  const broker = await startBrokerServer({
+    random: seededRandom(`broker ${seed}`),
+    rejects: ({ id, isVoid }) => isPoison(id) && !isVoid && !healed.has(id),
+  })
+  const processes = await startRelayProcesses({
+    db,
+    outbox: fixture.outbox,
+    count: relays,
+    settings: {
+      url,
+      port: broker.port,
+      relay: {
+        leaseMs,
+        renewMs: 150,
+        publishTimeoutMs,
+        maxAttempts: 3,
+        batchSize: 100,
+        busyMs: 2,
+        idleMs: 20,
+        backoff: { firstMs: 2, maxMs: 40 },
+      },
+    },
+  })
+  const operator = createOperator(fixture, healed, seed)
+  let quiet = false
+  const shares = Array.from({ length: writers }, (_, index) =>
+    write({
+      db,
+      outbox: fixture.outbox,
+      random: seededRandom(`writer ${index} ${seed}`),
+      aggregates: Array.from({ length: options.aggregates }, (_unused, nth) => `a${nth}`),
+      events: Math.ceil(events / writers),
+      // Writers stay close ahead of the relays, so that incidents fall among live traffic.
+      onProgress: async (written) =>
+        void (await eventually(() => written * writers - broker.arrived() < events / 4 || quiet, { timeoutMs: 60_000 })),
+    }),
+  )
+  const incidents = happen({ ...options, fixture, broker, processes, operator, random })
+  const written = Promise.all(shares)
+  await Promise.all([incidents, written.finally(() => (quiet = true))])
+  broker.calm()
+  await drained(fixture, operator)
+  await processes.stop()
+  await broker.close()
+  const committed = [...(await committedIn(fixture)), ...operator.dropped]
+  return {
+    violations: violations({
+      committed,
+      arrived: broker.landed,
+      left: 0,
+      dropped: new Set(operator.dropped.map(({ id }) => id)),
+    }),
+    events: committed.length,
+    duplicates: duplicates(broker.landed),
+    rolledBack: (await written).reduce((sum, count) => sum + count, 0),
+    struck: broker.struck,
+    operated: operator.done,
+  }
+}
+
+/** One event in a hundred is refused for what it is. */
+function isPoison(id: string): boolean {
+  return Number.parseInt(id.slice(-4), 16) % 100 === 0
+}
+
+interface Happening extends StressOptions {
+  readonly fixture: OutboxFixture
+  readonly broker: BrokerServer
+  readonly processes: RelayProcesses
+  readonly operator: Operator
+  readonly random: ReturnType<typeof seededRandom>
+}
+
+/** Incidents at even steps of progress. */
+async function happen({ incidents, events, relays, fixture, broker, processes, operator, random }: Happening): Promise<void> {
+  const changeLanes = async (): Promise<void> => {
+    const lanes = [4, 16, 64][Math.floor(random.next() * 3)] as number
+    await fixture.db.query(`select ${fixture.outbox.tables.changeLanes.quoted}($1)`, [lanes])
+  }
+  const kinds = [processes.freeze, processes.kill, processes.replace, changeLanes]
+  for (let nth = 0; nth < incidents; nth += 1) {
+    await eventually(
+      async () => {
+        await operator.operate()
+        return broker.arrived() >= (events * nth) / (incidents + 1)
+      },
+      { timeoutMs: 120_000 },
+    )
+    await kinds[nth % kinds.length]?.(Math.floor(random.next() * relays))
+  }
+}
+
+interface Operator {
+  /** Does something about everything that is parked now. */
+  operate(): Promise<void>
+  readonly dropped: readonly Fact[]
+  readonly done: { redriven: number; skipped: number; dropped: number }
+}
+
+function createOperator({ db, outbox }: OutboxFixture, healed: Set<string>, seed: number): Operator {
+  const random = seededRandom(`operator ${seed}`)
+  const dropped: Fact[] = []
+  const done = { redriven: 0, skipped: 0, dropped: 0 }
+  const common = { db, outbox, actor: 'stress' }
+  return {
+    dropped,
+    done,
+    operate: async () => {
+      for (const { eventId, aggregateId = '', version } of await listParked(db, outbox)) {
+        const [action, chance] = [{ ...common, filter: { eventId } }, random.next()]
+        if (chance < 0.4) {
+          healed.add(eventId)
+          done.redriven += (await redriveParked(action)).events.length
+        } else if (chance < 0.8) {
+          done.skipped += (await skipParked(action)).events.length
+        } else if ((await dropParked({ ...action, leaseMs, publishTimeoutMs })).events.length > 0) {
+          dropped.push({ aggregate: aggregateId, version: Number(version), id: eventId })
+          done.dropped += 1
+        }
+      }
+    },
+  }
+}
+
+/** Now that nothing goes wrong any more, everything must go out. */
+async function drained({ db, outbox }: OutboxFixture, operator: Operator): Promise<void> {
+  await eventually(
+    async () => {
+      await operator.operate()
+      const { rows } = await db.query(
+        `select state, count(*)::int as rows from ${outbox.tables.dispatch.quoted} group by 1 order by 1`,
+      )
+      if (rows.length > 0) throw new Error(`stuck: ${JSON.stringify(rows)}`)
+    },
+    { timeoutMs: 90_000, intervalMs: 50 },
+  )
+}
+
+async function committedIn({ db, outbox }: OutboxFixture): Promise<readonly Fact[]> {
+  const { rows } = await db.query(
+    `select id::text, aggregate_id as aggregate, version::int from ${outbox.tables.outbox.quoted} order by aggregate_id, version`,
+  )
+  return rows as Fact[]
+}
