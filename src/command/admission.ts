@@ -2,6 +2,7 @@
  * The way in: who asks, under which id, for what. Whatever is wrong here is answered before anything is touched.
  */
 import { isWaybillError, WaybillError } from '../core/errors.ts'
+import type { Tokens } from '../core/token.ts'
 import { parseVersion, type Version } from '../core/version.ts'
 import { definitionOf, type AnyCommand, type CommandDefinition } from './command.ts'
 import { failed, type Failed } from './outcome.ts'
@@ -16,6 +17,10 @@ export interface RunRequest<Input> {
   readonly input: Input
   /** The version of the aggregate that the client decided by. If it is not the current one, nothing is done. */
   readonly expectedVersion?: Version | string | number | undefined
+  /** The same as a consistency token of that aggregate. */
+  readonly expectedToken?: string | undefined
+  /** The consistency token that the client holds, for `load`: it wants nothing older to be read. */
+  readonly token?: string | undefined
   /** Which program asks, for the count of missing request ids. @default 'unknown' */
   readonly client?: string | undefined
   /** How long to wait for a run of the same request that is under way. @default 0 */
@@ -30,12 +35,14 @@ export interface Admitted {
   readonly input: unknown
   readonly fingerprint: string
   readonly expectedVersion: Version | undefined
+  readonly token: string | undefined
   readonly waitForWinnerMs: number
 }
 
 export interface AdmissionParts {
   readonly fingerprint: (command: string, input: unknown) => string
   readonly requestIds: RequestIds
+  readonly tokens: Tokens
   readonly waitForWinnerMs: number
 }
 
@@ -61,7 +68,8 @@ export async function admit(
       requestId: requestId === undefined ? undefined : keyText(requestId, 'request id'),
       input,
       fingerprint: parts.fingerprint(definition.name, definition.fingerprint(request.input)),
-      expectedVersion: expectedVersion(definition, request.expectedVersion),
+      expectedVersion: expectedVersion(definition, input, request, parts.tokens),
+      token: request.token,
       waitForWinnerMs,
     }
   } catch (error) {
@@ -82,10 +90,21 @@ function keyText(value: unknown, what: string): string {
   )
 }
 
-function expectedVersion(definition: CommandDefinition, given: RunRequest<unknown>['expectedVersion']): Version | undefined {
-  if (given === undefined) return undefined
-  if (definition.aggregate === undefined)
+function expectedVersion(
+  definition: CommandDefinition,
+  input: unknown,
+  { expectedVersion: given, expectedToken }: RunRequest<unknown>,
+  tokens: Tokens,
+): Version | undefined {
+  if (given === undefined && expectedToken === undefined) return undefined
+  const aggregate = definition.aggregate?.(input)
+  if (aggregate === undefined)
     throw new WaybillError('INVALID_INPUT', `${definition.name} has no aggregate whose version could be expected.`)
+  if (expectedToken !== undefined) {
+    const seen = tokens.decode(expectedToken)
+    if (seen.aggregateType === aggregate.type && seen.aggregateId === aggregate.id) return seen.version
+    throw new WaybillError('INVALID_INPUT', `The expected token is one of another aggregate than ${definition.name} changes.`)
+  }
   // 0 expects an aggregate without events: one that nobody has made yet.
   return given === 0 || given === 0n || given === '0' ? 0n : parseVersion(given, 'expectedVersion')
 }

@@ -38,6 +38,8 @@ export interface RequestContext {
   readonly requestId: string | undefined
   /** The moment of the request; it stands still for the whole run, however often `execute` runs. */
   readonly now: Date
+  /** The consistency token that the client showed: it wants nothing older to be read. */
+  readonly token: string | undefined
   /** What the caller said about this item of a bulk; `undefined` elsewhere. */
   readonly metadata: unknown
 }

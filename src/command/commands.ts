@@ -109,7 +109,7 @@ export function createCommandsOn(
   const { signals, clock } = pipeline
   const requestIds: RequestIds = createRequestIds({ phase: requestId, clock, signals })
   const names = new Map<string, AnyCommand>()
-  const parts = { fingerprint: pipeline.fingerprint, requestIds, waitForWinnerMs }
+  const parts = { fingerprint: pipeline.fingerprint, tokens: pipeline.tokens, requestIds, waitForWinnerMs }
   return {
     run: async <Input, Response>(command: Command<Input, Response>, request: RunRequest<Input>) => {
       assertOneName(names, command)

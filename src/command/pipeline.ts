@@ -122,6 +122,7 @@ async function plan(pipeline: Pipeline, asked: Admitted): Promise<PlanNode> {
     principal: asked.principal,
     requestId: asked.requestId,
     now: new Date(clock.nowMs()),
+    token: asked.token,
     metadata: undefined,
   }
   const seeded = seededRandom(newToken(random))

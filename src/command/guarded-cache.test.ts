@@ -1,0 +1,102 @@
+import { describe, expect, test } from 'vitest'
+import { createSignals } from '../core/signals.ts'
+import { seededRandom } from '../core/random.ts'
+import { createFakeClock } from '../testing/fake-clock.ts'
+import { cacheKey, decodeEntry, type CacheEntry, type CommandCache } from './cache.ts'
+import { guardCache } from './guarded-cache.ts'
+import { memoryCache } from './memory-cache.ts'
+
+const pending: CacheEntry = { state: 'pending', fingerprint: 'f', token: 't' }
+
+function setup(cache: CommandCache) {
+  const signals = createSignals()
+  const failures: unknown[] = []
+  const states: string[] = []
+  signals.on('command.cache-failed', (event) => void failures.push(event))
+  signals.on('command.cache-breaker', ({ state }) => void states.push(state))
+  const clock = createFakeClock()
+  const options = { budgetMs: 20, pendingTtlMs: 60_000, completedTtlMs: 3_600_000, signals, clock, random: seededRandom(1) }
+  return { guarded: guardCache(cache, options), failures, states, clock }
+}
+
+describe('a cache that fails', () => {
+  test('is left out for a while, then tried by one call at a time, and is back after one that worked', async () => {
+    let calls = 0
+    let isDown = true
+    const real = memoryCache()
+    const held: (() => void)[] = []
+    const cache: CommandCache = {
+      ...real,
+      claim: async (...args) => {
+        calls += 1
+        if (isDown) throw new Error('connection refused')
+        await new Promise<void>((done) => held.push(done))
+        return await real.claim(...args)
+      },
+    }
+    const { guarded, failures, states, clock } = setup(cache)
+    expect(await guarded.claim('a', pending)).toBe('unknown')
+    expect(await guarded.claim('a', pending)).toBe('unknown')
+    expect([calls, failures.length, states]).toEqual([1, 1, ['open']])
+    isDown = false
+    await clock.advance(10_000)
+    const probe = guarded.claim('a', pending)
+    expect(await guarded.claim('b', pending)).toBe('unknown')
+    expect(calls).toBe(2)
+    held.forEach((done) => done())
+    expect(await probe).toBe('claimed')
+    expect(states.at(-1)).toBe('closed')
+  })
+
+  test('by not answering costs its budget and no more', async () => {
+    const { guarded, failures } = setup({ ...memoryCache(), claim: () => new Promise(() => {}) })
+    expect(await guarded.claim('a', pending)).toBe('unknown')
+    expect(failures).toMatchObject([{ operation: 'claim', error: { code: 'TIMEOUT' } }])
+  })
+
+  test('by holding what is not ours is treated as if it held nothing', async () => {
+    for (const value of ['', 'null', '7', '{"state":"odd","fingerprint":"f"}', '{"state":"pending"}'])
+      expect(decodeEntry(value)).toBeUndefined()
+    const { guarded } = setup({ ...memoryCache(), claim: async () => 'rubbish' })
+    expect(await guarded.claim('a', pending)).toBe('unknown')
+  })
+})
+
+describe('the cache in this process', () => {
+  test('gives back what is there, and lets only the owner of a pending value touch it', async () => {
+    const cache = memoryCache()
+    expect(await cache.claim('k', 'mine', { ttlMs: 1_000 })).toBeUndefined()
+    expect(await cache.claim('k', 'yours', { ttlMs: 1_000 })).toBe('mine')
+    await cache.complete('k', 'yours', { value: 'done', ttlMs: 1_000 })
+    await cache.release('k', 'yours')
+    expect(await cache.claim('k', 'x', { ttlMs: 1_000 })).toBe('mine')
+    await cache.complete('k', 'mine', { value: 'done', ttlMs: 1_000 })
+    expect(await cache.claim('k', 'x', { ttlMs: 1_000 })).toBe('done')
+    await cache.complete('other', 'mine', { value: 'done too', ttlMs: 1_000 })
+    expect(await cache.claim('other', 'x', { ttlMs: 1_000 })).toBe('done too')
+  })
+
+  test('forgets by time and, when it is full, the oldest first', async () => {
+    const clock = createFakeClock()
+    const cache = memoryCache({ maxBytes: 20, clock })
+    await cache.claim('a', '1', { ttlMs: 1_000 })
+    await clock.advance(999)
+    expect(await cache.claim('a', '2', { ttlMs: 1_000 })).toBe('1')
+    await clock.advance(1)
+    expect(await cache.claim('a', '2', { ttlMs: 1_000 })).toBeUndefined()
+    for (const key of ['b', 'c', 'd', 'e', 'f']) await cache.claim(key, '1', { ttlMs: 1_000 })
+    expect(await cache.claim('f', '2', { ttlMs: 1_000 })).toBe('1')
+    expect(await cache.claim('a', '3', { ttlMs: 1_000 })).toBeUndefined()
+  })
+})
+
+test('keys of different principals and requests never meet', () => {
+  const keys = [
+    ['a', 'bc'],
+    ['ab', 'c'],
+    ['abc', ''],
+    ['a:b', 'c'],
+    ['a', ':bc'],
+  ].map(([a = '', b = '']) => cacheKey(a, b))
+  expect(new Set(keys).size).toBe(keys.length)
+})

@@ -1,0 +1,94 @@
+/**
+ * A command behind HTTP, whatever the framework: reads the key, the principal and the body, runs the command, and answers.
+ *
+ * `Idempotency-Key` may be quoted, as the IETF draft writes it, or bare. It is scoped by the principal, who is asked for anew with
+ * every request: a repeat by somebody else is another request. `If-Match` with a consistency token makes the command depend on
+ * that version. Errors that the command's own code threw are thrown on, for the framework to answer.
+ */
+import type { Command } from '../command/command.ts'
+import type { Commands } from '../command/commands.ts'
+import { httpAnswer, problem, tokenHeader, type HttpAnswer } from '../command/outcome-status.ts'
+import { refuseUnknown } from '../core/options.ts'
+
+export interface CommandEndpointOptions<Native, Input> {
+  /** Who asks; `undefined` is answered with 401. Authorise here: it runs for repeats too. */
+  readonly principal: (request: Native) => string | undefined | Promise<string | undefined>
+  /** The command's input. @default the body */
+  readonly input?: (body: unknown, request: Native) => Input | Promise<Input>
+  /** The status of success. @default 200, or 204 for a command that returns nothing */
+  readonly status?: number
+  /** How long a repeat waits for the run that is under way. @default what `createCommands` says */
+  readonly waitForWinnerMs?: number
+}
+
+/** A request as every framework can show it. */
+export interface HttpCall<Native> {
+  readonly native: Native
+  /** A header by its name in lower case; several of one name joined with ", ". */
+  readonly header: (name: string) => string | undefined
+  /** The parsed body; throws what it likes if it cannot be parsed. */
+  readonly body: () => unknown
+}
+
+export type CommandEndpoint<Native> = (call: HttpCall<Native>) => Promise<HttpAnswer>
+
+export function commandEndpoint<Native, Input, Response>(
+  commands: Pick<Commands, 'run'>,
+  command: Command<Input, Response>,
+  options: CommandEndpointOptions<Native, Input>,
+): CommandEndpoint<Native> {
+  refuseUnknown(`endpoint of ${command.name}`, options, ['principal', 'input', 'status', 'waitForWinnerMs'])
+  const { principal: principalOf, input: inputOf = (body: unknown) => body as Input, status, waitForWinnerMs } = options
+  return async ({ native, header, body }) => {
+    const principal = await principalOf(native)
+    if (principal === undefined) return problem('UNAUTHENTICATED', 401, { detail: 'Sign in, then send the request again.' })
+    const requestId = idempotencyKey(header('idempotency-key'))
+    const expectedToken = entityTag(header('if-match'))
+    if (requestId === null) return invalid('Idempotency-Key must be one quoted string, or one bare word.')
+    if (expectedToken === null) return invalid('If-Match must be one quoted consistency token.')
+    const parsed = await parse(body)
+    if (parsed === undefined) return invalid('The body is not JSON.')
+    const outcome = await commands.run(command, {
+      principal,
+      requestId,
+      input: await inputOf(parsed.value, native),
+      expectedToken,
+      token: header(tokenHeader),
+      client: header('user-agent'),
+      waitForWinnerMs,
+    })
+    return httpAnswer(outcome, status === undefined ? {} : { status })
+  }
+}
+
+/** The consistency token of a request, for handlers that read; `undefined` if the client shows none. */
+export function consistencyToken(headers: Headers | Readonly<Record<string, string | string[] | undefined>>): string | undefined {
+  const value = headers instanceof Headers ? headers.get(tokenHeader) : headers[tokenHeader]
+  return typeof value === 'string' && value !== '' ? value : undefined
+}
+
+/** `undefined` if there is none, `null` if it is malformed. */
+function idempotencyKey(header: string | undefined): string | undefined | null {
+  if (header === undefined) return undefined
+  const text = header.trim()
+  // A quoted string of RFC 9651: printable ASCII, with \" and \\ escaped.
+  const quoted = /^"((?:[ !#-[\]-~]|\\["\\])+)"$/.exec(text)?.[1]
+  if (quoted !== undefined) return quoted.replaceAll(/\\(["\\])/g, '$1')
+  return /^[!#-+\--[\]-~]+$/.test(text) ? text : null
+}
+
+function entityTag(header: string | undefined): string | undefined | null {
+  return header === undefined ? undefined : (/^\s*"([A-Za-z0-9._~-]+)"\s*$/.exec(header)?.[1] ?? null)
+}
+
+async function parse(body: () => unknown): Promise<{ readonly value: unknown } | undefined> {
+  try {
+    return { value: await body() }
+  } catch {
+    return undefined
+  }
+}
+
+function invalid(detail: string): HttpAnswer {
+  return problem('INVALID_INPUT', 400, { detail, retryable: false })
+}

@@ -1,0 +1,98 @@
+import express from 'express'
+import { fastify } from 'fastify'
+import { commandHttpContract, type HttpHarness } from '../../test/contract/command-http-contract.ts'
+import { listen } from '../../test/integrations/listen.ts'
+import { consistencyToken } from './fetch.ts'
+import { nestCommand, type NestResponse } from './nest.ts'
+
+interface AnyRequest {
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>
+  readonly body?: unknown
+}
+
+const principal = (request: AnyRequest): string | undefined => String(request.headers['x-user'] ?? '') || undefined
+
+await commandHttpContract('nest, on what platform-express injects', async ({ commands, deposit, note }) => {
+  const app = express()
+  app.use(express.json())
+  app.post('/deposit', nestCommand(commands, deposit, { principal }))
+  app.post('/note', nestCommand(commands, note, { principal, status: 201 }))
+  app.get('/token', (request, response) => void response.send(consistencyToken(request.headers)))
+  return await listen(app)
+})
+
+await commandHttpContract('nest, on what platform-fastify injects', async ({ commands, deposit, note }) => {
+  const app = fastify()
+  const [onDeposit, onNote] = [
+    nestCommand(commands, deposit, { principal }),
+    nestCommand(commands, note, { principal, status: 201 }),
+  ]
+  app.post('/deposit', async (request, reply) => (await onDeposit(request, reply), reply))
+  app.post('/note', async (request, reply) => (await onNote(request, reply), reply))
+  app.get('/token', async (request) => consistencyToken(request.headers))
+  return { url: await app.listen({ port: 0, host: '127.0.0.1' }), close: () => app.close() }
+})
+
+/** NestJS by its shape: it is loaded only where it is installed. */
+interface Nest {
+  readonly common: Record<
+    'Controller' | 'Post' | 'Get' | 'Req' | 'Res' | 'Module',
+    (...options: unknown[]) => (...target: unknown[]) => void
+  >
+  readonly core: {
+    readonly NestFactory: {
+      create(
+        module: unknown,
+        options: object,
+      ): Promise<{ listen(port: number, host: string): Promise<unknown>; getUrl(): Promise<string>; close(): Promise<void> }>
+    }
+  }
+}
+
+const nest = await loadNest()
+
+await commandHttpContract('nest, a real application', nest && ((harness) => startNest(nest, harness)))
+
+async function loadNest(): Promise<Nest | undefined> {
+  try {
+    const load = (name: string): Promise<unknown> => import(name)
+    await load('reflect-metadata')
+    return { common: await load('@nestjs/common'), core: await load('@nestjs/core') } as Nest
+  } catch {
+    return undefined
+  }
+}
+
+/** Decorators are called by hand: their syntax is not erasable. */
+async function startNest({ common, core }: Nest, { commands, deposit, note }: HttpHarness): ReturnType<typeof listen> {
+  class BankController {
+    readonly #deposit = nestCommand(commands, deposit, { principal })
+    readonly #note = nestCommand(commands, note, { principal, status: 201 })
+    deposit(request: AnyRequest, response: NestResponse): Promise<void> {
+      return this.#deposit(request, response)
+    }
+    note(request: AnyRequest, response: NestResponse): Promise<void> {
+      return this.#note(request, response)
+    }
+    token(request: AnyRequest): string | undefined {
+      return consistencyToken(request.headers)
+    }
+  }
+  class BankModule {}
+  const { Controller, Post, Get, Req, Res, Module } = common
+  const prototype = BankController.prototype
+  const decorate = (method: 'deposit' | 'note' | 'token', decorator: (...target: unknown[]) => void): void =>
+    decorator(prototype, method, Object.getOwnPropertyDescriptor(prototype, method))
+  for (const method of ['deposit', 'note'] as const) {
+    decorate(method, Post(method))
+    Res()(prototype, method, 1)
+    Req()(prototype, method, 0)
+  }
+  decorate('token', Get('token'))
+  Req()(prototype, 'token', 0)
+  Controller()(BankController)
+  Module({ controllers: [BankController] })(BankModule)
+  const app = await core.NestFactory.create(BankModule, { logger: false })
+  await app.listen(0, '127.0.0.1')
+  return { url: await app.getUrl(), close: () => app.close() }
+}

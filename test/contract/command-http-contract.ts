@@ -1,0 +1,177 @@
+/**
+ * The promises of a command behind HTTP. An adapter of a framework is done when this suite passes.
+ */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { Command } from '../../src/command/command.ts'
+import type { Commands } from '../../src/command/commands.ts'
+import { depositCommand, type Deposit, type DepositResult } from '../command/bank.ts'
+import { commandSetup, gate } from '../command/command-setup.ts'
+
+/** What an adapter is given: two commands, and who asks (the header `x-user`; nobody without it). */
+export interface HttpHarness {
+  readonly commands: Commands
+  /** At POST /deposit: keeps its response. */
+  readonly deposit: Command<Deposit, DepositResult>
+  /** At POST /note: keeps none, and answers 201. */
+  readonly note: Command<Deposit, DepositResult>
+}
+
+/** Starts a server with both routes, and GET /token, which answers with the consistency token that the request shows. */
+export type OpenServer = (harness: HttpHarness) => Promise<{ readonly url: string; readonly close: () => Promise<unknown> }>
+
+/** Without `open`, the framework is not installed: the tests are skipped, and say so. */
+export async function commandHttpContract(name: string, open: OpenServer | undefined): Promise<void> {
+  const { bank, commandsWith, newAccount, newRequest } = await commandSetup()
+  let held: ReturnType<typeof gate> | undefined
+  let entered = gate()
+  const before = async (): Promise<void> => {
+    entered.open()
+    await held?.opened
+  }
+  let server: Awaited<ReturnType<OpenServer>>
+
+  const post = (path: string, body: unknown, headers: Record<string, string> = {}): Promise<Response> =>
+    fetch(`${server.url}${path}`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', 'x-user': 'ann', ...headers },
+      body: typeof body === 'string' ? body : JSON.stringify(body),
+    })
+  const seen = async (response: Response): Promise<object> => ({
+    status: response.status,
+    type: response.headers.get('content-type')?.split(';')[0],
+    body: response.status === 204 ? undefined : await response.json(),
+    replayed: response.headers.get('idempotent-replayed'),
+    retryAfter: response.headers.get('retry-after'),
+  })
+  const problem = 'application/problem+json'
+
+  describe.skipIf(open === undefined)(`${name} serves commands`, () => {
+    beforeAll(async () => {
+      const commands = commandsWith({ markerLockMs: 50 })
+      const deposit = depositCommand({ store: 'response', before })
+      server = await (open as OpenServer)({ commands, deposit, note: depositCommand({ name: 'Note' }) })
+    })
+    afterAll(() => server.close())
+
+    test('runs a command once and replays its response, with a quoted or a bare key', async () => {
+      const key = newRequest()
+      const body = { account: newAccount(), amount: 5 }
+      const first = await seen(await post('/deposit', body, { 'idempotency-key': `"${key}"` }))
+      expect(first).toMatchObject({ status: 200, type: 'application/json', body: { balance: 5 }, replayed: null })
+      const again = await seen(await post('/deposit', body, { 'idempotency-key': key }))
+      expect(again).toEqual({ ...first, replayed: 'true' })
+      expect(await bank.effects(key)).toBe(1)
+    })
+
+    test('answers a repeat whose response was not kept with a problem and the token to read the state by', async () => {
+      const key = newRequest()
+      const body = { account: newAccount(), amount: 5 }
+      const first = await post('/note', body, { 'idempotency-key': key })
+      expect(first.status).toBe(201)
+      const again = await post('/note', body, { 'idempotency-key': key })
+      expect(again.headers.get('waybill-token')).toBe(first.headers.get('waybill-token'))
+      expect(await seen(again)).toMatchObject({
+        status: 409,
+        type: problem,
+        body: { type: 'urn:waybill:problem:already-committed', code: 'ALREADY_COMMITTED', retryable: false },
+      })
+    })
+
+    test('refuses a missing key, a malformed one, and one that was used for something else', async () => {
+      const body = { account: newAccount(), amount: 5 }
+      expect(await seen(await post('/deposit', body))).toMatchObject({
+        status: 400,
+        type: problem,
+        body: { code: 'REQUEST_ID_MISSING' },
+      })
+      for (const bad of ['"open', '""', 'two words', 'a, b', 'x'.repeat(256), '"a", "b"'])
+        expect(await seen(await post('/deposit', body, { 'idempotency-key': bad }))).toMatchObject({
+          status: 400,
+          type: problem,
+          body: { code: 'INVALID_INPUT' },
+        })
+      const key = newRequest()
+      await post('/deposit', body, { 'idempotency-key': key })
+      for (const [path, other] of [
+        ['/deposit', { ...body, amount: 6 }],
+        ['/note', body],
+      ] as const)
+        expect(await seen(await post(path, other, { 'idempotency-key': key }))).toMatchObject({
+          status: 422,
+          type: problem,
+          body: { code: 'KEY_REUSED' },
+        })
+      expect(await bank.balance(body.account)).toBe(5)
+    })
+
+    test('tells a repeat that the first is under way, and when to ask again', async () => {
+      held = gate()
+      entered = gate()
+      const key = newRequest()
+      const body = { account: newAccount(), amount: 5 }
+      const first = post('/deposit', body, { 'idempotency-key': key })
+      await entered.opened
+      expect(await seen(await post('/deposit', body, { 'idempotency-key': key }))).toMatchObject({
+        status: 409,
+        type: problem,
+        body: { code: 'IN_PROGRESS', retryable: true },
+        retryAfter: '1',
+      })
+      held.open()
+      held = undefined
+      expect((await first).status).toBe(200)
+    })
+
+    test('keeps the keys of principals apart, and answers nobody without one', async () => {
+      const key = newRequest()
+      const body = { account: newAccount(), amount: 5 }
+      for (const user of ['ann', 'bob'])
+        expect(await seen(await post('/deposit', body, { 'idempotency-key': key, 'x-user': user }))).toMatchObject({
+          status: 200,
+          replayed: null,
+        })
+      expect(await seen(await post('/deposit', body, { 'idempotency-key': key, 'x-user': '' }))).toMatchObject({
+        status: 401,
+        type: problem,
+      })
+      expect(await bank.balance(body.account)).toBe(10)
+    })
+
+    test('hands out a consistency token, takes it as a condition, and shows it to those who read', async () => {
+      const account = newAccount()
+      const first = await post('/deposit', { account, amount: 5 }, { 'idempotency-key': newRequest() })
+      const token = first.headers.get('waybill-token') ?? ''
+      const ask = (): Promise<Response> =>
+        post('/deposit', { account, amount: 1 }, { 'idempotency-key': newRequest(), 'if-match': `"${token}"` })
+      expect((await ask()).status).toBe(200)
+      const stale = await ask()
+      expect(stale.headers.get('waybill-token')).not.toBe(token)
+      expect(await seen(stale)).toMatchObject({ status: 412, type: problem, body: { code: 'PRECONDITION_FAILED' } })
+      expect(
+        (
+          await post(
+            '/deposit',
+            { account: newAccount(), amount: 1 },
+            { 'idempotency-key': newRequest(), 'if-match': `"${token}"` },
+          )
+        ).status,
+      ).toBe(400)
+      const read = await fetch(`${server.url}/token`, { headers: { 'waybill-token': token } })
+      expect(await read.text()).toBe(token)
+    })
+
+    test('answers a rejection, a body that does not fit and one that is not JSON', async () => {
+      const account = newAccount()
+      expect(await seen(await post('/deposit', { account, amount: -5 }, { 'idempotency-key': newRequest() }))).toMatchObject({
+        status: 422,
+        type: problem,
+        body: { code: 'REJECTED', reason: 'not-enough', details: { have: 0 } },
+      })
+      expect(await seen(await post('/deposit', { account: 7 }, { 'idempotency-key': newRequest() }))).toMatchObject({
+        status: 400,
+        body: { code: 'INVALID_INPUT' },
+      })
+      expect((await post('/deposit', '{"account":', { 'idempotency-key': newRequest() })).status).toBe(400)
+    })
+  })
+}
