@@ -1,6 +1,7 @@
 import { PubSub } from '@google-cloud/pubsub'
 import { createHash } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { avro } from '../codec/avro.ts'
 import { startPubsubServer, type PubsubServer } from '../pubsub-server/pubsub-server.ts'
 import { eventually } from '../testing/eventually.ts'
 import { createPubsubAdmin } from './pubsub-admin.ts'
@@ -127,6 +128,18 @@ describe('limits of a message', () => {
     )
     const outcomes = await transport.publish(messages, { signal: AbortSignal.timeout(20_000), maySend: () => true })
     expect(outcomes.map(({ status }) => status)).toEqual(['confirmed', 'confirmed', 'confirmed'])
+  })
+
+  test('what a topic refuses by its schema is rejected, and its neighbours are not', async () => {
+    const admin = createPubsubAdmin({ projectId: 'limits', emulatorHost: server.emulatorHost })
+    const video = avro<{ title: string }>({ type: 'record', name: 'Video', fields: [{ name: 'title', type: 'string' }] })
+    await admin.createSchema({ name: 'video', type: 'AVRO', definition: video.definition })
+    await admin.createTopic({ name: 'typed.events', retentionSeconds: 0, schema: { name: 'video', encoding: 'BINARY' } })
+    await admin.close()
+    const fits = await video.encode({ title: 'Hi' })
+    const messages = [fits, Buffer.from('{}'), fits].map((body) => outgoing({ topic: 'typed.events', body }))
+    const outcomes = await transport.publish(messages, { signal: AbortSignal.timeout(20_000), maySend: () => true })
+    expect(outcomes.map(({ status }) => status)).toEqual(['confirmed', 'rejected', 'confirmed'])
   })
 
   test('a topic that does not exist is an outage, not the fault of its messages', async () => {

@@ -1,0 +1,87 @@
+import { expect, test } from 'vitest'
+import { createFakeClock } from '../testing/fake-clock.ts'
+import { PubsubDelivery } from './pubsub-delivery.ts'
+import { Holds } from './pubsub-holds.ts'
+
+const owner = { ack: () => Promise.resolve('confirmed' as const), nack: () => Promise.resolve() }
+
+function delivery(name: string, orderingKey = name.slice(0, 1)): PubsubDelivery {
+  const message = { messageId: name, orderingKey, attributes: {}, data: new Uint8Array(0), publishTime: null }
+  return new PubsubDelivery({ ackId: name, deliveryAttempt: 0, message }, owner, { topic: 't', nowMs: 0, leaseMs: 10_000 })
+}
+
+function openHolds(maxHeld = 100) {
+  const clock = createFakeClock()
+  const givenBack: string[] = []
+  const answers: (() => void)[] = []
+  const state = { answersAtOnce: true }
+  const holds = new Holds({
+    clock,
+    maxHeld,
+    giveBack: async (deliveries, seconds) => {
+      givenBack.push(`${deliveries.map(({ ackId }) => ackId).join(' ')} in ${seconds} s`)
+      if (!state.answersAtOnce) await new Promise<void>((answer) => answers.push(answer))
+    },
+  })
+  return { clock, holds, givenBack, answers, state }
+}
+
+test('a delivery goes back after its delay, with what came behind it', async () => {
+  const { clock, holds, givenBack } = openHolds()
+  void holds.hold([delivery('a1'), delivery('a2')], 1_000)
+  holds.join('a', delivery('a3'))
+  await clock.advance(999)
+  expect(givenBack).toEqual([])
+  expect(holds.isHeld('a')).toBe(true)
+  await clock.advance(1)
+  expect(givenBack).toEqual(['a1 a2 a3 in 0 s'])
+  expect(holds.isHeld('a')).toBe(false)
+})
+
+test('a key stays held until the service has answered, and what arrives meanwhile goes back too', async () => {
+  const { clock, holds, givenBack, answers, state } = openHolds()
+  state.answersAtOnce = false
+  void holds.hold([delivery('a1')], 0)
+  await clock.advance(0)
+  expect(givenBack).toEqual(['a1 in 0 s'])
+  holds.join('a', delivery('a2'))
+  answers.shift()?.()
+  await clock.advance(0)
+  expect(givenBack).toEqual(['a1 in 0 s', 'a2 in 0 s'])
+  expect(holds.isHeld('a')).toBe(true)
+  answers.shift()?.()
+  await clock.advance(0)
+  expect(holds.isHeld('a')).toBe(false)
+})
+
+test('an earlier one that is nacked later goes back in front, and not before the longer of both delays', async () => {
+  const { clock, holds, givenBack } = openHolds()
+  void holds.hold([delivery('a2'), delivery('a3')], 1_000)
+  void holds.hold([delivery('a1')], 100)
+  await clock.advance(999)
+  expect(givenBack).toEqual([])
+  await clock.advance(1)
+  expect(givenBack).toEqual(['a1 a2 a3 in 0 s'])
+})
+
+test('beyond its share of the window it gives back early those that would come back first', async () => {
+  const { clock, holds, givenBack } = openHolds(2)
+  void holds.hold([delivery('a1')], 9_000)
+  void holds.hold([delivery('b1')], 1_000)
+  void holds.hold([delivery('c1')], 5_000)
+  await clock.advance(0)
+  expect(givenBack).toEqual(['b1 in 0 s'])
+  await clock.advance(9_000)
+  expect(givenBack).toEqual(['b1 in 0 s', 'c1 in 0 s', 'a1 in 0 s'])
+})
+
+test('closing gives each a lease that ends when it would have been given back', async () => {
+  const { clock, holds, givenBack } = openHolds()
+  void holds.hold([delivery('a1')], 61_500)
+  void holds.hold([delivery('b1')], 3_600_000)
+  await clock.advance(1_000)
+  await holds.close()
+  expect(givenBack).toEqual(['a1 in 61 s', 'b1 in 600 s'])
+  await holds.hold([delivery('c1')], 2_000)
+  expect(givenBack.at(-1)).toBe('c1 in 2 s')
+})
