@@ -16,6 +16,7 @@ import type { EventType } from '../core/stream.ts'
 import { afterCommit } from '../postgres/after-commit.ts'
 import { assertTx, one, rows, type Tx } from '../postgres/database.ts'
 import { explainAddError } from './add-error.ts'
+import { assertAggregateId, assertHeaders, assertSize } from './event-limits.ts'
 import { addEvent, addEvents, outboxTables, type EncodedEvent, type EventSource, type OutboxTables } from './outbox.sql.ts'
 
 export interface OutboxOptions {
@@ -137,14 +138,10 @@ async function encode(
 ): Promise<EncodedEvent> {
   assertEventType(type)
   refuseUnknown(`outbox.add ${type.name}`, options, addOptionNames)
-  if (typeof aggregateId !== 'string' || aggregateId === '' || aggregateId.includes('\u0000')) {
-    throw new WaybillError(
-      'INVALID_INPUT',
-      `outbox.add ${type.name}: the aggregate id must be non-empty text, got ${typeof aggregateId === 'string' ? JSON.stringify(aggregateId) : typeof aggregateId}.`,
-    )
-  }
+  assertAggregateId(aggregateId, type.name)
   const payload = await type.codec.encode(data as never)
   const headers = { ...common, ...options.headers }
+  assertHeaders(headers, type.name)
   const encoded: EncodedEvent = {
     id: options.id === undefined ? newId() : parseId(options.id, `outbox.add ${type.name}: id`),
     topic: type.stream.topic,
@@ -162,20 +159,6 @@ async function encode(
   }
   assertSize(encoded, type.stream.maxBytes)
   return encoded
-}
-
-/** Attributes that the relay adds to each message take at most about this much beside the names and the headers. */
-const attributeBytes = 400
-
-function assertSize(encoded: EncodedEvent, maxBytes: number): void {
-  let bytes = encoded.payload.byteLength + Buffer.byteLength(encoded.aggregateId) * 2 + attributeBytes
-  for (const [key, value] of Object.entries(encoded.headers)) bytes += Buffer.byteLength(key) + Buffer.byteLength(String(value))
-  if (bytes <= maxBytes) return
-  throw new WaybillError(
-    'TOO_LARGE',
-    `outbox.add ${encoded.eventType}: the event has ${bytes} bytes with its attributes, and stream ${encoded.aggregateType} allows ${maxBytes}. Raise maxBytes if the broker allows it, or use a claim check.`,
-    { details: { bytes, maxBytes } },
-  )
 }
 
 function assertEventType(type: unknown): asserts type is EventType<EventKind, never, unknown> {

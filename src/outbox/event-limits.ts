@@ -1,0 +1,62 @@
+/**
+ * What an event may be, checked when it is added: the narrowest limits of the brokers we know.
+ *
+ * An event that only the broker refuses is found out long after its transaction committed, and blocks its aggregate. Here
+ * it fails inside the transaction, and the same event fits every transport: moving from one to another surprises nobody.
+ */
+import { WaybillError } from '../core/errors.ts'
+import type { EncodedEvent } from './outbox.sql.ts'
+
+/** Pub/Sub takes 100 attributes; the rest is left for ours and for those of tracing and CloudEvents. */
+const mostHeaders = 80
+const longestNameBytes = 256
+const longestValueBytes = 1_024
+
+/** Attributes that the relay adds to each message take at most about this much, beside the aggregate's id. */
+const attributeBytes = 400
+
+/** Throws INVALID_INPUT unless the id can be an attribute and a key at every broker. */
+export function assertAggregateId(aggregateId: unknown, eventType: string): asserts aggregateId is string {
+  if (typeof aggregateId !== 'string' || aggregateId === '' || aggregateId.includes('\u0000')) {
+    const got = typeof aggregateId === 'string' ? JSON.stringify(aggregateId.slice(0, 60)) : typeof aggregateId
+    throw new WaybillError('INVALID_INPUT', `outbox.add ${eventType}: the aggregate id must be non-empty text, got ${got}.`)
+  }
+  if (Buffer.byteLength(aggregateId) > longestValueBytes) {
+    throw new WaybillError(
+      'INVALID_INPUT',
+      `outbox.add ${eventType}: the aggregate id has more than ${longestValueBytes} bytes; use its hash.`,
+    )
+  }
+}
+
+/** Throws INVALID_INPUT for headers that a broker would refuse. */
+export function assertHeaders(headers: Readonly<Record<string, string>>, eventType: string): void {
+  const entries = Object.entries(headers)
+  if (entries.length > mostHeaders) throw refused(eventType, `it has ${entries.length} headers; at most ${mostHeaders} are taken`)
+  for (const [name, value] of entries) {
+    const shown = JSON.stringify(name.slice(0, 60))
+    if (name === '' || Buffer.byteLength(name) > longestNameBytes || name.toLowerCase().startsWith('goog')) {
+      throw refused(eventType, `the name of header ${shown} must have 1 to ${longestNameBytes} bytes and not begin with "goog"`)
+    }
+    if (typeof value !== 'string' || value.includes('\u0000'))
+      throw refused(eventType, `header ${shown} must be text without NUL`)
+    if (Buffer.byteLength(value) > longestValueBytes)
+      throw refused(eventType, `header ${shown} has more than ${longestValueBytes} bytes`)
+  }
+}
+
+/** Throws TOO_LARGE when the event would not fit with its attributes. */
+export function assertSize(event: EncodedEvent, maxBytes: number): void {
+  let bytes = event.payload.byteLength + Buffer.byteLength(event.aggregateId) * 2 + attributeBytes
+  for (const [name, value] of Object.entries(event.headers)) bytes += Buffer.byteLength(name) + Buffer.byteLength(value)
+  if (bytes <= maxBytes) return
+  throw new WaybillError(
+    'TOO_LARGE',
+    `outbox.add ${event.eventType}: the event has ${bytes} bytes with its attributes, and stream ${event.aggregateType} allows ${maxBytes}. Raise maxBytes if the broker allows it, or use a claim check.`,
+    { details: { bytes, maxBytes } },
+  )
+}
+
+function refused(eventType: string, why: string): WaybillError {
+  return new WaybillError('INVALID_INPUT', `outbox.add ${eventType}: ${why}.`)
+}

@@ -1,0 +1,188 @@
+import { z } from 'zod'
+import { describe, expect, test } from 'vitest'
+import { accounts, outboxFixture, videos } from '../../test/setup/outbox-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { state } from '../core/event.ts'
+import { businessKeyId } from '../core/id.ts'
+import { stream } from '../core/stream.ts'
+import { createTokens } from '../core/token.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { event } from './outbox.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+
+describe('versions', () => {
+  test('are taken one after the other, and the token names the one that was taken', async () => {
+    const { outbox } = await outboxFixture(db)
+    const added = await transaction(db, async (tx) => [
+      await outbox.add(tx, accounts.Deposited, 'a', { amount: 1 }),
+      await outbox.add(tx, accounts.Deposited, 'a', { amount: 2 }),
+      await outbox.add(tx, accounts.Deposited, 'b', { amount: 1 }),
+    ])
+    expect(added.map(({ version }) => version)).toEqual([1n, 2n, 1n])
+    expect(createTokens().decode(added[1]?.token ?? '')).toEqual({ aggregateType: 'account', aggregateId: 'a', version: 2n })
+  })
+
+  test('of fifty writers at once have no gap and no double', async () => {
+    const { outbox } = await outboxFixture(db)
+    const write = async (): Promise<bigint> =>
+      (await transaction(db, (tx) => outbox.add(tx, accounts.Deposited, 'hot', { amount: 1 }))).version
+    const versions = await Promise.all(Array.from({ length: 50 }, write))
+    expect(versions.toSorted((a, b) => Number(a - b))).toEqual(Array.from({ length: 50 }, (_, i) => BigInt(i + 1)))
+  })
+
+  test('that a caller gives must be the next one, alone and in bulk', async () => {
+    const { outbox } = await outboxFixture(db)
+    const give = (version: bigint | number): Promise<unknown> =>
+      transaction(db, (tx) => outbox.add(tx, accounts.Deposited, 'a', { amount: 1 }, { version }))
+    await give(7)
+    await give(8)
+    await expect(give(8)).rejects.toMatchObject({
+      code: 'VERSION_OUT_OF_ORDER',
+      message: expect.stringContaining('the next one is 9'),
+    })
+    await expect(give(10n)).rejects.toMatchObject({ code: 'VERSION_OUT_OF_ORDER' })
+    const many = (...versions: number[]): Promise<unknown> =>
+      transaction(db, (tx) =>
+        outbox.addMany(
+          tx,
+          versions.map((version) => event(accounts.Deposited, 'a', { amount: 1 }, { version })),
+        ),
+      )
+    await many(9, 10, 11)
+    await expect(many(12, 14)).rejects.toMatchObject({ code: 'VERSION_OUT_OF_ORDER' })
+    await expect(many(13, 12)).rejects.toMatchObject({ code: 'VERSION_OUT_OF_ORDER' })
+    expect((await transaction(db, (tx) => outbox.add(tx, accounts.Deposited, 'a', { amount: 1 }))).version).toBe(12n)
+  })
+
+  test('hold up to 2^63 - 1', async () => {
+    const { outbox } = await outboxFixture(db)
+    const last = 9_223_372_036_854_775_807n
+    const added = await transaction(db, (tx) => outbox.add(tx, accounts.Deposited, 'old', { amount: 1 }, { version: last }))
+    expect(added.version).toBe(last)
+  })
+})
+
+test('many events go in one call, in the order given, over several aggregates', async () => {
+  const { outbox, states } = await outboxFixture(db)
+  const events = Array.from({ length: 2_000 }, (_, i) => event(videos.VideoPublished, `v${i % 7}`, { title: String(i) }))
+  const added = await transaction(db, (tx) => outbox.addMany(tx, events))
+  expect(added.map(({ version }) => version)).toEqual(events.map((_, i) => BigInt(Math.floor(i / 7) + 1)))
+  expect(Object.keys(await states())).toHaveLength(2_000)
+})
+
+test('two bulk writers of the same aggregates in opposite order do not deadlock', async () => {
+  const { outbox } = await outboxFixture(db)
+  const ids = Array.from({ length: 40 }, (_, i) => `v${i}`)
+  const write = (order: readonly string[]): Promise<unknown> =>
+    transaction(
+      db,
+      (tx) =>
+        outbox.addMany(
+          tx,
+          order.map((id) => event(videos.VideoPublished, id, { title: id })),
+        ),
+      { retries: 0 },
+    )
+  await Promise.all(Array.from({ length: 10 }, (_, i) => write(i % 2 === 0 ? ids : ids.toReversed())))
+})
+
+test('the same source emits the same event once only', async () => {
+  const { outbox, states } = await outboxFixture(db)
+  const source = { name: 'catalog', eventId: businessKeyId('test', 'source'), ordinal: 0 }
+  const emit = (ordinal: number, name = 'catalog'): Promise<{ added: boolean; version: bigint }> =>
+    transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, 'v', { title: 'x' }, { source: { ...source, name, ordinal } }))
+  expect(await emit(0)).toMatchObject({ added: true, version: 1n })
+  expect(await emit(0)).toMatchObject({ added: false, token: '' })
+  expect(await emit(1)).toMatchObject({ added: true, version: 2n })
+  expect(await emit(0, 'other')).toMatchObject({ added: true, version: 3n })
+  expect(Object.keys(await states())).toEqual(['v 1', 'v 2', 'v 3'])
+})
+
+test('an event id that was recorded before is refused, and the transaction with it', async () => {
+  const { outbox } = await outboxFixture(db)
+  const id = businessKeyId('order', ['shop', 17])
+  const add = (): Promise<unknown> => transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, 'v', { title: 'x' }, { id }))
+  await add()
+  await expect(add()).rejects.toMatchObject({ code: 'INVALID_INPUT', message: expect.stringContaining('recorded before') })
+})
+
+test('columns that the user added are filled, and the others left alone', async () => {
+  const { outbox } = await outboxFixture(db)
+  await db.query(`alter table ${outbox.tables.schema}.outbox add column tenant text, add column region text`)
+  await transaction(db, async (tx) => {
+    await outbox.add(
+      tx,
+      videos.VideoPublished,
+      'v',
+      { title: 'one' },
+      { columns: { tenant: 'acme', region: 'eu' }, headers: { a: 'b' } },
+    )
+    await outbox.add(tx, videos.VideoPublished, 'v', { title: 'two' })
+  })
+  const { rows } = await db.query(
+    `select version::int, tenant, region, headers, convert_from(payload, 'UTF8') as payload from ${outbox.tables.schema}.outbox order by version`,
+  )
+  expect(rows).toEqual([
+    { version: 1, tenant: 'acme', region: 'eu', headers: { a: 'b' }, payload: '{"title":"one"}' },
+    { version: 2, tenant: null, region: null, headers: {}, payload: '{"title":"two"}' },
+  ])
+})
+
+test('an event is never changed once it is recorded', async () => {
+  const { outbox, publish } = await outboxFixture(db)
+  await publish('v', 'one')
+  await expect(db.query(`update ${outbox.tables.schema}.outbox set topic = 'other'`)).rejects.toThrow('append-only')
+})
+
+describe('what could not be published fails where it is added', () => {
+  const small = stream('small', {
+    topic: 'small.events',
+    maxBytes: 1_000,
+    events: { Said: state(z.object({ text: z.string() })) },
+  })
+  const refused = async (options: object, id = 's', text = ''): Promise<unknown> => {
+    const { outbox } = await outboxFixture(db)
+    return await transaction(db, (tx) => outbox.add(tx, small.Said, id, { text }, options)).then(
+      () => undefined,
+      (error: unknown) => error,
+    )
+  }
+  test('the size counts the payload, the attributes and the headers', async () => {
+    expect(await refused({}, 's', 'x'.repeat(587))).toBeUndefined()
+    expect(await refused({}, 's', 'x'.repeat(588))).toMatchObject({
+      code: 'TOO_LARGE',
+      details: { bytes: 1_001, maxBytes: 1_000 },
+    })
+    expect(await refused({ headers: { a: 'b'.repeat(587) } })).toMatchObject({ code: 'TOO_LARGE' })
+  })
+  test.each([
+    ['a header value over 1,024 bytes', { headers: { note: 'é'.repeat(513) } }],
+    ['a header name over 256 bytes', { headers: { ['n'.repeat(257)]: 'x' } }],
+    ['a header that Google keeps for itself', { headers: { googleThing: 'x' } }],
+    ['more than 80 headers', { headers: Object.fromEntries(Array.from({ length: 81 }, (_, i) => [`h${i}`, 'x'])) }],
+    ['a header that is no text', { headers: { n: 1 } }],
+    ['an id that is no UUID', { id: 'seventeen' }],
+  ])('%s', async (_, options) => {
+    expect(await refused(options)).toMatchObject({ code: 'INVALID_INPUT' })
+  })
+  test('an aggregate id is text of at most 1,024 bytes', async () => {
+    expect(await refused({}, 'é'.repeat(512) + 'x')).toMatchObject({
+      code: 'INVALID_INPUT',
+      message: expect.stringContaining('1024 bytes'),
+    })
+    expect(await refused({}, '')).toMatchObject({ code: 'INVALID_INPUT' })
+    expect(await refused({}, 'a\u0000b')).toMatchObject({ code: 'INVALID_INPUT' })
+  })
+  test('a schema that has no outbox says how to get one', async () => {
+    const { outbox } = await outboxFixture(db)
+    await db.query(`drop schema ${outbox.tables.schema} cascade`)
+    const adding = transaction(db, (tx) => outbox.add(tx, small.Said, 's', { text: '' }))
+    await expect(adding).rejects.toMatchObject({
+      code: 'SCHEMA_MISMATCH',
+      message: expect.stringContaining('waybill migrate up'),
+    })
+  })
+})
