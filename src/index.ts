@@ -47,7 +47,11 @@ export type { DeploymentNames } from './postgres/deployment-names.ts'
 export { defineConfig, type WaybillConfig } from './cli/config.ts'
 
 export { memory, type MemoryOptions, type MemoryTransport } from './transport/memory.ts'
-export { postgresTransport, type PostgresTransport, type PostgresTransportOptions } from './transport/postgres/postgres-transport.ts'
+export {
+  postgresTransport,
+  type PostgresTransport,
+  type PostgresTransportOptions,
+} from './transport/postgres/postgres-transport.ts'
 export type {
   AckOutcome,
   Delivery,
@@ -61,3 +65,34 @@ export type {
   SeekTarget,
   Transport,
 } from './transport/transport.ts'
+
+export { lockAggregate, lockAggregates, type Aggregate, type LockedAggregate, type LockOptions } from './command/aggregate.ts'
+export { bulk, type BulkItem, type BulkOptions } from './command/bulk.ts'
+export type { RunRequest } from './command/admission.ts'
+export type { CommandCache } from './command/cache.ts'
+export type { CommandOutbox, EmitOptions } from './command/command-outbox.ts'
+export {
+  command,
+  type Command,
+  type CommandOptions,
+  type ExecuteContext,
+  type PlanContext,
+  type Planned,
+  type RequestContext,
+} from './command/command.ts'
+export { createCommands, type Commands, type CommandsOptions } from './command/commands.ts'
+export { createMarkerCleanup, type MarkerCleanup, type MarkerCleanupOptions } from './command/marker-cleanup.ts'
+export { memoryCache, type MemoryCacheOptions } from './command/memory-cache.ts'
+export { ioredisCache, nodeRedisCache, type RedisCacheOptions } from './command/redis-cache.ts'
+export { reject, versionConflict, type Rejection } from './command/rejection.ts'
+export type { MissingRequestIds, RequestIdPhase } from './command/request-ids.ts'
+export {
+  commandErrorCodes,
+  type CommandErrorCode,
+  type Executed,
+  type Failed,
+  type Outcome,
+  type Rejected,
+  type Replayed,
+} from './command/outcome.ts'
+export { httpAnswer, rpcStatus, tokenHeader, type HttpAnswer, type RpcStatus } from './command/outcome-status.ts'
