@@ -1,5 +1,5 @@
 /**
- * A queue on a ring: push and shift cost the same whatever its length.
+ * A queue on a ring: adding and taking at its ends cost the same whatever its length.
  *
  * The ring halves when it is mostly empty, so a backlog that has drained gives its memory back.
  */
@@ -15,6 +15,13 @@ export class Deque<T> {
   push(item: T): void {
     if (this.#length === this.#ring.length) this.#resize(this.#length * 2)
     this.#ring[(this.#head + this.#length) & (this.#ring.length - 1)] = item
+    this.#length += 1
+  }
+
+  unshift(item: T): void {
+    if (this.#length === this.#ring.length) this.#resize(this.#length * 2)
+    this.#head = (this.#head - 1) & (this.#ring.length - 1)
+    this.#ring[this.#head] = item
     this.#length += 1
   }
 

@@ -18,6 +18,8 @@ export class Receiver {
   maxBytes = 0
   heldMessages = 0
   heldBytes = 0
+  /** It was offered more than fitted: tell the subscription when there is room again. */
+  isBlocked = false
 
   constructor(isStream: boolean, leaseMs: number) {
     this.isStream = isStream
@@ -28,5 +30,10 @@ export class Receiver {
     return (
       (this.maxMessages === 0 || this.heldMessages < this.maxMessages) && (this.maxBytes === 0 || this.heldBytes < this.maxBytes)
     )
+  }
+
+  /** A message larger than all its room goes to it alone. */
+  fits(bytes: number): boolean {
+    return this.hasRoom() && (this.maxBytes === 0 || this.heldMessages === 0 || this.heldBytes + bytes <= this.maxBytes)
   }
 }

@@ -26,6 +26,7 @@ interface Harness {
   readonly settled: number[]
   readonly deadLettered: number[]
   readonly pick: { next: number }
+  readonly ready: { count: number }
 }
 
 function open(policy: Partial<DeliveryPolicy> = {}): Harness {
@@ -33,19 +34,20 @@ function open(policy: Partial<DeliveryPolicy> = {}): Harness {
   const settled: number[] = []
   const deadLettered: number[] = []
   const pick = { next: 0 }
+  const ready = { count: 0 }
   let nonce = 0
   const queue = new SubscriptionQueue(
     { ...plain, ...policy },
     {
       timers: new TimerWheel(clock),
       newNonce: () => ++nonce,
-      onReady: () => {},
+      onReady: () => (ready.count += 1),
       onSettled: ({ number }) => settled.push(number),
       deadLetter: ({ message }) => deadLettered.push(message.number) > 0,
       pick: () => pick.next,
     },
   )
-  return { queue, clock, settled, deadLettered, pick }
+  return { queue, clock, settled, deadLettered, pick, ready }
 }
 
 function message(number: number, orderingKey = ''): Message {
@@ -120,10 +122,34 @@ test('what a receiver holds never exceeds its room in messages or bytes', () => 
   const byBytes = stream()
   byBytes.maxBytes = 15
   const taken = queue.take(byBytes, all)
-  expect(numbers(taken)).toEqual([4, 5])
+  expect(numbers(taken)).toEqual([4])
+  expect(queue.take(byBytes, all)).toEqual([])
   queue.ack(taken[0]?.leaseId ?? 0)
-  expect(byBytes.heldBytes).toBe(10)
-  expect(numbers(queue.take(byBytes, all))).toEqual([6])
+  expect(byBytes.heldBytes).toBe(0)
+  expect(numbers(queue.take(byBytes, all))).toEqual([5])
+})
+
+test('a message larger than all the room of a receiver goes to it alone, and others of its key wait', () => {
+  const { queue } = open({ isOrdered: true })
+  for (const number of [1, 2]) queue.add(message(number, 'a'))
+  const small = stream()
+  small.maxBytes = 5
+  const [one] = queue.take(small, all)
+  expect(one?.message.number).toBe(1)
+  expect(queue.take(small, all)).toEqual([])
+  queue.ack(one?.leaseId ?? 0)
+  expect(numbers(queue.take(small, all))).toEqual([2])
+})
+
+test('whoever was full is offered more as soon as there is room', () => {
+  const { queue, ready } = open()
+  for (const number of [1, 2]) queue.add(message(number))
+  const receiver = stream()
+  receiver.maxBytes = 15
+  const [one] = queue.take(receiver, all)
+  const before = ready.count
+  queue.ack(one?.leaseId ?? 0)
+  expect(ready.count).toBe(before + 1)
 })
 
 test('messages of a key go out in order to one stream until everything sent is settled', () => {

@@ -72,29 +72,33 @@ export class SubscriptionQueue {
     const taken: Entry[] = []
     let bytes = 0
     const untilMs = this.#host.timers.nowMs() + receiver.leaseMs
-    const isFull = (): boolean => taken.length >= bounds.messages || bytes >= bounds.bytes || !receiver.hasRoom()
+    const fits = ({ message }: Entry): boolean =>
+      taken.length < bounds.messages && bytes < bounds.bytes && receiver.fits(message.byteLength)
     const lease = (entry: Entry): void => {
       this.#lease(entry, receiver, untilMs)
       taken.push(entry)
       bytes += entry.message.byteLength
     }
-    while (!isFull()) {
+    let isFull = !receiver.hasRoom()
+    while (!isFull) {
       const item = this.#nextReady(receiver)
       if (item === undefined) break
       if (item instanceof Entry) {
-        lease(item)
+        isFull = !fits(item)
+        if (isFull) this.#ready.unshift(item)
+        else lease(item)
         continue
       }
       item.owner = receiver
-      for (let entry = item.peek(); entry !== undefined; entry = item.peek()) {
-        if (isFull()) break
+      for (let entry = item.peek(); entry !== undefined && fits(entry); entry = item.peek()) {
         item.advance()
         item.leased += 1
         lease(entry)
       }
+      isFull = item.hasUnsent
       this.#release(item)
-      if (item.queuedIn === receiver.keys && isFull()) break
     }
+    receiver.isBlocked = isFull
     return taken
   }
 
@@ -212,10 +216,11 @@ export class SubscriptionQueue {
     entry.leasedTo = null
     if (entry.key !== null) entry.key.leased -= 1
     if (receiver === null) return
-    const hadRoom = receiver.hasRoom()
     receiver.heldMessages -= 1
     receiver.heldBytes -= entry.message.byteLength
-    if (!hadRoom && receiver.isOpen) this.#host.onReady()
+    if (!receiver.isBlocked || !receiver.isOpen) return
+    receiver.isBlocked = false
+    this.#host.onReady()
   }
 
   /** A negative acknowledgement or the end of a lease. */

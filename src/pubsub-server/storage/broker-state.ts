@@ -11,6 +11,7 @@ import type { Message } from '../message.ts'
 import { restoreMessage } from '../message.ts'
 import type { PolicyResource, SchemaResource, SnapshotResource, SubscriptionResource, TopicResource } from '../resources.ts'
 import { Snapshot } from '../snapshot.ts'
+import { withTopicRetention } from '../topic-operations.ts'
 import { Topic } from '../topic.ts'
 import type { Retained } from './journal.ts'
 import { toLogged, toLoggedList } from './record.ts'
@@ -104,7 +105,7 @@ export class StateReader {
     }
     for (const [name, { resource, messages }] of this.#subscriptions) {
       const topic = resource.detached === true ? undefined : broker.topics.get(resource.topic)
-      const subscription = broker.openSubscription(resource, topic ?? null)
+      const subscription = broker.openSubscription(withTopicRetention(resource, topic ?? null), topic ?? null)
       broker.subscriptions.set(name, subscription)
       topic?.subscriptions.add(subscription)
       subscription.queue.reset(messages.values())
