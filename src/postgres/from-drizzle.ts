@@ -6,6 +6,7 @@
  */
 import { borrowClient, type PgPool } from './borrow-client.ts'
 import type { Database, Isolation, Queryable, Tx } from './database.ts'
+import { postgresJsQueryable, type PostgresJsExecutor } from './from-postgres-js.ts'
 import { ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
 import type { SqlValue } from './sql.ts'
 import { isConnectionLoss } from './sql-state.ts'
@@ -72,14 +73,19 @@ function begin<Native, Result>(
   })
 }
 
+/** Over postgres.js straight to the client, which needs more care than Drizzle takes; else through Drizzle. */
 function queryableOf(handle: DrizzleExecutor): Queryable {
+  const client = (handle as { _?: { session?: { client?: Partial<PostgresJsExecutor> } } })._?.session?.client
+  return typeof client?.unsafe === 'function' ? postgresJsQueryable(client as PostgresJsExecutor) : throughDrizzle(handle)
+}
+
+function throughDrizzle(handle: DrizzleExecutor): Queryable {
   const executor: { execute(query: Prebuilt): PromiseLike<unknown> } = handle
   return {
     query: async (text, values) => {
       const result = await executor.execute(prebuilt(text, values ?? [])).then(undefined, rethrowCause)
-      // node-postgres answers with a result object, postgres.js with an array that knows its count.
-      if (Array.isArray(result)) return { rows: [...result], rowCount: (result as { count?: number }).count ?? result.length }
-      const { rows, rowCount } = result as { rows: unknown[]; rowCount?: number | null }
+      // A script of several statements answers with a list of results, and no rows of its own.
+      const { rows = [], rowCount } = result as { rows?: unknown[]; rowCount?: number | null }
       return { rows, rowCount: rowCount ?? rows.length }
     },
   }

@@ -33,15 +33,15 @@ export function fromPostgresJs<Native extends PostgresJsTransaction>(
     throw wrongHandle('fromPostgresJs', 'the sql of postgres(…), or the sql of sql.begin(async (sql) => …)')
   }
   assertPlainNames(handle)
-  if ('savepoint' in handle) return ormTx(queryableOf(handle), handle)
+  if ('savepoint' in handle) return ormTx(postgresJsQueryable(handle), handle)
   if (typeof (handle as { release?: unknown }).release === 'function' || typeof handle.begin !== 'function') {
     throw wrongHandle('fromPostgresJs', 'a pool or a transaction, not a reserved connection. Use sql.begin(…)')
   }
   return ormDatabase<Native>({
-    ...queryableOf(handle),
+    ...postgresJsQueryable(handle),
     begin: async (isolation, work) =>
       (await handle.begin(`isolation level ${isolation}`, work)) as Awaited<ReturnType<typeof work>>,
-    connection: queryableOf,
+    connection: postgresJsQueryable,
   })
 }
 
@@ -58,12 +58,21 @@ function assertPlainNames(handle: object): void {
   )
 }
 
-function queryableOf(handle: PostgresJsExecutor): Queryable {
-  const executor = handle as { unsafe(text: string, values: readonly unknown[]): PromiseLike<readonly unknown[]> }
+/** Runs statements on a postgres.js client or transaction. */
+export function postgresJsQueryable(handle: PostgresJsExecutor): Queryable {
+  const executor = handle as {
+    unsafe(text: string, values: readonly unknown[], options: object): PromiseLike<readonly unknown[]>
+  }
   return {
     query: async (text, values) => {
-      const result = await executor.unsafe(text, values === undefined ? [] : [...values])
+      const result = await executor.unsafe(text, values === undefined ? [] : [...values], alone)
       return { rows: [...result], rowCount: (result as { count?: number | null }).count ?? result.length }
     },
   }
 }
+
+/**
+ * Keeps postgres.js from sending the next statement on the same connection before this one is answered. PgBouncer 1.18
+ * takes the answer for the end of both, gives the server to somebody else, and the second one waits for ever.
+ */
+const alone = { onexecute: (): boolean => false }

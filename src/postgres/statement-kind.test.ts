@@ -16,6 +16,7 @@ test.each([
   '(select 1) union (select 2)',
   'show statement_timeout',
   'explain select 1',
+  `select ';' ; `,
   'call work()',
 ])('rows: %s', (text) => {
   expect(returnsRows(text)).toBe(true)
@@ -37,6 +38,7 @@ test.each([
   'create table y (a) as select 1',
   'create function f(int) returns int language sql as $$ select 1 $$',
   '-- a script\ncreate table x (id int); insert into x values (1); select 1',
+  'create table x (id int) ; create view y as (select 1) select 2; select 3',
   'grant select (id) on note to reader',
   'set local lock_timeout = 1',
   'commit',

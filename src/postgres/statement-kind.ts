@@ -4,9 +4,10 @@
  * Only what is written outside quotes, comments and parentheses decides: the verb, and `returning`.
  */
 
-/** True for queries and for what has `returning`; false for other changes, for definitions and for scripts of them. */
+/** True for queries and for what has `returning`; false for other changes, for definitions and for scripts. */
 export function returnsRows(text: string): boolean {
   const outline = outermost(text.replace(quotedOrComment, ' '))
+  if (/;\s*\S/.test(outline)) return false
   if (/^\s*§/.test(outline)) return true
   // The main verb of a `with` follows the last parenthesis of its list; a query's name follows `with` or a comma.
   const verb = mainVerb.exec(outline)?.[1]?.toLowerCase()

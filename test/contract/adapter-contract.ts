@@ -8,6 +8,7 @@ import { afterEach, beforeAll, describe } from 'vitest'
 import type { FileDatabase } from '../setup/test-database.ts'
 import { brokenConnections, lostCommits } from './adapter-faults.ts'
 import type { AdapterContext, AdapterHarness } from './adapter-harness.ts'
+import { outbox } from './adapter-outbox.ts'
 import { settings } from './adapter-settings.ts'
 import { statements } from './adapter-statements.ts'
 import { oneTransaction, theTruth } from './adapter-transactions.ts'
@@ -41,5 +42,6 @@ export function adapterContract<Native>(name: string, database: FileDatabase, op
     settings(context)
     brokenConnections(context)
     lostCommits(context)
+    outbox(context)
   })
 }
