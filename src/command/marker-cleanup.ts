@@ -40,7 +40,7 @@ export interface MarkerCleanup extends Service {
 export function createMarkerCleanup(options: MarkerCleanupOptions): MarkerCleanup {
   const { db, schema, ttlMs, marginPercent, batchSize, idleMs, alertLagMs, signals, clock } = resolveOptions(options)
   const tables = commandTables(schema)
-  const keepMs = Math.ceil(ttlMs * (1 + marginPercent / 100))
+  const keepMs = ttlMs + Math.ceil((ttlMs * marginPercent) / 100)
   const name = 'marker clean-up'
 
   const pass: Pass = async () => {

@@ -1,0 +1,116 @@
+import { afterEach, expect, test } from 'vitest'
+import { depositCommand } from '../../test/command/bank.ts'
+import { commandSetup, heard } from '../../test/command/command-setup.ts'
+import { run } from '../core/lifetime.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { createFakeClock } from '../testing/fake-clock.ts'
+import { eventually } from '../testing/eventually.ts'
+import { createMarkerCleanup } from './marker-cleanup.ts'
+
+const { db, bank, commandsWith, newAccount, newRequest } = await commandSetup()
+const never = new AbortController().signal
+const hourMs = 3_600_000
+const keptMs = 3_960_000
+
+/** Markers of the given age. */
+async function insertMarkers(count: number, ageMs: number, prefix = 'old'): Promise<void> {
+  await db.query(
+    `insert into waybill.command_marker (principal, request_id, command, fingerprint, created_at)
+     select 'ann', $3 || '-' || n, 'Old', '\\x00', clock_timestamp() - $2::text::bigint * interval '1 millisecond' from generate_series(1, $1::int) n`,
+    [count, String(ageMs), prefix],
+  )
+}
+
+async function markers(): Promise<number> {
+  return ((await db.query('select count(*)::int as n from waybill.command_marker')).rows[0] as { n: number }).n
+}
+
+afterEach(async () => void (await db.query('truncate waybill.command_marker')))
+
+test('a marker is honoured until its TTL and beyond, and deleted a margin later', async () => {
+  const commands = commandsWith()
+  const deposit = depositCommand({ store: 'response' })
+  const cleanup = createMarkerCleanup({ db })
+  const request = { principal: 'ann', requestId: newRequest(), input: { account: newAccount(), amount: 1 } }
+  await commands.run(deposit, request)
+  const setAge = (ageMs: number): Promise<unknown> =>
+    db.query(`update waybill.command_marker set created_at = clock_timestamp() - $1::text::bigint * interval '1 millisecond'`, [
+      String(ageMs),
+    ])
+  for (const ageMs of [hourMs - 1_000, hourMs + 1_000, keptMs - 30_000]) {
+    await setAge(ageMs)
+    expect(await cleanup.pass(never)).toBe('idle')
+    expect(await commands.run(deposit, request)).toMatchObject({ status: 'replayed' })
+  }
+  await setAge(keptMs + 1_000)
+  await cleanup.pass(never)
+  expect(await commands.run(deposit, request)).toMatchObject({ status: 'executed' })
+  expect(await bank.effects(request.requestId)).toBe(2)
+})
+
+test('a full batch asks for the next at once, and the oldest go first', async () => {
+  await insertMarkers(5, 3 * hourMs, 'older')
+  await insertMarkers(7, 2 * hourMs)
+  await insertMarkers(3, 0, 'young')
+  const cleanup = createMarkerCleanup({ db, batchSize: 5 })
+  expect(await cleanup.pass(never)).toBe('more')
+  const left = (await db.query(`select count(*)::int as n from waybill.command_marker where request_id like 'older%'`)).rows[0]
+  expect(left).toEqual({ n: 0 })
+  expect([await cleanup.pass(never), await cleanup.pass(never), await markers()]).toEqual(['more', 'idle', 3])
+})
+
+test('instances share the work and wait for nobody: a row that is locked is left for later', async () => {
+  await insertMarkers(1_000, 2 * hourMs)
+  const { signals, all } = heard('command.cleaned')
+  const instances = Array.from({ length: 4 }, () => createMarkerCleanup({ db, signals, batchSize: 250 }))
+  await transaction(db, async (tx) => {
+    await tx.query(`select from waybill.command_marker where request_id = 'old-7' for update`)
+    for (let round = 0; round < 3; round += 1) await Promise.all(instances.map((each) => each.pass(never)))
+    expect(await markers()).toBe(1)
+  })
+  expect(all.reduce((sum, { deleted }) => sum + deleted, 0)).toBe(999)
+  await instances[0]?.pass(never)
+  expect(await markers()).toBe(0)
+})
+
+test('the lag is told, and a lag above the threshold is an alert', async () => {
+  await insertMarkers(10, keptMs + 90_000)
+  const cleaned = heard('command.cleaned')
+  const lagging: unknown[] = []
+  cleaned.signals.on('command.cleanup-lagging', (event) => void lagging.push(event))
+  const cleanup = createMarkerCleanup({ db, signals: cleaned.signals, batchSize: 5 })
+  await cleanup.pass(never)
+  expect(cleaned.all[0]?.lagMs).toBeGreaterThanOrEqual(90_000)
+  expect(cleaned.all[0]?.lagMs).toBeLessThan(150_000)
+  expect(lagging).toMatchObject([{ alertLagMs: 60_000 }])
+  await cleanup.pass(never)
+  expect(cleaned.all[1]?.lagMs).toBe(0)
+  expect(lagging).toHaveLength(1)
+})
+
+test('as a service it works at once, rests in between, goes on after a failure, and stops when told', async () => {
+  await insertMarkers(12, 2 * hourMs)
+  const clock = createFakeClock()
+  const { signals, all } = heard('command.cleaned')
+  let isBroken = false
+  const sometimes: typeof db = {
+    ...db,
+    attempt: (...args) => (isBroken ? Promise.reject(new Error('gone')) : db.attempt(...args)),
+  }
+  const stop = new AbortController()
+  const failures: unknown[] = []
+  signals.on('service.failed', (event) => void failures.push(event))
+  const running = run([createMarkerCleanup({ db: sometimes, clock, signals, batchSize: 5 })], { signal: stop.signal })
+  await eventually(() => clock.sleepers() === 1)
+  expect(all.map(({ deleted }) => deleted)).toEqual([5, 5, 2])
+  isBroken = true
+  await clock.advance(5_000)
+  await eventually(() => failures.length === 1)
+  isBroken = false
+  await insertMarkers(1, 2 * hourMs)
+  await eventually(() => clock.sleepers() === 1)
+  await clock.advance(10_000)
+  await eventually(async () => (await markers()) === 0)
+  stop.abort()
+  await running
+})
