@@ -96,3 +96,5 @@ export {
   type Replayed,
 } from './command/outcome.ts'
 export { httpAnswer, rpcStatus, tokenHeader, type HttpAnswer, type RpcStatus } from './command/outcome-status.ts'
+
+export { recordedProblems, recordEvent, type RecordedEvent } from './ops/recorded-events.ts'
