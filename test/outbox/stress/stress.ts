@@ -40,6 +40,7 @@ export interface StressReport {
 
 const [leaseMs, publishTimeoutMs] = [600, 300]
 const writers = 3
+const patience = { timeoutMs: 600_000, intervalMs: 20 }
 
 export async function stress(options: StressOptions): Promise<StressReport> {
   const { db, url, seed, events, relays } = options
@@ -72,21 +73,28 @@ export async function stress(options: StressOptions): Promise<StressReport> {
   })
   const operator = createOperator(fixture, healed, seed)
   let quiet = false
-  const shares = Array.from({ length: writers }, (_, index) =>
-    write({
-      db,
-      outbox: fixture.outbox,
-      random: seededRandom(`writer ${index} ${seed}`),
-      aggregates: Array.from({ length: options.aggregates }, (_unused, nth) => `a${nth}`),
-      events: Math.ceil(events / writers),
-      // Writers stay close ahead of the relays, so that incidents fall among live traffic.
-      onProgress: async (written) =>
-        void (await eventually(() => written * writers - broker.arrived() < events / 4 || quiet, { timeoutMs: 60_000 })),
-    }),
-  )
-  const incidents = happen({ ...options, fixture, broker, processes, operator, random })
-  const written = Promise.all(shares)
-  await Promise.all([incidents, written.finally(() => (quiet = true))])
+  let committing = 0
+  const written = Promise.all(
+    Array.from({ length: writers }, (_, index) =>
+      write({
+        db,
+        outbox: fixture.outbox,
+        random: seededRandom(`writer ${index} ${seed}`),
+        aggregates: Array.from({ length: options.aggregates }, (_unused, nth) => `a${nth}`),
+        events: Math.ceil(events / writers),
+        // Writers stay close ahead of the relays, so that incidents fall among live traffic.
+        onCommitted: async (added) => {
+          committing += added
+          await eventually(() => committing - broker.arrived() < events / 4, patience)
+        },
+      }),
+    ),
+  ).finally(() => (quiet = true))
+  const operating = eventually(async () => {
+    await operator.operate()
+    return quiet
+  }, patience)
+  await Promise.all([happen({ ...options, fixture, broker, processes, random }), operating, written])
   broker.calm()
   await drained(fixture, operator)
   await processes.stop()
@@ -116,25 +124,18 @@ interface Happening extends StressOptions {
   readonly fixture: OutboxFixture
   readonly broker: BrokerServer
   readonly processes: RelayProcesses
-  readonly operator: Operator
   readonly random: ReturnType<typeof seededRandom>
 }
 
 /** Incidents at even steps of progress. */
-async function happen({ incidents, events, relays, fixture, broker, processes, operator, random }: Happening): Promise<void> {
+async function happen({ incidents, events, relays, fixture, broker, processes, random }: Happening): Promise<void> {
   const changeLanes = async (): Promise<void> => {
     const lanes = [4, 16, 64][Math.floor(random.next() * 3)] as number
     await fixture.db.query(`select ${fixture.outbox.tables.changeLanes.quoted}($1)`, [lanes])
   }
   const kinds = [processes.freeze, processes.kill, processes.replace, changeLanes]
   for (let nth = 0; nth < incidents; nth += 1) {
-    await eventually(
-      async () => {
-        await operator.operate()
-        return broker.arrived() >= (events * nth) / (incidents + 1)
-      },
-      { timeoutMs: 120_000 },
-    )
+    await eventually(() => broker.arrived() >= (events * nth) / (incidents + 1), patience)
     await kinds[nth % kinds.length]?.(Math.floor(random.next() * relays))
   }
 }

@@ -15,14 +15,14 @@ export interface WriterOptions {
   /** Each writer has aggregates of its own and some that all share. */
   readonly aggregates: readonly string[]
   readonly events: number
-  /** Called after each transaction with the events of this writer so far; awaited. */
-  readonly onProgress: (written: number) => Promise<void>
+  /** Called after each commit with the number of its events; awaited. */
+  readonly onCommitted: (added: number) => Promise<void>
 }
 
 class Rollback extends Error {}
 
 /** Writes until `events` have committed; returns how many transactions rolled back. */
-export async function write({ db, outbox, random, aggregates, events, onProgress }: WriterOptions): Promise<number> {
+export async function write({ db, outbox, random, aggregates, events, onCommitted }: WriterOptions): Promise<number> {
   let written = 0
   let rolledBack = 0
   const pick = (): string => aggregates[randomInt(random, 0, aggregates.length - 1)] as string
@@ -49,11 +49,11 @@ export async function write({ db, outbox, random, aggregates, events, onProgress
         return count
       })
       written += added
+      await onCommitted(added)
     } catch (error) {
       if (!(error instanceof Rollback)) throw error
       rolledBack += 1
     }
-    await onProgress(written)
   }
   return rolledBack
 }

@@ -1,0 +1,29 @@
+import { expect, test } from 'vitest'
+import { createFakeClock } from '../testing/fake-clock.ts'
+import { createBatchWatch } from './batch-watch.ts'
+import type { DispatchRow } from './dispatch.sql.ts'
+
+const rows = (...seqs: string[]): DispatchRow[] => seqs.map((seq) => ({ seq }) as DispatchRow)
+
+test('the batch under way is announced from its lowest to its highest row, by value and not by text', () => {
+  const watch = createBatchWatch(createFakeClock(), 1_000)
+  expect(watch.range()).toBeUndefined()
+  watch.begin(rows('10', '9', '9007199254740993'))
+  expect(watch.range()).toEqual({ from: '9', to: '9007199254740993' })
+  watch.end()
+  expect(watch.range()).toBeUndefined()
+})
+
+test('a batch that takes too long is stuck until it ends; a new one has its own time', async () => {
+  const clock = createFakeClock()
+  const watch = createBatchWatch(clock, 1_000)
+  watch.begin(rows('1'))
+  await clock.advance(1_000)
+  expect(watch.isStuck()).toBe(false)
+  await clock.advance(1)
+  expect(watch.isStuck()).toBe(true)
+  watch.end()
+  expect(watch.isStuck()).toBe(false)
+  watch.begin(rows('2'))
+  expect(watch.isStuck()).toBe(false)
+})

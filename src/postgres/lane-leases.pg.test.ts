@@ -1,0 +1,121 @@
+import pg from 'pg'
+import { expect, test } from 'vitest'
+import { opened, untilBlocked } from '../../test/outbox/world.ts'
+import { outboxFixture, type OutboxFixture } from '../../test/setup/outbox-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { systemClock } from '../core/clock.ts'
+import { fromPg } from './from-pg.ts'
+import { createLaneLeases, type LaneLeases } from './lane-leases.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+
+function worker({ outbox: { tables }, signals }: OutboxFixture, name: string, leaseMs = 60_000): LaneLeases {
+  return createLaneLeases({ db, tables, worker: name, leaseMs, renewMs: leaseMs / 4, clock: systemClock, signals })
+}
+
+async function useLanes({ outbox: { tables } }: OutboxFixture, lanes: number): Promise<void> {
+  await db.query(`select ${tables.changeLanes.quoted}($1)`, [lanes])
+}
+
+async function count(fixture: OutboxFixture, where: string): Promise<number> {
+  const { rows } = await db.query(`select count(*)::int as lanes from ${fixture.outbox.tables.lane.quoted} where ${where}`)
+  return (rows[0] as { lanes: number }).lanes
+}
+
+test('workers that come and go share the lanes evenly, newcomers included', async () => {
+  const fixture = await outboxFixture(db)
+  await useLanes(fixture, 16)
+  const team = ['a', 'b', 'c', 'd'].map((name) => worker(fixture, name))
+  const settle = async (): Promise<number[]> => {
+    for (let round = 0; round < 3; round += 1) for (const each of team) await each.rebalance()
+    return team.map((each) => each.held().length)
+  }
+  expect(await settle()).toEqual([4, 4, 4, 4])
+  team.push(worker(fixture, 'e'))
+  expect(await settle()).toEqual([4, 3, 3, 3, 3])
+  await team.shift()?.release({ leave: true })
+  expect(await settle()).toEqual([4, 4, 4, 4])
+  expect(await count(fixture, 'lock_token is null')).toBe(0)
+  const lanes = team.flatMap((each) => each.held().map(({ lane }) => lane))
+  expect(new Set(lanes).size).toBe(16)
+})
+
+test('the lanes of a worker that fell silent are taken when its leases end, with other tokens', async () => {
+  const fixture = await outboxFixture(db)
+  const silent = worker(fixture, 'silent')
+  await silent.rebalance()
+  const before = new Map(silent.held().map(({ lane, token }) => [lane, token]))
+  const heir = worker(fixture, 'heir')
+  await db.query(`update ${fixture.outbox.tables.worker.quoted} set seen_at = seen_at - interval '2 minutes'`)
+  await heir.rebalance()
+  expect(heir.held()).toEqual([])
+  await db.query(`update ${fixture.outbox.tables.lane.quoted} set lock_expires_at = clock_timestamp()`)
+  await heir.rebalance()
+  expect(heir.held()).toHaveLength(64)
+  expect(heir.held().some(({ lane, token }) => before.get(lane) === token)).toBe(false)
+  await silent.renew(undefined)
+  expect(silent.held()).toEqual([])
+})
+
+test('after the clock stepped back, leases and heartbeats from the future hold nobody up', async () => {
+  const fixture = await outboxFixture(db)
+  const { tables } = fixture.outbox
+  const dead = worker(fixture, 'dead')
+  await dead.rebalance()
+  // What a clock that steps back by an hour makes of them.
+  await db.query(`update ${tables.lane.quoted} set lock_expires_at = lock_expires_at + interval '1 hour'`)
+  await db.query(`update ${tables.worker.quoted} set seen_at = seen_at + interval '1 hour'`)
+  const heir = worker(fixture, 'heir')
+  await heir.rebalance()
+  expect(heir.held()).toHaveLength(64)
+})
+
+test('a lane whose row an idle transaction holds is given up alone; the others go on', async () => {
+  const fixture = await outboxFixture(db)
+  const { lane } = fixture.outbox.tables
+  const lost: number[] = []
+  fixture.signals.on('lanes.lost', ({ lanes }) => lost.push(...lanes))
+  const busy = worker(fixture, 'busy', 400)
+  await busy.rebalance()
+  const idle = await opened(db, (tx) => tx.query(`select from ${lane.quoted} where lane = 7 for update`))
+  await busy.renew(undefined)
+  expect(lost).toEqual([7])
+  expect(busy.held()).toHaveLength(63)
+  expect(busy.mayWork()).toBe(true)
+  await busy.rebalance()
+  expect(busy.held()).toHaveLength(63)
+  await busy.release({ leave: false })
+  await idle.commit()
+  await db.query(`update ${lane.quoted} set lock_expires_at = clock_timestamp() where lane = 7`)
+  await busy.rebalance()
+  expect(busy.held()).toHaveLength(64)
+})
+
+test('renewing waits for a confirmation that has the lane locked, and loses nothing', async () => {
+  const fixture = await outboxFixture(db)
+  const busy = worker(fixture, 'busy')
+  await busy.rebalance()
+  const confirming = await opened(db, (tx) => tx.query(`select from ${fixture.outbox.tables.lane.quoted} for share`))
+  const renewal = busy.renew({ from: '1', to: '2' })
+  await untilBlocked(db, renewal)
+  await confirming.commit()
+  await renewal
+  expect(busy.held()).toHaveLength(64)
+  expect(await count(fixture, 'batch_from = 1 and batch_to = 2')).toBe(64)
+})
+
+test('waiting for a lane sets nothing that outlives the statement', async () => {
+  const { outbox, signals } = await outboxFixture(db)
+  const pool = new pg.Pool({ connectionString: database.url, max: 1 })
+  const only = fromPg(pool)
+  const shown = (): Promise<unknown> => only.query('show lock_timeout').then(({ rows }) => rows)
+  const before = await shown()
+  const options = { db: only, tables: outbox.tables, worker: 'w', leaseMs: 60_000, renewMs: 15_000, clock: systemClock, signals }
+  const busy = createLaneLeases(options)
+  await busy.rebalance()
+  await busy.renew(undefined)
+  await busy.release({ leave: true })
+  expect(await shown()).toEqual(before)
+  await pool.end()
+})
