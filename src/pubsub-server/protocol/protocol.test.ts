@@ -1,7 +1,7 @@
 /** Our descriptors beside those that come with the official client: every name, number and type must be the same. */
 import { readFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import { describe, expect, test } from 'vitest'
+import { loadProtobuf } from './protobuf-runtime.ts'
 import { loadProtocol } from './protocol.ts'
 
 interface Field {
@@ -28,8 +28,7 @@ interface Namespace {
   }[]
 }
 
-const require = createRequire(import.meta.url)
-const protobuf = require('protobufjs') as {
+const protobuf = loadProtobuf() as unknown as {
   Root: { fromJSON(json: unknown): { resolveAll(): unknown; lookup(name: string): unknown } }
   parse(source: string, root: unknown): unknown
 }

@@ -18,15 +18,18 @@ export interface DataLock {
 
 export async function lockData(dataDir: string): Promise<DataLock> {
   const path = lockPath(dataDir)
-  if (await answers(path)) {
-    throw new WaybillError(
-      'REFUSED',
-      `Another Pub/Sub server is using ${dataDir}: stop it, or give this one a folder of its own.`,
-    )
-  }
-  await rm(path, { force: true }).catch(() => {})
   const server = createServer((socket) => socket.end())
-  await listen(server, path)
+  if (!(await listens(server, path))) {
+    const isInUse = await answers(path)
+    // A killed server leaves its socket behind; nobody answers there.
+    if (!isInUse) await rm(path, { force: true })
+    if (isInUse || !(await listens(server, path))) {
+      throw new WaybillError(
+        'REFUSED',
+        `Another Pub/Sub server is using ${dataDir}: stop it, or give this one a folder of its own.`,
+      )
+    }
+  }
   server.unref()
   return { release: () => new Promise((done) => void server.close(() => done())) }
 }
@@ -48,9 +51,14 @@ function answers(path: string): Promise<boolean> {
   })
 }
 
-function listen(server: Server, path: string): Promise<void> {
+/** False when something is at that path already. */
+function listens(server: Server, path: string): Promise<boolean> {
   return new Promise((done, failed) => {
-    server.once('error', failed)
-    server.listen(path, done)
+    const refused = (error: NodeJS.ErrnoException): void => (error.code === 'EADDRINUSE' ? done(false) : failed(error))
+    server.once('error', refused)
+    server.listen(path, () => {
+      server.off('error', refused)
+      done(true)
+    })
   })
 }
