@@ -71,11 +71,11 @@ test('it is drained when the database knows of everything, or when patience ends
   await handOf(['1']).inHand.drained(AbortSignal.abort())
 })
 
-test('losing lanes loses what is in hand of them, and an ack on its way stays on its way', async () => {
+test('losing lanes loses what is in hand of them, and what was settled under them may be fetched again in its place', async () => {
   const { inHand, deliveries } = handOf(['1', 'a', 1], ['2', 'b', 2], ['3', 'a', 1])
   inHand.acked(deliveries[2])
   inHand.loseOthers(({ lane }) => lane === 2)
   expect(deliveries.map(({ state }) => state)).toEqual(['lost', 'in-hand', 'settled'])
-  expect([inHand.count, inHand.uses(1), inHand.uses(3)]).toEqual([1, true, false])
+  expect([inHand.count, inHand.excluded(), inHand.mayHand('3', 'a')]).toEqual([1, ['2'], true])
   expect(await deliveries[0].ack()).toBe('lost')
 })

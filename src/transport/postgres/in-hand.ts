@@ -135,9 +135,16 @@ export class InHand {
     if (this.#excluded.size === 0) this.#onEmpty?.()
   }
 
-  /** Loses whatever is in hand of the lanes that are not `kept` with the same tenure. */
+  /**
+   * Loses whatever is in hand of the lanes that are not `kept` with the same tenure. What was settled under an old tenure
+   * and is not stored yet is no reason to leave it out any more: under the new one it comes again, in its place.
+   */
   loseOthers(kept: (at: HeldAt) => boolean): void {
-    for (const held of this.#excluded.values()) if (held.state === 'in-hand' && !kept(held.at)) this.lose(held)
+    for (const held of this.#excluded.values()) {
+      if (kept(held.at)) continue
+      if (held.state === 'in-hand') this.lose(held)
+      else this.forget(held)
+    }
   }
 
   /** Whether anything of the lane is in hand or on its way to the database. */

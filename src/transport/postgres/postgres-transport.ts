@@ -56,16 +56,11 @@ export function postgresTransport(options: PostgresTransportOptions): PostgresTr
   const stopping = new AbortController()
   const receivers = new Set<PostgresReceiver>()
   const publishing = new Set<Promise<unknown>>()
-  let sweeping: Promise<void> | undefined
 
   const find = async (topic: string, consumer: string): Promise<number> =>
     (await one(db, subscribe(tables, { topic, consumer, lanes }))).id
-  const sweep = (): Promise<number> => execute(db, sweepMessages(tables, retentionMs, sweepBatch))
-  const startSweeping = (onError: (error: Error) => void): void => {
-    const life = { stopping: stopping.signal, aborting: stopping.signal }
-    const pace = { idleMs: () => sweepEveryMs, onError: (error: unknown) => onError(error as Error), clock }
-    sweeping ??= loop(async () => ((await sweep()) === sweepBatch ? 'more' : 'idle'), life, pace)
-  }
+  const sweeper = createSweeper(() => execute(db, sweepMessages(tables, retentionMs, sweepBatch)), stopping.signal, clock)
+  const idle = (passes: number): number => Math.min(idleMs, busyMs * 2 ** Math.min(passes - 1, 20))
 
   return {
     name: 'postgres',
@@ -82,7 +77,6 @@ export function postgresTransport(options: PostgresTransportOptions): PostgresTr
     receive: async (receiveOptions) => {
       if (stopping.signal.aborted) throw closedError()
       const subscription = await find(receiveOptions.topic, receiveOptions.consumer)
-      const idle = (passes: number): number => Math.min(idleMs, busyMs * 2 ** Math.min(passes - 1, 20))
       const receiver = new PostgresReceiver({
         db,
         tables,
@@ -95,12 +89,10 @@ export function postgresTransport(options: PostgresTransportOptions): PostgresTr
       })
       await receiver.start()
       receivers.add(receiver)
-      if (stopping.signal.aborted) {
-        await receiver.close(AbortSignal.abort())
-        throw closedError()
-      }
-      startSweeping(receiveOptions.onError)
-      return { close: (aborting) => receiver.close(aborting).finally(() => receivers.delete(receiver)) }
+      const close = (aborting?: AbortSignal): Promise<void> => receiver.close(aborting).finally(() => receivers.delete(receiver))
+      if (stopping.signal.aborted) await close(AbortSignal.abort())
+      else sweeper.start(receiveOptions.onError)
+      return { close }
     },
     seek: async ({ topic, consumer, to }) => {
       await execute(db, seekSubscription(tables, { topic, subscription: await find(topic, consumer), sinceMs: sinceOf(to) }))
@@ -108,11 +100,38 @@ export function postgresTransport(options: PostgresTransportOptions): PostgresTr
     },
     subscribe: async (topic, consumer) => void (await find(topic, consumer)),
     unsubscribe: async (topic, consumer) => void (await execute(db, dropSubscription(tables, { topic, consumer }))),
-    sweep,
+    sweep: sweeper.sweep,
     close: async () => {
       stopping.abort()
-      await Promise.all([...publishing, ...[...receivers].map((receiver) => receiver.close(AbortSignal.abort())), sweeping])
+      await Promise.all([
+        ...publishing,
+        ...[...receivers].map((receiver) => receiver.close(AbortSignal.abort())),
+        sweeper.ended(),
+      ])
     },
+  }
+}
+
+interface Sweeper {
+  readonly sweep: () => Promise<number>
+  /** Sweeps from now on; the second call changes nothing. */
+  start(onError: (error: Error) => void): void
+  ended(): Promise<void> | undefined
+}
+
+function createSweeper(sweep: () => Promise<number>, signal: AbortSignal, clock: Clock): Sweeper {
+  let sweeping: Promise<void> | undefined
+  return {
+    sweep,
+    start: (onError) => {
+      const pace = { idleMs: () => sweepEveryMs, onError: (error: unknown) => onError(error as Error), clock }
+      sweeping ??= loop(
+        async () => ((await sweep()) === sweepBatch ? 'more' : 'idle'),
+        { stopping: signal, aborting: signal },
+        pace,
+      )
+    },
+    ended: () => sweeping,
   }
 }
 

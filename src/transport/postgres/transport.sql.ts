@@ -117,6 +117,7 @@ export interface FetchedRow {
  *
  * Of each lane a window in order of seq, without what is in hand; a message waits if it or an earlier one of its key
  * rests. One moment is used for all of it, or a head's rest could end between two looks and its successor go first.
+ * A head below the floor holds its key even when its rest is over, until the floor is gone: it has to go first.
  * What is in hand is a hashed subplan: an array would be parsed again for every row. Nothing is written: the lane's
  * lease is the lease of all its messages. Index: primary key, transport_delivery_resting_idx.
  */
@@ -140,7 +141,7 @@ export function fetchDeliveries(tables: TransportTables, call: FetchCall): State
                     coalesce(d.rest_until > (select at from moment), false)
                     or exists (select from ${tables.delivery} h
                                 where h.subscription_id = ${call.subscription}::int and h.key = d.key and h.seq < d.seq
-                                  and h.rest_until > (select at from moment)) as waits
+                                  and h.rest_until is not null and (h.rest_until > (select at from moment) or h.seq <= m.floor)) as waits
                from ${tables.delivery} d
               where d.subscription_id = ${call.subscription}::int and d.lane = m.lane and d.seq > m.floor
                 and d.seq not in (select h.seq from held h)
