@@ -9,6 +9,7 @@ import { stream } from '../../src/core/stream.ts'
 import { createOutbox, type Outbox } from '../../src/outbox/outbox.ts'
 import type { Database, Queryable, Tx } from '../../src/postgres/database.ts'
 import { migrate } from '../../src/postgres/migrate.ts'
+import { currentCall } from './history.ts'
 
 export const accounts = stream('account', {
   topic: 'account.events',
@@ -60,10 +61,14 @@ export function depositCommand(options: DepositOptions = {}): Command<Deposit, D
     locking,
     plan: ({ account, amount }, { random, requestId }) => {
       count(steps.plans, requestId)
-      return { account, amount, lucky: Math.floor(random.next() * 1_000_000_000) }
+      const lucky = Math.floor(random.next() * 1_000_000_000)
+      currentCall()?.drawn.push(lucky)
+      return { account, amount, lucky }
     },
     execute: async (tx, plan, { principal, requestId, attempt, aggregate, emit }) => {
       count(steps.executes, requestId)
+      const call = currentCall()
+      if (call !== undefined) call.executes += 1
       await options.before?.(tx, { attempt, requestId })
       const before = await balanceOf(tx, plan.account)
       const balance = before + plan.amount

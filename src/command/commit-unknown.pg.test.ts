@@ -1,0 +1,116 @@
+/**
+ * COMMIT whose answer never came: looked up before anything is said about it.
+ */
+import { setImmediate as turn } from 'node:timers/promises'
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import { depositCommand, newSteps } from '../../test/command/bank.ts'
+import { commandSetup, heard } from '../../test/command/command-setup.ts'
+import { systemClock, type Clock } from '../core/clock.ts'
+import { connect, type Connection } from '../postgres/connect.ts'
+import { isCommitReply, isCommitRequest, postgresFrames } from '../testing/postgres-frames.ts'
+import { startFaultProxy, type FaultProxy } from '../testing/fault-proxy.ts'
+
+const { database, bank, commandsWith, newAccount, newRequest } = await commandSetup()
+let proxy: FaultProxy
+let db: Connection
+
+beforeAll(async () => {
+  const { hostname, port } = new URL(database.directUrl)
+  proxy = await startFaultProxy({ target: { host: hostname, port: Number(port) }, frames: postgresFrames })
+  db = connect({ url: proxy.url(database.directUrl), max: 4 })
+})
+afterEach(() => proxy.heal())
+afterAll(async () => {
+  await db.close()
+  await proxy.stop()
+})
+
+/** Waits take no time, and deadlines come as if they had. */
+function hastyClock(): Clock {
+  let skippedMs = 0
+  return {
+    nowMs: () => Date.now(),
+    monotonicMs: () => systemClock.monotonicMs() + skippedMs,
+    sleep: async (ms) => {
+      skippedMs += ms
+      await turn()
+    },
+  }
+}
+
+const ask = () => ({ principal: 'ann', requestId: newRequest(), input: { account: newAccount(), amount: 5 } })
+
+test('when only the answer was lost, the caller gets the response of the run that committed', async () => {
+  const { signals, all } = heard('transaction.unknown')
+  const commands = commandsWith({ db, signals })
+  const request = ask()
+  proxy.arm({ name: 'answer lost', direction: 'toClient', on: { match: isCommitReply }, action: 'cut' })
+  expect(await commands.run(depositCommand(), request)).toMatchObject({
+    status: 'executed',
+    response: { balance: 5 },
+    attempts: 1,
+  })
+  expect(proxy.firings('answer lost')).toBe(1)
+  expect(all).toMatchObject([{ outcome: 'committed' }])
+  expect(await bank.effects(request.requestId)).toBe(1)
+})
+
+test('when COMMIT itself was lost, the command is executed again with the same plan', async () => {
+  const steps = newSteps()
+  const commands = commandsWith({ db })
+  const request = ask()
+  proxy.arm({ name: 'commit lost', direction: 'toServer', on: { match: isCommitRequest }, action: 'cut' })
+  expect(await commands.run(depositCommand({ steps }), request)).toMatchObject({ status: 'executed', attempts: 2 })
+  expect(proxy.firings('commit lost')).toBe(1)
+  expect([steps.plans.get(request.requestId), steps.executes.get(request.requestId)]).toEqual([1, 2])
+  expect(await bank.effects(request.requestId)).toBe(1)
+})
+
+test('when nobody can be asked, the caller is told to ask again, and then learns that it was committed', async () => {
+  const request = ask()
+  const commands = commandsWith({ db, clock: hastyClock() })
+  const deposit = depositCommand({ store: 'response' })
+  proxy.arm({
+    name: 'database gone',
+    direction: 'toClient',
+    on: { match: (message) => isCommitReply(message) && (proxy.refuse(), true) },
+    action: 'cut',
+  })
+  expect(await commands.run(deposit, request)).toMatchObject({ status: 'failed', code: 'UNAVAILABLE', retryable: true })
+  expect(proxy.firings('database gone')).toBe(1)
+  expect(await commands.run(deposit, request)).toMatchObject({ status: 'failed', code: 'UNAVAILABLE' })
+  proxy.heal()
+  expect(await commands.run(deposit, request)).toMatchObject({ status: 'replayed', response: { balance: 5 } })
+  expect(await bank.effects(request.requestId)).toBe(1)
+})
+
+test('a transaction whose id the database has forgotten is known by its marker', async () => {
+  const request = ask()
+  const forgetful: typeof db = {
+    ...db,
+    query: async (text, values) =>
+      text.includes('pg_xact_status') ? { rows: [{ status: null }], rowCount: 1 } : await db.query(text, values),
+  }
+  const commands = commandsWith({ db: forgetful })
+  proxy.arm({ name: 'answer lost, id forgotten', direction: 'toClient', on: { match: isCommitReply }, action: 'cut' })
+  expect(await commands.run(depositCommand(), request)).toMatchObject({ status: 'executed', response: { balance: 5 } })
+  proxy.arm({ name: 'commit lost, id forgotten', direction: 'toServer', on: { match: isCommitRequest }, action: 'cut' })
+  const other = ask()
+  expect(await commands.run(depositCommand({ name: 'Other' }), other)).toMatchObject({ code: 'UNAVAILABLE' })
+  expect(await bank.effects(other.requestId)).toBe(0)
+})
+
+test('a connection that breaks before COMMIT leaves nothing, and is no failure of the command', async () => {
+  const request = ask()
+  const commands = commandsWith({ db })
+  let isBroken = true
+  const deposit = depositCommand({
+    after: async (tx) => {
+      if (isBroken) await tx.query('select pg_terminate_backend(pg_backend_pid())')
+    },
+  })
+  expect(await commands.run(deposit, request)).toMatchObject({ code: 'UNAVAILABLE', retryable: true })
+  isBroken = false
+  expect(await commands.run(deposit, request)).toMatchObject({ status: 'executed' })
+  expect(await bank.effects(request.requestId)).toBe(1)
+})

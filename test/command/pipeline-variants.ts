@@ -1,0 +1,85 @@
+/**
+ * The pipeline with one of its promises broken, by replacing a port. The tests must notice each of them.
+ */
+import type { Pipeline } from '../../src/command/pipeline.ts'
+import { cacheKey } from '../../src/command/cache.ts'
+import { planCommand } from '../../src/command/plan-command.ts'
+import type { NewMarker } from '../../src/command/command.sql.ts'
+import { versionConflict } from '../../src/command/rejection.ts'
+import { systemRandom, seededRandom } from '../../src/core/random.ts'
+import { markTx } from '../../src/postgres/database.ts'
+
+export type Variant = (pipeline: Pipeline) => Pipeline
+
+export const mutants: Readonly<Record<string, Variant>> = {
+  'no marker': (pipeline) => ({
+    ...pipeline,
+    markers: { insert: async () => true, find: async () => undefined, keep: async () => undefined },
+  }),
+
+  'the marker comes after the work': (pipeline) => {
+    const late = new WeakMap<object, NewMarker>()
+    return {
+      ...pipeline,
+      markers: {
+        ...pipeline.markers,
+        insert: async (tx, marker) => {
+          late.set(tx, marker)
+          return true
+        },
+      },
+      execute: async (tx, node, state) => {
+        const response = await pipeline.execute(tx, node, state)
+        const marker = late.get(tx)
+        late.delete(tx)
+        if (marker !== undefined && !(await pipeline.markers.insert(tx, marker))) throw versionConflict('the marker')
+        return response
+      },
+    }
+  },
+
+  'the marker is written in another transaction': (pipeline) => ({
+    ...pipeline,
+    markers: {
+      ...pipeline.markers,
+      insert: (_tx, marker) =>
+        pipeline.markers.insert(markTx({ native: null, query: pipeline.db.query.bind(pipeline.db) }), marker),
+    },
+  }),
+
+  'the cache is completed before COMMIT': (pipeline) => ({
+    ...pipeline,
+    markers: {
+      ...pipeline.markers,
+      keep: async (tx, key, answer) => {
+        await pipeline.markers.keep(tx, key, answer)
+        const row = await pipeline.markers.find(tx, key)
+        const { fingerprint = '' } = row ?? {}
+        const pending = { state: 'pending', fingerprint, token: '' } as const
+        const completed = { state: 'completed', fingerprint, rejected: false, response: answer.response } as const
+        // The claim must go first: completing respects another's pending value.
+        await forget(cacheKey(key.principal, key.requestId))
+        await pipeline.cache.complete(cacheKey(key.principal, key.requestId), pending, completed)
+      },
+    },
+  }),
+
+  'the plan is made inside the loop': (pipeline) => ({
+    ...pipeline,
+    execute: async (tx, node, state) => {
+      if (state.attempt === 1) return await pipeline.execute(tx, node, state)
+      const { definition, input, request } = node
+      const random = seededRandom(systemRandom.next())
+      return await pipeline.execute(tx, await planCommand({ db: pipeline.db, random }, { definition, input, request }), state)
+    },
+  }),
+
+  'the fingerprint is ignored': (pipeline) => ({ ...pipeline, fingerprint: () => '0'.repeat(32) }),
+}
+
+let forget: (key: string) => Promise<void> = async () => undefined
+
+/** Tells the variants how to remove a key from the cache that the test uses. */
+export function setForget(remove: (key: string) => Promise<void>): void {
+  forget = remove
+}
