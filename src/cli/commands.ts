@@ -1,13 +1,34 @@
 /** Every command of the CLI, by the words that call it. Help, parsing and the reference page follow this table. */
 import type { Command } from './command.ts'
+import { doctor } from './doctor-command.ts'
 import { migrateAdopt, migrateSql, migrateStatus, migrateUp } from './migrate-commands.ts'
+import { outboxCdc, outboxCdcOff, outboxCdcOn } from './outbox-cdc-commands.ts'
+import { outboxLanes, outboxList, outboxStatusCommand } from './outbox-commands.ts'
+import { outboxDrop, outboxRedrive, outboxSkip } from './outbox-parked-commands.ts'
+import { outboxPause, outboxResume } from './outbox-pause-commands.ts'
 import { doctorPubsubCommand, provision } from './provision-commands.ts'
+import { pubsubServerCommand } from './pubsub-server-command.ts'
+import { relayCommand } from './relay-command.ts'
 
 export const commands: Readonly<Record<string, Command>> = {
   'migrate up': migrateUp,
   'migrate status': migrateStatus,
   'migrate sql': migrateSql,
   'migrate adopt': migrateAdopt,
+  relay: relayCommand,
+  'outbox status': outboxStatusCommand,
+  'outbox list': outboxList,
+  'outbox redrive': outboxRedrive,
+  'outbox skip': outboxSkip,
+  'outbox drop': outboxDrop,
+  'outbox pause': outboxPause,
+  'outbox resume': outboxResume,
+  'outbox lanes': outboxLanes,
+  'outbox cdc': outboxCdc,
+  'outbox cdc on': outboxCdcOn,
+  'outbox cdc off': outboxCdcOff,
   provision,
+  doctor,
   'doctor pubsub': doctorPubsubCommand,
+  'pubsub-server': pubsubServerCommand,
 }

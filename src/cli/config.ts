@@ -6,8 +6,13 @@ import { join, resolve as resolvePath } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { errorMessage, WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
+import type { AnyStream } from '../core/stream.ts'
 import type { ProvisionOptions } from '../ops/provision-desired.ts'
+import type { RelayOptions } from '../outbox/relay-options.ts'
+import type { OutboxRetentionOptions } from '../outbox/retention.ts'
+import type { Database } from '../postgres/database.ts'
 import type { PubsubAdminOptions } from '../transport/pubsub-admin.ts'
+import type { Transport } from '../transport/transport.ts'
 
 export interface WaybillConfig {
   /** The service whose schema this is. */
@@ -18,9 +23,29 @@ export interface WaybillConfig {
   readonly schema?: string
   /** Pins the deployment, so that a process started with this configuration refuses every other database. */
   readonly deploymentId?: string | undefined
+  /** Opens the broker, when a command needs it; the command closes it. */
+  readonly transport?: (context: TransportContext) => Transport | Promise<Transport>
+  /** The service's streams: the relay keeps to their ordering and size limits. */
+  readonly streams?: readonly AnyStream[]
+  /** How `waybill relay` works. */
+  readonly relay?: RelayConfig
+  /** What `waybill relay` removes, and when; `false` if somebody else does. */
+  readonly retention?: false | RetentionConfig
   /** Google Pub/Sub, for `provision` and `doctor pubsub`. */
   readonly pubsub?: Partial<PubsubConfig>
 }
+
+/** What a transport can be made from. */
+export interface TransportContext {
+  readonly db: Database
+  readonly schema: string
+}
+
+export type RelayConfig = Omit<
+  RelayOptions,
+  'db' | 'outbox' | 'transport' | 'streams' | 'service' | 'signals' | 'clock' | 'random'
+>
+export type RetentionConfig = Omit<OutboxRetentionOptions, 'db' | 'outbox' | 'signals' | 'clock'>
 
 export interface PubsubConfig extends PubsubAdminOptions {
   /** The streams and consumers whose topics and subscriptions are provisioned. */
@@ -32,6 +57,7 @@ export function defineConfig(config: WaybillConfig): WaybillConfig {
   return config
 }
 
+const configNames = ['service', 'database', 'schema', 'deploymentId', 'transport', 'streams', 'relay', 'retention', 'pubsub']
 const fileNames = ['waybill.config.ts', 'waybill.config.mts', 'waybill.config.js', 'waybill.config.mjs']
 
 /** Loads the configuration at `path`, or the one in the folder if there is one. */
@@ -40,7 +66,7 @@ export async function loadConfig(folder: string, path: string | undefined): Prom
     path === undefined ? fileNames.map((name) => join(folder, name)).find((each) => existsSync(each)) : resolvePath(folder, path)
   if (file === undefined) return {}
   const config = await importDefault(file)
-  refuseUnknown('waybill.config', config, ['service', 'database', 'schema', 'deploymentId', 'pubsub'])
+  refuseUnknown('waybill.config', config, configNames)
   if (config.database !== undefined) refuseUnknown('waybill.config.database', config.database, ['url'])
   return config
 }

@@ -7,7 +7,7 @@ import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { DeploymentNames } from '../postgres/deployment-names.ts'
 import type { OptionSpec, OptionValues } from './command.ts'
-import { loadConfig, type PubsubConfig } from './config.ts'
+import { loadConfig, type PubsubConfig, type WaybillConfig } from './config.ts'
 
 export interface Settings {
   /** INVALID_OPTION if nobody said which. */
@@ -15,9 +15,13 @@ export interface Settings {
   names(): DeploymentNames
   /** The names as far as they are known: enough to look at a schema. */
   knownNames(): Omit<DeploymentNames, 'service'> & { readonly service: string | undefined }
+  /** What `waybill relay` is made from; INVALID_OPTION if no transport is configured. */
+  relay(): ConfiguredRelay
   /** INVALID_OPTION if nobody said which project. */
   pubsub(): PubsubConfig
 }
+
+export interface ConfiguredRelay extends Required<Pick<WaybillConfig, 'transport' | 'streams' | 'relay' | 'retention'>> {}
 
 /** Options of every command that works on a database. */
 export const databaseOptions: Readonly<Record<string, OptionSpec>> = {
@@ -64,6 +68,14 @@ export async function readSettings({
         missing('Which service owns the schema? Pass --service, set WAYBILL_SERVICE, or set service in waybill.config.ts.')
       return { ...rest, service: named }
     },
+    relay: () => ({
+      transport:
+        config.transport ??
+        missing('Which broker? Set transport in waybill.config.ts, such as transport: () => pubsub({ projectId }).'),
+      streams: config.streams ?? [],
+      relay: config.relay ?? {},
+      retention: config.retention ?? {},
+    }),
     pubsub: () => {
       const emulatorHost = pick('emulator-host', 'PUBSUB_EMULATOR_HOST', config.pubsub?.emulatorHost)
       const projectId =

@@ -5,10 +5,14 @@
 import { connect, type Connection } from '../postgres/connect.ts'
 import { explainConnectFailure, parseDatabaseUrl } from '../postgres/connect-failure.ts'
 
-/** Runs `work` on a pool of its own. */
-export async function withDatabase<Result>(url: string, work: (db: Connection) => Promise<Result>): Promise<Result> {
+/** Runs `work` on a pool of its own, of two connections unless told otherwise. */
+export async function withDatabase<Result>(
+  url: string,
+  work: (db: Connection) => Promise<Result>,
+  { max = 2 }: { readonly max?: number } = {},
+): Promise<Result> {
   parseDatabaseUrl(url)
-  const db = connect({ url, max: 2 })
+  const db = connect({ url, max })
   try {
     return await work(db)
   } catch (error) {

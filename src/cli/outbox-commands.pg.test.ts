@@ -1,0 +1,181 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, describe, expect, test } from 'vitest'
+import { accounts, outboxFixture, type OutboxFixture } from '../../test/setup/outbox-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { memory, type MemoryTransport } from '../transport/memory.ts'
+import { runCli } from './run-cli.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+const folder = await mkdtemp(join(tmpdir(), 'waybill-outbox-cli-'))
+afterAll(() => rm(folder, { recursive: true }))
+
+interface Ended {
+  readonly code: number
+  readonly out: string
+  readonly err: string
+}
+
+async function cli(line: string): Promise<Ended> {
+  const said = { out: '', err: '' }
+  const code = await runCli({
+    line: line.split(' '),
+    env: { DATABASE_URL: database.url },
+    folder,
+    user: 'ada',
+    out: (text) => void (said.out += text),
+    err: (text) => void (said.err += text),
+    stopSignal: () => new AbortController().signal,
+  })
+  return { code, ...said }
+}
+
+interface Case extends OutboxFixture {
+  readonly broker: MemoryTransport
+  run(line: string): Promise<Ended>
+  json(line: string): Promise<unknown>
+}
+
+/** Version 2 of account `bad` is parked, with one behind it. */
+async function parked(): Promise<Case> {
+  const fixture = await outboxFixture(db)
+  const broker = memory({ rejects: ({ attributes, body }) => attributes['version'] === '2' && body.byteLength > 0 })
+  for (let amount = 1; amount <= 3; amount += 1)
+    await transaction(db, (tx) => fixture.outbox.add(tx, accounts.Deposited, 'bad', { amount }))
+  await fixture.relay(broker, { maxAttempts: 1 }).once()
+  await fixture.relay(broker).once()
+  const run = (line: string): Promise<Ended> => cli(`${line} --schema ${fixture.outbox.tables.schema}`)
+  return { ...fixture, broker, run, json: async (line) => JSON.parse((await run(`${line} --json`)).out) as unknown }
+}
+
+test('status counts every state and names the paused', async () => {
+  const { run, json } = await parked()
+  await run('outbox pause --stream video --reason later')
+  expect(await run('outbox status')).toMatchObject({
+    code: 0,
+    out: expect.stringMatching(
+      /^2 events wait, the oldest for .*: 0 due, 0 to be retried, 1 held, 1 parked\nNo relay is running\.\nPaused: video, by ada at .*: later\n$/,
+    ),
+  })
+  expect(await json('outbox status')).toMatchObject({
+    dispatching: true,
+    backlog: { parked: 1, held: 1 },
+    relays: [],
+    pauses: [{ aggregateType: 'video', reason: 'later' }],
+  })
+})
+
+test('list shows what waits, and the history of one aggregate or event', async () => {
+  const { run, json } = await parked()
+  expect(await json('outbox list')).toMatchObject([
+    { state: 'PARKED', version: '2', attempts: 1 },
+    { state: 'HELD', version: '3' },
+  ])
+  expect(await json('outbox list --state parked --stream account')).toHaveLength(1)
+  expect(await json('outbox list --stream video')).toEqual([])
+  const history = (await json('outbox list --stream account --aggregate bad')) as { eventId: string; state: string }[]
+  expect(history.map(({ state }) => state)).toEqual(['HELD', 'PARKED', 'PUBLISHED'])
+  expect(await json(`outbox list --event ${history[2]?.eventId}`)).toMatchObject([
+    { version: '1', messageId: expect.any(String) },
+  ])
+  expect((await run('outbox list --state parked')).out).toMatch(
+    /^STATE +EVENT .*\nPARKED .* account +bad +2 +Deposited +1 .*refuses this message/,
+  )
+})
+
+test.each([
+  ['outbox list --aggregate bad', 'the type is missing'],
+  ['outbox list --state lost', '--state is one of pending, inflight'],
+  ['outbox list --state published', 'name its type and its id'],
+  ['outbox list --limit many', '--limit needs a whole number'],
+  ['outbox redrive', 'Which parked events?'],
+  ['outbox skip --all --stream account', 'Which parked events?'],
+  ['outbox drop --stream= --yes', '--stream needs a value'],
+  ['outbox pause', 'Which stream?'],
+  ['outbox cdc on', 'Which replication slot?'],
+])('%s is a mistake', async (line, message) => {
+  expect(await cli(line)).toMatchObject({ code: 2, out: '', err: expect.stringContaining(message) })
+})
+
+describe('parked events', () => {
+  test('are redriven, once', async () => {
+    const { run, states } = await parked()
+    expect(await run('outbox redrive --stream account --aggregate bad --reason fixed')).toMatchObject({
+      code: 0,
+      out: 'Due again: 1 event.\n',
+    })
+    expect(await states()).toMatchObject({ 'bad 2': 'RELEASED', 'bad 3': 'HELD' })
+    expect(await run('outbox redrive --all')).toMatchObject({ code: 4, out: 'No parked event fits.\n' })
+  })
+
+  test('are skipped by an empty marker', async () => {
+    const { run, relay, broker, states } = await parked()
+    expect(await run('outbox skip --error refuses')).toMatchObject({ code: 0, out: 'Skipped: 1 event.\n' })
+    await relay(broker).once()
+    expect(await states()).toEqual({ 'bad 1': 'PUBLISHED', 'bad 2': 'PUBLISHED', 'bad 3': 'PUBLISHED' })
+  })
+
+  test('are dropped with --yes only, and only when they have been quiet', async () => {
+    const { run, json, states, outbox } = await parked()
+    const explained = await run('outbox drop --all')
+    expect(explained).toMatchObject({ code: 3, err: expect.stringContaining('--yes') })
+    expect(explained.out).toMatch(/^would drop .* account bad version 2/)
+    expect(await run('outbox drop --all --yes')).toMatchObject({ code: 4, err: expect.stringContaining('left alone') })
+    await db.query(
+      `update ${outbox.tables.schema}.outbox_dispatch set parked_at = parked_at - interval '1 minute' where state = 3`,
+    )
+    expect(await json('outbox drop --all --yes')).toEqual({ events: [expect.any(String)], refused: [] })
+    expect(Object.keys(await states())).toEqual(['bad 1', 'bad 3'])
+  })
+})
+
+test('pause and resume say what they found', async () => {
+  const { run } = await parked()
+  expect((await run('outbox pause --stream video --aggregate v1')).out).toBe('Paused: video v1.\n')
+  expect((await run('outbox pause --stream video --aggregate v1')).out).toBe('video v1 was paused already.\n')
+  expect((await run('outbox resume --stream video --aggregate v1')).out).toBe('Resumed: video v1; 0 aggregates had waited.\n')
+  expect(await run('outbox resume --stream video')).toMatchObject({ code: 4, out: 'stream video was not paused.\n' })
+})
+
+test('lanes are shown and their number is changed', async () => {
+  const { run, json, relay, broker } = await parked()
+  expect(((await json('outbox lanes')) as { lanes: unknown[] }).lanes).toHaveLength(64)
+  const { lanes } = (await json('outbox lanes --change 4')) as { lanes: { parked: number }[] }
+  expect(lanes).toHaveLength(4)
+  expect(lanes.reduce((sum, { parked: count }) => sum + count, 0)).toBe(1)
+  await run('outbox skip --all')
+  expect(await relay(broker).once()).toBe(2)
+  expect(await run('outbox lanes --change 5')).toMatchObject({ code: 1, err: expect.stringContaining('power of two') })
+})
+
+describe('relay --once', () => {
+  const memoryUrl = new URL('../transport/memory.ts', import.meta.url).href
+
+  test('drains and says how many', async () => {
+    const { run, json } = await parked()
+    await run('outbox skip --all')
+    await writeFile(
+      join(folder, 'relay.ts'),
+      `import { memory } from '${memoryUrl}'\nexport default { service: 'test', transport: () => memory(), relay: { receipts: false } }`,
+    )
+    expect(await run('relay --once --config relay.ts')).toMatchObject({ code: 0, out: 'Published 2 events.\n', err: '' })
+    expect(await json('relay --once --config relay.ts')).toEqual({ published: 0 })
+  })
+
+  test('needs to be told of a broker, and refuses the schema of another service', async () => {
+    const { run } = await parked()
+    expect(await run('relay --once --service test')).toMatchObject({ code: 2, err: expect.stringContaining('Which broker?') })
+    expect(await run('relay --once --config relay.ts --service other')).toMatchObject({ code: 3 })
+  })
+})
+
+test('doctor is 0 when nothing is wrong and 4 when something is', async () => {
+  const { run } = await parked()
+  // The test server does not flush to disk, so one thing is always wrong.
+  expect(await run('doctor')).toMatchObject({ code: 4, out: expect.stringMatching(/fsync.* off.*\n1 events are parked/) })
+  expect(await cli('doctor --schema nowhere')).toMatchObject({ code: 4, out: expect.stringContaining('is not in this database') })
+})

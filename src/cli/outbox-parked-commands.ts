@@ -1,0 +1,106 @@
+/**
+ * `waybill outbox redrive | skip | drop`: what to do with events that gave up. All of it is audited.
+ */
+import { WaybillError } from '../core/errors.ts'
+import { withDatabase } from '../ops/with-database.ts'
+import { createOutbox } from '../outbox/outbox.ts'
+import {
+  dropParked,
+  listParked,
+  redriveParked,
+  skipParked,
+  type ParkedAction,
+  type ParkedFilter,
+  type ParkedOutcome,
+} from '../outbox/parked.ts'
+import {
+  exitCodes,
+  type Command,
+  type CommandContext,
+  type CommandResult,
+  type OptionSpec,
+  type OptionValues,
+} from './command.ts'
+import { textOption, whichOptions } from './outbox-commands.ts'
+import { databaseOptions } from './settings.ts'
+
+const parkedOptions: Readonly<Record<string, OptionSpec>> = {
+  ...databaseOptions,
+  ...whichOptions,
+  error: { type: 'string', value: '<text>', help: 'those whose error contains this text' },
+  all: { type: 'boolean', help: 'every parked event' },
+  reason: { type: 'string', value: '<text>', help: 'why, for the audit log' },
+}
+
+export const outboxRedrive: Command = {
+  summary: 'Try parked events again, as if they had never failed',
+  details: ['What is held behind them follows in order.'],
+  options: parkedOptions,
+  run: async (context) => await act(context, redriveParked, 'Due again'),
+}
+
+export const outboxSkip: Command = {
+  summary: 'Publish an empty marker in place of parked events',
+  details: [
+    'The marker (type waybill.void) has the id and version of the event: readers advance over it and do nothing, so no',
+    'version is missing. What is held behind it follows.',
+  ],
+  options: parkedOptions,
+  run: async (context) => await act(context, skipParked, 'Skipped'),
+}
+
+export const outboxDrop: Command = {
+  summary: 'Remove parked events for good; nothing is published for them',
+  details: [
+    'The event is deleted from the outbox, and its version is missing for every reader: readers of deltas stop there.',
+    'Prefer skip. An event is dropped only when no attempt to publish it can be under way any more.',
+  ],
+  options: { ...parkedOptions, yes: { type: 'boolean', help: 'do it; without this it is only explained' } },
+  run: async (context) => {
+    if (context.values['yes'] === true) return await act(context, dropParked, 'Dropped')
+    const filter = filterOf(context.values)
+    const { settings, note } = context
+    return await withDatabase(settings.databaseUrl(), async (db) => {
+      const found = await listParked(db, createOutbox({ schema: settings.knownNames().schema }), { ...filter, limit: 1_000 })
+      note('Nothing was changed. Dropping leaves a gap in the versions; skip does not. To drop, run the same with --yes.')
+      const text = found.map(
+        (event) =>
+          `would drop ${event.eventId} ${event.aggregateType} ${event.aggregateId} version ${event.version}: ${event.error}`,
+      )
+      return { text: text.join('\n') || 'No parked event fits.', data: { wouldDrop: found }, exitCode: exitCodes.refused }
+    })
+  },
+}
+
+async function act(
+  { values, settings, user, note }: CommandContext,
+  perform: (action: ParkedAction) => Promise<ParkedOutcome>,
+  done: string,
+): Promise<CommandResult> {
+  const filter = filterOf(values)
+  const reason = textOption(values, 'reason')
+  return await withDatabase(settings.databaseUrl(), async (db) => {
+    const outbox = createOutbox({ schema: settings.knownNames().schema })
+    const outcome = await perform({ db, outbox, filter, actor: user, reason })
+    for (const { eventId, reason: why } of outcome.refused) note(`left alone: ${eventId}: ${why}`)
+    const count = outcome.events.length
+    const text = count === 0 ? 'No parked event fits.' : `${done}: ${count} ${count === 1 ? 'event' : 'events'}.`
+    return { text, data: outcome, exitCode: count === 0 || outcome.refused.length > 0 ? exitCodes.checkFailed : exitCodes.ok }
+  })
+}
+
+/** Everything must be asked for: a forgotten option must not mean all. */
+function filterOf(values: OptionValues): ParkedFilter {
+  const filter: ParkedFilter = {
+    eventId: textOption(values, 'event'),
+    aggregateType: textOption(values, 'stream'),
+    aggregateId: textOption(values, 'aggregate'),
+    error: textOption(values, 'error'),
+  }
+  const isRestricted = Object.values(filter).some((value) => value !== undefined)
+  if (isRestricted !== (values['all'] === true)) return filter
+  throw new WaybillError(
+    'INVALID_OPTION',
+    'Which parked events? Pass --event, --stream (with --aggregate), --error, or --all alone.',
+  )
+}

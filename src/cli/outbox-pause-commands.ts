@@ -1,0 +1,57 @@
+/**
+ * `waybill outbox pause | resume`: holds a stream or an aggregate back, and lets it go again.
+ */
+import { WaybillError } from '../core/errors.ts'
+import { withDatabase } from '../ops/with-database.ts'
+import { createOutbox } from '../outbox/outbox.ts'
+import { pauseOutbox, resumeOutbox, type PauseAction } from '../outbox/pause.ts'
+import type { Database } from '../postgres/database.ts'
+import { exitCodes, type Command, type CommandContext, type CommandResult, type OptionSpec } from './command.ts'
+import { textOption, whichOptions } from './outbox-commands.ts'
+import { databaseOptions } from './settings.ts'
+
+const pauseOptions: Readonly<Record<string, OptionSpec>> = {
+  ...databaseOptions,
+  stream: { ...whichOptions.stream, help: 'this aggregate type' },
+  aggregate: { ...whichOptions.aggregate, help: 'only this aggregate of it' },
+  reason: { type: 'string', value: '<text>', help: 'why, for the audit log and for whoever finds it paused' },
+}
+
+export const outboxPause: Command = {
+  summary: 'Hold back the events of a stream or of one aggregate',
+  details: ['They are recorded as ever, and wait. Relays hear of it within 2 seconds.'],
+  options: pauseOptions,
+  run: async (context) =>
+    await withAction(context, async (action, what) => {
+      const paused = await pauseOutbox(action)
+      return { text: paused ? `Paused: ${what}.` : `${what} was paused already.`, data: { paused } }
+    }),
+}
+
+export const outboxResume: Command = {
+  summary: 'Let a paused stream or aggregate go on',
+  options: pauseOptions,
+  run: async (context) =>
+    await withAction(context, async (action, what) => {
+      const woken = await resumeOutbox(action)
+      if (woken === undefined)
+        return { text: `${what} was not paused.`, data: { resumed: false }, exitCode: exitCodes.checkFailed }
+      return { text: `Resumed: ${what}; ${woken} aggregates had waited.`, data: { resumed: true, woken } }
+    }),
+}
+
+async function withAction(
+  { values, settings, user }: CommandContext,
+  work: (action: PauseAction, what: string) => Promise<CommandResult>,
+): Promise<CommandResult> {
+  const aggregateType = textOption(values, 'stream')
+  const aggregateId = textOption(values, 'aggregate')
+  const reason = textOption(values, 'reason')
+  if (aggregateType === undefined)
+    throw new WaybillError('INVALID_OPTION', 'Which stream? Pass --stream, and --aggregate for one aggregate of it.')
+  const what = aggregateId === undefined ? `stream ${aggregateType}` : `${aggregateType} ${aggregateId}`
+  return await withDatabase(settings.databaseUrl(), async (db: Database) => {
+    const outbox = createOutbox({ schema: settings.knownNames().schema })
+    return await work({ db, outbox, aggregateType, aggregateId, actor: user, reason }, what)
+  })
+}

@@ -1,0 +1,133 @@
+/**
+ * Looks at an outbox, its server and its rows, and says what would lose events, reorder them or make them wait.
+ *
+ * It only reads. Each finding says what is wrong, what that leads to, and what to do about it.
+ */
+import { readBacklog } from '../outbox/backlog.sql.ts'
+import type { Outbox } from '../outbox/outbox.ts'
+import { one, type Queryable } from '../postgres/database.ts'
+import { selectGuards, selectServerSettings, selectTroubles } from './doctor-outbox.sql.ts'
+
+export type OutboxProblem =
+  | 'updates-allowed'
+  | 'sequence-cached'
+  | 'sequence-behind'
+  | 'table-unlogged'
+  | 'lanes-differ'
+  | 'lane-wrong'
+  | 'exposed'
+  | 'not-durable'
+  | 'isolation'
+  | 'event-lost'
+  | 'event-missing'
+  | 'lane-unowned'
+  | 'snapshot-old'
+  | 'parked'
+
+export interface OutboxFinding {
+  readonly problem: OutboxProblem
+  readonly text: string
+}
+
+const oldSnapshotMs = 600_000
+
+/** Everything that is wrong; empty if nothing is. */
+export async function doctorOutbox(db: Queryable, outbox: Pick<Outbox, 'tables'>): Promise<readonly OutboxFinding[]> {
+  return [...(await guardFindings(db, outbox)), ...(await serverFindings(db)), ...(await rowFindings(db, outbox))]
+}
+
+async function guardFindings(db: Queryable, { tables }: Pick<Outbox, 'tables'>): Promise<OutboxFinding[]> {
+  const guards = await one(db, selectGuards(tables))
+  const { schema } = tables
+  return [
+    ...when(
+      !guards.append_only,
+      'updates-allowed',
+      `the trigger outbox_append_only of ${schema}.outbox is off: events can be changed after they were published. Enable it: alter table ${schema}.outbox enable trigger outbox_append_only`,
+    ),
+    ...when(
+      guards.sequence_cache !== '1',
+      'sequence-cached',
+      `the sequence of ${schema}.outbox_dispatch.seq has cache ${guards.sequence_cache}: versions of an aggregate can get numbers out of order. Set it: alter sequence … cache 1`,
+    ),
+    ...when(
+      guards.sequence_behind,
+      'sequence-behind',
+      `the sequence of ${schema}.outbox_dispatch.seq is behind its rows, as after a restore or a failover: new events would overtake waiting ones. Stop the writers and set it with setval to the highest seq`,
+    ),
+    ...when(
+      guards.unlogged !== '',
+      'table-unlogged',
+      `not logged: ${guards.unlogged}. A crash of the server empties them. Change them: alter table … set logged`,
+    ),
+    ...when(
+      guards.lanes_differ,
+      'lanes-differ',
+      `${schema}.outbox_lane has other lanes than outbox_lanes() says: some events are nobody's. Repair it: waybill outbox lanes --change <number>`,
+    ),
+    ...when(
+      guards.misplaced > 0,
+      'lane-wrong',
+      `${guards.misplaced} waiting events are in a lane that is not their key's: they can overtake. Repair it: waybill outbox lanes --change <number>`,
+    ),
+    ...when(
+      guards.exposed !== '',
+      'exposed',
+      `${guards.exposed} can use tables of the schema ${schema}: payloads can be read or events forged. Run: waybill migrate up --roles`,
+    ),
+  ]
+}
+
+async function serverFindings(db: Queryable): Promise<OutboxFinding[]> {
+  const server = await one(db, selectServerSettings())
+  const off = (['fsync', 'full_page_writes', 'synchronous_commit'] as const).filter((setting) => server[setting] === 'off')
+  return [
+    ...when(
+      off.length > 0,
+      'not-durable',
+      `${off.join(' and ')} off: a crash can take back a commit whose event was published already. Switch it on`,
+    ),
+    ...when(
+      server.isolation !== 'read committed',
+      'isolation',
+      `default_transaction_isolation is ${server.isolation}: relays and retention need read committed. Set it for their role: alter role … set default_transaction_isolation = 'read committed'`,
+    ),
+  ]
+}
+
+async function rowFindings(db: Queryable, { tables }: Pick<Outbox, 'tables'>): Promise<OutboxFinding[]> {
+  const troubles = await one(db, selectTroubles(tables))
+  const { parked, oldestSnapshotAgeMs } = await one(db, readBacklog(tables))
+  const minutes = Math.round(oldestSnapshotAgeMs / 60_000)
+  return [
+    ...when(
+      troubles.lost !== '',
+      'event-lost',
+      `events without a dispatch row and without a receipt: ${troubles.lost}. Somebody deleted their dispatch rows, or wrote events without add_event. Add them again, as new events`,
+    ),
+    ...when(
+      troubles.orphans !== '',
+      'event-missing',
+      `waiting events whose row is gone: ${troubles.orphans}. Somebody deleted unpublished events. Their relay parks them; drop them: waybill outbox drop`,
+    ),
+    ...when(
+      troubles.unowned_with_work > 0,
+      'lane-unowned',
+      `${troubles.unowned_with_work} lanes with waiting events have had no relay for two leases: no relay runs, or an open transaction holds their rows`,
+    ),
+    ...when(
+      oldestSnapshotAgeMs > oldSnapshotMs,
+      'snapshot-old',
+      `a transaction has been open for ${minutes} min: vacuum cannot remove what relays delete, and they slow down. Look for it in pg_stat_activity`,
+    ),
+    ...when(
+      parked > 0,
+      'parked',
+      `${parked} events are parked and hold their aggregates. See: waybill outbox list --state parked`,
+    ),
+  ]
+}
+
+function when(isWrong: boolean, problem: OutboxProblem, text: string): OutboxFinding[] {
+  return isWrong ? [{ problem, text }] : []
+}

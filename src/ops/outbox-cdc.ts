@@ -1,0 +1,148 @@
+/**
+ * Hands the outbox over from relays to a connector (change data capture), and back, in the only order in which nothing is
+ * lost and no version overtakes another.
+ *
+ *   on   publication, slot ──▶ no more dispatch rows ──▶ relays drain what is left ──▶ start the connector
+ *   off  relays stopped ──▶ dispatch rows again ──▶ the connector passes that point ──▶ stop it, start the relays
+ *
+ * What both publish around the change is a duplicate, never a gap. Each step is repeatable: after an interruption the same
+ * call goes on.
+ */
+import { systemClock, type Clock } from '../core/clock.ts'
+import { defaults } from '../core/defaults.ts'
+import { WaybillError } from '../core/errors.ts'
+import { first, one, rows, type Database, type Queryable } from '../postgres/database.ts'
+import { insertAudit } from '../postgres/migrate.sql.ts'
+import { transaction } from '../postgres/transaction.ts'
+import type { Outbox } from '../outbox/outbox.ts'
+import { selectSlot } from '../outbox/retention.sql.ts'
+import {
+  callSetDispatching,
+  countWaiting,
+  createPublication,
+  createSlot,
+  selectCdc,
+  selectDispatching,
+  selectLsn,
+  selectRelays,
+  selectSlots,
+} from './outbox.sql.ts'
+
+export interface CdcOptions {
+  readonly db: Database
+  readonly outbox: Pick<Outbox, 'tables'>
+  /** The replication slot of the connector. */
+  readonly slot: string
+  /** Who does it, for the audit log. */
+  readonly actor: string
+  /** Aborting it stops the waiting; what was done stays, and the same call goes on later. */
+  readonly signal?: AbortSignal
+  /** Told what it waits for. */
+  readonly onProgress?: (text: string) => void
+  readonly clock?: Clock
+}
+
+export interface CdcStatus {
+  readonly dispatching: boolean
+  readonly slots: readonly {
+    readonly slot: string
+    readonly plugin: string
+    readonly active: boolean
+    readonly lagBytes: number | undefined
+  }[]
+}
+
+const lookEveryMs = 500
+const tellEveryMs = 5_000
+
+/** The publication that a connector subscribes to. */
+export function cdcPublication(outbox: Pick<Outbox, 'tables'>): string {
+  return `${outbox.tables.schema}_outbox`
+}
+
+export async function cdcStatus(db: Queryable, outbox: Pick<Outbox, 'tables'>): Promise<CdcStatus> {
+  const slots = await rows(db, selectSlots())
+  return {
+    dispatching: (await one(db, selectDispatching(outbox.tables))).dispatching,
+    slots: slots.map(({ lag_bytes: lagBytes, ...slot }) => ({ ...slot, lagBytes: lagBytes ?? undefined })),
+  }
+}
+
+/** Resolves when the relays have drained the outbox: then, and not before, the connector may be started. */
+export async function switchCdcOn(options: CdcOptions): Promise<void> {
+  const { db, outbox, slot, actor } = options
+  const publication = cdcPublication(outbox)
+  const found = await one(db, selectCdc(slot, publication))
+  if (found.wal_level !== 'logical') {
+    throw new WaybillError(
+      'REFUSED',
+      `The server writes too little into its log for a connector: set wal_level = logical (it is ${found.wal_level}) and restart it.`,
+    )
+  }
+  if (found.plugin !== null && found.plugin !== 'pgoutput')
+    throw new WaybillError('REFUSED', `The replication slot "${slot}" is there, but of ${found.plugin}, not of pgoutput.`)
+  if (!found.published) await rows(db, createPublication(outbox.tables, publication))
+  if (found.plugin === null) await rows(db, createSlot(slot))
+  await setDispatching(db, outbox, { dispatching: false, details: { slot, publication }, actor })
+  await until(options, async () => {
+    const { waiting, parked } = await one(db, countWaiting(outbox.tables))
+    if (waiting === 0) return true
+    if (waiting === parked)
+      throw new WaybillError('REFUSED', `${parked} events are parked. Redrive, skip or drop them, and run this again.`)
+    return `${waiting} events wait for a relay (${parked} parked). Relays must run until they are out.`
+  })
+}
+
+/** Resolves when the connector has everything that only it can publish: then it may be stopped, and relays started. */
+export async function switchCdcOff(options: CdcOptions): Promise<void> {
+  const { db, outbox, slot, actor } = options
+  if ((await first(db, selectSlot(slot, '0/0'))) === undefined)
+    throw new WaybillError('NOT_FOUND', `There is no logical replication slot "${slot}" in this database.`)
+  await refuseRelays(options)
+  await setDispatching(db, outbox, { dispatching: true, details: { slot }, actor })
+  const { lsn } = await one(db, selectLsn())
+  await until(options, async () => {
+    await refuseRelays(options)
+    const state = await first(db, selectSlot(slot, lsn))
+    if (state?.reached === true) return true
+    return `The connector has confirmed ${state?.confirmed ?? 'nothing'} and has to reach ${lsn}. It must run until then.`
+  })
+}
+
+async function setDispatching(
+  db: Database,
+  { tables }: Pick<Outbox, 'tables'>,
+  change: { readonly dispatching: boolean; readonly actor: string; readonly details: Readonly<Record<string, unknown>> },
+): Promise<void> {
+  await transaction(db, async (tx) => {
+    if ((await one(tx, selectDispatching(tables))).dispatching === change.dispatching) return
+    await rows(tx, callSetDispatching(tables, change.dispatching))
+    const action = change.dispatching ? 'outbox.cdc-off' : 'outbox.cdc-on'
+    await one(tx, insertAudit(tables.schema, { actor: change.actor, action, details: change.details }))
+  })
+}
+
+/** A relay would publish the new events before the connector has published the ones before them. */
+async function refuseRelays({ db, outbox }: CdcOptions): Promise<void> {
+  const relays = await rows(db, selectRelays(outbox.tables, defaults.relay.leaseMs))
+  if (relays.length === 0) return
+  const names = relays.map(({ relay }) => relay).join(', ')
+  throw new WaybillError(
+    'REFUSED',
+    `Relays are running (${names}). Stop them first, and start them when the connector has stopped.`,
+  )
+}
+
+async function until({ signal, onProgress, clock = systemClock }: CdcOptions, look: () => Promise<true | string>): Promise<void> {
+  let tellAt = 0
+  for (;;) {
+    const seen = await look()
+    if (seen === true) return
+    if (signal?.aborted === true) throw new WaybillError('ABORTED', `Interrupted. ${seen} Run the same command again to go on.`)
+    if (clock.monotonicMs() >= tellAt) {
+      onProgress?.(seen)
+      tellAt = clock.monotonicMs() + tellEveryMs
+    }
+    await clock.sleep(lookEveryMs, signal)
+  }
+}

@@ -1,0 +1,154 @@
+/**
+ * What operators ask about an outbox, as statements. They only read.
+ */
+import type { OutboxTables } from '../outbox/outbox.sql.ts'
+import { name, sql, type Statement } from '../postgres/sql.ts'
+import type { OutboxState } from './outbox-states.ts'
+
+export interface OutboxEventRow {
+  readonly id: string
+  readonly topic: string | null
+  readonly aggregate_type: string | null
+  readonly aggregate_id: string | null
+  readonly version: string | null
+  readonly event_type: string | null
+  readonly state: OutboxState
+  readonly occurred_at: string | null
+  readonly published_at: string | null
+  readonly publish_attempts: number
+  readonly next_retry_at: string | null
+  readonly last_error: string | null
+  readonly message_id: string | null
+}
+
+export interface WaitingFilter {
+  readonly state: OutboxState | undefined
+  readonly aggregateType: string | undefined
+  readonly limit: number
+}
+
+/**
+ * Events that the broker does not have, oldest first. It starts at the dispatch rows: the view would start at the events,
+ * of which nearly all are published.
+ */
+export function selectWaiting(tables: OutboxTables, { state, aggregateType, limit }: WaitingFilter): Statement<OutboxEventRow> {
+  return sql`
+    select * from (
+      select d.event_id::text as id, o.topic, o.aggregate_type, o.aggregate_id, o.version::text, o.event_type,
+             case when d.state = 3 then 'PARKED' when d.state = 2 then 'HELD'
+                  when l.lock_token is not null and l.lock_expires_at > clock_timestamp() and d.seq between l.batch_from and l.batch_to then 'INFLIGHT'
+                  when d.state = 1 then 'RELEASED' else 'PENDING' end as state,
+             o.occurred_at::text, null::text as published_at, d.publish_attempts, d.next_retry_at::text, d.last_error, null::text as message_id
+        from ${tables.dispatch} d
+        join ${tables.lane} l on l.lane = d.lane
+        left join ${tables.outbox} o on o.id = d.event_id
+       where ${aggregateType ?? null}::text is null or o.aggregate_type = ${aggregateType ?? null}::text
+       order by d.seq) e
+     where ${state ?? null}::text is null or e.state = ${state ?? null}::text
+     limit ${limit}::int`
+}
+
+/** The events of one aggregate, or one event, published or not; the newest first. Indexes: outbox's unique ones. */
+export function selectHistory(tables: OutboxTables, which: HistoryFilter): Statement<OutboxEventRow> {
+  const { eventId = null, aggregateType = null, aggregateId = null, limit } = which
+  return sql`
+    select s.id::text, s.topic, s.aggregate_type, s.aggregate_id, s.version::text, s.event_type, s.state, s.occurred_at::text,
+           s.published_at::text, s.publish_attempts, s.next_retry_at::text, s.last_error, s.message_id
+      from ${tables.status} s
+     where (${eventId}::text is null or s.id = ${eventId}::text::uuid)
+       and (${aggregateType}::text is null or s.aggregate_type = ${aggregateType}::text)
+       and (${aggregateId}::text is null or s.aggregate_id = ${aggregateId}::text)
+     order by s.version desc
+     limit ${limit}::int`
+}
+
+/** An event, or a type and an id of an aggregate. */
+export interface HistoryFilter {
+  readonly eventId?: string
+  readonly aggregateType?: string
+  readonly aggregateId?: string
+  readonly limit: number
+}
+
+export interface LaneRow {
+  readonly lane: number
+  readonly owner: string | null
+  readonly expires_in_ms: number | null
+  readonly due: number
+  readonly retrying: number
+  readonly held: number
+  readonly parked: number
+}
+
+/** Who works which lane, and what waits in it. Index: primary key of the dispatch rows. */
+export function selectLanes(tables: OutboxTables): Statement<LaneRow> {
+  return sql`
+    select l.lane, l.locked_by as owner, (extract(epoch from l.lock_expires_at - clock_timestamp()) * 1000)::float8 as expires_in_ms,
+           coalesce(d.due, 0)::int as due, coalesce(d.retrying, 0)::int as retrying, coalesce(d.held, 0)::int as held, coalesce(d.parked, 0)::int as parked
+      from ${tables.lane} l
+      left join (select lane, count(*) filter (where state = 0) as due, count(*) filter (where state = 1) as retrying,
+                        count(*) filter (where state = 2) as held, count(*) filter (where state = 3) as parked
+                   from ${tables.dispatch} group by lane) d on d.lane = l.lane
+     order by l.lane`
+}
+
+/** The relays that live, by their heartbeats, with how many lanes each holds; and whether dispatch rows are written. */
+export function selectRelays(
+  tables: OutboxTables,
+  leaseMs: number,
+): Statement<{ relay: string; lanes: number; seen_ms: number }> {
+  return sql`
+    select w.worker as relay, (select count(*)::int from ${tables.lane} l where l.locked_by = w.worker and l.lock_expires_at > clock_timestamp()) as lanes,
+           (extract(epoch from clock_timestamp() - w.seen_at) * 1000)::float8 as seen_ms
+      from ${tables.worker} w
+     where w.seen_at > clock_timestamp() - ${leaseMs}::int * interval '1 millisecond'
+     order by 1`
+}
+
+export function selectDispatching(tables: OutboxTables): Statement<{ dispatching: boolean }> {
+  return sql`select ${tables.dispatching}() as dispatching`
+}
+
+export function callChangeLanes(tables: OutboxTables, lanes: number): Statement {
+  return sql`select ${tables.changeLanes}(${lanes}::int)`
+}
+
+export function callSetDispatching(tables: OutboxTables, dispatching: boolean): Statement {
+  return sql`select ${tables.setDispatching}(${dispatching}::boolean)`
+}
+
+/** What a connector needs of the server, as far as it is there. */
+export function selectCdc(
+  slot: string,
+  publication: string,
+): Statement<{ wal_level: string; plugin: string | null; published: boolean }> {
+  return sql`
+    select current_setting('wal_level') as wal_level,
+           (select plugin::text from pg_replication_slots where slot_name = ${slot} and database = current_database()) as plugin,
+           exists (select from pg_publication where pubname = ${publication}) as published`
+}
+
+export function createPublication(tables: OutboxTables, publication: string): Statement {
+  return sql`create publication ${name(publication)} for table ${tables.outbox} with (publish = 'insert')`
+}
+
+/** A statement of its own: a transaction that has written something cannot make a slot. */
+export function createSlot(slot: string): Statement {
+  return sql`select pg_create_logical_replication_slot(${slot}, 'pgoutput')`
+}
+
+export function selectSlots(): Statement<{ slot: string; plugin: string; active: boolean; lag_bytes: number | null }> {
+  return sql`
+    select slot_name::text as slot, plugin::text, active, pg_wal_lsn_diff(pg_current_wal_insert_lsn(), confirmed_flush_lsn)::float8 as lag_bytes
+      from pg_replication_slots
+     where slot_type = 'logical' and database = current_database()
+     order by 1`
+}
+
+export function selectLsn(): Statement<{ lsn: string }> {
+  return sql`select pg_current_wal_insert_lsn()::text as lsn`
+}
+
+export function countWaiting(tables: OutboxTables): Statement<{ waiting: number; parked: number }> {
+  return sql`select count(*)::float8 as waiting, (count(*) filter (where state = 3))::float8 as parked from ${tables.dispatch}`
+}
