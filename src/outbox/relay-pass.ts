@@ -30,8 +30,8 @@ export interface RelayPassDeps extends StepContext {
   readonly leases: LaneLeases
   readonly windows: LaneWindows
   readonly breaker: Breaker
-  readonly planRules: Omit<PlanRules, 'windowOf' | 'quota'>
-  readonly outcomeRules: OutcomeRules
+  readonly planRules: Omit<PlanRules, 'quota'>
+  readonly outcomeRules: Omit<OutcomeRules, 'windowOf'>
   readonly publishTimeoutMs: number
   readonly batch: Pick<BatchWatch, 'begin' | 'end'>
   readonly signals: SignalBus
@@ -57,12 +57,12 @@ export function relayPass(deps: RelayPassDeps): Pass {
     if (found.length === 0) return 'idle'
 
     const startedAt = clock.monotonicMs()
-    const plan = steps.plan(found, { ...deps.planRules, quota: quotaOf(found), windowOf: (lane) => windows.of(lane) })
+    const plan = steps.plan(found, { ...deps.planRules, quota: quotaOf(found) })
     for (const eventId of plan.missing) deps.signals.emit('relay.event-missing', { relay: deps.relay, eventId })
     deps.batch.begin(found)
     try {
       const outcomes = plan.messages.length === 0 ? [] : await publish(deps, plan.messages, aborting)
-      const decision = steps.decide(plan, outcomes, deps.outcomeRules)
+      const decision = steps.decide(plan, outcomes, { ...deps.outcomeRules, windowOf: (lane) => windows.of(lane) })
       await write(deps, held, decision)
       report(deps, decision, startedAt)
       return decision.published.length > 0 || !isEmpty(decision.settlement) ? 'more' : 'idle'

@@ -26,7 +26,7 @@ export interface PublishPlan {
   readonly messages: readonly OutgoingMessage[]
   readonly runs: readonly Run[]
   /** Lanes in which blocked rows stand in the due range. */
-  readonly hold: Settlement['hold']
+  readonly blocked: ReadonlySet<number>
   /** Events whose row is gone although they were never published. */
   readonly missing: readonly string[]
 }
@@ -36,7 +36,6 @@ export interface PlanRules {
   readonly isPaused: (aggregateType: string, aggregateId: string) => boolean
   /** Rows of one key in one pass at most. */
   readonly quota: number
-  readonly windowOf: (lane: number) => number
 }
 
 /**
@@ -68,7 +67,7 @@ export function planRuns(rows: readonly DispatchRow[], rules: PlanRules): Publis
   return {
     messages: runs.flatMap((run) => run.rows.map((row) => toMessage(row, rules.orderingOf(row.aggregate_type)))),
     runs,
-    hold: [...blockedLanes].map((lane) => ({ lane, depth: rules.windowOf(lane) })),
+    blocked: blockedLanes,
     missing,
   }
 }
@@ -96,6 +95,8 @@ export interface OutcomeRules {
   readonly backoffMs: (failures: number) => number
   /** What happens to an event that gave up: it waits, or an empty marker goes out in its place. */
   readonly onPark: (aggregateType: string) => 'hold' | 'pass'
+  /** How deep to look for rows behind a head. */
+  readonly windowOf: (lane: number) => number
 }
 
 export interface Decision {
@@ -141,7 +142,10 @@ export function decide(plan: PublishPlan, outcomes: readonly PublishOutcome[], r
     if (failure !== undefined && outage === undefined) stopped.push(failure)
     else if (complete && run.stop !== undefined) stopped.push(run.stop)
   }
-  return { confirmed, settlement: { confirmed: settled, stopped, hold: plan.hold }, failures, published, outage }
+  // Together with a new head, or it could be gone again before anybody is held behind it, and others would wait for a turn.
+  const lanes = new Set([...plan.blocked, ...stopped.map(({ lane }) => lane)])
+  const hold = [...lanes].map((lane) => ({ lane, depth: rules.windowOf(lane) }))
+  return { confirmed, settlement: { confirmed: settled, stopped, hold }, failures, published, outage }
 }
 
 function stopFor(row: DispatchRow, outcome: Extract<PublishOutcome, { readonly error: Error }>, rules: OutcomeRules): StoppedRow {

@@ -31,7 +31,7 @@ const proofs: readonly {
     rule: 'what is due and what blocks it are seen at one moment',
     play: (on) => scenario.headFailsDuringRead(on),
     mutants: {
-      'reads in two snapshots': [(on) => scenario.headFailsDuringRead(on, order.twoSnapshotRead), /^inverted a 1 after a 2$/],
+      'reads in two snapshots': [(on) => scenario.headFailsDuringRead(on, order.twoSnapshotRead), /^inverted a 1 after a 3$/],
     },
   },
   {
@@ -110,7 +110,7 @@ const proofs: readonly {
   {
     rule: 'what a relay learns after it lost its lane has no effect',
     play: scenario.lateRefusal,
-    mutants: { 'settles without a fence': [(on) => scenario.lateRefusal(on, settling.unfencedSettle), /^stuck: 1 rows$/] },
+    mutants: { 'settles without a fence': [(on) => scenario.lateRefusal(on, settling.unfencedSettle), /^stuck: 2 rows$/] },
   },
   {
     rule: 'an event that commits below what was seen already goes out',

@@ -30,7 +30,7 @@ export async function commitBehindHead(db: Database, mutant?: Mutant): Promise<s
   return await world.found()
 }
 
-/** Between two looks at the outbox, another relay takes the lane over and fails the head. */
+/** Between two looks at the outbox, another relay takes the lane over and fails the head; then the next event commits. */
 export async function headFailsDuringRead(
   db: Database,
   reading: (between: () => Promise<void>) => Mutant = readThen,
@@ -40,6 +40,7 @@ export async function headFailsDuringRead(
     world.refuse('a 1')
     await world.relay({ steps: { read: relaySteps.read }, backoffMs: later }).pass()
     world.refuse()
+    await world.publish('a', 'three')
   }
   const world = await openWorld(db, reading(between))
   const slow = world.relay()
