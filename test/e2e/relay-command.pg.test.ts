@@ -1,0 +1,65 @@
+/**
+ * `waybill relay` as an operator runs it: a process of its own, with a configuration file, told to stop by SIGTERM.
+ */
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, expect, test } from 'vitest'
+import { fromPg } from '../../src/postgres/from-pg.ts'
+import { startChild } from '../../src/testing/child.ts'
+import { eventually } from '../../src/testing/eventually.ts'
+import { outboxFixture } from '../setup/outbox-fixture.ts'
+import { testDatabase } from '../setup/test-database.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+const folder = await mkdtemp(join(tmpdir(), 'waybill-relay-'))
+afterAll(() => rm(folder, { recursive: true }))
+
+const main = new URL('../../src/cli/main.ts', import.meta.url)
+const file = join(folder, 'published.txt')
+
+/** A broker that takes its time and writes down what it has. */
+const config = `
+import { appendFile } from 'node:fs/promises'
+import { setTimeout as delay } from 'node:timers/promises'
+const transport = {
+  name: 'file',
+  maxBytes: 1_000_000,
+  async publish(messages) {
+    await delay(200)
+    await appendFile(${JSON.stringify(file)}, messages.map(({ attributes }) => attributes.aggregate_id + ' ' + attributes.version + '\\n').join(''))
+    return messages.map(() => ({ status: 'confirmed', messageId: 'm' }))
+  },
+  async close() {
+    await appendFile(${JSON.stringify(file)}, 'closed\\n')
+  },
+}
+export default { service: 'test', transport: () => transport, relay: { batchSize: 20, drainSize: 20 }, retention: { eventsMs: 0, idleMs: 10 } }
+`
+
+test('on SIGTERM it finishes what is in hand, gives its lanes back and exits with 0', async () => {
+  const { outbox, fill, dispatch } = await outboxFixture(db)
+  await writeFile(join(folder, 'waybill.config.ts'), config)
+  await writeFile(file, '')
+  await fill(['a', 'b', 'c', 'd', 'e'], 100)
+  const child = startChild(main, {
+    args: ['relay', '--config', join(folder, 'waybill.config.ts'), '--schema', outbox.tables.schema],
+    env: { DATABASE_URL: database.url },
+  })
+  await eventually(async () => (await readFile(file, 'utf8')).length > 0)
+  expect(await child.kill('SIGTERM')).toEqual({ code: 0, signal: null })
+
+  const lines = (await readFile(file, 'utf8')).trim().split('\n')
+  expect(lines.pop()).toBe('closed')
+  // Nothing was sent that was not also marked, and nothing was sent twice.
+  expect(lines.length).toBe(500 - (await dispatch()).length)
+  expect(new Set(lines).size).toBe(lines.length)
+  expect(lines.length).toBeLessThan(500)
+  expect(await child.line(/^Published/)).toBe(`Published ${lines.length} events.`)
+  const held = await db.query(`select from ${outbox.tables.schema}.outbox_lane where lock_token is not null`)
+  const relays = await db.query(`select from ${outbox.tables.schema}.outbox_relay`)
+  expect({ held: held.rowCount, relays: relays.rowCount }).toEqual({ held: 0, relays: 0 })
+  const events = await db.query(`select from ${outbox.tables.schema}.outbox`)
+  expect(events.rowCount).toBeGreaterThanOrEqual(500 - lines.length)
+})
