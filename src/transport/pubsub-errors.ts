@@ -5,7 +5,7 @@
  * or does not fit the topic's schema. Everything else is an outage: a missing topic or permission is repaired by an operator,
  * and the messages are published then.
  */
-import { errorMessage, WaybillError, type ErrorCode } from '../core/errors.ts'
+import { errorMessage, isWaybillError, WaybillError, type ErrorCode } from '../core/errors.ts'
 
 export const status = {
   ok: 0,
@@ -41,10 +41,9 @@ export function statusOf(error: unknown): number | undefined {
   return typeof code === 'number' ? code : undefined
 }
 
-/** Whether Pub/Sub refused what is in the request, rather than failed to take it. */
+/** Whether Pub/Sub, or a limit of it, refused what is in the request, rather than that it failed to be taken. */
 export function isRejection(error: unknown): boolean {
-  if (error instanceof WaybillError) return error.code === 'REJECTED' || error.code === 'TOO_LARGE'
-  return statusOf(error) === status.invalidArgument
+  return isWaybillError(error, 'REJECTED') || isWaybillError(error, 'TOO_LARGE')
 }
 
 /** Whether trying the same again later is of no use before somebody has changed something. */

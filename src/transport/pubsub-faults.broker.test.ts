@@ -1,65 +1,10 @@
 import { describe, expect, test } from 'vitest'
-import { fastClock } from '../../test/e2e/fast-clock.ts'
+import { message, openBroker, publishAll } from '../../test/e2e/pubsub-broker.ts'
 import type { FaultName } from '../pubsub-server/faults.ts'
-import { startPubsubServer } from '../pubsub-server/pubsub-server.ts'
 import { eventually } from '../testing/eventually.ts'
 import { startFaultProxy } from '../testing/fault-proxy.ts'
-import { createPubsubAdmin } from './pubsub-admin.ts'
-import { pubsub, type PubsubOptions } from './pubsub.ts'
+import { pubsub } from './pubsub.ts'
 import type { OutgoingMessage, Transport } from './transport.ts'
-
-async function openBroker(options: { isExactlyOnce?: boolean; transport?: Partial<PubsubOptions> } = {}) {
-  const clock = fastClock(20)
-  const server = await startPubsubServer({ clock, seed: 7 })
-  const admin = createPubsubAdmin({ projectId: 'faults', emulatorHost: server.emulatorHost })
-  await admin.createTopic({ name: 'video.events', retentionSeconds: 0, schema: undefined })
-  await admin.createSubscription({
-    name: 'video.events.catalog',
-    topic: 'video.events',
-    ackDeadlineSeconds: 10,
-    retentionSeconds: 86_400,
-    isRetainingAcked: false,
-    isOrdered: true,
-    isExactlyOnce: options.isExactlyOnce ?? false,
-    retry: undefined,
-    deadLetter: undefined,
-    expiresAfterSeconds: 0,
-  })
-  const transport = pubsub({
-    projectId: 'faults',
-    emulatorHost: server.emulatorHost,
-    leaseMs: 10_000,
-    clock,
-    exactlyOnce: options.isExactlyOnce ?? false,
-    ...options.transport,
-  })
-  const close = async (): Promise<void> => {
-    await transport.close()
-    await admin.close()
-    await server.stop()
-  }
-  return { server, transport, clock, close }
-}
-
-const message = (key: string, n: number): OutgoingMessage => ({
-  topic: 'video.events',
-  orderingKey: key,
-  attributes: { name: `${key}:${n}` },
-  body: Buffer.from(String(n)),
-})
-
-/** Publishes as a relay does: each key in order, from the first that is not confirmed, until all are. */
-async function publishAll(transport: Transport, messages: readonly OutgoingMessage[]): Promise<void> {
-  let left = messages
-  await eventually(
-    async () => {
-      const outcomes = await transport.publish(left, { signal: AbortSignal.timeout(30_000), maySend: () => true })
-      left = left.filter((_, index) => outcomes[index]?.status !== 'confirmed')
-      return left.length === 0
-    },
-    { timeoutMs: 50_000 },
-  )
-}
 
 /** Receives and acks everything; remembers the order in which each key's messages came first. */
 async function collect(transport: Transport, maxMessages = 100) {

@@ -1,0 +1,110 @@
+import { expect, test } from 'vitest'
+import { message, openBroker, publishAll } from '../../test/e2e/pubsub-broker.ts'
+import { eventually } from '../testing/eventually.ts'
+import { startFaultProxy } from '../testing/fault-proxy.ts'
+import { pubsub } from './pubsub.ts'
+import type { Delivery, Receiver, Transport } from './transport.ts'
+
+async function hold(
+  transport: Transport,
+  maxMessages = 100,
+): Promise<{ readonly held: Delivery[]; readonly receiver: Receiver }> {
+  const held: Delivery[] = []
+  const receiver = await transport.receive({
+    topic: 'video.events',
+    consumer: 'catalog',
+    maxMessages,
+    maxBytes: 1_000_000,
+    onError: () => {},
+    onDelivery: (delivery) => held.push(delivery),
+  })
+  return { held, receiver }
+}
+
+const names = (deliveries: readonly Delivery[]): string[] =>
+  deliveries.map(({ message: { attributes } }) => attributes['name'] ?? '')
+
+test('what follows a nacked message under its key is lost to its handlers, and comes again behind it', async () => {
+  const { transport, close } = await openBroker()
+  try {
+    const { held } = await hold(transport)
+    await publishAll(transport, [message('a', 1), message('a', 2), message('a', 3), message('b', 1)])
+    await eventually(() => expect(held).toHaveLength(4))
+    const [a1, a2, a3, b1] = held.toSorted((x, y) => (names([x])[0]! < names([y])[0]! ? -1 : 1)) as [
+      Delivery,
+      Delivery,
+      Delivery,
+      Delivery,
+    ]
+    void a1.nack(5_000)
+    expect([a1, a2, a3, b1].map(({ lost }) => lost.aborted)).toEqual([false, true, true, false])
+    expect(await a2.ack()).toBe('lost')
+    expect(await b1.ack()).toBe('confirmed')
+    await eventually(() => expect(names(held.slice(4))).toEqual(['a:1', 'a:2', 'a:3']))
+  } finally {
+    await close()
+  }
+})
+
+test('the bounds hold when the stream is cut and the service, which forgot what we have, sends more', async () => {
+  const { server, clock, close } = await openBroker()
+  const proxy = await startFaultProxy({ target: { host: server.host, port: server.port } })
+  const transport = pubsub({ projectId: 'faults', emulatorHost: `${proxy.host}:${proxy.port}`, leaseMs: 10_000, clock })
+  try {
+    const { held } = await hold(transport, 5)
+    await publishAll(
+      transport,
+      Array.from({ length: 40 }, (_, i) => message(`k${i}`, 0)),
+    )
+    await eventually(() => expect(held).toHaveLength(5))
+    proxy.cut()
+    // The service counts what it leased to either stream.
+    await eventually(() => expect(server.stats().subscriptions[0]?.leasedMessages).toBe(10))
+    expect(held).toHaveLength(5)
+    await eventually(async () => {
+      expect(held.length).toBeLessThanOrEqual(5)
+      for (const delivery of held.splice(0)) await delivery.ack()
+      return server.stats().subscriptions[0]?.unackedMessages === 0
+    })
+  } finally {
+    await transport.close()
+    await proxy.stop()
+    await close()
+  }
+})
+
+test.each([false, true])('an ack is repeated until it is confirmed (exactly-once delivery %s)', async (isExactlyOnce) => {
+  const { server, transport, close } = await openBroker({ isExactlyOnce })
+  try {
+    const { held } = await hold(transport)
+    await publishAll(transport, [message('a', 1)])
+    await eventually(() => expect(held).toHaveLength(1))
+    server.faults.set({ refuse: 1 })
+    const acked = held[0]!.ack()
+    await eventually(() => expect(server.faults.fired.refuse).toBeGreaterThan(1))
+    server.faults.clear()
+    expect(await acked).toBe('confirmed')
+    expect(server.stats().subscriptions[0]?.unackedMessages).toBe(0)
+    expect(held).toHaveLength(1)
+  } finally {
+    await close()
+  }
+})
+
+test('with exactly-once delivery, an ack after the lease has ended is reported as lost', async () => {
+  const { server, transport, clock, close } = await openBroker({ isExactlyOnce: true })
+  try {
+    const { held } = await hold(transport)
+    await publishAll(transport, [message('a', 1)])
+    await eventually(() => expect(held).toHaveLength(1))
+    server.faults.set({ refuse: 1 })
+    await clock.sleep(15_000)
+    const acked = held[0]!.ack()
+    server.faults.clear()
+    expect(await acked).toBe('lost')
+    await eventually(() => expect(held).toHaveLength(2))
+    expect(await held[1]!.ack()).toBe('confirmed')
+  } finally {
+    await close()
+  }
+})

@@ -1,0 +1,70 @@
+/** A Pub/Sub server whose time runs fast, with a topic and a subscription, and a transport that lives as fast. */
+import { startPubsubServer, type PubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
+import type { Clock } from '../../src/core/clock.ts'
+import { eventually } from '../../src/testing/eventually.ts'
+import { createPubsubAdmin } from '../../src/transport/pubsub-admin.ts'
+import { pubsub, type PubsubOptions } from '../../src/transport/pubsub.ts'
+import type { OutgoingMessage, Transport } from '../../src/transport/transport.ts'
+import { fastClock } from './fast-clock.ts'
+
+export interface FastBroker {
+  readonly server: PubsubServer
+  readonly transport: Transport
+  readonly clock: Clock
+  readonly close: () => Promise<void>
+}
+
+export async function openBroker(
+  options: { readonly isExactlyOnce?: boolean; readonly transport?: Partial<PubsubOptions> } = {},
+): Promise<FastBroker> {
+  const clock = fastClock(20)
+  const server = await startPubsubServer({ clock, seed: 7 })
+  const admin = createPubsubAdmin({ projectId: 'faults', emulatorHost: server.emulatorHost })
+  await admin.createTopic({ name: 'video.events', retentionSeconds: 0, schema: undefined })
+  await admin.createSubscription({
+    name: 'video.events.catalog',
+    topic: 'video.events',
+    ackDeadlineSeconds: 10,
+    retentionSeconds: 86_400,
+    isRetainingAcked: false,
+    isOrdered: true,
+    isExactlyOnce: options.isExactlyOnce ?? false,
+    retry: undefined,
+    deadLetter: undefined,
+    expiresAfterSeconds: 0,
+  })
+  const transport = pubsub({
+    projectId: 'faults',
+    emulatorHost: server.emulatorHost,
+    leaseMs: 10_000,
+    clock,
+    exactlyOnce: options.isExactlyOnce ?? false,
+    ...options.transport,
+  })
+  const close = async (): Promise<void> => {
+    await transport.close()
+    await admin.close()
+    await server.stop()
+  }
+  return { server, transport, clock, close }
+}
+
+export const message = (key: string, n: number): OutgoingMessage => ({
+  topic: 'video.events',
+  orderingKey: key,
+  attributes: { name: `${key}:${n}` },
+  body: Buffer.from(String(n)),
+})
+
+/** Publishes as a relay does: each key in order, from the first that is not confirmed, until all are. */
+export async function publishAll(transport: Transport, messages: readonly OutgoingMessage[]): Promise<void> {
+  let left = messages
+  await eventually(
+    async () => {
+      const outcomes = await transport.publish(left, { signal: AbortSignal.timeout(30_000), maySend: () => true })
+      left = left.filter((_, index) => outcomes[index]?.status !== 'confirmed')
+      return left.length === 0
+    },
+    { timeoutMs: 50_000 },
+  )
+}
