@@ -1,0 +1,140 @@
+/**
+ * Many clients, several processes, and everything that can break breaking all the time: processes killed, Redis killed, frozen,
+ * flushed and failed over, connections to Postgres cut, answers to COMMIT lost. The order of the faults comes from a seed.
+ *
+ * What is checked is a history: per request at most one effect, exactly one if anybody was told success, and one response.
+ */
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { randomInt, seededRandom, type Random } from '../../src/core/random.ts'
+import { startChild, type Child } from '../../src/testing/child.ts'
+import { startFaultProxy, type FaultProxy } from '../../src/testing/fault-proxy.ts'
+import { isCommitReply, isCommitRequest, postgresFrames } from '../../src/testing/postgres-frames.ts'
+import { startRedis, type Redis } from '../../src/testing/redis.ts'
+import type { Outcome } from '../../src/command/outcome.ts'
+import type { DepositResult } from '../command/bank.ts'
+import { commandSetup } from '../command/command-setup.ts'
+import { newHistory, violations, type Call } from '../command/history.ts'
+
+const { database, bank } = await commandSetup()
+const script = new URL('../command/worker-child.ts', import.meta.url)
+const size = process.env['WAYBILL_PROOF'] === 'full' ? { faults: 200, requests: 400 } : { faults: 24, requests: 48 }
+const [clients, processes, accounts] = [8, 3, 4]
+let redis: Redis
+let proxy: FaultProxy
+let workers: Worker[]
+
+interface Worker {
+  readonly child: Child
+  isAlive: boolean
+}
+
+beforeAll(async () => {
+  redis = await startRedis()
+  const { hostname, port } = new URL(database.directUrl)
+  proxy = await startFaultProxy({ target: { host: hostname, port: Number(port) }, frames: postgresFrames })
+  workers = await Promise.all(Array.from({ length: processes }, startWorker))
+})
+afterAll(async () => {
+  await Promise.all(workers.map(({ child }) => child.kill()))
+  await proxy.stop()
+  await redis.stop()
+})
+
+async function startWorker(): Promise<Worker> {
+  const child = startChild(script, { env: { DATABASE_URL: proxy.url(database.directUrl), REDIS_URL: redis.url } })
+  await child.message((message) => message === 'ready')
+  const worker = { child, isAlive: true }
+  void child.exited.then(() => (worker.isAlive = false))
+  return worker
+}
+
+/** Each is tried at a moment that depends on the answers so far; the next one ends what it started. */
+function faults(random: Random): Readonly<Record<string, () => Promise<void>>> {
+  let armed = 0
+  const lose = (on: 'request' | 'answer'): void =>
+    proxy.arm({
+      name: `commit ${(armed += 1)}`,
+      direction: on === 'request' ? 'toServer' : 'toClient',
+      on: { match: on === 'request' ? isCommitRequest : isCommitReply },
+      action: 'cut',
+      times: 2,
+    })
+  return {
+    'a process is killed': async () => {
+      const index = randomInt(random, 0, processes - 1)
+      await workers[index]?.child.kill()
+      workers[index] = await startWorker()
+    },
+    'Redis is killed and comes back empty': async () => {
+      await redis.kill()
+      redis = await startRedis({ port: redis.port })
+    },
+    'Redis is frozen': async () => redis.freeze(),
+    'Redis is flushed': () => redis.flush(),
+    'connections are cut': async () => proxy.cut(),
+    'COMMITs are lost': async () => lose('request'),
+    'answers to COMMIT are lost': async () => lose('answer'),
+  }
+}
+
+test('whatever breaks, a request takes effect once, and everybody is told the truth', async () => {
+  const random = seededRandom(20_250_101)
+  const history = newHistory()
+  const input = (requestId: string) => ({
+    account: `account-${Number(requestId.slice(8)) % accounts}`,
+    amount: 1 + (Number(requestId.slice(8)) % 9),
+  })
+  let jobs = 0
+  const ask = async (requestId: string): Promise<Call> => {
+    const worker = workers[randomInt(random, 0, processes - 1)] as Worker
+    const id = (jobs += 1)
+    return await history.record({ requestId, amount: input(requestId).amount }, async () => {
+      if (!worker.isAlive) return unheard
+      worker.child.send({ id, requestId, input: input(requestId) })
+      // A process that dies never answers: then nothing is known, which is neither success nor failure.
+      const answer = await worker.child
+        .message<{ id: number; outcome?: Outcome<DepositResult>; error?: string }>((message) => message?.id === id)
+        .catch(() => ({ outcome: unheard, error: undefined }))
+      if (answer.outcome === undefined) throw new Error(answer.error)
+      return answer.outcome
+    })
+  }
+  const isKnown = ({ outcome }: Call): boolean => outcome?.status === 'executed' || outcome?.status === 'replayed'
+
+  let left = size.faults
+  const chaos = async (): Promise<void> => {
+    const all = Object.values(faults(random))
+    for (; left > 0; left -= 1) {
+      await all[randomInt(random, 0, all.length - 1)]?.()
+      const heardOf = history.calls.length
+      while (history.calls.length < heardOf + 2 * clients) await ask(`request-${randomInt(random, 0, size.requests - 1)}`)
+      redis.thaw()
+    }
+  }
+  const client = async (): Promise<void> => {
+    while (left > 0) await ask(`request-${randomInt(random, 0, size.requests - 1)}`)
+  }
+  await Promise.all([chaos(), ...Array.from({ length: clients }, client)])
+
+  for (let n = 0; n < size.requests; n += 1) while (!isKnown(await ask(`request-${n}`)));
+  const ledger = await bank.ledger()
+  expect(violations(history, ledger)).toEqual([])
+  expect(ledger).toHaveLength(size.requests)
+  for (let account = 0; account < accounts; account += 1) {
+    const own = ledger.filter((row) => row.account === `account-${account}`)
+    expect(await bank.balance(`account-${account}`)).toBe(own.reduce((sum, { amount }) => sum + amount, 0))
+  }
+  // The faults did happen, and mattered.
+  const told = new Set(history.calls.map(({ outcome }) => (outcome?.status === 'failed' ? outcome.code : outcome?.status)))
+  expect([...told]).toEqual(expect.arrayContaining(['executed', 'replayed', 'UNAVAILABLE']))
+}, 600_000)
+
+const unheard: Outcome<DepositResult> = {
+  status: 'failed',
+  code: 'UNAVAILABLE',
+  message: 'The process died before it answered.',
+  retryable: true,
+  retryAfterMs: undefined,
+  token: undefined,
+  cause: undefined,
+}
