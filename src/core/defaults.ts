@@ -38,6 +38,36 @@ export const defaults = {
     idleMs: 5_000,
   },
 
+  consumer: {
+    batchSize: 500,
+    batchBytes: 4_194_304,
+    lingerMs: 5,
+    maxInFlight: 1_000,
+    maxInFlightBytes: 67_108_864,
+    concurrency: 4,
+    handlerTimeoutMs: 60_000,
+    statementTimeoutMs: 30_000,
+    lockTimeoutMs: 5_000,
+    maxAttempts: 10,
+    maxCrashes: 3,
+    backoff: { firstMs: 100, maxMs: 60_000 },
+    onDead: 'hold',
+    onPoison: 'dead-letter',
+    deltaStart: 'first',
+    gapAlertMs: 60_000,
+    pollMs: 1_000,
+  },
+  backfill: {
+    rowsPerSecond: 500,
+    batchSize: 100,
+    /** Events that wait for a relay; while there are more, the backfill waits. */
+    maxBacklog: 5_000,
+    lockTimeoutMs: 200,
+  },
+  claimCheck: { thresholdBytes: 256_000, maxBytes: 104_857_600, prefix: 'claims/', timeoutMs: 10_000 },
+  /** Longer than any event may wait or be replayed. */
+  blobRetention: { keepMs: 7_776_000_000, idleMs: 3_600_000 },
+
   command: {
     requestId: 'required',
     waitForWinnerMs: 0,

@@ -76,11 +76,105 @@ export interface Signals {
   'outbox.retained': { readonly events: number; readonly receipts: number; readonly sources: number }
   /** A commit could not be announced to other processes; their relays find the events by polling. */
   'outbox.notify-failed': { readonly channel: string; readonly error: unknown }
+  /** A backfill committed a batch. `done` of `total` are rows or bytes; `etaMs` is unknown until there is a rate. */
+  'backfill.progress': {
+    readonly backfill: string
+    readonly operation: string
+    readonly rows: number
+    readonly emitted: number
+    readonly skipped: number
+    readonly done: number
+    readonly total: number | undefined
+    readonly unit: 'rows' | 'bytes'
+    readonly rowsPerSecond: number
+    readonly etaMs: number | undefined
+  }
+  /** A backfill holds back: the relay has more to send than the limit, or somebody holds an aggregate of the batch. */
+  'backfill.waiting': { readonly backfill: string; readonly operation: string; readonly reason: 'backlog' | 'lock' }
+  /** A backfill is complete. */
+  'backfill.finished': {
+    readonly backfill: string
+    readonly operation: string
+    readonly rows: number
+    readonly emitted: number
+    readonly skipped: number
+  }
+  /** Payloads of a claim check were removed because their time was over. */
+  'blobs.expired': { readonly count: number }
 
   /** A LISTEN connection works: a notification that was sent elsewhere arrived. */
   'listen.ready': { readonly channel: string }
   /** A LISTEN connection broke, could not be made, or hears nothing. It is tried again; polling goes on. */
   'listen.failed': { readonly channel: string; readonly error: unknown; readonly delayMs: number }
+
+  /** A batch committed. `lagMs` is the age of its oldest event, from its occurrence to now. */
+  'consumer.applied': {
+    readonly consumer: string
+    readonly count: number
+    readonly duplicates: number
+    readonly durationMs: number
+    readonly lagMs: number
+  }
+  /** Acks that the broker did not confirm: those messages come again and are recognised. */
+  'consumer.ack-unconfirmed': { readonly consumer: string; readonly count: number }
+  /** Events of a stream that the consumer does not read came over a topic of its own; told once a stream. */
+  'consumer.ignored': { readonly consumer: string; readonly topic: string; readonly aggregateType: string }
+  /** An event came before its predecessor, or behind a dead letter, and is stored until its turn. */
+  'consumer.waiting': {
+    readonly consumer: string
+    readonly eventId: string
+    readonly aggregateType: string
+    readonly aggregateId: string
+    readonly version: string
+  }
+  /** What is stored until its turn. `oldestMs` above the alert threshold means a gap that nobody closes. */
+  'consumer.backlog': {
+    readonly consumer: string
+    readonly messages: number
+    readonly aggregates: number
+    readonly held: number
+    readonly oldestMs: number
+    readonly alert: boolean
+  }
+  /** An event failed and is tried again after `delayMs`. */
+  'consumer.failed': {
+    readonly consumer: string
+    readonly eventId: string
+    readonly eventType: string
+    readonly aggregateType: string
+    readonly aggregateId: string
+    readonly attempts: number
+    readonly delayMs: number
+    readonly error: string
+  }
+  /** An event was given up: a dead letter. `held` if later ones of its aggregate wait for an operator. */
+  'consumer.dead': {
+    readonly consumer: string
+    readonly eventId: string
+    readonly eventType: string
+    readonly aggregateType: string
+    readonly aggregateId: string
+    readonly reason: string
+    readonly attempts: number
+    readonly held: boolean
+    readonly error: string
+  }
+  /** An event used up its attempts, and its key stands still until somebody acts. */
+  'consumer.stopped': {
+    readonly consumer: string
+    readonly eventId: string
+    readonly eventType: string
+    readonly aggregateType: string
+    readonly aggregateId: string
+    readonly attempts: number
+    readonly error: string
+  }
+  /** A batch met an outage or a lock that was not given up in time; nobody is charged, and it is tried again. */
+  'consumer.retried': { readonly consumer: string; readonly count: number; readonly delayMs: number; readonly error: string }
+  /** Receiving is disturbed; the transport goes on trying. */
+  'consumer.disturbed': { readonly consumer: string; readonly topic: string; readonly error: unknown }
+  /** An operator paused or resumed the consumer. */
+  'consumer.paused': { readonly consumer: string; readonly paused: boolean }
 
   /** A command took effect. */
   'command.executed': { readonly command: string; readonly durationMs: number; readonly attempts: number }

@@ -1,0 +1,200 @@
+/**
+ * The one transaction of a batch: inbox and positions, projections, handlers, emitted events; then COMMIT.
+ *
+ * Either everything that the batch did is there, and every event of it is in the inbox, or nothing is. The number of
+ * statements does not depend on the number of events, except for what handlers do themselves. No second connection is used
+ * while the transaction is open.
+ */
+import { WaybillError } from '../core/errors.ts'
+import { execute, rows, type Tx } from '../postgres/database.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { upsertChanges, type VersionedChange } from '../projection/versioned-upsert.ts'
+import type { ConsumerSettings } from './consumer-options.ts'
+import { forgetAttempts, markRedriven } from './dead-letter.sql.ts'
+import { fromStored } from './decode.ts'
+import { createEmissions, type Emissions } from './emissions.ts'
+import type { ConsumedEvent } from './handler.ts'
+import { callHandler } from './call-handler.ts'
+import {
+  claim,
+  claimStored,
+  moveOnly,
+  movePositions,
+  readWaiting,
+  removeStored,
+  storeWaiting,
+  unclaim,
+  type Scope,
+} from './inbox.sql.ts'
+import { ItemFailure, type Applied, type Item } from './item.ts'
+import type { Routes } from './routes.ts'
+import { positionChanges, readClaim, takeStoredTurns, takeTurns, type AggregateState, type Turns } from './turns.ts'
+
+export interface ApplyDeps {
+  readonly settings: ConsumerSettings
+  readonly routes: Routes
+  readonly scope: Scope
+  /** `false` while a projection is rebuilt: what handlers emit was emitted before. */
+  readonly emitting: boolean
+  readonly aborting: AbortSignal
+}
+
+export interface ApplyOptions {
+  /** Also apply stored messages whose turn comes with this batch. */
+  readonly drain: boolean
+  /** Earlier attempts by event id; their marks go with the effect. */
+  readonly attempts: ReadonlyMap<string, number>
+}
+
+/** Applies items, each aggregate's in the order of versions. Throws ItemFailure if one of them is to blame. */
+export async function applyBatch(deps: ApplyDeps, items: readonly Item[], options: ApplyOptions): Promise<Applied> {
+  const { db, handlerTimeoutMs, statementTimeoutMs, lockTimeoutMs, signals, clock, random } = deps.settings
+  return await transaction(db, (tx) => applyIn(deps, { tx, items, ...options }), {
+    lockTimeoutMs,
+    statementTimeoutMs,
+    idleInTransactionTimeoutMs: handlerTimeoutMs + 5_000,
+    signals,
+    clock,
+    random,
+  })
+}
+
+/** The same inside a transaction that the caller began. */
+export async function applyIn(
+  deps: ApplyDeps,
+  { tx, items, drain, attempts }: ApplyOptions & { readonly tx: Tx; readonly items: readonly Item[] },
+): Promise<Applied> {
+  const { scope, routes, settings } = deps
+  const claimed = readClaim(await rows(tx, settings.inbox ? claim(scope, items, routes.sequentialTypes) : moveOnly(scope, items)))
+  const turns = takeTurns(items, claimed, settings)
+  const drained = drain ? await takeStored(deps, tx, claimed.aggregates) : nothingStored
+  const refused = turns.apply.find(({ refusal }) => refusal !== undefined)
+  if (refused !== undefined) throw new ItemFailure(refused, new Error(refused.refusal?.error))
+
+  const applied = [...turns.apply, ...drained.apply]
+  await project(tx, routes, applied)
+  const emissions = await handle(deps, { tx, items: applied, aggregates: claimed.aggregates, attempts })
+  await emissions.record(tx)
+  await conclude(deps, { tx, turns, drained, aggregates: claimed.aggregates })
+  if (attempts.size > 0) await execute(tx, forgetAttempts(scope, [...attempts.keys()]))
+  return {
+    applied: turns.apply.length,
+    duplicates: turns.seen.length + turns.skip.length,
+    waiting: turns.wait,
+    drained: drained.apply.length,
+    emitted: emissions.count,
+  }
+}
+
+interface Drained extends Pick<Turns, 'apply' | 'skip'> {
+  readonly seen: readonly Item[]
+}
+
+const nothingStored: Drained = { apply: [], skip: [], seen: [] }
+const drainLimit = 500
+
+/** Stored messages that are next in turn now. */
+async function takeStored(
+  { scope, routes, settings }: ApplyDeps,
+  tx: Tx,
+  aggregates: ReadonlyMap<string, AggregateState>,
+): Promise<Drained> {
+  const open = [...aggregates.values()].filter((each) => each.waiting > 0 && each.heldBy === undefined)
+  if (open.length === 0) return nothingStored
+  const found = await rows(tx, readWaiting(scope, open, drainLimit))
+  const stored = await Promise.all(found.map((row) => fromStored(row, 'waiting', routes)))
+  const turns = takeStoredTurns(
+    stored.filter((item) => item !== undefined),
+    aggregates,
+    settings,
+  )
+  if (turns.apply.length === 0) return { ...turns, seen: [] }
+  if (!settings.inbox) return { ...turns, seen: [] }
+  const fresh = new Set((await rows(tx, claimStored(scope, turns.apply))).map(({ id }) => id))
+  return {
+    apply: turns.apply.filter(({ event }) => fresh.has(event.id)),
+    skip: turns.skip,
+    seen: turns.apply.filter(({ event }) => !fresh.has(event.id)),
+  }
+}
+
+async function project(tx: Tx, routes: Routes, items: readonly Item[]): Promise<void> {
+  for (const projection of routes.projections) {
+    const changes: VersionedChange[] = []
+    for (const item of items) {
+      if (item.route?.projections.includes(projection) !== true) continue
+      changes.push({ event: toConsumed(item), removed: item.route.kind === 'tombstone' })
+    }
+    if (changes.length > 0) await upsertChanges(tx, projection, changes)
+  }
+}
+
+async function handle(
+  { settings, emitting, aborting }: ApplyDeps,
+  batch: {
+    readonly tx: Tx
+    readonly items: readonly Item[]
+    readonly aggregates: ReadonlyMap<string, AggregateState>
+    readonly attempts: ReadonlyMap<string, number>
+  },
+): Promise<Emissions> {
+  const emissions = createEmissions({ settings, emitting })
+  for (const item of batch.items) {
+    const handler = item.route?.handler
+    if (handler === undefined) continue
+    const event = toConsumed(item)
+    const context = {
+      tx: batch.tx as Tx<never>,
+      emit: emissions.emitFor(item),
+      attempt: (batch.attempts.get(event.id) ?? 0) + 1,
+      late: event.kind !== 'delta' && (batch.aggregates.get(item.key)?.version ?? 0n) > event.version,
+    }
+    try {
+      await callHandler((signal) => handler(event as never, { ...context, signal }), settings, aborting)
+    } catch (error) {
+      throw new ItemFailure(item, error)
+    }
+  }
+  return emissions
+}
+
+/** Writes what became of the items that were not simply applied. In a batch without surprises it does nothing. */
+async function conclude(
+  { scope, settings }: ApplyDeps,
+  batch: {
+    readonly tx: Tx
+    readonly turns: Turns
+    readonly drained: Drained
+    readonly aggregates: ReadonlyMap<string, AggregateState>
+  },
+): Promise<void> {
+  const { tx, turns, drained, aggregates } = batch
+  const withoutEffect = [...turns.wait, ...turns.skip]
+  if (settings.inbox && withoutEffect.length > 0) await execute(tx, unclaim(scope, withoutEffect))
+  const unstored = turns.wait.filter(({ origin }) => origin.kind === 'delivery')
+  if (unstored.length > 0) await execute(tx, storeWaiting(scope, unstored))
+  const finished = [...turns.apply, ...turns.skip, ...turns.seen, ...drained.apply, ...drained.skip, ...drained.seen]
+  const seqs = finished.flatMap(({ origin }) => (origin.kind === 'waiting' ? [origin.seq] : []))
+  if (seqs.length > 0) await execute(tx, removeStored(scope, seqs))
+  const letters = finished.flatMap(({ origin }) => (origin.kind === 'dead' ? [origin.letterId] : []))
+  if (letters.length > 0) await execute(tx, markRedriven(scope, letters))
+  const changes = positionChanges(aggregates)
+  if (changes.length > 0) await execute(tx, movePositions(scope, changes))
+}
+
+/** The event as handlers and projections see it. */
+export function toConsumed(item: Item): ConsumedEvent {
+  const { event, route, message, data } = item
+  if (route === undefined) throw new WaybillError('INTERNAL', `Event ${event.id} has no route.`)
+  return {
+    id: event.id,
+    type: event.type,
+    kind: route.kind,
+    aggregateType: event.aggregateType,
+    aggregateId: event.aggregateId,
+    version: event.version,
+    occurredAt: new Date(event.occurredAtMs),
+    attributes: message.attributes,
+    data,
+  }
+}

@@ -1,0 +1,198 @@
+/**
+ * Works a batch to its end: applied and acknowledged, or split until the one that is to blame stands alone.
+ *
+ *   batch ──commit──▶ ack all
+ *     │ an item failed: those before it, itself alone, those after it
+ *     │ nobody knows which: halves
+ *     └ outage, lock time-out, deadlock: the same again after a while; nobody is charged
+ *
+ * An item that fails alone is charged and given back with a growing delay, and the later ones of its aggregate with it; at
+ * the end of its attempts it becomes a dead letter. Everybody else is committed at the first delivery.
+ */
+import { backoffMs } from '../core/backoff.ts'
+import { errorMessage } from '../core/errors.ts'
+import { rows } from '../postgres/database.ts'
+import { applyBatch, type ApplyDeps } from './apply-batch.ts'
+import { startAttempts, type AttemptRow } from './dead-letter.sql.ts'
+import { isHandlerOutage, isOutage } from './outage.ts'
+import { ItemFailure, type Applied, type Item } from './item.ts'
+import type { Undertaker } from './undertaker.ts'
+
+export interface WorkerDeps extends ApplyDeps {
+  readonly undertaker: Undertaker
+  readonly stopping: AbortSignal
+  /** Whether an earlier delivery of this item may have ended a process. */
+  readonly isSuspect: (item: Item) => boolean
+}
+
+/** One call of `work`: what is known of earlier attempts, and the aggregates that failed meanwhile. */
+interface Round {
+  readonly marks: ReadonlyMap<string, AttemptRow>
+  readonly failed: Set<string>
+}
+
+/** After so many outages in a row that came out of one handler, the handler is to blame. */
+const handlerOutages = 3
+const outageBackoff = { firstMs: 50, maxMs: 5_000 }
+
+/** Settles every item; never rejects. Items of one aggregate come in the order of versions. */
+export async function workBatch(deps: WorkerDeps, items: readonly Item[]): Promise<void> {
+  if (items.length === 0) return
+  const { first, again } = withoutTwins(items)
+  try {
+    await workRound(deps, first)
+    if (again.length > 0) await workBatch(deps, again)
+  } catch (error) {
+    // Nothing was acknowledged that is not committed, so all of it may simply come again.
+    for (const item of items) deps.undertaker.giveUp(item)
+    deps.settings.signals.emit('consumer.retried', {
+      consumer: deps.scope.consumer,
+      count: items.length,
+      delayMs: 0,
+      error: errorMessage(error),
+    })
+  }
+}
+
+async function workRound(deps: WorkerDeps, items: readonly Item[]): Promise<void> {
+  const marks = await markSuspects(deps, items)
+  const round: Round = { marks, failed: new Set() }
+  const isAlone = (item: Item): boolean => item.refusal !== undefined || (marks.get(item.event.id)?.unfinished ?? 0) > 0
+  for (const part of cutOut(items, isAlone)) {
+    const [only] = part
+    const crashes = only === undefined ? 0 : (marks.get(only.event.id)?.unfinished ?? 0)
+    if (only !== undefined && crashes >= deps.settings.maxCrashes) await crashed(deps, only, crashes)
+    else await workPart(deps, round, { items: part, drain: true })
+  }
+}
+
+/** Marks that attempts of suspects begin, and learns what became of their earlier ones. */
+async function markSuspects(deps: WorkerDeps, items: readonly Item[]): Promise<ReadonlyMap<string, AttemptRow>> {
+  const suspects = items.filter(deps.isSuspect).map(({ event }) => event.id)
+  if (suspects.length === 0) return new Map()
+  const found = await persist(deps, items.length, () => rows(deps.settings.db, startAttempts(deps.scope, suspects)))
+  return new Map(found.map((row) => [row.id, row]))
+}
+
+async function workPart(
+  deps: WorkerDeps,
+  round: Round,
+  part: { readonly items: readonly Item[]; readonly drain: boolean },
+): Promise<void> {
+  const items: Item[] = []
+  for (const item of part.items) {
+    // Its predecessor comes again, so it comes again behind it. Without an ordering key there is nothing to wait for.
+    if (round.failed.has(item.key) && item.message.orderingKey !== undefined)
+      await deps.undertaker.follow(item, round.marks.has(item.event.id))
+    else items.push(item)
+  }
+  if (items.length === 0) return
+  try {
+    await applyAndAck(deps, round, { items, drain: part.drain })
+  } catch (error) {
+    await workFailed(deps, round, { items, drain: part.drain, error })
+  }
+}
+
+async function workFailed(
+  deps: WorkerDeps,
+  round: Round,
+  { items, drain, error }: { readonly items: readonly Item[]; readonly drain: boolean; readonly error: unknown },
+): Promise<void> {
+  const culprit = error instanceof ItemFailure ? items.indexOf(error.item) : undefined
+  // A stored one, whose turn came with this batch, fails by itself another time.
+  if (culprit === -1 && drain) return await workPart(deps, round, { items, drain: false })
+  const [only] = items
+  if (items.length === 1 && only !== undefined) {
+    const end = await persist(deps, 1, () => deps.undertaker.charge(only, error instanceof ItemFailure ? error.cause : error))
+    if (end === 'again') round.failed.add(only.key)
+    return
+  }
+  const middle = culprit ?? Math.ceil(items.length / 2)
+  const parts =
+    culprit === undefined
+      ? [items.slice(0, middle), items.slice(middle)]
+      : [items.slice(0, middle), items.slice(middle, middle + 1), items.slice(middle + 1)]
+  for (const each of parts) await workPart(deps, round, { items: each, drain })
+}
+
+async function crashed(deps: WorkerDeps, item: Item, crashes: number): Promise<void> {
+  const error = `The process ended ${crashes} times while it handled this event.`
+  await persist(deps, 1, () => deps.undertaker.bury(item, { reason: 'crashed', error, attempts: crashes }))
+}
+
+async function applyAndAck(
+  deps: WorkerDeps,
+  { marks }: Round,
+  { items, drain }: { readonly items: readonly Item[]; readonly drain: boolean },
+): Promise<void> {
+  const { settings, scope, undertaker } = deps
+  const marked = items.flatMap(({ event }) =>
+    marks.has(event.id) ? [[event.id, marks.get(event.id)?.attempts ?? 0] as const] : [],
+  )
+  const startedAt = settings.clock.monotonicMs()
+  const done = await persist(deps, items.length, () => applyBatch(deps, items, { drain, attempts: new Map(marked) }))
+  await undertaker.ack(items)
+  settings.signals.emit('consumer.applied', {
+    consumer: scope.consumer,
+    count: done.applied + done.drained,
+    duplicates: done.duplicates,
+    durationMs: settings.clock.monotonicMs() - startedAt,
+    lagMs: Math.max(0, settings.clock.nowMs() - Math.min(...items.map(({ event }) => event.occurredAtMs))),
+  })
+  reportWaiting(deps, done)
+}
+
+function reportWaiting({ settings, scope }: WorkerDeps, { waiting }: Applied): void {
+  for (const { event } of waiting) {
+    settings.signals.emit('consumer.waiting', {
+      consumer: scope.consumer,
+      eventId: event.id,
+      aggregateType: event.aggregateType,
+      aggregateId: event.aggregateId,
+      version: event.version.toString(),
+    })
+  }
+}
+
+/** Repeats `action` through outages, until the process stops. */
+async function persist<Result>(deps: WorkerDeps, count: number, action: () => Promise<Result>): Promise<Result> {
+  const { clock, random, signals } = deps.settings
+  for (let failures = 1; ; failures += 1) {
+    try {
+      return await action()
+    } catch (error) {
+      const outage = error instanceof ItemFailure ? failures < handlerOutages && isHandlerOutage(error) : isOutage(error)
+      if (!outage || deps.stopping.aborted || deps.aborting.aborted) throw error
+      const delayMs = backoffMs(outageBackoff, failures, random)
+      signals.emit('consumer.retried', { consumer: deps.scope.consumer, count, delayMs, error: errorMessage(error) })
+      await clock.sleep(delayMs, deps.stopping)
+    }
+  }
+}
+
+/** The same event twice in one batch: the second is looked at when the first is done. */
+function withoutTwins(items: readonly Item[]): { readonly first: readonly Item[]; readonly again: readonly Item[] } {
+  const seen = new Set<string>()
+  const again: Item[] = []
+  const first = items.filter((item) => {
+    if (!seen.has(item.event.id)) return seen.add(item.event.id)
+    again.push(item)
+    return false
+  })
+  return { first, again }
+}
+
+/** The items in order, cut so that those which must be alone are. */
+function cutOut(items: readonly Item[], isAlone: (item: Item) => boolean): readonly (readonly Item[])[] {
+  const parts: Item[][] = []
+  let open: Item[] | undefined
+  for (const item of items) {
+    if (isAlone(item)) {
+      parts.push([item])
+      open = undefined
+    } else if (open === undefined) parts.push((open = [item]))
+    else open.push(item)
+  }
+  return parts
+}

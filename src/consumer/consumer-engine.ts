@@ -1,0 +1,188 @@
+/**
+ * A running consumer: one receiver a topic, the pump between them and the batches, and the loop over what is stored.
+ *
+ * Stopping: no new deliveries, batches under way are finished and acknowledged, then the receivers disconnect. Aborting
+ * gives up the rest; the broker delivers it again.
+ */
+import type { Lifetime } from '../core/lifetime.ts'
+import { createWaker, loop } from '../core/loop.ts'
+import type { Delivery, Receiver } from '../transport/transport.ts'
+import { workBatch } from './batch-worker.ts'
+import type { ConsumerSettings } from './consumer-options.ts'
+import { toItem } from './decode.ts'
+import type { InboxTables, Scope } from './inbox.sql.ts'
+import type { Item } from './item.ts'
+import { Pump } from './pump.ts'
+import { aggregateKey, isForeign, readEvent, type ForeignMessage, type ReceivedEvent } from './received-event.ts'
+import type { Routes } from './routes.ts'
+import { createStoredWork } from './stored-work.ts'
+import { createUndertaker, type Undertaker } from './undertaker.ts'
+
+export interface EngineDeps {
+  readonly settings: ConsumerSettings
+  readonly routes: Routes
+  readonly tables: InboxTables
+  readonly registered: { readonly generation: number; readonly paused: boolean }
+  readonly life: Lifetime
+}
+
+/** A delivery in line. `undefined` as the event's stream means that this consumer does not read it. */
+interface Entry {
+  readonly key: string
+  readonly bytes: number
+  readonly event: ReceivedEvent
+  readonly delivery: Delivery
+}
+
+export async function runConsumer(deps: EngineDeps): Promise<void> {
+  const { life, settings } = deps
+  const engine = createEngine(deps)
+  const stored = createStoredWork({ ...deps, scope: engine.scope, work: engine.work })
+  const receiving = createReceiving(deps, engine.deliver)
+  try {
+    if (!deps.registered.paused) await receiving.open()
+    await loop(
+      async () => {
+        const { found, paused } = await stored.pass()
+        if (paused !== !receiving.isOpen()) await (paused ? receiving.close() : receiving.open())
+        return found ? 'more' : 'idle'
+      },
+      life,
+      {
+        idleMs: () => settings.pollMs,
+        onError: (error, failures, delayMs) =>
+          settings.signals.emit('service.failed', { service: `consumer ${settings.name}`, error, failures, delayMs }),
+        waker: engine.waker,
+        clock: settings.clock,
+        random: settings.random,
+      },
+    )
+  } finally {
+    await receiving.close()
+  }
+}
+
+interface Engine {
+  readonly scope: Scope
+  readonly waker: ReturnType<typeof createWaker>
+  readonly deliver: (delivery: Delivery) => void
+  readonly work: (items: readonly Item[]) => Promise<void>
+}
+
+function createEngine({ settings, routes, tables, registered, life }: EngineDeps): Engine {
+  const scope: Scope = { tables, consumer: settings.name, generation: registered.generation }
+  const waker = createWaker()
+  const sighted = new Set<string>()
+  const undertaker = createUndertaker({
+    settings,
+    scope,
+    onGivenBack: ({ key, message, origin }) => {
+      if (origin.kind !== 'delivery' || message.orderingKey === undefined) return
+      for (const { delivery } of pump.purge(key, (entry) => entry.delivery.message.orderingKey !== undefined))
+        void delivery.nack()
+    },
+  })
+  const isSuspect = createSuspicion(settings.maxInFlight)
+  const worker = { settings, routes, scope, emitting: true, undertaker, isSuspect, ...life }
+  const work = (items: readonly Item[]): Promise<void> => workBatch(worker, items)
+  const pump = new Pump<Entry>({
+    ...settings,
+    work: async (batch) => {
+      const items = await Promise.all(
+        batch.flatMap(({ event, delivery }) => {
+          const stream = routes.stream(event.aggregateType)
+          return stream === undefined
+            ? []
+            : [toItem({ event, message: delivery.message, origin: { kind: 'delivery', delivery } }, stream)]
+        }),
+      )
+      await work(items.toSorted(byAggregateAndVersion))
+    },
+  })
+  const deliver = (delivery: Delivery): void => {
+    const event = readEvent(delivery.message)
+    if (isForeign(event)) return void settleForeign({ undertaker, delivery, foreign: event, settings })
+    if (routes.stream(event.aggregateType) === undefined) return ignore(delivery, event)
+    pump.push({ key: aggregateKey(event), bytes: delivery.message.body.byteLength, event, delivery })
+  }
+  /** Other streams may share the topic; what is theirs is none of our business. */
+  const ignore = (delivery: Delivery, { aggregateType }: ReceivedEvent): void => {
+    if (!sighted.has(aggregateType) && sighted.size < 1_000) {
+      sighted.add(aggregateType)
+      settings.signals.emit('consumer.ignored', { consumer: settings.name, topic: delivery.message.topic, aggregateType })
+    }
+    void delivery.ack()
+  }
+  return { scope, waker, deliver, work }
+}
+
+/**
+ * Whether an earlier delivery of an item may have ended a process. A broker that counts tells; of one that does not, the
+ * first messages after a start are suspect, because what was in hand when the process died comes first.
+ */
+function createSuspicion(maxInFlight: number): (item: Item) => boolean {
+  let uncounted = 0
+  return ({ origin }) => {
+    if (origin.kind !== 'delivery') return false
+    const { deliveryAttempt } = origin.delivery.message
+    if (deliveryAttempt !== undefined) return deliveryAttempt > 1
+    uncounted += 1
+    return uncounted <= maxInFlight
+  }
+}
+
+async function settleForeign(deps: {
+  readonly undertaker: Undertaker
+  readonly delivery: Delivery
+  readonly foreign: ForeignMessage
+  readonly settings: ConsumerSettings
+}): Promise<void> {
+  const { undertaker, delivery, foreign, settings } = deps
+  try {
+    await undertaker.buryForeign(delivery.message, foreign)
+    await delivery.ack()
+  } catch (error) {
+    settings.signals.emit('consumer.disturbed', { consumer: settings.name, topic: delivery.message.topic, error })
+    await delivery.nack(settings.backoff.firstMs)
+  }
+}
+
+interface Receiving {
+  isOpen(): boolean
+  open(): Promise<void>
+  close(): Promise<void>
+}
+
+function createReceiving({ settings, routes, life }: EngineDeps, onDelivery: (delivery: Delivery) => void): Receiving {
+  const { transport, name, maxInFlight, maxInFlightBytes, signals } = settings
+  const share = Math.max(1, routes.topics.length)
+  let receivers: readonly Receiver[] = []
+  return {
+    isOpen: () => receivers.length > 0,
+    open: async () => {
+      receivers = await Promise.all(
+        routes.topics.map((topic) =>
+          transport.receive({
+            topic,
+            consumer: name,
+            maxMessages: Math.max(1, Math.floor(maxInFlight / share)),
+            maxBytes: Math.max(1, Math.floor(maxInFlightBytes / share)),
+            onDelivery,
+            onError: (error) => signals.emit('consumer.disturbed', { consumer: name, topic, error }),
+          }),
+        ),
+      )
+    },
+    close: async () => {
+      const closing = receivers
+      receivers = []
+      await Promise.all(closing.map((receiver) => receiver.close(life.aborting)))
+    },
+  }
+}
+
+/** One order for everybody, so that batches that meet lock in the same one. */
+function byAggregateAndVersion(a: Item, b: Item): number {
+  if (a.key !== b.key) return a.key < b.key ? -1 : 1
+  return a.event.version < b.event.version ? -1 : a.event.version > b.event.version ? 1 : 0
+}

@@ -1,0 +1,129 @@
+/**
+ * The consumer's options: every one with its default and its range, and what cannot work together refused at start.
+ */
+import type { BackoffOptions } from '../core/backoff.ts'
+import { systemClock, type Clock } from '../core/clock.ts'
+import { defaults } from '../core/defaults.ts'
+import { WaybillError } from '../core/errors.ts'
+import { oneOf, resolve, wholeBetween } from '../core/options.ts'
+import { systemRandom, type Random } from '../core/random.ts'
+import { defaultSignals, type SignalBus } from '../core/signals.ts'
+import type { AnyStream } from '../core/stream.ts'
+import type { Database } from '../postgres/database.ts'
+import type { Transport } from '../transport/transport.ts'
+import type { EmittingOutbox } from './emissions.ts'
+
+export interface ConsumerOptions<Native = unknown> {
+  readonly db: Database<Native>
+  readonly transport: Pick<Transport, 'receive'>
+  /** Names the subscription, the inbox and the positions. Instances that share it share the work. */
+  readonly name: string
+  readonly streams: readonly AnyStream[]
+  /** Where handlers emit to. */
+  readonly outbox?: EmittingOutbox | undefined
+  /** The schema that holds the inbox. @default 'waybill' */
+  readonly schema?: string
+  /** The service that must own the schema. @default whichever the schema is bound to */
+  readonly service?: string | undefined
+  /** `false` if versioned upserts are the only effect: versions alone then remove duplicates. @default true */
+  readonly inbox?: boolean
+  /** Events in one transaction, at most. @default 500 */
+  readonly batchSize?: number
+  /** Bytes in one transaction, at most. @default 4 MiB */
+  readonly batchBytes?: number
+  /** How long a batch waits to become fuller. @default 5 */
+  readonly lingerMs?: number
+  /** Unsettled messages, at most. @default 1_000 */
+  readonly maxInFlight?: number
+  /** Bytes of unsettled messages, at most. @default 64 MiB */
+  readonly maxInFlightBytes?: number
+  /** Batches under way at once; each takes one connection. Keep it below the size of the pool. @default 4 */
+  readonly concurrency?: number
+  /** A handler may take this long. @default 60_000 */
+  readonly handlerTimeoutMs?: number
+  /** A statement may take this long. @default 30_000 */
+  readonly statementTimeoutMs?: number
+  /** A statement may wait this long for a lock, such as a duplicate for the first delivery. @default 5_000 */
+  readonly lockTimeoutMs?: number
+  /** Failures of one event before it is given up. @default 10 */
+  readonly maxAttempts?: number
+  /** Deaths of the process while it handled an event, before that is given up. @default 3 */
+  readonly maxCrashes?: number
+  /** The delay after the nth failure of an event. @default 100 ms × 2 to 60 s, jittered */
+  readonly backoff?: BackoffOptions
+  /** What a given-up event does to the later ones of its aggregate: they wait for an operator, or go on without it. @default 'hold' */
+  readonly onDead?: 'hold' | 'pass'
+  /** What becomes of an event that keeps failing: a dead letter, or its key stands still until somebody acts. @default 'dead-letter' */
+  readonly onPoison?: 'dead-letter' | 'stop'
+  /** Where deltas of an aggregate begin: at version 1, or, for a consumer that joins later, at the first that it sees. @default 'first' */
+  readonly deltaStart?: 'first' | 'any'
+  /** A message that waits for its predecessor for longer is reported as a gap. @default 60_000 */
+  readonly gapAlertMs?: number
+  /** The longest wait between two looks at released messages, redriven dead letters and the register. @default 1_000 */
+  readonly pollMs?: number
+  readonly signals?: SignalBus
+  readonly clock?: Clock
+  readonly random?: Random
+}
+
+export type ConsumerSettings<Native = unknown> = Required<ConsumerOptions<Native>>
+
+/** The options filled and checked, or INVALID_OPTION. */
+export function resolveConsumerOptions<Native>(given: ConsumerOptions<Native>): ConsumerSettings<Native> {
+  const settings = resolve<ConsumerSettings<Native>>(
+    'consumer',
+    {
+      db: given.db,
+      transport: given.transport,
+      name: given.name,
+      streams: given.streams,
+      outbox: undefined,
+      schema: defaults.schema,
+      service: undefined,
+      inbox: true,
+      ...defaults.consumer,
+      signals: defaultSignals,
+      clock: systemClock,
+      random: systemRandom,
+    },
+    given,
+    checks,
+  )
+  if (typeof settings.db?.attempt !== 'function')
+    throw invalid('db: must come from an adapter: fromPg(pool), fromPostgresJs(sql), fromDrizzle(db) …')
+  if (typeof settings.transport?.receive !== 'function') throw invalid('transport: must be a transport such as pubsub({ … })')
+  if (settings.maxInFlight < settings.batchSize) return { ...settings, batchSize: settings.maxInFlight }
+  return settings
+}
+
+const checks = {
+  name: (value: string) =>
+    (typeof value === 'string' && /^[a-z][a-z0-9_.-]{0,127}$/.test(value)) ||
+    'must be lower-case letters, digits, "_", "." and "-", starting with a letter',
+  streams: (value: readonly AnyStream[]) =>
+    (Array.isArray(value) &&
+      value.length > 0 &&
+      value.every((each: Partial<AnyStream> | undefined) => each?.events !== undefined)) ||
+    'must be a list of at least one stream',
+  inbox: oneOf(true, false),
+  batchSize: wholeBetween(1, 10_000),
+  batchBytes: wholeBetween(1, 1_000_000_000),
+  lingerMs: wholeBetween(0, 10_000),
+  maxInFlight: wholeBetween(1, 100_000),
+  maxInFlightBytes: wholeBetween(1, 10_000_000_000),
+  concurrency: wholeBetween(1, 256),
+  handlerTimeoutMs: wholeBetween(1, 3_600_000),
+  statementTimeoutMs: wholeBetween(1, 3_600_000),
+  lockTimeoutMs: wholeBetween(1, 3_600_000),
+  maxAttempts: wholeBetween(1, 1_000_000),
+  maxCrashes: wholeBetween(1, 1_000),
+  onDead: oneOf('hold', 'pass'),
+  onPoison: oneOf('dead-letter', 'stop'),
+  deltaStart: oneOf('first', 'any'),
+  gapAlertMs: wholeBetween(1, 86_400_000),
+  pollMs: wholeBetween(1, 600_000),
+} as const
+
+function invalid(message: string): WaybillError {
+  return new WaybillError('INVALID_OPTION', `consumer.${message}`)
+}

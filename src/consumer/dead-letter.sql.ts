@@ -1,0 +1,141 @@
+/**
+ * Every statement on attempts and dead letters that the consumer itself makes. Operators' statements are elsewhere.
+ */
+import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import { attributesJson, type Scope, type StoredRow } from './inbox.sql.ts'
+import type { Item } from './item.ts'
+import type { DeadReason, RawMessage } from './received-event.ts'
+
+/** What is known of earlier attempts. */
+export interface AttemptRow {
+  readonly id: string
+  readonly attempts: number
+  /** Starts that were not finished, without the one that is marked now. */
+  readonly unfinished: number
+}
+
+/** Marks that attempts begin, before their transaction. A mark that outlives its process tells of its death. */
+export function startAttempts({ tables, consumer, generation }: Scope, eventIds: readonly string[]): Statement<AttemptRow> {
+  return sql`
+    insert into ${tables.attempt} as a (consumer, generation, event_id, unfinished, started_at)
+    select ${consumer}::text, ${generation}::int, e, 1, clock_timestamp() from unnest(${sqlArray(eventIds)}::text::uuid[]) as e order by e
+    on conflict (consumer, generation, event_id) do update set unfinished = a.unfinished + 1, started_at = clock_timestamp()
+    returning a.event_id::text as id, a.attempts, a.unfinished - 1 as unfinished`
+}
+
+/** Counts a failure; returns how many there were. */
+export function chargeAttempt(
+  { tables, consumer, generation }: Scope,
+  eventId: string,
+  error: string,
+): Statement<{ attempts: number; first_at: string }> {
+  return sql`
+    insert into ${tables.attempt} as a (consumer, generation, event_id, attempts, first_error, last_error, started_at, finished_at)
+    values (${consumer}::text, ${generation}::int, ${eventId}::text::uuid, 1, ${error}::text, ${error}::text, clock_timestamp(), clock_timestamp())
+    on conflict (consumer, generation, event_id) do update
+      set attempts = a.attempts + 1, unfinished = 0, first_error = coalesce(a.first_error, excluded.first_error), last_error = excluded.last_error,
+          finished_at = clock_timestamp()
+    returning a.attempts, a.first_at::text`
+}
+
+/** Attempts that ended without a verdict: they were given back to the broker untried. */
+export function releaseAttempts({ tables, consumer, generation }: Scope, eventIds: readonly string[]): Statement {
+  return sql`
+    update ${tables.attempt} set unfinished = 0, finished_at = clock_timestamp()
+     where consumer = ${consumer}::text and generation = ${generation}::int and event_id = any (${sqlArray(eventIds)}::text::uuid[])`
+}
+
+/** Forgets attempts, in the transaction that makes them unimportant. */
+export function forgetAttempts({ tables, consumer, generation }: Scope, eventIds: readonly string[]): Statement {
+  return sql`
+    delete from ${tables.attempt}
+     where consumer = ${consumer}::text and generation = ${generation}::int and event_id = any (${sqlArray(eventIds)}::text::uuid[])`
+}
+
+/** A message that is given up. */
+export interface Burial {
+  readonly eventId: string
+  readonly eventType: string
+  /** `undefined` for a message that is not ours. */
+  readonly aggregate: { readonly type: string; readonly id: string; readonly version: bigint } | undefined
+  readonly message: RawMessage
+  readonly reason: DeadReason
+  readonly error: string
+  readonly attempts: number
+}
+
+/**
+ * Records a dead letter, unless its effect was committed meanwhile. One that died before is dead again, with its history.
+ * Returns its id, or nothing if there was no need.
+ */
+export function bury({ tables, consumer, generation }: Scope, burial: Burial): Statement<{ id: string }> {
+  const { eventId, eventType, aggregate, message, reason, error, attempts } = burial
+  const state = reason === 'discarded' ? 'discarded' : 'dead'
+  return sql`
+    insert into ${tables.deadLetter} as d (consumer, generation, event_id, event_type, topic, aggregate_type, aggregate_id, version,
+      reason, error, attempts, state, ordering_key, message_id, attributes, body, published_at, first_failed_at, history)
+    select ${consumer}::text, ${generation}::int, ${eventId}::text::uuid, ${eventType}::text, ${message.topic}::text,
+           ${aggregate?.type ?? null}::text, ${aggregate?.id ?? null}::text, ${aggregate?.version.toString() ?? null}::text::bigint,
+           ${reason}::text, ${error}::text, ${attempts}::int, ${state}::text, ${message.orderingKey ?? null}::text, ${message.messageId}::text,
+           ${attributesJson(message.attributes)}::text::jsonb, ${message.body}::bytea, ${new Date(message.publishedAtMs).toISOString()}::text::timestamptz,
+           coalesce((select a.first_at from ${tables.attempt} a where a.consumer = ${consumer}::text and a.generation = ${generation}::int and a.event_id = ${eventId}::text::uuid), clock_timestamp()),
+           jsonb_build_array(jsonb_build_object('at', clock_timestamp(), 'state', ${state}::text, 'error', ${error}::text, 'attempts', ${attempts}::int))
+     where not exists (select from ${tables.inbox} i where i.consumer = ${consumer}::text and i.generation = ${generation}::int and i.event_id = ${eventId}::text::uuid)
+    on conflict (consumer, generation, event_id) do update
+      set state = excluded.state, reason = excluded.reason, error = excluded.error, attempts = d.attempts + excluded.attempts, dead_at = clock_timestamp(),
+          history = d.history || excluded.history
+      where d.state <> 'discarded'
+    returning d.id::text`
+}
+
+/** Holds an aggregate back until its dead letter is settled. The first one that died holds. */
+export function holdAggregate({ tables, consumer, generation }: Scope, { event }: Item): Statement {
+  return sql`
+    insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version, held_by)
+    values (${consumer}::text, ${generation}::int, ${event.aggregateType}::text, ${event.aggregateId}::text, 0, ${event.id}::text::uuid)
+    on conflict (consumer, generation, aggregate_type, aggregate_id) do update set held_by = coalesce(p.held_by, excluded.held_by), updated_at = clock_timestamp()`
+}
+
+/** Passes over an event without its effect. */
+export function passOver({ tables, consumer, generation }: Scope, { event }: Item): Statement {
+  return sql`
+    insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
+    values (${consumer}::text, ${generation}::int, ${event.aggregateType}::text, ${event.aggregateId}::text, ${event.version.toString()}::text::bigint)
+    on conflict (consumer, generation, aggregate_type, aggregate_id) do update
+      set version = greatest(p.version, excluded.version), held_by = nullif(p.held_by, ${event.id}::text::uuid), updated_at = clock_timestamp()`
+}
+
+/** Records that an event was seen to its end. */
+export function recordSeen({ tables, consumer, generation }: Scope, { event }: Item): Statement {
+  return sql`
+    insert into ${tables.inbox} (consumer, generation, event_id, source)
+    values (${consumer}::text, ${generation}::int, ${event.id}::text::uuid, ${event.aggregateType}::text)
+    on conflict do nothing`
+}
+
+/** Dead letters that an operator gave another life. Index: dead_letter_redriving_idx. */
+export function readRedriving({ tables, consumer, generation }: Scope, limit: number): Statement<StoredRow> {
+  return sql`
+    select d.id::text as seq, d.topic, d.ordering_key, d.message_id, d.attributes::text, d.body, (extract(epoch from d.published_at) * 1000)::bigint::text as published_at_ms
+      from ${tables.deadLetter} d
+     where d.consumer = ${consumer}::text and d.generation = ${generation}::int and d.state = 'redriving'
+       and (d.next_attempt_at is null or d.next_attempt_at <= (select clock_timestamp()))
+     order by d.aggregate_type, d.aggregate_id, d.version limit ${limit}::int`
+}
+
+/** The dead letters were applied, in this transaction or before. */
+export function markRedriven({ tables }: Scope, letterIds: readonly string[]): Statement {
+  return sql`
+    update ${tables.deadLetter} d
+       set state = 'redriven', redrives = d.redrives + 1, history = d.history || jsonb_build_object('at', clock_timestamp(), 'state', 'redriven')
+     where d.id = any (${sqlArray(letterIds)}::text::bigint[]) and d.state <> 'redriven'`
+}
+
+/** A redrive failed: the letter is dead again. */
+export function markFailed({ tables }: Scope, letterId: string, error: string): Statement {
+  return sql`
+    update ${tables.deadLetter} d
+       set state = 'dead', redrives = d.redrives + 1, attempts = d.attempts + 1, error = ${error}::text,
+           history = d.history || jsonb_build_object('at', clock_timestamp(), 'state', 'dead', 'error', ${error}::text)
+     where d.id = ${letterId}::text::bigint and d.state = 'redriving'`
+}

@@ -1,0 +1,70 @@
+/**
+ * The events that handlers of one batch emit: collected while they run, recorded with one statement at the end.
+ *
+ * Each has an id that follows from the consumer, the handled event and its place among the emitted ones, and names that
+ * source. So whoever handles the event again, in a replay or after the inbox forgot it, emits nothing twice.
+ */
+import { WaybillError } from '../core/errors.ts'
+import type { EventKind } from '../core/event.ts'
+import { businessKeyId } from '../core/id.ts'
+import type { EventType } from '../core/stream.ts'
+import type { Tx } from '../postgres/database.ts'
+import type { ConsumerSettings } from './consumer-options.ts'
+import type { EmitEvent, EmitOptions } from './handler.ts'
+import type { Item } from './item.ts'
+
+/** The part of an outbox that a consumer needs. `createOutbox` makes one. */
+export interface EmittingOutbox {
+  addMany(tx: Tx, events: readonly EmittedEvent[]): Promise<readonly unknown[]>
+}
+
+export interface EmittedEvent {
+  readonly type: EventType<EventKind, never, unknown>
+  readonly aggregateId: string
+  readonly data: unknown
+  readonly options: EmitOptions & {
+    readonly id: string
+    readonly source: { readonly name: string; readonly eventId: string; readonly ordinal: number }
+  }
+}
+
+export interface Emissions {
+  readonly count: number
+  /** The `emit` of one handled event. */
+  emitFor(item: Item): EmitEvent
+  /** Writes what was emitted. */
+  record(tx: Tx): Promise<void>
+}
+
+export function createEmissions({
+  settings,
+  emitting,
+}: {
+  readonly settings: ConsumerSettings
+  readonly emitting: boolean
+}): Emissions {
+  const { outbox, name } = settings
+  const emitted: EmittedEvent[] = []
+  return {
+    get count() {
+      return emitted.length
+    },
+    emitFor: (item) => {
+      let ordinal = 0
+      return (type, aggregateId, ...[data, options = {}]) => {
+        if (outbox === undefined) throw noOutbox(name)
+        const source = { name, eventId: item.event.id, ordinal: (ordinal += 1) }
+        if (!emitting) return
+        const id = businessKeyId('waybill.emit', [name, item.event.id, ordinal])
+        emitted.push({ type, aggregateId, data, options: { ...options, id, source } })
+      }
+    },
+    record: async (tx) => {
+      if (emitted.length > 0) await outbox?.addMany(tx, emitted)
+    },
+  }
+}
+
+function noOutbox(consumer: string): WaybillError {
+  return new WaybillError('INVALID_OPTION', `consumer ${consumer}: emit(…) needs an outbox. Pass \`outbox\` to createConsumer.`)
+}

@@ -1,0 +1,310 @@
+/**
+ * Every statement on the inbox, the positions and the messages that wait. Dead letters and attempts are in files beside it.
+ *
+ * Locks are taken in one order everywhere: inbox rows by event id, then positions by aggregate, then what projections and
+ * handlers touch. So two batches that meet wait for each other in one direction only.
+ */
+import { name, sql, sqlArray, sqlBytesArray, type Name, type Statement } from '../postgres/sql.ts'
+import type { Item } from './item.ts'
+
+export interface InboxTables {
+  readonly schema: string
+  readonly consumer: Name
+  readonly inbox: Name
+  readonly position: Name
+  readonly attempt: Name
+  readonly message: Name
+  readonly deadLetter: Name
+  readonly lane: Name
+  readonly worker: Name
+}
+
+export function inboxTables(schema: string): InboxTables {
+  return {
+    schema,
+    consumer: name(schema, 'consumer'),
+    inbox: name(schema, 'inbox'),
+    position: name(schema, 'consumer_position'),
+    attempt: name(schema, 'delivery_attempt'),
+    message: name(schema, 'inbox_message'),
+    deadLetter: name(schema, 'dead_letter'),
+    lane: name(schema, 'inbox_lane'),
+    worker: name(schema, 'inbox_worker'),
+  }
+}
+
+/** Whose rows: one consumer in one of its lives. */
+export interface Scope {
+  readonly tables: InboxTables
+  readonly consumer: string
+  readonly generation: number
+}
+
+/** A duplicate (`id`), or an aggregate that needs a second look: it is sequential, held, waited for, or ahead of the batch. */
+export interface ClaimRow {
+  readonly id: string | null
+  readonly aggregate_type: string | null
+  readonly aggregate_id: string | null
+  readonly version: string | null
+  readonly waiting: number | null
+  readonly held_by: string | null
+}
+
+/**
+ * The first statement of every batch: records the events that are new, and moves their aggregates' positions forward.
+ *
+ * A duplicate whose first delivery is still under way waits here for its end (`lock_timeout` bounds it): committed makes it a
+ * duplicate, rolled back makes it new. Positions of sequential aggregates are only locked and read; a held aggregate stays
+ * where it is. Each aggregate's row is read after it was locked, whatever this statement's snapshot says.
+ * Indexes: the primary keys of inbox and consumer_position.
+ */
+export function claim(
+  { tables, consumer, generation }: Scope,
+  items: readonly Item[],
+  sequentialTypes: readonly string[],
+): Statement<ClaimRow> {
+  return sql`
+    with input as materialized (
+      select * from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[], ${aggregateIds(items)}::text::text[],
+                           ${versions(items)}::text::bigint[]) as i (event_id, aggregate_type, aggregate_id, version)
+    ), fresh as (
+      insert into ${tables.inbox} (consumer, generation, event_id, source)
+      select ${consumer}::text, ${generation}::int, i.event_id, i.aggregate_type from input i order by i.event_id
+      on conflict do nothing
+      returning event_id
+    ), target as materialized (
+      select i.aggregate_type, i.aggregate_id, max(i.version) as version from input i join fresh f on f.event_id = i.event_id group by 1, 2
+    ), moved as (
+      insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
+      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id,
+             case when t.aggregate_type = any (${sqlArray(sequentialTypes)}::text::text[]) then 0 else t.version end
+        from target t order by t.aggregate_type, t.aggregate_id
+      on conflict (consumer, generation, aggregate_type, aggregate_id) do update
+        set version = case when p.held_by is null then greatest(p.version, excluded.version) else p.version end,
+            updated_at = clock_timestamp()
+      returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
+    )
+    select i.event_id::text as id, null as aggregate_type, null as aggregate_id, null as version, null as waiting, null as held_by
+      from input i where i.event_id not in (select event_id from fresh)
+    union all
+    select null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
+      from moved m join target t on t.aggregate_type = m.aggregate_type and t.aggregate_id = m.aggregate_id
+     where m.waiting > 0 or m.held_by is not null or m.version > t.version
+        or m.aggregate_type = any (${sqlArray(sequentialTypes)}::text::text[])`
+}
+
+/** The same without an inbox: versions alone decide. */
+export function moveOnly({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
+  return sql`
+    with target as materialized (
+      select i.aggregate_type, i.aggregate_id, max(i.version) as version
+        from unnest(${aggregateTypes(items)}::text::text[], ${aggregateIds(items)}::text::text[], ${versions(items)}::text::bigint[]) as i (aggregate_type, aggregate_id, version)
+       group by 1, 2
+    ), moved as (
+      insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
+      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version from target t order by t.aggregate_type, t.aggregate_id
+      on conflict (consumer, generation, aggregate_type, aggregate_id) do update
+        set version = case when p.held_by is null then greatest(p.version, excluded.version) else p.version end,
+            updated_at = clock_timestamp()
+      returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
+    )
+    select null as id, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
+      from moved m join target t on t.aggregate_type = m.aggregate_type and t.aggregate_id = m.aggregate_id
+     where m.waiting > 0 or m.held_by is not null or m.version > t.version`
+}
+
+/** Records stored events whose turn came with another's; returns those that are new. */
+export function claimStored({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<{ id: string }> {
+  return sql`
+    insert into ${tables.inbox} (consumer, generation, event_id, source)
+    select ${consumer}::text, ${generation}::int, i.event_id, i.source
+      from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[]) as i (event_id, source) order by i.event_id
+    on conflict do nothing
+    returning event_id::text as id`
+}
+
+/** Takes back what `claim` recorded in this same transaction, for events that are not applied after all. */
+export function unclaim({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement {
+  return sql`
+    delete from ${tables.inbox}
+     where consumer = ${consumer}::text and generation = ${generation}::int and event_id = any (${ids(items)}::text::uuid[])`
+}
+
+/** Where an aggregate is after the batch. */
+export interface PositionChange {
+  readonly aggregateType: string
+  readonly aggregateId: string
+  readonly version: bigint
+  /** The dead letter that held it was applied. */
+  readonly release: boolean
+}
+
+/** Moves sequential and held aggregates forward; their rows are locked by `claim` already. */
+export function movePositions({ tables, consumer, generation }: Scope, changes: readonly PositionChange[]): Statement {
+  return sql`
+    update ${tables.position} p
+       set version = greatest(p.version, c.version), held_by = case when c.release then null else p.held_by end, updated_at = clock_timestamp()
+      from unnest(${sqlArray(changes.map((c) => c.aggregateType))}::text::text[], ${sqlArray(changes.map((c) => c.aggregateId))}::text::text[],
+                  ${sqlArray(changes.map((c) => c.version))}::text::bigint[], ${sqlArray(changes.map((c) => c.release))}::text::boolean[])
+             as c (aggregate_type, aggregate_id, version, release)
+     where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.aggregate_type = c.aggregate_type and p.aggregate_id = c.aggregate_id`
+}
+
+/**
+ * Stores messages until their turn comes, and counts them at their aggregates. One that is stored already is left as it is.
+ * The key is made as the outbox makes it: the first 8 bytes of the SHA-256 of type and id.
+ */
+export function storeWaiting({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement {
+  return sql`
+    with stored as (
+      insert into ${tables.message} (key, lane, state, consumer, generation, event_id, aggregate_type, aggregate_id, version,
+                                     topic, ordering_key, message_id, attributes, body, published_at)
+      select k.key, (k.key & 63)::smallint, 4, ${consumer}::text, ${generation}::int, i.event_id, i.aggregate_type, i.aggregate_id, i.version,
+             i.topic, i.ordering_key, i.message_id, i.attributes, i.body, i.published_at
+        from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[], ${aggregateIds(items)}::text::text[], ${versions(items)}::text::bigint[],
+                    ${sqlArray(items.map(({ message }) => message.topic))}::text::text[],
+                    ${sqlArray(items.map(({ message }) => message.orderingKey))}::text::text[],
+                    ${sqlArray(items.map(({ message }) => message.messageId))}::text::text[],
+                    ${sqlArray(items.map(({ message }) => attributesJson(message.attributes)))}::text::jsonb[],
+                    ${sqlBytesArray(items.map(({ message }) => message.body))}::text::bytea[],
+                    ${sqlArray(items.map(({ message }) => new Date(message.publishedAtMs).toISOString()))}::text::timestamptz[])
+               as i (event_id, aggregate_type, aggregate_id, version, topic, ordering_key, message_id, attributes, body, published_at),
+             lateral (select ('x' || encode(substring(sha256(convert_to(i.aggregate_type || chr(31) || i.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint as key) k
+       order by i.event_id
+      on conflict (consumer, generation, event_id) do nothing
+      returning aggregate_type, aggregate_id
+    )
+    update ${tables.position} p set waiting = p.waiting + s.count
+      from (select aggregate_type, aggregate_id, count(*)::int as count from stored group by 1, 2) s
+     where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.aggregate_type = s.aggregate_type and p.aggregate_id = s.aggregate_id`
+}
+
+/** A stored message as it was received. */
+export interface StoredRow {
+  readonly seq: string
+  readonly topic: string
+  readonly ordering_key: string | null
+  readonly message_id: string
+  readonly attributes: string
+  readonly body: Uint8Array
+  readonly published_at_ms: string
+}
+
+/** What waits for these aggregates, in the order of versions. Index: inbox_message_waiting_idx. */
+export function readWaiting(
+  { tables, consumer, generation }: Scope,
+  aggregates: readonly { readonly aggregateType: string; readonly aggregateId: string }[],
+  limit: number,
+): Statement<StoredRow> {
+  return sql`
+    select m.* from unnest(${sqlArray(aggregates.map((a) => a.aggregateType))}::text::text[], ${sqlArray(aggregates.map((a) => a.aggregateId))}::text::text[]) as a (type, id)
+     cross join lateral (
+       select m.seq::text, m.topic, m.ordering_key, m.message_id, m.attributes::text, m.body, (extract(epoch from m.published_at) * 1000)::bigint::text as published_at_ms,
+              m.aggregate_type, m.aggregate_id, m.version
+         from ${tables.message} m
+        where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.state = 4 and m.aggregate_type = a.type and m.aggregate_id = a.id
+        order by m.version limit ${limit}::int) m
+     order by m.aggregate_type, m.aggregate_id, m.version limit ${limit}::int`
+}
+
+/**
+ * What waits although its turn has come: nothing holds its aggregate, and it is next, or its stream is not sequential.
+ * `retryMs` later than its last failure, if it has failed. Index: consumer_position_waiting_idx.
+ */
+export function readReleased(
+  { tables, consumer, generation }: Scope,
+  sequentialTypes: readonly string[],
+  limit: number,
+): Statement<StoredRow> {
+  return sql`
+    select m.seq::text, m.topic, m.ordering_key, m.message_id, m.attributes::text, m.body, (extract(epoch from m.published_at) * 1000)::bigint::text as published_at_ms
+      from ${tables.position} p cross join lateral (
+        select m.*, row_number() over (order by m.version) as place from (
+          select m.* from ${tables.message} m
+           where m.consumer = p.consumer and m.generation = p.generation and m.state = 4 and m.aggregate_type = p.aggregate_type and m.aggregate_id = p.aggregate_id
+           order by m.version limit ${limit}::int) m) m
+     where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.waiting > 0 and p.held_by is null
+       and (m.version <= p.version + m.place or p.aggregate_type <> all (${sqlArray(sequentialTypes)}::text::text[]))
+       and not exists (select from ${tables.message} f
+                        where f.consumer = m.consumer and f.generation = m.generation and f.state = 4 and f.aggregate_type = m.aggregate_type
+                          and f.aggregate_id = m.aggregate_id and f.version <= m.version and f.next_attempt_at > (select clock_timestamp()))
+     order by m.aggregate_type, m.aggregate_id, m.version limit ${limit}::int`
+}
+
+/** Removes stored messages that were applied, or are not needed any more. */
+export function removeStored({ tables, consumer, generation }: Scope, seqs: readonly string[]): Statement {
+  return sql`
+    with gone as (
+      delete from ${tables.message} m
+       where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.state = 4 and m.seq = any (${sqlArray(seqs)}::text::bigint[])
+      returning m.aggregate_type, m.aggregate_id
+    )
+    update ${tables.position} p set waiting = p.waiting - g.count
+      from (select aggregate_type, aggregate_id, count(*)::int as count from gone group by 1, 2) g
+     where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.aggregate_type = g.aggregate_type and p.aggregate_id = g.aggregate_id`
+}
+
+/** A stored message failed: it rests. */
+export function restStored(
+  { tables, consumer, generation }: Scope,
+  item: Item,
+  rest: { readonly delayMs: number; readonly error: string },
+): Statement {
+  return sql`
+    update ${tables.message} m
+       set attempts = m.attempts + 1, next_attempt_at = clock_timestamp() + ${rest.delayMs}::int * interval '1 millisecond', error = ${rest.error}::text
+     where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.event_id = ${item.event.id}::text::uuid and m.state = 4`
+}
+
+/** How many messages wait, of how many aggregates, and since when. */
+export function countWaiting({
+  tables,
+  consumer,
+  generation,
+}: Scope): Statement<{ messages: number; aggregates: number; held: number; oldest_ms: string | null }> {
+  return sql`
+    select coalesce(sum(p.waiting), 0)::int as messages, count(*)::int as aggregates, count(p.held_by)::int as held,
+           (select (extract(epoch from clock_timestamp() - min(m.received_at)) * 1000)::bigint::text from ${tables.message} m
+             where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.state = 4) as oldest_ms
+      from ${tables.position} p
+     where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.waiting > 0`
+}
+
+/** Enters the consumer in the register; returns how it stands. */
+export function registerConsumer({
+  tables,
+  consumer,
+}: Omit<Scope, 'generation'>): Statement<{ generation: number; paused: boolean }> {
+  return sql`
+    insert into ${tables.consumer} as c (name) values (${consumer}::text)
+    on conflict (name) do update set name = excluded.name
+    returning c.generation, c.paused`
+}
+
+export function readConsumer({
+  tables,
+  consumer,
+}: Omit<Scope, 'generation'>): Statement<{ generation: number; paused: boolean }> {
+  return sql`select c.generation, c.paused from ${tables.consumer} c where c.name = ${consumer}::text`
+}
+
+/** jsonb takes no NUL, and whoever writes attributes by hand can send one. */
+export function attributesJson(attributes: Readonly<Record<string, string>>): string {
+  return JSON.stringify(attributes).replaceAll('\\u0000', '')
+}
+
+function ids(items: readonly Item[]): string {
+  return `{${items.map(({ event }) => event.id).join(',')}}`
+}
+
+function aggregateTypes(items: readonly Item[]): string {
+  return sqlArray(items.map(({ event }) => event.aggregateType))
+}
+
+function aggregateIds(items: readonly Item[]): string {
+  return sqlArray(items.map(({ event }) => event.aggregateId))
+}
+
+function versions(items: readonly Item[]): string {
+  return sqlArray(items.map(({ event }) => event.version))
+}

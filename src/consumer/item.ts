@@ -1,0 +1,58 @@
+/**
+ * One message on its way through a consumer, wherever it came from, and what one batch made of it.
+ *
+ *   delivery   from the broker: settled by ack or nack
+ *   waiting    from inbox_message: its row goes when it is applied
+ *   dead       a dead letter that an operator redrives
+ */
+import type { Delivery } from '../transport/transport.ts'
+import type { DeadReason, RawMessage, ReceivedEvent } from './received-event.ts'
+import type { Route } from './routes.ts'
+
+export interface Item {
+  readonly event: ReceivedEvent
+  readonly message: RawMessage
+  /** The aggregate, as one text. */
+  readonly key: string
+  /** `undefined` for an event without an effect here: a void, or a type that has no handler and no projection. */
+  readonly route: Route | undefined
+  /** Versions of this aggregate are taken one after the other. */
+  readonly sequential: boolean
+  readonly origin: ItemOrigin
+  /** Why it cannot be applied, found while decoding. */
+  readonly refusal: Refusal | undefined
+  readonly data: unknown
+}
+
+export type ItemOrigin =
+  | { readonly kind: 'delivery'; readonly delivery: Delivery }
+  | { readonly kind: 'waiting'; readonly seq: string }
+  | { readonly kind: 'dead'; readonly letterId: string }
+
+export interface Refusal {
+  readonly reason: DeadReason
+  readonly error: string
+}
+
+/** What became of the items of a batch whose transaction committed. */
+export interface Applied {
+  readonly applied: number
+  /** Seen before, older than what was applied, or given up already. */
+  readonly duplicates: number
+  /** Stored, until their turn comes. */
+  readonly waiting: readonly Item[]
+  /** Stored ones whose turn came with this batch. */
+  readonly drained: number
+  readonly emitted: number
+}
+
+/** An item failed; the batch was rolled back because of it. */
+export class ItemFailure extends Error {
+  override readonly name: string = 'ItemFailure'
+  readonly item: Item
+
+  constructor(item: Item, cause: unknown) {
+    super(cause instanceof Error ? cause.message : String(cause), { cause })
+    this.item = item
+  }
+}

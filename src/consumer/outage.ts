@@ -1,0 +1,17 @@
+/**
+ * Which failures of a batch say nothing about its events: the database was away, busy or chose a victim.
+ */
+import { isWaybillError } from '../core/errors.ts'
+import { isConnectionLoss, isLockTimeout, isRetryableState, isUnavailable, sqlState } from '../postgres/sql-state.ts'
+import type { ItemFailure } from './item.ts'
+
+/** An error of our own statements that passes by itself. */
+export function isOutage(error: unknown): boolean {
+  if (isWaybillError(error)) return error.code === 'COMMIT_UNKNOWN' || error.code === 'UNAVAILABLE'
+  return isUnavailable(error) || isLockTimeout(error) || isRetryableState(sqlState(error))
+}
+
+/** The same out of a handler. Its own slow statements and lock waits are its own failures. */
+export function isHandlerOutage({ cause }: ItemFailure): boolean {
+  return isConnectionLoss(cause) || isRetryableState(sqlState(cause))
+}

@@ -1,0 +1,78 @@
+/**
+ * Collects deliveries into batches, by count, bytes and a few milliseconds, and keeps a bounded number of them under way.
+ *
+ * It knows time and order and nothing of what a batch does.
+ */
+import type { Clock } from '../core/clock.ts'
+import { KeyQueues, type Queued } from './key-queues.ts'
+
+export interface PumpOptions<Entry extends Queued> {
+  readonly batchSize: number
+  readonly batchBytes: number
+  readonly lingerMs: number
+  readonly concurrency: number
+  readonly clock: Clock
+  /** Does a batch; never rejects. */
+  readonly work: (batch: readonly Entry[]) => Promise<void>
+}
+
+export class Pump<Entry extends Queued> {
+  readonly #options: PumpOptions<Entry>
+  readonly #queues = new KeyQueues<Entry>()
+  readonly #running = new Set<Promise<void>>()
+  #lingering = false
+  /** The wait is over; whatever is there goes as soon as there is a free place. */
+  #due = false
+
+  constructor(options: PumpOptions<Entry>) {
+    this.#options = options
+  }
+
+  push(entry: Entry): void {
+    this.#queues.push(entry)
+    this.#start()
+  }
+
+  /** Takes out what waits for an aggregate and satisfies `gone`. */
+  purge(key: string, gone: (entry: Entry) => boolean): readonly Entry[] {
+    return this.#queues.purge(key, gone)
+  }
+
+  /** Resolves when no batch is under way and none can begin. */
+  async idle(): Promise<void> {
+    while (this.#running.size > 0 || this.#queues.readyCount > 0) {
+      if (this.#running.size > 0) await Promise.race(this.#running)
+      else await this.#options.clock.sleep(this.#options.lingerMs)
+    }
+  }
+
+  #start(): void {
+    const { batchSize, batchBytes, concurrency } = this.#options
+    while (this.#running.size < concurrency && this.#queues.readyCount > 0) {
+      const full = this.#queues.readyCount >= batchSize || this.#queues.readyBytes >= batchBytes
+      if (!full && !this.#due) return this.#linger()
+      const batch = this.#queues.take(batchSize, batchBytes)
+      if (this.#queues.readyCount === 0) this.#due = false
+      this.#run(batch)
+    }
+  }
+
+  #run(batch: readonly Entry[]): void {
+    const running = this.#options.work(batch).finally(() => {
+      this.#running.delete(running)
+      this.#queues.done(batch.map(({ key }) => key))
+      this.#start()
+    })
+    this.#running.add(running)
+  }
+
+  #linger(): void {
+    if (this.#lingering) return
+    this.#lingering = true
+    void this.#options.clock.sleep(this.#options.lingerMs).then(() => {
+      this.#lingering = false
+      this.#due = this.#queues.readyCount > 0
+      this.#start()
+    })
+  }
+}

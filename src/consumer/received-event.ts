@@ -1,0 +1,86 @@
+/**
+ * Reads what every message of ours says about its event, and refuses messages that do not say it.
+ *
+ * Only attributes are read here, so a message can be put into its aggregate's line before anybody decodes it. Nothing that
+ * came over the wire is used as a property name.
+ */
+import { createHash } from 'node:crypto'
+import { errorMessage } from '../core/errors.ts'
+import { businessKeyId, parseId } from '../core/id.ts'
+import { parseVersion, type Version } from '../core/version.ts'
+import type { IncomingMessage } from '../transport/transport.ts'
+
+/** The type of the empty message that stands in for an event that an operator skipped: versions advance, nothing happens. */
+export const voidEventType = 'waybill.void'
+
+/** Why a message cannot be applied, in words that dead letters are grouped by. */
+export type DeadReason = 'failed' | 'crashed' | 'unknown_type' | 'unknown_schema' | 'invalid' | 'not_ours' | 'discarded'
+
+/** What is known of an event before its payload is decoded. */
+export interface ReceivedEvent {
+  readonly id: string
+  readonly type: string
+  readonly aggregateType: string
+  readonly aggregateId: string
+  readonly version: Version
+  readonly schemaVersion: number
+  readonly occurredAtMs: number
+}
+
+/** The message as it must be kept, should it have to wait or be given up. */
+export type RawMessage = Omit<IncomingMessage, 'deliveryAttempt'>
+
+/** A message that carries no event of ours. */
+export interface ForeignMessage {
+  readonly id: string
+  readonly type: string
+  readonly problem: string
+}
+
+const longestName = 512
+const longestId = 16_384
+
+/** The event of a message, or what is wrong with it. */
+export function readEvent(message: RawMessage): ReceivedEvent | ForeignMessage {
+  const { attributes } = message
+  try {
+    const event = {
+      id: parseId(attributes['event_id'], 'event_id'),
+      type: text(attributes, 'event_type', longestName),
+      aggregateType: text(attributes, 'aggregate_type', longestName),
+      aggregateId: text(attributes, 'aggregate_id', longestId),
+      version: parseVersion(attributes['version'], 'version'),
+      schemaVersion: Number(parseVersion(attributes['schema_version'], 'schema_version')),
+      occurredAtMs: Date.parse(attributes['occurred_at'] ?? ''),
+    }
+    return Number.isNaN(event.occurredAtMs) ? { ...event, occurredAtMs: message.publishedAtMs } : event
+  } catch (error) {
+    return {
+      id: foreignId(message),
+      type: String(attributes['event_type'] ?? '').slice(0, longestName),
+      problem: errorMessage(error),
+    }
+  }
+}
+
+export function isForeign(event: ReceivedEvent | ForeignMessage): event is ForeignMessage {
+  return 'problem' in event
+}
+
+/** One text for an aggregate, for maps; ids cannot contain the separator, because Postgres takes no NUL. */
+export function aggregateKey({ aggregateType, aggregateId }: Pick<ReceivedEvent, 'aggregateType' | 'aggregateId'>): string {
+  return `${aggregateType}\u0000${aggregateId}`
+}
+
+function text(attributes: IncomingMessage['attributes'], name: string, longest: number): string {
+  const value: unknown = attributes[name]
+  if (typeof value !== 'string' || value === '') throw new Error(`${name}: missing.`)
+  if (value.length > longest) throw new Error(`${name}: longer than ${longest} characters.`)
+  if (value.includes('\u0000')) throw new Error(`${name}: contains a NUL.`)
+  return value
+}
+
+/** The same message always gets the same id, so that its redelivery finds the dead letter that is there already. */
+function foreignId({ topic, messageId, body }: RawMessage): string {
+  return businessKeyId('waybill.foreign', [topic, messageId || 'none', createHash('sha256').update(body).digest('hex')])
+}

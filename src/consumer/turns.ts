@@ -1,0 +1,133 @@
+/**
+ * Whose turn it is: which events of a batch are applied, which wait, and which are too late. Pure.
+ *
+ * An aggregate that is not sequential takes every event that is new. A sequential one takes version after version: a delta, a
+ * void or an ignored event only directly behind its predecessor; a handled state or tombstone at once, because it stands for
+ * everything before it. Behind a dead letter that holds its aggregate everything waits.
+ */
+import type { Version } from '../core/version.ts'
+import type { ClaimRow, PositionChange } from './inbox.sql.ts'
+import type { Item } from './item.ts'
+import { aggregateKey } from './received-event.ts'
+
+/** An aggregate that needs a second look. */
+export interface AggregateState {
+  readonly aggregateType: string
+  readonly aggregateId: string
+  version: Version
+  readonly waiting: number
+  heldBy: string | undefined
+  moved: boolean
+  released: boolean
+}
+
+export interface TurnOptions {
+  /** Where a sequential aggregate begins: at version 1, or at whatever comes first. */
+  readonly deltaStart: 'first' | 'any'
+}
+
+export interface Turns {
+  readonly apply: readonly Item[]
+  /** Not stored yet, and not their turn. */
+  readonly wait: readonly Item[]
+  /** New to the inbox, yet without effect: older than a state that stands for it, or given up already. */
+  readonly skip: readonly Item[]
+  /** In the inbox already. */
+  readonly seen: readonly Item[]
+}
+
+/** The duplicates and the aggregates of a claim's answer. */
+export function readClaim(found: readonly ClaimRow[]): {
+  readonly seen: ReadonlySet<string>
+  readonly aggregates: Map<string, AggregateState>
+} {
+  const seen = new Set<string>()
+  const aggregates = new Map<string, AggregateState>()
+  for (const row of found) {
+    if (row.id !== null) {
+      seen.add(row.id)
+      continue
+    }
+    const at = { aggregateType: row.aggregate_type ?? '', aggregateId: row.aggregate_id ?? '' }
+    aggregates.set(aggregateKey(at), {
+      ...at,
+      version: BigInt(row.version ?? 0),
+      waiting: row.waiting ?? 0,
+      heldBy: row.held_by ?? undefined,
+      moved: false,
+      released: false,
+    })
+  }
+  return { seen, aggregates }
+}
+
+/** Decides for the items of a batch, which come in the order of their versions. Aggregates that move are changed in place. */
+export function takeTurns(
+  items: readonly Item[],
+  { seen, aggregates }: ReturnType<typeof readClaim>,
+  options: TurnOptions,
+): Turns {
+  const turns = { apply: [] as Item[], wait: [] as Item[], skip: [] as Item[], seen: [] as Item[] }
+  for (const item of items) {
+    if (seen.has(item.event.id)) turns.seen.push(item)
+    else turns[turnOf(item, aggregates.get(item.key), options)].push(item)
+  }
+  return turns
+}
+
+/** Decides for stored messages of one or more aggregates, in the order of their versions. An aggregate stops at its first gap. */
+export function takeStoredTurns(
+  items: readonly Item[],
+  aggregates: ReadonlyMap<string, AggregateState>,
+  options: TurnOptions,
+): Pick<Turns, 'apply' | 'skip'> {
+  const turns = { apply: [] as Item[], skip: [] as Item[] }
+  for (const item of items) {
+    const aggregate = aggregates.get(item.key)
+    // What is not in turn now is decided again when its turn comes; a refused one fails alone, at its own turn.
+    const turn = item.refusal === undefined ? turnOf(item, aggregate, options) : 'wait'
+    if (turn === 'wait') continue
+    turns[turn].push(item)
+  }
+  return turns
+}
+
+/** What is to be written of the aggregates that moved. */
+export function positionChanges(aggregates: ReadonlyMap<string, AggregateState>): PositionChange[] {
+  return [...aggregates.values()]
+    .filter(({ moved, released }) => moved || released)
+    .map(({ aggregateType, aggregateId, version, released }) => ({ aggregateType, aggregateId, version, release: released }))
+}
+
+function turnOf(item: Item, aggregate: AggregateState | undefined, options: TurnOptions): 'apply' | 'wait' | 'skip' {
+  if (aggregate === undefined) return 'apply'
+  const { id, version } = item.event
+  const isRedriven = item.origin.kind === 'dead'
+  if (aggregate.heldBy !== undefined) {
+    if (aggregate.heldBy !== id) return isRedriven ? take(item, aggregate) : 'wait'
+    if (!isRedriven) return 'skip'
+    aggregate.heldBy = undefined
+    aggregate.released = true
+    return take(item, aggregate)
+  }
+  if (!item.sequential || isRedriven) return take(item, aggregate)
+  if (version <= aggregate.version) return 'skip'
+  const isNext = version === aggregate.version + 1n || (aggregate.version === 0n && options.deltaStart === 'any')
+  return isNext || standsForAll(item) ? take(item, aggregate) : 'wait'
+}
+
+/** A redriven event that was passed over is applied where it belongs no more: the position stays ahead of it. */
+function take(item: Item, aggregate: AggregateState): 'apply' {
+  if (
+    item.event.version > aggregate.version &&
+    !(item.origin.kind === 'dead' && item.sequential && item.event.version > aggregate.version + 1n)
+  ) {
+    aggregate.version = item.event.version
+    aggregate.moved = true
+  }
+  return 'apply'
+}
+
+function standsForAll({ route }: Item): boolean {
+  return route !== undefined && route.kind !== 'delta' && (route.handler !== undefined || route.projections.length > 0)
+}

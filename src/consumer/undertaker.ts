@@ -1,0 +1,183 @@
+/**
+ * Ends items that were not applied: charged and given back, or buried as dead letters. And acknowledges those that were.
+ *
+ * An item is acknowledged only after its effect, its dead letter or its stored copy is committed. An inbox row says that an
+ * effect committed, or that a handler discarded the event for good; a dead letter has none, so that a redrive applies it.
+ */
+import { backoffMs } from '../core/backoff.ts'
+import { errorMessage } from '../core/errors.ts'
+import { execute, one, rows } from '../postgres/database.ts'
+import { transaction } from '../postgres/transaction.ts'
+import type { AckOutcome } from '../transport/transport.ts'
+import type { ConsumerSettings } from './consumer-options.ts'
+import {
+  bury,
+  chargeAttempt,
+  forgetAttempts,
+  holdAggregate,
+  markFailed,
+  passOver,
+  recordSeen,
+  releaseAttempts,
+} from './dead-letter.sql.ts'
+import { removeStored, restStored, type Scope } from './inbox.sql.ts'
+import type { Item } from './item.ts'
+import type { DeadReason, ForeignMessage, RawMessage } from './received-event.ts'
+import { isDiscarded, isRetryAfter } from './steering.ts'
+
+export interface UndertakerDeps {
+  readonly settings: ConsumerSettings
+  readonly scope: Scope
+  /** The later ones of this aggregate are given back by the broker as well. */
+  readonly onGivenBack: (item: Item) => void
+}
+
+export interface Undertaker {
+  ack(items: readonly Item[]): Promise<void>
+  /** An item failed alone. `again` if it will be tried again. */
+  charge(item: Item, error: unknown): Promise<'again' | 'ended'>
+  /** Makes a dead letter, at once. */
+  bury(item: Item, end: { readonly reason: DeadReason; readonly error: string; readonly attempts: number }): Promise<void>
+  buryForeign(message: RawMessage, foreign: ForeignMessage): Promise<void>
+  /** Gives back an item whose predecessor failed. */
+  follow(item: Item, marked: boolean): Promise<void>
+  /** Gives back an item without another word to the database. */
+  giveUp(item: Item): void
+}
+
+const longestError = 2_000
+const confirmed: Promise<AckOutcome> = Promise.resolve('confirmed')
+
+export function createUndertaker(deps: UndertakerDeps): Undertaker {
+  const { settings, scope } = deps
+  const undertaker: Undertaker = {
+    ack: async (items) => {
+      const outcomes = await Promise.all(
+        items.map(({ origin }) => (origin.kind === 'delivery' ? origin.delivery.ack() : confirmed)),
+      )
+      const count = outcomes.filter((outcome) => outcome !== 'confirmed').length
+      if (count > 0) settings.signals.emit('consumer.ack-unconfirmed', { consumer: scope.consumer, count })
+    },
+    charge: (item, error) => charge(deps, undertaker, { item, error }),
+    bury: (item, end) => buryItem(deps, undertaker, { item, ...end }),
+    buryForeign: async (message, { id, type, problem }) => {
+      const burial = {
+        eventId: id,
+        eventType: type,
+        aggregate: undefined,
+        message,
+        reason: 'not_ours' as const,
+        error: cut(problem),
+        attempts: 1,
+      }
+      await rows(settings.db, bury(scope, burial))
+      report(deps, { ...describeForeign(id, type), reason: 'not_ours', attempts: 1, held: false, error: cut(problem) })
+    },
+    follow: async (item, marked) => {
+      if (marked) await execute(settings.db, releaseAttempts(scope, [item.event.id]))
+      if (item.origin.kind === 'delivery') await item.origin.delivery.nack()
+    },
+    giveUp: ({ origin }) => {
+      if (origin.kind === 'delivery') void origin.delivery.nack()
+    },
+  }
+  return undertaker
+}
+
+interface Failed {
+  readonly item: Item
+  readonly error: unknown
+}
+
+async function charge(deps: UndertakerDeps, undertaker: Undertaker, { item, error }: Failed): Promise<'again' | 'ended'> {
+  const { settings, scope } = deps
+  const { event, origin, refusal } = item
+  const text = cut(errorMessage(error))
+  if (isDiscarded(error)) {
+    await undertaker.bury(item, { reason: 'discarded', error: text, attempts: 1 })
+    return 'ended'
+  }
+  if (origin.kind === 'dead') {
+    await execute(settings.db, markFailed(scope, origin.letterId, text))
+    report(deps, {
+      ...describe(item),
+      reason: refusal?.reason ?? 'failed',
+      attempts: 1,
+      held: settings.onDead === 'hold',
+      error: text,
+    })
+    return 'again'
+  }
+  const { attempts } = await one(settings.db, chargeAttempt(scope, event.id, text))
+  const isPoison = refusal !== undefined || attempts >= settings.maxAttempts
+  if (isPoison && settings.onPoison === 'dead-letter') {
+    await undertaker.bury(item, { reason: refusal?.reason ?? 'failed', error: text, attempts })
+    return 'ended'
+  }
+  const backoff = isPoison ? settings.backoff.maxMs : backoffMs(settings.backoff, attempts, settings.random)
+  const delayMs = isRetryAfter(error) && !isPoison ? error.delayMs : backoff
+  if (isPoison) settings.signals.emit('consumer.stopped', { ...describe(item), consumer: scope.consumer, attempts, error: text })
+  else settings.signals.emit('consumer.failed', { ...describe(item), consumer: scope.consumer, attempts, delayMs, error: text })
+  if (origin.kind === 'waiting') await execute(settings.db, restStored(scope, item, { delayMs, error: text }))
+  else await origin.delivery.nack(delayMs)
+  deps.onGivenBack(item)
+  return 'again'
+}
+
+/** The dead letter, the aggregate's position and what becomes of the item's own row commit together; then it is acknowledged. */
+async function buryItem(
+  deps: UndertakerDeps,
+  undertaker: Undertaker,
+  {
+    item,
+    reason,
+    error,
+    attempts,
+  }: { readonly item: Item; readonly reason: DeadReason; readonly error: string; readonly attempts: number },
+): Promise<void> {
+  const { settings, scope } = deps
+  const { event, message, origin } = item
+  const holds = reason !== 'discarded' && settings.onDead === 'hold'
+  const aggregate = { type: event.aggregateType, id: event.aggregateId, version: event.version }
+  const buried = await transaction(settings.db, async (tx) => {
+    const [letter] = await rows(
+      tx,
+      bury(scope, { eventId: event.id, eventType: event.type, aggregate, message, reason, error: cut(error), attempts }),
+    )
+    await execute(tx, forgetAttempts(scope, [event.id]))
+    if (origin.kind === 'waiting') await execute(tx, removeStored(scope, [origin.seq]))
+    if (letter === undefined) return false
+    await execute(tx, holds ? holdAggregate(scope, item) : passOver(scope, item))
+    if (reason === 'discarded' && settings.inbox) await execute(tx, recordSeen(scope, item))
+    return true
+  })
+  if (buried) report(deps, { ...describe(item), reason, attempts, held: holds, error: cut(error) })
+  await undertaker.ack([item])
+}
+
+interface Described {
+  readonly eventId: string
+  readonly eventType: string
+  readonly aggregateType: string
+  readonly aggregateId: string
+}
+
+function report(
+  { settings, scope }: UndertakerDeps,
+  dead: Described & { readonly reason: string; readonly attempts: number; readonly held: boolean; readonly error: string },
+): void {
+  settings.signals.emit('consumer.dead', { consumer: scope.consumer, ...dead })
+}
+
+function describe({ event }: Item): Described {
+  return { eventId: event.id, eventType: event.type, aggregateType: event.aggregateType, aggregateId: event.aggregateId }
+}
+
+function describeForeign(eventId: string, eventType: string): Described {
+  return { eventId, eventType, aggregateType: '', aggregateId: '' }
+}
+
+/** Postgres takes no NUL, and nobody reads more than this. */
+function cut(text: string): string {
+  return text.replaceAll('\u0000', '').toWellFormed().slice(0, longestError)
+}

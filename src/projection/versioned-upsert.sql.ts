@@ -1,0 +1,70 @@
+/**
+ * The statements on projection tables. Table and columns are the user's own; all names are checked and quoted.
+ */
+import { Name, name, sql, type Statement } from '../postgres/sql.ts'
+
+export interface UpsertShape {
+  readonly table: Name
+  readonly keyColumns: readonly string[]
+  readonly versionColumn: string
+  /** What is written beside key and version. */
+  readonly columns: readonly string[]
+}
+
+/**
+ * Writes rows that are newer than what is stored; older ones leave everything as it is.
+ *
+ * `records` is a JSON array of objects by column: Postgres converts each value to its column's type. Rows come collapsed, one
+ * a key, and are written in the order of their keys, so that two batches never wait for each other crosswise.
+ * Index: the unique index on the key's columns.
+ */
+export function upsertNewer(shape: UpsertShape, records: string): Statement {
+  const { table, keyColumns, versionColumn, columns } = shape
+  const version = name(versionColumn)
+  const key = list(keyColumns)
+  const written = [versionColumn, ...columns]
+  const everything = list([...keyColumns, ...written])
+  const assignments = raw(written.map((column) => `${name(column).quoted} = excluded.${name(column).quoted}`).join(', '))
+  return sql`
+    insert into ${table} as stored (${everything})
+    select ${everything} from json_populate_recordset(null::${table}, ${records}::text::json) as incoming
+     order by ${key}
+    on conflict (${key}) do update set ${assignments}
+     where stored.${version} < excluded.${version}`
+}
+
+export interface TableColumn {
+  readonly name: string
+  readonly type: string
+  readonly nullable: boolean
+  readonly has_default: boolean
+}
+
+/** The columns of a table. */
+export function findColumns(table: string): Statement<TableColumn> {
+  return sql`
+    select a.attname as name, format_type(a.atttypid, null) as type, not a.attnotnull as nullable,
+           (a.atthasdef or a.attidentity <> '' or a.attgenerated <> '') as has_default
+      from pg_attribute a
+     where a.attrelid = to_regclass(${table}::text) and a.attnum > 0 and not a.attisdropped
+     order by a.attnum`
+}
+
+/** The unique indexes that `on conflict` can use: whole, immediate and on plain columns. */
+export function findUniqueKeys(table: string): Statement<{ columns: string }> {
+  return sql`
+    select (select json_agg(a.attname order by a.attname) from pg_attribute a
+             where a.attrelid = i.indrelid and a.attnum = any (i.indkey[0:i.indnkeyatts - 1]))::text as columns
+      from pg_index i
+     where i.indrelid = to_regclass(${table}::text) and i.indisunique and i.indisvalid and i.indimmediate
+       and i.indpred is null and i.indexprs is null`
+}
+
+function list(columns: readonly string[]): Name {
+  return raw(columns.map((column) => name(column).quoted).join(', '))
+}
+
+/** Joined from quoted names only. */
+function raw(quoted: string): Name {
+  return new Name(quoted)
+}
