@@ -1,0 +1,306 @@
+import { execFile } from 'node:child_process'
+import { readFile } from 'node:fs/promises'
+import { promisify } from 'node:util'
+import pg from 'pg'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { outboxFixture, videos, type OutboxFixture } from '../../test/setup/outbox-fixture.ts'
+import { readInserts } from '../../test/setup/pgoutput.ts'
+import { createOutboxRetention, type OutboxRetention } from '../outbox/retention.ts'
+import type { Database } from '../postgres/database.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { startPostgres, type Postgres } from '../testing/embedded-postgres.ts'
+import { eventually } from '../testing/eventually.ts'
+import { findProgram } from '../testing/find-program.ts'
+import { memory } from '../transport/memory.ts'
+import { cdcPublication, cdcStatus, switchCdcOff, switchCdcOn } from './outbox-cdc.ts'
+
+let server: Postgres
+let pool: pg.Pool
+let db: Database
+const actor = 'ada'
+
+beforeAll(async () => {
+  server = await startPostgres({ logical: true })
+  pool = new pg.Pool({ connectionString: server.url })
+  pool.on('error', () => {})
+  db = fromPg(pool)
+})
+afterAll(async () => {
+  await pool.end()
+  await server.stop('immediate')
+})
+
+/** The properties that the guide tells people to use. */
+const guide = await readFile(new URL('../../docs/guides/cdc.md', import.meta.url), 'utf8')
+const properties = new Map(
+  (/```properties\n(.*?)```/s.exec(guide)?.[1] ?? '')
+    .trim()
+    .split('\n')
+    .map((line) => [line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1)] as const),
+)
+
+interface Message {
+  readonly topic: string
+  readonly key: string | undefined
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: string
+}
+
+/** What the event router makes of a row, by the guide's properties. */
+function routed(row: Readonly<Record<string, string>>): Message {
+  const router = (name: string): string => properties.get(`transforms.outbox.${name}`) ?? ''
+  const column = (name: string): string => row[name] ?? ''
+  const headers: Record<string, string> = {}
+  for (const placement of router('table.fields.additional.placement').split(',')) {
+    const [name = '', place, alias = name] = placement.split(':')
+    if (place === 'header') headers[alias] = name === 'occurred_at' ? isoTime(column(name)) : column(name)
+  }
+  return {
+    topic: router('route.topic.replacement').replace('${routedByValue}', column(router('route.by.field'))),
+    key: column(router('table.field.event.key')),
+    headers,
+    body: column(router('table.field.event.payload')),
+  }
+}
+
+/** As the guide says: the header `headers` is spread beneath the others. */
+function spread({ headers: { headers: own = '{}', ...promised }, ...rest }: Message): Message {
+  return { ...rest, headers: { ...(JSON.parse(own) as Record<string, string>), ...promised } }
+}
+
+/** `2026-01-02 03:04:05.6+00` as connectors write it, with all six decimals. */
+function isoTime(text: string): string {
+  const [, date, time, decimals = ''] = /^(\S+) (\d\d:\d\d:\d\d)(?:\.(\d+))?\+00$/.exec(text) ?? []
+  return `${date}T${time}.${decimals.padEnd(6, '0')}Z`
+}
+
+const readSlot = (slot: string, publication: string): Promise<Record<string, string>[]> => readInserts(pool, slot, publication)
+
+let slots = 0
+const newSlot = (): string => `waybill_test_${(slots += 1)}`
+
+async function addVariety({ outbox }: OutboxFixture): Promise<void> {
+  await transaction(db, async (tx) => {
+    await outbox.add(
+      tx,
+      videos.VideoPublished,
+      'v 1',
+      { title: 'one ☃' },
+      { headers: { traceparent: '00-ab-cd-01', version: 'mine' } },
+    )
+    await outbox.add(tx, videos.VideoPublished, 'v 1', { title: 'two' })
+    await outbox.add(tx, videos.VideoRemoved, 'v 1')
+    await outbox.add(tx, videos.VideoPublished, 'ünï"}', { title: '{,"\\' })
+  })
+}
+
+test('mapped as the guide says, what a plain pgoutput client reads is what a relay sends', async () => {
+  const fixture = await outboxFixture(db)
+  const slot = newSlot()
+  await switchCdcOn({ db, outbox: fixture.outbox, slot, actor })
+  await addVariety(fixture)
+  expect(await fixture.dispatch()).toEqual([])
+  const captured = (await readSlot(slot, cdcPublication(fixture.outbox))).map(routed)
+  expect(captured).toHaveLength(4)
+
+  // The same rows, dispatched to a relay after all.
+  const { schema } = fixture.outbox.tables
+  await db.query(
+    `insert into ${schema}.outbox_dispatch (lane, key, event_id) select 0, hashtext(aggregate_id), id from ${schema}.outbox order by id`,
+  )
+  const broker = memory()
+  expect(await fixture.relay(broker).once()).toBe(4)
+  const sent = broker.published.map(({ topic, orderingKey, attributes, body }) => ({
+    topic,
+    key: orderingKey,
+    headers: attributes,
+    body: `\\x${Buffer.from(body).toString('hex')}`,
+  }))
+  const byId = (a: Message, b: Message): number => ((a.headers['event_id'] ?? '') < (b.headers['event_id'] ?? '') ? -1 : 1)
+  expect(captured.map(spread).toSorted(byId)).toEqual(sent.toSorted(byId))
+})
+
+test.runIf(findProgram('psql') !== undefined)('events added by psql alone are relayed like the others', async () => {
+  const { outbox, publish, relay, states } = await outboxFixture(db)
+  const { schema } = outbox.tables
+  await publish('17', 'from the library')
+  const script = `
+    begin;
+    create table if not exists ${schema}_orders (id int);
+    insert into ${schema}_orders values (17);
+    select ${schema}.add_event('video.events', 'video', '17', 'VideoPublished', convert_to('{"title": "from psql"}', 'UTF8'), headers => '{"traceparent": "00-aa"}');
+    select ${schema}.add_event('video.events', 'video', '18', 'VideoPublished', convert_to('{"title": "another"}', 'UTF8'));
+    commit;
+    begin;
+    select ${schema}.add_event('video.events', 'video', '19', 'VideoPublished', convert_to('{}', 'UTF8'));
+    rollback;`
+  await promisify(execFile)('psql', [
+    '--no-psqlrc',
+    '--quiet',
+    '--set',
+    'ON_ERROR_STOP=1',
+    '--dbname',
+    server.url,
+    '--command',
+    script,
+  ])
+  const broker = memory()
+  expect(await relay(broker).once()).toBe(3)
+  expect(await states()).toEqual({ '17 1': 'PUBLISHED', '17 2': 'PUBLISHED', '18 1': 'PUBLISHED' })
+  const message = broker.published.find(({ attributes }) => attributes['version'] === '2')
+  expect(message).toMatchObject({
+    topic: 'video.events',
+    orderingKey: '17',
+    attributes: {
+      event_id: expect.stringMatching(/^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/),
+      event_type: 'VideoPublished',
+      aggregate_type: 'video',
+      aggregate_id: '17',
+      schema_version: '1',
+      content_type: 'application/json',
+      traceparent: '00-aa',
+    },
+  })
+  expect(Buffer.from(message?.body ?? []).toString()).toBe('{"title": "from psql"}')
+  // The id carries the time at which it was made.
+  const madeAtMs = Number.parseInt((message?.attributes['event_id'] ?? '').replaceAll('-', '').slice(0, 12), 16)
+  expect(Math.abs(madeAtMs - Date.parse(message?.attributes['occurred_at'] ?? ''))).toBeLessThan(1_000)
+})
+
+describe('switching on', () => {
+  test('waits until relays have drained what is left, and is refused by parked events', async () => {
+    const { outbox, publish, relay } = await outboxFixture(db)
+    await publish('v', '1', '2')
+    const told: string[] = []
+    const slot = newSlot()
+    const switching = switchCdcOn({ db, outbox, slot, actor, onProgress: (text) => told.push(text) })
+    await eventually(() => told.length > 0)
+    expect(told[0]).toContain('2 events wait for a relay')
+    await publish('v', '3')
+    expect(await relay(memory()).once()).toBe(2)
+    await switching
+    expect(await cdcStatus(db, outbox)).toMatchObject({ dispatching: false })
+    expect((await readSlot(slot, cdcPublication(outbox))).map((row) => row['version'])).toEqual(['3'])
+
+    await db.query(`select ${outbox.tables.schema}.outbox_set_dispatching(true)`)
+    await publish('w', '1')
+    await relay(memory({ rejects: () => true }), { maxAttempts: 1 }).once()
+    await expect(switchCdcOn({ db, outbox, slot, actor })).rejects.toMatchObject({
+      code: 'REFUSED',
+      message: expect.stringContaining('parked'),
+    })
+  })
+
+  test('can be interrupted and goes on when called again', async () => {
+    const { outbox, publish, relay } = await outboxFixture(db)
+    await publish('v', '1')
+    const slot = newSlot()
+    const stop = new AbortController()
+    await expect(
+      switchCdcOn({ db, outbox, slot, actor, signal: stop.signal, onProgress: () => stop.abort() }),
+    ).rejects.toMatchObject({ code: 'ABORTED' })
+    await relay(memory()).once()
+    await switchCdcOn({ db, outbox, slot, actor })
+    const { rows } = await pool.query(`select action from ${outbox.tables.schema}.audit_log`)
+    expect(rows).toEqual([{ action: 'outbox.cdc-on' }])
+  })
+})
+
+test('switching off refuses running relays, and waits until the connector has passed the point', async () => {
+  const { outbox, publish, relay, dispatch } = await outboxFixture(db)
+  const slot = newSlot()
+  await switchCdcOn({ db, outbox, slot, actor })
+  await publish('v', '1')
+  await db.query(`insert into ${outbox.tables.schema}.outbox_relay values ('alive', clock_timestamp())`)
+  await expect(switchCdcOff({ db, outbox, slot, actor })).rejects.toMatchObject({
+    code: 'REFUSED',
+    message: expect.stringContaining('alive'),
+  })
+  await db.query(`delete from ${outbox.tables.schema}.outbox_relay`)
+  await expect(switchCdcOff({ db, outbox, slot: 'nobody', actor })).rejects.toMatchObject({ code: 'NOT_FOUND' })
+
+  const told: string[] = []
+  const switching = switchCdcOff({ db, outbox, slot, actor, onProgress: (text) => told.push(text) })
+  await eventually(() => told.length > 0)
+  await publish('v', '2')
+  expect(await dispatch()).toHaveLength(1)
+  expect((await readSlot(slot, cdcPublication(outbox))).map((row) => row['version'])).toEqual(['1', '2'])
+  await switching
+  const broker = memory()
+  expect(await relay(broker).once()).toBe(1)
+  expect(await cdcStatus(db, outbox)).toMatchObject({ dispatching: true })
+})
+
+describe('retention behind a slot', () => {
+  const retentionOf = ({ outbox, signals }: OutboxFixture, slot: string): OutboxRetention =>
+    createOutboxRetention({ db, outbox, signals, slot, eventsMs: 0, idleMs: 1 })
+  const versions = async ({ outbox }: OutboxFixture): Promise<string[]> => {
+    const { rows } = await pool.query<{ id: string }>(
+      `select aggregate_id || ' ' || version as id from ${outbox.tables.schema}.outbox order by 1`,
+    )
+    return rows.map(({ id }) => id)
+  }
+  const signal = new AbortController().signal
+
+  test('removes what the slot has confirmed and nothing else', async () => {
+    const fixture = await outboxFixture(db)
+    const slot = newSlot()
+    await switchCdcOn({ db, outbox: fixture.outbox, slot, actor })
+    const retention = retentionOf(fixture, slot)
+    await fixture.publish('v', '1', '2')
+    await retention.pass(signal)
+    expect(await versions(fixture)).toEqual(['v 1', 'v 2'])
+    await readSlot(slot, cdcPublication(fixture.outbox))
+    await fixture.publish('v', '3')
+    await retention.pass(signal)
+    expect(await versions(fixture)).toEqual(['v 3'])
+    await retention.pass(signal)
+    expect(await versions(fixture)).toEqual(['v 3'])
+  })
+
+  test('keeps an event of a transaction that was still open when the line was drawn', async () => {
+    const fixture = await outboxFixture(db)
+    const { outbox } = fixture
+    const slot = newSlot()
+    await switchCdcOn({ db, outbox, slot, actor })
+    const retention = retentionOf(fixture, slot)
+    await fixture.publish('early', '1')
+    await transaction(db, async (tx) => {
+      await outbox.add(tx, videos.VideoPublished, 'late', { title: 'x' })
+      // The line is drawn now; what is confirmed below reaches it, but not this transaction's commit.
+      await retention.pass(signal)
+      await pool.query(`select pg_logical_emit_message(false, 'test', 'x', true)`)
+      await readSlot(slot, cdcPublication(outbox))
+    })
+    await retention.pass(signal)
+    expect(await versions(fixture)).toEqual(['late 1'])
+    await readSlot(slot, cdcPublication(outbox))
+    await retention.pass(signal)
+    await readSlot(slot, cdcPublication(outbox))
+    await retention.pass(signal)
+    expect(await versions(fixture)).toEqual([])
+  })
+
+  test('keeps everything when the slot is gone', async () => {
+    const fixture = await outboxFixture(db)
+    const slot = newSlot()
+    await switchCdcOn({ db, outbox: fixture.outbox, slot, actor })
+    await fixture.publish('v', '1')
+    await pool.query('select pg_drop_replication_slot($1)', [slot])
+    await expect(retentionOf(fixture, slot).pass(signal)).rejects.toMatchObject({ code: 'REFUSED' })
+    expect(await versions(fixture)).toEqual(['v 1'])
+  })
+})
+
+test('a server whose log holds too little is refused', async () => {
+  const plain = await startPostgres()
+  const other = new pg.Pool({ connectionString: plain.url })
+  const { outbox } = await outboxFixture(fromPg(other))
+  await expect(switchCdcOn({ db: fromPg(other), outbox, slot: newSlot(), actor })).rejects.toMatchObject({
+    code: 'REFUSED',
+    message: expect.stringContaining('wal_level'),
+  })
+  await other.end()
+  await plain.stop('immediate')
+})
