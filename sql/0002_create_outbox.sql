@@ -251,7 +251,8 @@ end $$;
 --
 -- It locks the lanes first and looks after: each statement below has a snapshot younger than the lock, so that nobody is
 -- held behind a head that is gone already. Returns the lanes that were still the caller's; nothing was done in the others.
--- Its plans are kept by each session, perhaps since the tables were empty: so every row is found by its ctid through an index.
+-- Its plans are kept by each session, perhaps since the tables were empty: so every row is found by its ctid through an index,
+-- and `offset 0` keeps each look for a head what it is, a look, and not a join with all heads there are.
 create function :schema.outbox_settle(
   relay text, lanes smallint[], tokens uuid[],
   ok_lane smallint[], ok_seq bigint[], ok_event uuid[], ok_message text[],
@@ -324,7 +325,7 @@ begin
           select f.ctid, f.key from :schema.outbox_dispatch f
            where f.lane = k.lane and f.state in (0, 1, 2) and f.seq = k.seq and f.event_id = k.event_id offset 0) f
          where k.lane = any (mine)
-           and not exists (select from :schema.outbox_dispatch b where b.lane = k.lane and b.key = f.key and b.state in (1, 3) and b.seq < k.seq)
+           and not exists (select from :schema.outbox_dispatch b where b.lane = k.lane and b.key = f.key and b.state in (1, 3) and b.seq < k.seq offset 0)
          offset 0) k
      where d.ctid = k.place;
   end if;
@@ -334,14 +335,14 @@ begin
    where d.state = 2 and d.ctid = any (array(
     select h.ctid from unnest(freed_lane, freed_key) as f (lane, key) cross join lateral (
       select h.ctid from :schema.outbox_dispatch h where h.lane = f.lane and h.key = f.key and h.state = 2 order by h.seq limit 1) h
-     where not exists (select from :schema.outbox_dispatch b where b.lane = f.lane and b.key = f.key and b.state in (1, 3))));
+     where not exists (select from :schema.outbox_dispatch b where b.lane = f.lane and b.key = f.key and b.state in (1, 3) offset 0)));
 
   -- 6. Rows behind a head leave the due range: those among the first hold_depth of the lane.
   update :schema.outbox_dispatch d set state = 2 where d.state = 0 and d.ctid = any (array(
     select x.ctid from unnest(hold_lane, hold_depth) as k (lane, depth) cross join lateral (
       select x.ctid, x.lane, x.key, x.seq from :schema.outbox_dispatch x where x.lane = k.lane and x.state = 0 order by x.seq limit k.depth) x
      where k.lane = any (mine)
-       and exists (select from :schema.outbox_dispatch b where b.lane = x.lane and b.key = x.key and b.state in (1, 3) and b.seq < x.seq)));
+       and exists (select from :schema.outbox_dispatch b where b.lane = x.lane and b.key = x.key and b.state in (1, 3) and b.seq < x.seq offset 0)));
   return mine;
 end $$;
 

@@ -1,0 +1,131 @@
+import { describe, expect, test } from 'vitest'
+import { useOneLane } from '../../test/outbox/relay-by-hand.ts'
+import { outboxFixture, type OutboxFixture } from '../../test/setup/outbox-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { one, rows, type Tx } from '../postgres/database.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { confirmDispatch, readDispatch, settleDispatch, type RowIdentity, type Settlement } from './dispatch.sql.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+const token = '00000000-0000-4000-8000-000000000001'
+const mine = [{ lane: 0, token }]
+const keep = { receipts: true, events: true }
+
+/** One lane that is ours, in which a hundred events are due. Statistics stay as they are made here: of empty tables. */
+async function emptyLane(): Promise<OutboxFixture> {
+  const fixture = await outboxFixture(db)
+  const { dispatch, lane } = fixture.outbox.tables
+  await useOneLane(fixture)
+  await db.query(`alter table ${dispatch.quoted} set (autovacuum_enabled = off)`)
+  await db.query(`analyze ${dispatch.quoted}`)
+  await db.query(`update ${lane.quoted} set lock_token = '${token}', lock_expires_at = clock_timestamp() + interval '1 hour'`)
+  return fixture
+}
+
+/** Key 1: parked, with 100,000 held behind it. 20,000 other keys whose heads wait. Key 2: three held, the last of all. */
+async function burden({ outbox, fill }: OutboxFixture): Promise<void> {
+  const insert = `insert into ${outbox.tables.dispatch.quoted} (lane, state, key, event_id, next_retry_at)`
+  await db.query(`${insert} values (0, 3, 1, gen_random_uuid(), null)`)
+  await db.query(`${insert} select 0, 2, 1, gen_random_uuid(), null from generate_series(1, 100000)`)
+  await db.query(
+    `${insert} select 0, 1, 1000 + n, gen_random_uuid(), clock_timestamp() + interval '1 hour' from generate_series(1, 20000) n`,
+  )
+  await db.query(`${insert} values (0, 1, 2, gen_random_uuid(), clock_timestamp())`)
+  await db.query(`${insert} select 0, 2, 2, gen_random_uuid(), null from generate_series(1, 3)`)
+  await fill(
+    Array.from({ length: 100 }, (_, nth) => `v${nth}`),
+    1,
+  )
+}
+
+/** How many dispatch rows the statements of `work` looked at, and what it returned. */
+async function looked<Result>(tx: Tx, { outbox }: OutboxFixture, work: () => Promise<Result>): Promise<[number, Result]> {
+  const count = async (): Promise<number> => {
+    const { rows: found } = await tx.query(
+      `select (seq_tup_read + coalesce(idx_tup_fetch, 0))::int as read from pg_stat_xact_user_tables where relid = $1::text::regclass`,
+      [outbox.tables.dispatch.quoted],
+    )
+    return (found[0] as { read: number }).read
+  }
+  const before = await count()
+  const result = await work()
+  return [(await count()) - before, result]
+}
+
+async function find(tx: Tx, { outbox }: OutboxFixture, where: string): Promise<RowIdentity[]> {
+  const { rows: found } = await tx.query(
+    `select lane, seq::text, event_id::text as "eventId" from ${outbox.tables.dispatch.quoted} where ${where} order by seq`,
+  )
+  return found as RowIdentity[]
+}
+
+/** One of each statement, as a relay sends them, and how many rows each looked at. */
+async function costs(tx: Tx, fixture: OutboxFixture): Promise<Record<'read' | 'settle' | 'confirm', number>> {
+  const { tables } = fixture.outbox
+  const due = await find(tx, fixture, 'state = 0')
+  const [head] = await find(tx, fixture, 'state = 1 and key = 2')
+  const [read, found] = await looked(tx, fixture, () =>
+    rows(tx, readDispatch(tables, [{ lane: 0, token, window: 50 }], { heads: 4, chain: 16 })),
+  )
+  // Fifty of the window, and the head of key 2 with its chain.
+  expect(found.map(({ state }) => state).toSorted()).toEqual([...Array.from({ length: 50 }, () => 0), 1, 2, 2, 2])
+  const settlement: Settlement = {
+    confirmed: [{ ...(head as RowIdentity), messageId: 'm' }],
+    stopped: [{ ...(due[0] as RowIdentity), park: false, void: false, charge: 1, delayMs: 1_000, error: 'refused' }],
+    hold: [{ lane: 0, depth: 50 }],
+  }
+  const [settle] = await looked(tx, fixture, () => one(tx, settleDispatch(tables, 'r', mine, settlement, keep)))
+  expect(await find(tx, fixture, 'state = 1 and key = 2')).toHaveLength(1)
+  const confirmed = due.slice(1, 51).map((row) => ({ ...row, messageId: 'm' }))
+  const [confirm] = await looked(tx, fixture, () => one(tx, confirmDispatch(tables, 'r', mine, confirmed, keep)))
+  expect(await find(tx, fixture, 'state = 0')).toHaveLength(49)
+  return { read, settle, confirm }
+}
+
+describe('a key with 100,000 held rows and 20,000 keys that wait cost a pass nothing', () => {
+  // Fifty rows are read, settled and confirmed, each with a look or two around it.
+  const expectCheap = (found: Readonly<Record<string, number>>): void => {
+    expect(Object.entries(found).filter(([, count]) => count > 400)).toEqual([])
+  }
+  const settings: Readonly<Record<string, readonly string[]>> = {
+    'as the planner likes': [],
+    'without hash and merge joins': ['hashjoin', 'mergejoin'],
+    'without nested loops': ['nestloop'],
+    'without bitmap scans': ['bitmapscan'],
+    'without sorts': ['sort', 'incremental_sort'],
+  }
+  test.each(Object.entries(settings))('with statistics from an empty table, %s', async (_, features) => {
+    const fixture = await emptyLane()
+    await burden(fixture)
+    const found = await transaction(db, async (tx) => {
+      for (const feature of features) await tx.query(`set local enable_${feature} = off`)
+      return await costs(tx, fixture)
+    })
+    expectCheap(found)
+  })
+
+  test('with fresh statistics', async () => {
+    const fixture = await emptyLane()
+    await burden(fixture)
+    await db.query(`analyze ${fixture.outbox.tables.dispatch.quoted}`)
+    expectCheap(await transaction(db, (tx) => costs(tx, fixture)))
+  })
+
+  test('with plans that the session made when there was nothing', async () => {
+    const fixture = await emptyLane()
+    const identity = { lane: 0, seq: '1', eventId: token }
+    const some: Settlement = {
+      confirmed: [{ ...identity, messageId: 'm' }],
+      stopped: [{ ...identity, park: false, void: false, charge: 1, delayMs: 1, error: '' }],
+      hold: [{ lane: 0, depth: 50 }],
+    }
+    const found = await transaction(db, async (tx) => {
+      for (let time = 0; time < 10; time += 1) await one(tx, settleDispatch(fixture.outbox.tables, 'r', mine, some, keep))
+      await burden(fixture)
+      return await costs(tx, fixture)
+    })
+    expectCheap(found)
+  })
+})
