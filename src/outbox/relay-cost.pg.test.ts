@@ -70,7 +70,7 @@ async function costs(tx: Tx, fixture: OutboxFixture): Promise<Record<'read' | 's
     rows(tx, readDispatch(tables, [{ lane: 0, token, window: 50 }], { heads: 4, chain: 16 })),
   )
   // Fifty of the window, and the head of key 2 with its chain.
-  expect(found.map(({ state }) => state).toSorted()).toEqual([...Array.from({ length: 50 }, () => 0), 1, 2, 2, 2])
+  expect(found.map(({ state }) => state).toSorted((a, b) => a - b)).toEqual([...Array.from({ length: 50 }, () => 0), 1, 2, 2, 2])
   const settlement: Settlement = {
     confirmed: [{ ...(head as RowIdentity), messageId: 'm' }],
     stopped: [{ ...(due[0] as RowIdentity), park: false, void: false, charge: 1, delayMs: 1_000, error: 'refused' }],
