@@ -11,11 +11,13 @@ import { describeIssues, type StandardSchema } from './standard-schema.ts'
 export interface Codec<Input, Output = Input> {
   /** The MIME type that travels beside the bytes. */
   readonly contentType: string
+  /** The MIME type of these very bytes, where it depends on them. @default contentType */
+  contentTypeOf?(bytes: Uint8Array): string
   /** Validates and encodes; throws INVALID_INPUT when the data does not fit the schema. */
   encode(data: Input): Uint8Array | Promise<Uint8Array>
   /**
    * Decodes what this codec once wrote, without validation: older versions are upcast first. Formats that cannot be read
-   * without the schema they were written with need the schema version.
+   * without the schema they were written with need the schema version. May return a promise.
    */
   decode(bytes: Uint8Array, schemaVersion?: number): unknown
   /** Validates decoded data of the current schema version; throws INVALID_INPUT. */

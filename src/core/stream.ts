@@ -84,7 +84,7 @@ export async function readData<Output>(
   schemaVersion: number,
 ): Promise<Output> {
   if (schemaVersion > type.schemaVersion) throw unknownSchema(type, schemaVersion)
-  let data: unknown = type.codec.decode(payload, schemaVersion)
+  let data: unknown = await type.codec.decode(payload, schemaVersion)
   for (let version = schemaVersion; version !== type.schemaVersion; version += 1) {
     const step = type.upcast[version] as ((old: unknown) => unknown) | undefined
     if (step === undefined) throw unknownSchema(type, schemaVersion)

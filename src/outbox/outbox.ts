@@ -150,7 +150,7 @@ async function encode(
     eventType: type.name,
     payload,
     schemaVersion: type.schemaVersion,
-    contentType: type.codec.contentType,
+    contentType: type.codec.contentTypeOf?.(payload) ?? type.codec.contentType,
     headers,
     version: options.version === undefined ? undefined : parseVersion(options.version, `outbox.add ${type.name}: version`),
     notBefore: options.notBefore,

@@ -46,6 +46,15 @@ export const tableGrants: Readonly<Record<string, Grants>> = {
   outbox_pause: { relay: ['select'], readonly: ['select'] },
   outbox_status: { relay: ['select'], readonly: ['select'] },
 
+  // Whoever adds events writes blobs; the relay's process expires them.
+  blob: {
+    app: ['select', 'insert', 'update (used_at)'],
+    consumer: ['select', 'insert', 'update (used_at)'],
+    relay: ['select', 'update (used_at)', 'delete'],
+    readonly: ['select'],
+  },
+  blob_part: { app: ['select', 'insert'], consumer: ['select', 'insert'] },
+
   // The app's own instances clean up, so it may delete.
   command_marker: {
     app: ['select', 'insert', 'update (rejected, response, token)', 'delete'],

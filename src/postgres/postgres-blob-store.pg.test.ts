@@ -1,0 +1,106 @@
+import { createHash, randomBytes } from 'node:crypto'
+import { expect, test } from 'vitest'
+import { z } from 'zod'
+
+import { outboxFixture } from '../../test/setup/outbox-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { createBlobRetention } from '../codec/blob-retention.ts'
+import { claimCheck } from '../codec/claim-check.ts'
+import { jsonCodec } from '../core/codec.ts'
+import { state } from '../core/event.ts'
+import { readData, stream } from '../core/stream.ts'
+import { memory } from '../transport/memory.ts'
+import { fromPg } from './from-pg.ts'
+import { postgresBlobStore } from './postgres-blob-store.ts'
+import { transaction } from './transaction.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+const never = new AbortController().signal
+
+async function films() {
+  const fixture = await outboxFixture(db)
+  const { schema } = fixture.outbox.tables
+  const store = postgresBlobStore({ db, schema })
+  const schemaOfFilm = z.object({ reel: z.string() })
+  const film = stream('film', {
+    topic: 'film.events',
+    events: { FilmMade: state(claimCheck(jsonCodec(schemaOfFilm), { store, thresholdBytes: 1_000 })) },
+  })
+  const count = async (table: string): Promise<number> =>
+    ((await db.query(`select count(*)::int as n from ${schema}.${table}`)).rows[0] as { n: number }).n
+  return { ...fixture, schema, store, film, count }
+}
+
+test('a payload of 50 MB goes out and comes in by claim check, and the message stays small', async () => {
+  const { outbox, relay, film } = await films()
+  const reel = randomBytes(25_000_000).toString('hex')
+  await transaction(db, (tx) => outbox.add(tx, film.FilmMade, 'f1', { reel }))
+  const broker = memory()
+  expect(await relay(broker).once()).toBe(1)
+  const message = broker.published[0]!
+  expect(message.body.length).toBeLessThan(400)
+  expect(message.attributes['content_type']).toBe('application/vnd.waybill.claim+json')
+  const data = await readData(film.FilmMade, message.body, 1)
+  expect(data.reel.length).toBe(50_000_000)
+  expect(sha(data.reel)).toBe(sha(reel))
+})
+
+test('a transaction that rolls back leaves a blob that nobody refers to, and retention removes it', async () => {
+  const { outbox, film, store, count, schema } = await films()
+  const failing = transaction(db, async (tx) => {
+    await outbox.add(tx, film.FilmMade, 'f1', { reel: 'x'.repeat(5_000) })
+    throw new Error('card declined')
+  })
+  await expect(failing).rejects.toThrow('card declined')
+  expect([await count('outbox'), await count('blob'), await count('blob_part')]).toEqual([0, 1, 1])
+
+  const retention = createBlobRetention({ store, keepMs: 86_400_000 })
+  expect(await retention.pass(never)).toBe('idle')
+  await db.query(`update ${schema}.blob set used_at = used_at - interval '2 days'`)
+  expect(await retention.pass(never)).toBe('more')
+  expect([await count('blob'), await count('blob_part')]).toEqual([0, 0])
+})
+
+test('bytes that are written again stay, although they were due to be expired', async () => {
+  const { outbox, film, store, schema } = await films()
+  const add = () => transaction(db, (tx) => outbox.add(tx, film.FilmMade, 'f1', { reel: 'y'.repeat(5_000) }))
+  await add()
+  await db.query(`update ${schema}.blob set used_at = used_at - interval '2 days'`)
+  await add()
+  expect(await store.expire(86_400_000)).toBe(0)
+})
+
+test('many writers of the same bytes write them once', async () => {
+  const { outbox, film, count } = await films()
+  const reel = 'z'.repeat(5_000)
+  await Promise.all(
+    Array.from({ length: 4 }, (_, i) => transaction(db, (tx) => outbox.add(tx, film.FilmMade, `f${i}`, { reel }))),
+  )
+  expect([await count('outbox'), await count('blob'), await count('blob_part')]).toEqual([4, 1, 1])
+})
+
+test('bytes that were changed in the table are refused', async () => {
+  const { outbox, relay, film, schema } = await films()
+  await transaction(db, (tx) => outbox.add(tx, film.FilmMade, 'f1', { reel: 'a'.repeat(5_000) }))
+  const broker = memory()
+  await relay(broker).once()
+  await db.query(`update ${schema}.blob_part set bytes = set_byte(bytes, 100, 98)`)
+  await expect(readData(film.FilmMade, broker.published[0]!.body, 1)).rejects.toMatchObject({ code: 'CORRUPT' })
+})
+
+test('a store out of reach is UNAVAILABLE inside the business transaction, and nothing of it is kept', async () => {
+  const { outbox, count } = await films()
+  const broken = postgresBlobStore({ db, schema: 'not_there' })
+  const film = stream('film', {
+    topic: 'film.events',
+    events: { FilmMade: state(claimCheck(jsonCodec(z.object({ reel: z.string() })), { store: broken, thresholdBytes: 1 })) },
+  })
+  const adding = transaction(db, (tx) => outbox.add(tx, film.FilmMade, 'f1', { reel: 'x' }))
+  await expect(adding).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  expect([await count('outbox'), await count('aggregate_version')]).toEqual([0, 0])
+})
+
+function sha(text: string): string {
+  return createHash('sha256').update(text).digest('hex')
+}

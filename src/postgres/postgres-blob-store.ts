@@ -1,0 +1,80 @@
+/**
+ * Blobs in Postgres: for services whose writers and readers share the database and want nothing else to run.
+ *
+ * A blob is written in a transaction of its own, on another connection than the one whose transaction waits for it: give the
+ * store a pool of its own, or writers that hold all connections wait for one another until the claim check's time-out.
+ */
+import { blobKeyPattern, type BlobStore } from '../core/blob-store.ts'
+import { defaults } from '../core/defaults.ts'
+import { WaybillError } from '../core/errors.ts'
+import { refuseUnknown } from '../core/options.ts'
+import {
+  blobTables,
+  expireBlobs,
+  insertBlob,
+  insertPart,
+  selectBlob,
+  selectPart,
+  touchBlob,
+  type BlobTables,
+} from './blob.sql.ts'
+import { execute, first, type Database } from './database.ts'
+import { transaction } from './transaction.ts'
+
+export interface PostgresBlobStoreOptions {
+  /** A pool of its own, straight or through a pooler. */
+  readonly db: Database
+  /** @default 'waybill' */
+  readonly schema?: string
+}
+
+/** No statement carries more than this, and no answer more than twice as much text. */
+const partBytes = 4 * 1_048_576
+const expireBatch = 500
+
+export function postgresBlobStore(options: PostgresBlobStoreOptions): Required<BlobStore> {
+  refuseUnknown('postgresBlobStore', options, ['db', 'schema'])
+  const { db, schema = defaults.schema } = options
+  const tables = blobTables(schema)
+  return {
+    put: async (key, bytes, { signal }) => {
+      assertKey(key)
+      if ((await first(db, touchBlob(tables, key))) === undefined) await write(options.db, tables, { key, bytes, signal })
+    },
+    get: async (key, { maxBytes, signal }) => {
+      assertKey(key)
+      const found = await first(db, selectBlob(tables, key))
+      if (found === undefined) return undefined
+      if (Number(found.bytes) > maxBytes)
+        throw new WaybillError('CORRUPT', `The blob ${key} has ${found.bytes} bytes instead of ${maxBytes}.`, {
+          details: { key },
+        })
+      const parts: Uint8Array[] = []
+      for (let part = 0; part < found.parts && !signal.aborted; part += 1) {
+        const row = await first(db, selectPart(tables, key, part))
+        if (row !== undefined) parts.push(row.bytes)
+      }
+      return Buffer.concat(parts)
+    },
+    expire: async (olderThanMs) => await execute(db, expireBlobs(tables, olderThanMs, expireBatch)),
+  }
+}
+
+async function write(
+  db: Database,
+  tables: BlobTables,
+  { key, bytes, signal }: { readonly key: string; readonly bytes: Uint8Array; readonly signal: AbortSignal },
+): Promise<void> {
+  await transaction(db, async (tx) => {
+    if ((await first(tx, insertBlob(tables, key, bytes.length))) === undefined) return
+    for (let part = 0; part * partBytes < bytes.length; part += 1) {
+      if (signal.aborted) throw new WaybillError('TIMEOUT', `The blob ${key} was not written in time.`)
+      await execute(tx, insertPart(tables, { key, part, bytes: bytes.subarray(part * partBytes, (part + 1) * partBytes) }))
+    }
+  })
+}
+
+function assertKey(key: string): void {
+  if (blobKeyPattern.test(key) && key.length <= 512) return
+  throw new WaybillError('CORRUPT', 'A blob is named by lower-case names with slashes between them; this key is not.')
+}
