@@ -5,6 +5,7 @@
  * without any the stream is replaced, on a new connection. Stopping ends our half of the stream and then reads what the
  * service has already sent: those messages are leased to us, and thrown away they would come again only after their lease.
  */
+import { randomUUID } from 'node:crypto'
 import { backoffMs } from '../core/backoff.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Random } from '../core/random.ts'
@@ -44,6 +45,8 @@ const acceptedAfterMs = 3_000
 export class PullLoop {
   readonly #options: PullOptions
   readonly #stopping = new AbortController()
+  /** The same for every stream of this receiver: what the service knows of the old one it hands to the new one. */
+  readonly #clientId = randomUUID()
   #connection: Promise<Connection> | undefined
   #running: Promise<void> = Promise.resolve()
 
@@ -115,6 +118,8 @@ export class PullLoop {
       streamAckDeadlineSeconds: Math.round(leaseMs / 1000),
       maxOutstandingMessages: maxMessages,
       maxOutstandingBytes: maxBytes,
+      clientId: this.#clientId,
+      // With it the service answers our signs of life with its own.
       protocolVersion: 1,
     })
     void clock.sleep(acceptedAfterMs, over.signal).then(() => over.signal.aborted || accepted())
