@@ -46,6 +46,32 @@ export { adoptDeployment, assertSchema, type Adopted, type AdoptOptions } from '
 export type { DeploymentNames } from './postgres/deployment-names.ts'
 export { defineConfig, type WaybillConfig } from './cli/config.ts'
 
+export {
+  createOutbox,
+  event,
+  type AddOptions,
+  type Added,
+  type NewEvent,
+  type Outbox,
+  type OutboxOptions,
+} from './outbox/outbox.ts'
+export { createRelay, type Relay } from './outbox/relay.ts'
+export type { RelayOptions } from './outbox/relay-options.ts'
+export { createOutboxRetention, type OutboxRetention, type OutboxRetentionOptions } from './outbox/retention.ts'
+export { notifyAfterCommit, type NotifyOptions } from './outbox/notify.ts'
+export {
+  dropParked,
+  listParked,
+  redriveParked,
+  skipParked,
+  type DropAction,
+  type ParkedAction,
+  type ParkedEvent,
+  type ParkedFilter,
+  type ParkedOutcome,
+} from './outbox/parked.ts'
+export { listPauses, pauseOutbox, resumeOutbox, type Pause, type PauseAction } from './outbox/pause.ts'
+
 export { memory, type MemoryOptions, type MemoryTransport } from './transport/memory.ts'
 export {
   postgresTransport,
