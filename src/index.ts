@@ -58,7 +58,7 @@ export {
 export { createRelay, type Relay } from './outbox/relay.ts'
 export type { RelayOptions } from './outbox/relay-options.ts'
 export { createOutboxRetention, type OutboxRetention, type OutboxRetentionOptions } from './outbox/retention.ts'
-export { notifyAfterCommit, type NotifyOptions } from './outbox/notify.ts'
+export { notifyAfterCommit, type Notifying, type NotifyOptions } from './outbox/notify.ts'
 export {
   dropParked,
   listParked,

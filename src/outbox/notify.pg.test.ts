@@ -29,7 +29,7 @@ test('the first commit is announced at once, and those that follow soon share th
   const { outbox, publish } = await outboxFixture(db)
   const clock = createFakeClock()
   const side = counted()
-  const stop = notifyAfterCommit({ db: side, outbox, intervalMs: 5, clock })
+  const { announce, stop } = notifyAfterCommit({ db: side, outbox, intervalMs: 5, clock })
   await publish('v', '1')
   expect(side.sent).toBe(1)
   await publish('v', '2', '3', '4')
@@ -38,9 +38,12 @@ test('the first commit is announced at once, and those that follow soon share th
   expect(side.sent).toBe(2)
   await clock.advance(100)
   expect(side.sent).toBe(2)
+  announce()
+  expect(side.sent).toBe(3)
   await stop()
   await publish('v', '5')
-  expect(side.sent).toBe(2)
+  announce()
+  expect(side.sent).toBe(3)
 })
 
 test('a transaction that is rolled back announces nothing, and one that announces in vain is committed all the same', async () => {
@@ -48,7 +51,7 @@ test('a transaction that is rolled back announces nothing, and one that announce
   const broken: Queryable = { query: () => Promise.reject(new Error('no connection left')) }
   const failures: unknown[] = []
   signals.on('outbox.notify-failed', ({ error }) => failures.push(error))
-  const stop = notifyAfterCommit({ db: broken, outbox, signals })
+  const { stop } = notifyAfterCommit({ db: broken, outbox, signals })
   const failing = transaction(db, async (tx) => {
     await outbox.add(tx, videos.VideoPublished, 'v', { title: 'x' })
     throw new Error('card declined')
@@ -65,7 +68,7 @@ test('a relay that hardly polls is woken by a commit of another process', async 
   const { outbox, relay, signals } = await outboxFixture(db)
   // Another outbox object on the same schema: what another process has.
   const elsewhere = createOutbox({ schema: outbox.tables.schema })
-  const stopNotifying = notifyAfterCommit({ db, outbox: elsewhere })
+  const notifying = notifyAfterCommit({ db, outbox: elsewhere })
   const broker = memory()
   const stop = new AbortController()
   let ready = false
@@ -79,5 +82,5 @@ test('a relay that hardly polls is woken by a commit of another process', async 
   })
   stop.abort()
   await running
-  await stopNotifying()
+  await notifying.stop()
 })

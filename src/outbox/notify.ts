@@ -21,13 +21,20 @@ export interface NotifyOptions {
   readonly clock?: Clock
 }
 
+export interface Notifying {
+  /** Announces a commit that `transaction()` did not run: one of an ORM's own transactions, of plain SQL. */
+  announce(): void
+  /** Ends it; resolves when what is under way is done. */
+  stop(): Promise<void>
+}
+
 /** The channel of an outbox, for LISTEN. */
 export function outboxChannel(outbox: Pick<Outbox, 'tables'>): string {
   return `${outbox.tables.schema}_outbox`
 }
 
-/** Announces every commit that adds events, from now on. Returns how to end it; that awaits what is under way. */
-export function notifyAfterCommit(options: NotifyOptions): () => Promise<void> {
+/** Announces every commit of `transaction()` that adds events, from now on. */
+export function notifyAfterCommit(options: NotifyOptions): Notifying {
   const { db, outbox, intervalMs, signals, clock } = resolve<Required<NotifyOptions>>(
     'notify',
     { db: options.db, outbox: options.outbox, intervalMs: 5, signals: defaultSignals, clock: systemClock },
@@ -38,7 +45,7 @@ export function notifyAfterCommit(options: NotifyOptions): () => Promise<void> {
   const ended = new AbortController()
   let isNews = false
   let announcing: Promise<void> | undefined
-  const announce = async (): Promise<void> => {
+  const send = async (): Promise<void> => {
     while (isNews) {
       isNews = false
       try {
@@ -50,13 +57,18 @@ export function notifyAfterCommit(options: NotifyOptions): () => Promise<void> {
     }
     announcing = undefined
   }
-  const unsubscribe = outbox.onCommitted(() => {
+  const announce = (): void => {
+    if (ended.signal.aborted) return
     isNews = true
-    announcing ??= announce()
-  })
-  return async () => {
-    unsubscribe()
-    ended.abort()
-    await announcing
+    announcing ??= send()
+  }
+  const unsubscribe = outbox.onCommitted(announce)
+  return {
+    announce,
+    stop: async () => {
+      unsubscribe()
+      ended.abort()
+      await announcing
+    },
   }
 }
