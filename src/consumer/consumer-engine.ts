@@ -44,7 +44,10 @@ export async function runConsumer(deps: EngineDeps): Promise<void> {
     await loop(
       async () => {
         const { found, paused } = await stored.pass()
-        if (paused !== !receiving.isOpen()) await (paused ? receiving.close() : receiving.open())
+        if (paused === receiving.isOpen()) {
+          await (paused ? receiving.close() : receiving.open())
+          settings.signals.emit('consumer.paused', { consumer: settings.name, paused })
+        }
         return found ? 'more' : 'idle'
       },
       life,

@@ -9,6 +9,7 @@ import { oneOf, resolve, wholeBetween } from '../core/options.ts'
 import { systemRandom, type Random } from '../core/random.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import type { AnyStream } from '../core/stream.ts'
+import { createTokens, type Tokens } from '../core/token.ts'
 import type { Database } from '../postgres/database.ts'
 import type { Transport } from '../transport/transport.ts'
 import type { EmittingOutbox } from './emissions.ts'
@@ -61,6 +62,16 @@ export interface ConsumerOptions<Native = unknown> {
   readonly gapAlertMs?: number
   /** The longest wait between two looks at released messages, redriven dead letters and the register. @default 1_000 */
   readonly pollMs?: number
+  /** Reads the consistency tokens that `read` and `waitFor` are given: the writer's, with the same secrets. @default unsigned tokens */
+  readonly tokens?: Tokens
+  /** How long a reader waits for its token unless it says otherwise. @default 500 */
+  readonly waitMs?: number
+  /** The pause between two looks at all that readers wait for. @default 10 */
+  readonly waitPollMs?: number
+  /** Readers that wait at once, at most; the next one is OVERLOADED. @default 10_000 */
+  readonly maxWaiters?: number
+  /** Not ready while events are older than this when they are applied. @default 30_000 */
+  readonly readyLagMs?: number
   readonly signals?: SignalBus
   readonly clock?: Clock
   readonly random?: Random
@@ -81,6 +92,7 @@ export function resolveConsumerOptions<Native>(given: ConsumerOptions<Native>): 
       schema: defaults.schema,
       service: undefined,
       inbox: true,
+      tokens: createTokens(),
       ...defaults.consumer,
       signals: defaultSignals,
       clock: systemClock,
@@ -122,6 +134,10 @@ const checks = {
   deltaStart: oneOf('first', 'any'),
   gapAlertMs: wholeBetween(1, 86_400_000),
   pollMs: wholeBetween(1, 600_000),
+  waitMs: wholeBetween(0, 600_000),
+  waitPollMs: wholeBetween(1, 60_000),
+  maxWaiters: wholeBetween(1, 1_000_000),
+  readyLagMs: wholeBetween(1, 86_400_000),
 } as const
 
 function invalid(message: string): WaybillError {

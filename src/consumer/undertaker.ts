@@ -7,7 +7,9 @@
 import { backoffMs } from '../core/backoff.ts'
 import { errorMessage } from '../core/errors.ts'
 import { execute, one, rows } from '../postgres/database.ts'
+import { isAbortedTransaction } from '../postgres/sql-state.ts'
 import { transaction } from '../postgres/transaction.ts'
+import { transactionAborted } from '../postgres/tx-scope.ts'
 import type { AckOutcome } from '../transport/transport.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import {
@@ -92,7 +94,7 @@ interface Failed {
 async function charge(deps: UndertakerDeps, undertaker: Undertaker, { item, error }: Failed): Promise<'again' | 'ended'> {
   const { settings, scope } = deps
   const { event, origin, refusal } = item
-  const text = cut(errorMessage(error))
+  const text = cut(errorMessage(isAbortedTransaction(error) ? transactionAborted(error) : error))
   if (isDiscarded(error)) {
     await undertaker.bury(item, { reason: 'discarded', error: text, attempts: 1 })
     return 'ended'

@@ -18,6 +18,11 @@ export function isRetryableState(state: string | undefined): boolean {
   return state === '40001' || state === '40P01'
 }
 
+/** An earlier statement of this transaction failed, and somebody went on as if it had not. */
+export function isAbortedTransaction(error: unknown): boolean {
+  return sqlState(error) === '25P02'
+}
+
 /** lock_timeout ended the wait for a row. */
 export function isLockTimeout(error: unknown): boolean {
   return sqlState(error) === '55P03'
@@ -62,7 +67,8 @@ const lostCodes: ReadonlySet<unknown> = new Set(
    CONNECTION_CLOSED CONNECTION_ENDED CONNECTION_DESTROYED CONNECT_TIMEOUT
    P1001 P1002 P1017 DatabaseNotReachable ConnectionClosed SocketTimeout`.split(/\s+/),
 )
-const noConnection = /timeout exceeded when trying to connect|timed out fetching a (new )?connection|timeout acquiring a connection/i
+const noConnection =
+  /timeout exceeded when trying to connect|timed out fetching a (new )?connection|timeout acquiring a connection/i
 const lostMessage =
   /connection terminated|connection (was )?closed|server closed the connection|socket hang up|client has encountered a connection error|read timeout|not queryable|connection ended|closed the connection|query runner already released/i
 
