@@ -15,7 +15,8 @@ export interface OutboxGuards {
 }
 
 /**
- * The rules on which order and safety rest. Sequence and rows are compared lane by lane, from the end of the primary key.
+ * The rules on which order and safety rest. Sequence and rows are compared lane by lane, from the end of the primary key, by
+ * those who may read the sequence.
  */
 export function selectGuards(tables: OutboxTables): Statement<OutboxGuards> {
   const { schema } = tables
@@ -34,7 +35,9 @@ export function selectGuards(tables: OutboxTables): Statement<OutboxGuards> {
     select exists (select from pg_trigger t join relation r on r.oid = t.tgrelid
                     where r.name = 'outbox' and t.tgname = 'outbox_append_only' and t.tgenabled in ('O', 'A')) as append_only,
            coalesce((select seqcache::text from sequence), '0') as sequence_cache,
-           coalesce((select pg_sequence_last_value(seqrelid) from sequence), 0) < coalesce((select seq from highest), 0) as sequence_behind,
+           coalesce((select case when has_sequence_privilege(seqrelid, 'usage, select')
+                                 then coalesce(pg_sequence_last_value(seqrelid), 0) < coalesce((select seq from highest), 0) end
+                       from sequence), false) as sequence_behind,
            coalesce((select string_agg(name, ', ' order by name) from relation where relpersistence <> 'p'), '') as unlogged,
            (select count(*) from ${tables.lane}) <> ${lanes}() as lanes_differ,
            (select count(*)::int from ${tables.dispatch} d where d.lane <> (d.key & (${lanes}() - 1))::smallint) as misplaced,
