@@ -42,3 +42,28 @@ begin
     return next;
   end loop;
 end $$;
+
+-- How a command's transaction begins, in one round trip: the marker first, then the aggregates. No rows, and no locks, if the
+-- request is known already; otherwise one row per aggregate, and one with nulls if there is none.
+--
+-- Who waits for another run of the same request waits for the short lock time-out that the transaction began with; what comes
+-- after it may wait longer.
+create function :schema.claim_command(
+  principal text, request_id text, command text, fingerprint bytea, types text[], ids text[], lock_timeout_ms text
+) returns table (aggregate_type text, aggregate_id text, version bigint)
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  insert into :schema.command_marker (principal, request_id, command, fingerprint)
+  values (claim_command.principal, claim_command.request_id, claim_command.command, claim_command.fingerprint)
+  on conflict (principal, request_id) do nothing;
+  if not found then
+    return;
+  end if;
+  perform set_config('lock_timeout', lock_timeout_ms, true);
+  if cardinality(types) = 0 then
+    return next;
+  else
+    return query select * from :schema.lock_aggregates(types, ids);
+  end if;
+end $$;

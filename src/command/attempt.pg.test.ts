@@ -8,7 +8,7 @@ import { versionConflict } from './rejection.ts'
 const { db, bank, commandsWith, newAccount, newRequest } = await commandSetup()
 
 describe('the transaction', () => {
-  test('begins with the marker, then locks the aggregate, then does the work, then adds the events and keeps the response', async () => {
+  test('begins with the marker and the lock, then does the work, then adds the events and keeps the response', async () => {
     const statements: string[] = []
     const watched: typeof db = {
       ...db,
@@ -27,8 +27,7 @@ describe('the transaction', () => {
       input: { account: newAccount(), amount: 5 },
     })
     const order = [
-      /insert into "waybill"."command_marker"/,
-      /lock_aggregates/,
+      /claim_command/,
       /select balance/,
       /insert into account/,
       /insert into ledger/,

@@ -8,15 +8,8 @@ import { isWaybillError, WaybillError } from '../core/errors.ts'
 import { execute, rows, type Tx } from '../postgres/database.ts'
 import { transaction } from '../postgres/transaction.ts'
 import type { Admitted } from './admission.ts'
-import { aggregateKey, type Aggregate, type LockedAggregate } from './aggregate.ts'
-import {
-  lockAggregates,
-  rollBackToSavepoint,
-  selectVersions,
-  setSavepoint,
-  type MarkerKey,
-  type MarkerRow,
-} from './command.sql.ts'
+import { aggregateKey, lockAggregates, type Aggregate, type LockedAggregate } from './aggregate.ts'
+import { rollBackToSavepoint, selectVersions, setSavepoint, type MarkerKey, type MarkerRow } from './command.sql.ts'
 import type { AttemptState } from './execute-plan.ts'
 import type { Pipeline } from './pipeline.ts'
 import { allNodes, validResponse, type PlanNode } from './plan-command.ts'
@@ -25,7 +18,10 @@ import { rejectionOf, versionConflict, type Rejection } from './rejection.ts'
 /** How far an attempt came; what its failure means depends on that. */
 export interface Attempt {
   readonly number: number
-  stage: 'begin' | 'marker' | 'aggregates' | 'execute'
+  /** When it asked for its marker and its locks. */
+  claimedAtMs?: number
+  /** It has them. */
+  isClaimed?: boolean
   tx?: Tx
   aggregate?: Aggregate | undefined
   /** Set when only COMMIT is left. */
@@ -61,19 +57,25 @@ export async function runAttempt(pipeline: Pipeline, work: Work): Promise<Attemp
 }
 
 async function perform(pipeline: Pipeline, work: Work, tx: Tx): Promise<AttemptResult> {
-  const { markers, limits } = pipeline
+  const { markers, limits, clock } = pipeline
   const { asked, node, attempt } = work
   const key = asked.requestId === undefined ? undefined : { principal: asked.principal, requestId: asked.requestId }
-  attempt.stage = 'marker'
-  if (key !== undefined) {
+  const { locked, compared } = aggregatesOf(node)
+  attempt.claimedAtMs = clock.monotonicMs()
+  let taken: readonly LockedAggregate[] | undefined
+  if (key === undefined) taken = await lockAggregates(tx, locked, { schema: pipeline.schema })
+  else {
     const { definition, fingerprint } = asked
     const marker = { ...key, command: definition.name, fingerprint, lockTimeoutMs: limits.lockTimeoutMs }
-    if (!(await markers.insert(tx, marker))) return await knownRequest(pipeline, tx, key)
+    taken = await markers.claim(tx, marker, locked)
+    if (taken === undefined) return await knownRequest(pipeline, tx, key)
   }
-  attempt.stage = 'aggregates'
-  const aggregates = await takeAggregates(pipeline, node, tx)
+  const aggregates = new Map(compared.map((each) => [aggregateKey(each), { ...each, version: 0n }]))
+  const read = compared.length === 0 ? [] : await rows(tx, selectVersions(pipeline.tables, compared))
+  for (const { type, id, version } of read) aggregates.set(aggregateKey({ type, id }), { type, id, version: BigInt(version) })
+  for (const each of taken) aggregates.set(aggregateKey(each), each)
   assertExpected(asked, node, aggregates)
-  attempt.stage = 'execute'
+  attempt.isClaimed = true
   const keepsRejections = key !== undefined && node.definition.storeRejections
   if (keepsRejections) await execute(tx, setSavepoint())
   try {
@@ -112,23 +114,18 @@ async function executeAndAnswer(pipeline: Pipeline, { node, attempt }: Work, tak
   return { kind: 'executed', response, token }
 }
 
-/** Locks the rows of all aggregates of the tree in one go; those compared by version are only read. */
-async function takeAggregates({ tables }: Pipeline, root: PlanNode, tx: Tx): Promise<ReadonlyMap<string, LockedAggregate>> {
-  const wanted = new Map<string, { readonly aggregate: Aggregate; readonly isLocked: boolean }>()
+/** All aggregates of the tree: those whose rows are locked, and those whose versions are compared in the end. */
+function aggregatesOf(root: PlanNode): { readonly locked: readonly Aggregate[]; readonly compared: readonly Aggregate[] } {
+  const [locked, all] = [new Map<string, Aggregate>(), new Map<string, Aggregate>()]
   for (const { aggregate, definition } of allNodes(root)) {
     if (aggregate === undefined) continue
-    const key = aggregateKey(aggregate)
-    wanted.set(key, { aggregate, isLocked: definition.locking === 'row' || wanted.get(key)?.isLocked === true })
+    all.set(aggregateKey(aggregate), aggregate)
+    if (definition.locking === 'row') locked.set(aggregateKey(aggregate), aggregate)
   }
-  const all = [...wanted.values()]
-  const taken = new Map(all.map(({ aggregate }) => [aggregateKey(aggregate), { ...aggregate, version: 0n }]))
-  for (const isLocked of [true, false]) {
-    const some = all.filter((each) => each.isLocked === isLocked).map(({ aggregate }) => aggregate)
-    if (some.length === 0) continue
-    const found = await rows(tx, isLocked ? lockAggregates(tables, some) : selectVersions(tables, some))
-    for (const { type, id, version } of found) taken.set(aggregateKey({ type, id }), { type, id, version: BigInt(version) })
+  return {
+    locked: [...locked.values()],
+    compared: [...all].filter(([key]) => !locked.has(key)).map(([, aggregate]) => aggregate),
   }
-  return taken
 }
 
 /** The version that the client saw must be the current one; it is compared once and never tried again. */
@@ -146,17 +143,13 @@ type AddedEvents = readonly { readonly version: bigint; readonly token: string }
 
 /** Compare-and-set: the first event of an aggregate that is not locked must take the version after the one that was read. */
 function assertUnchanged(root: PlanNode, state: AttemptState, added: AddedEvents): void {
-  const locked = new Set<string>()
-  for (const { aggregate, definition } of allNodes(root))
-    if (aggregate !== undefined && definition.locking === 'row') locked.add(aggregateKey(aggregate))
-  for (const { aggregate, definition } of allNodes(root)) {
-    if (aggregate === undefined || locked.has(aggregateKey(aggregate))) continue
+  for (const aggregate of aggregatesOf(root).compared) {
     const key = aggregateKey(aggregate)
     const own = state.emitted.findIndex((event) => keyOfEvent(event) === key)
     if (own === -1) {
       throw new WaybillError(
         'INVALID_OPTION',
-        `${definition.name} compares versions (locking: 'version') and emitted no event of ${aggregate.type}, so nobody would notice its change. Emit one, or use locking: 'row'.`,
+        `${root.definition.name} compares versions (locking: 'version') and emitted no event of ${aggregate.type}, so nobody would notice its change. Emit one, or use locking: 'row'.`,
       )
     }
     if (added[own]?.version !== (state.aggregates.get(key)?.version ?? 0n) + 1n)

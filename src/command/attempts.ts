@@ -18,7 +18,7 @@ import type { PlanNode } from './plan-command.ts'
 
 export async function runAttempts(pipeline: Pipeline, asked: Admitted, node: PlanNode): Promise<Outcome> {
   for (let number = 1; ; number += 1) {
-    const attempt: Attempt = { number, stage: 'begin' }
+    const attempt: Attempt = { number }
     let result: AttemptResult
     try {
       result = await runAttempt(pipeline, { asked, node, attempt })
@@ -47,7 +47,7 @@ async function judge(pipeline: Pipeline, asked: Admitted, attempt: Attempt, erro
     return failed('PRECONDITION_FAILED', error.message, { token: await currentToken(pipeline, attempt.aggregate) })
   }
   if (isLockTimeout(error)) {
-    return attempt.stage === 'marker'
+    return isBeaten(pipeline, asked, attempt)
       ? failed('IN_PROGRESS', 'The same request is being executed right now. Send it again to learn its outcome.')
       : failed('VERSION_CONFLICT', `Others hold what ${asked.definition.name} needs for too long.`, { cause: error })
   }
@@ -59,6 +59,14 @@ async function judge(pipeline: Pipeline, asked: Admitted, attempt: Attempt, erro
   if (!isConflict && !isRetryableState(state)) throw error
   if (await backOff(pipeline, asked, attempt, isConflict ? 'version' : (state ?? ''))) return 'again'
   return failed('VERSION_CONFLICT', `${asked.definition.name} lost the race ${attempt.number} times.`, { cause: error })
+}
+
+/**
+ * Whether the wait that ended was the one for the marker. The aggregates are asked for in the same statement, but with a longer
+ * time-out: a wait that ended before that can only have been the first.
+ */
+function isBeaten({ limits, clock }: Pipeline, asked: Admitted, { claimedAtMs = 0, isClaimed = false }: Attempt): boolean {
+  return asked.requestId !== undefined && !isClaimed && clock.monotonicMs() - claimedAtMs < limits.lockTimeoutMs
 }
 
 /** Waits before the next attempt; `false` if there is none. */

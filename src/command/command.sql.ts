@@ -5,6 +5,7 @@ export interface CommandTables {
   readonly marker: Name
   readonly aggregateVersion: Name
   readonly lockAggregates: Name
+  readonly claimCommand: Name
 }
 
 export function commandTables(schema: string): CommandTables {
@@ -12,6 +13,7 @@ export function commandTables(schema: string): CommandTables {
     marker: name(schema, 'command_marker'),
     aggregateVersion: name(schema, 'aggregate_version'),
     lockAggregates: name(schema, 'lock_aggregates'),
+    claimCommand: name(schema, 'claim_command'),
   }
 }
 
@@ -27,19 +29,27 @@ export interface NewMarker extends MarkerKey {
   readonly lockTimeoutMs: number
 }
 
+type Aggregates = readonly { readonly type: string; readonly id: string }[]
+
+/** The version of an aggregate; nulls where a command locks none. */
+export interface VersionRow {
+  readonly type: string | null
+  readonly id: string | null
+  readonly version: string | null
+}
+
 /**
- * Claims a request: the first statement of its transaction. No row means that the request is known.
+ * The first statement of a command's transaction: its marker, then its aggregates. No row means that the request is known.
  *
- * A run of the same request that has not ended makes it wait, for the short lock time-out that the transaction began with.
- * `returning` is evaluated after that wait, so it can set the longer one for what follows without a round trip of its own.
- * Index: command_marker_pkey.
+ * A run of the same request that has not ended makes it wait, for the short lock time-out that the transaction began with. The
+ * function sets the longer one for what follows. Index: command_marker_pkey, aggregate_version_pkey.
  */
-export function insertMarker(tables: CommandTables, marker: NewMarker): Statement<{ inserted: string }> {
+export function claimCommand(tables: CommandTables, marker: NewMarker, aggregates: Aggregates): Statement<VersionRow> {
+  const { principal, requestId, command, fingerprint, lockTimeoutMs } = marker
   return sql`
-    insert into ${tables.marker} (principal, request_id, command, fingerprint)
-    values (${marker.principal}::text, ${marker.requestId}::text, ${marker.command}::text, decode(${marker.fingerprint}::text, 'hex'))
-    on conflict (principal, request_id) do nothing
-    returning set_config('lock_timeout', ${String(marker.lockTimeoutMs)}::text, true) as inserted`
+    select aggregate_type as type, aggregate_id as id, version::text as version
+      from ${tables.claimCommand}(${principal}::text, ${requestId}::text, ${command}::text, decode(${fingerprint}::text, 'hex'),
+        ${typesOf(aggregates)}::text::text[], ${idsOf(aggregates)}::text::text[], ${String(lockTimeoutMs)}::text)`
 }
 
 export interface MarkerRow {
@@ -74,21 +84,21 @@ export function updateMarker(tables: CommandTables, key: MarkerKey, answer: Mark
 /** Locks aggregates in the order of (type, id) and returns their versions. Index: aggregate_version_pkey. */
 export function lockAggregates(
   tables: CommandTables,
-  aggregates: readonly { readonly type: string; readonly id: string }[],
+  aggregates: Aggregates,
 ): Statement<{ type: string; id: string; version: string }> {
   return sql`
     select aggregate_type as type, aggregate_id as id, version::text as version
-      from ${tables.lockAggregates}(${sqlArray(aggregates.map(({ type }) => type))}::text::text[], ${sqlArray(aggregates.map(({ id }) => id))}::text::text[])`
+      from ${tables.lockAggregates}(${typesOf(aggregates)}::text::text[], ${idsOf(aggregates)}::text::text[])`
 }
 
 /** The current versions of aggregates, without a lock. Index: aggregate_version_pkey. */
 export function selectVersions(
   tables: CommandTables,
-  aggregates: readonly { readonly type: string; readonly id: string }[],
+  aggregates: Aggregates,
 ): Statement<{ type: string; id: string; version: string }> {
   return sql`
     select a.aggregate_type as type, a.aggregate_id as id, a.version::text as version
-      from unnest(${sqlArray(aggregates.map(({ type }) => type))}::text::text[], ${sqlArray(aggregates.map(({ id }) => id))}::text::text[]) as w (type, id)
+      from unnest(${typesOf(aggregates)}::text::text[], ${idsOf(aggregates)}::text::text[]) as w (type, id)
       join ${tables.aggregateVersion} a on a.aggregate_type = w.type and a.aggregate_id = w.id`
 }
 
@@ -126,4 +136,12 @@ export function selectLag(tables: CommandTables, keepMs: number): Statement<{ la
   return sql`
     select (extract(epoch from clock_timestamp() - min(created_at)) * 1000 - ${String(keepMs)}::text::bigint)::bigint::text as lag_ms
       from ${tables.marker}`
+}
+
+function typesOf(aggregates: Aggregates): string {
+  return sqlArray(aggregates.map(({ type }) => type))
+}
+
+function idsOf(aggregates: Aggregates): string {
+  return sqlArray(aggregates.map(({ id }) => id))
 }

@@ -87,6 +87,7 @@ export function createPipeline(settings: Settings): Pipeline {
   const guard = { budgetMs, pendingTtlMs, completedTtlMs, signals, clock, random }
   return {
     db,
+    schema: settings.schema,
     tables,
     outbox,
     tokens,
@@ -160,6 +161,8 @@ export function resolveOptions(options: CommandsOptions): Settings {
   const { db, outbox } = settings as { readonly db?: Database; readonly outbox?: CommandOutbox }
   if (typeof db?.attempt !== 'function' || typeof outbox?.addMany !== 'function')
     throw new WaybillError('INVALID_OPTION', 'commands: give it db, from an adapter such as fromPg(pool), and outbox.')
+  if (settings.lockTimeoutMs <= settings.markerLockMs)
+    throw new WaybillError('INVALID_OPTION', 'commands.lockTimeoutMs: must exceed markerLockMs, which bounds the first wait.')
   if (settings.pendingTtlMs <= settings.statementTimeoutMs)
     throw new WaybillError('INVALID_OPTION', 'commands.pendingTtlMs: must exceed statementTimeoutMs, or a slow run looks dead.')
   return settings

@@ -32,6 +32,7 @@ import { rejectionOf } from './rejection.ts'
 /** What the pipeline works with. Tests replace parts to prove that each is needed. */
 export interface Pipeline {
   readonly db: Database
+  readonly schema: string
   readonly tables: CommandTables
   readonly outbox: CommandOutbox
   readonly markers: MarkerStore

@@ -95,6 +95,7 @@ export const functionGrants: Readonly<Record<string, readonly GrantedRole[]>> = 
   outbox_refuse_update: [],
 
   lock_aggregates: ['app', 'consumer'],
+  claim_command: ['app'],
 
   transport_publish: ['relay'],
   transport_subscribe: ['consumer'],

@@ -1,6 +1,8 @@
 /**
  * The pipeline with one of its promises broken, by replacing a port. The tests must notice each of them.
  */
+import { lockAggregates } from '../../src/command/aggregate.ts'
+import type { MarkerStore } from '../../src/command/marker-store.ts'
 import type { Pipeline } from '../../src/command/pipeline.ts'
 import { cacheKey } from '../../src/command/cache.ts'
 import { planCommand } from '../../src/command/plan-command.ts'
@@ -14,7 +16,7 @@ export type Variant = (pipeline: Pipeline) => Pipeline
 export const mutants: Readonly<Record<string, Variant>> = {
   'no marker': (pipeline) => ({
     ...pipeline,
-    markers: { insert: async () => true, find: async () => undefined, keep: async () => undefined },
+    markers: { claim: lockOnly, find: async () => undefined, keep: async () => undefined },
   }),
 
   'the marker comes after the work': (pipeline) => {
@@ -23,16 +25,17 @@ export const mutants: Readonly<Record<string, Variant>> = {
       ...pipeline,
       markers: {
         ...pipeline.markers,
-        insert: async (tx, marker) => {
+        claim: async (tx, marker, aggregates) => {
           late.set(tx, marker)
-          return true
+          return await lockOnly(tx, marker, aggregates)
         },
       },
       execute: async (tx, node, state) => {
         const response = await pipeline.execute(tx, node, state)
         const marker = late.get(tx)
         late.delete(tx)
-        if (marker !== undefined && !(await pipeline.markers.insert(tx, marker))) throw versionConflict('the marker')
+        if (marker !== undefined && (await pipeline.markers.claim(tx, marker, [])) === undefined)
+          throw versionConflict('the marker')
         return response
       },
     }
@@ -42,8 +45,11 @@ export const mutants: Readonly<Record<string, Variant>> = {
     ...pipeline,
     markers: {
       ...pipeline.markers,
-      insert: (_tx, marker) =>
-        pipeline.markers.insert(markTx({ native: null, query: pipeline.db.query.bind(pipeline.db) }), marker),
+      claim: async (tx, marker, aggregates) => {
+        const elsewhere = markTx({ native: null, query: pipeline.db.query.bind(pipeline.db) })
+        const claimed = await pipeline.markers.claim(elsewhere, marker, [])
+        return claimed && (await lockOnly(tx, marker, aggregates))
+      },
     },
   }),
 
@@ -76,6 +82,8 @@ export const mutants: Readonly<Record<string, Variant>> = {
 
   'the fingerprint is ignored': (pipeline) => ({ ...pipeline, fingerprint: () => '0'.repeat(32) }),
 }
+
+const lockOnly: MarkerStore['claim'] = (tx, _marker, aggregates) => lockAggregates(tx, aggregates)
 
 let forget: (key: string) => Promise<void> = async () => undefined
 

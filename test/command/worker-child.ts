@@ -65,11 +65,11 @@ function withPlacesToDie(pipeline: Pipeline, { hit }: Failpoints): Pipeline {
     },
     markers: {
       ...pipeline.markers,
-      insert: (...args) => after('marked', pipeline.markers.insert(...args)),
+      claim: (...args) => after('marked', pipeline.markers.claim(...args)),
       keep: (...args) => after('kept', pipeline.markers.keep(...args)),
     },
     execute: async (...args) => {
-      await hit('locked')
+      await hit('executing')
       return await after('executed', pipeline.execute(...args))
     },
     outbox: { addMany: (...args) => after('added', pipeline.outbox.addMany(...args)) },

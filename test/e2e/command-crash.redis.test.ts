@@ -54,7 +54,7 @@ async function repeatUntilKnown(requestId: string, input: { account: string; amo
   return history
 }
 
-const before = ['claimed', 'begun', 'marked', 'locked', 'executed', 'added', 'kept', 'committing']
+const before = ['claimed', 'begun', 'marked', 'executing', 'executed', 'added', 'kept', 'committing']
 const after = ['committed', 'completing', 'completed']
 
 test.each([...before, ...after])('killed at "%s": whoever repeats the request gets one effect and one answer', async (name) => {
