@@ -43,4 +43,11 @@ export const proofSuites: readonly ProofSuite[] = [
     missing: () =>
       installedPostgresFolders().length === 0 ? 'no PostgreSQL under /usr/lib/postgresql; apt-get install postgresql' : undefined,
   },
+  {
+    name: 'relay-stress',
+    summary: 'relay processes under freezes, kills, a lying broker, changes of lanes and operators, over several seeds',
+    command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/relay-stress'],
+    inCi: true,
+    minutes: 3,
+  },
 ]

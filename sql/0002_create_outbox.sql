@@ -331,7 +331,9 @@ begin
   end if;
 
   -- 5. A key that lost its head gets the next: its lowest held row, due now or when its own delay ends.
-  update :schema.outbox_dispatch d set state = 1, next_retry_at = greatest(d.next_retry_at, clock_timestamp())
+  update :schema.outbox_dispatch d
+     set state = 1, next_retry_at = greatest(d.next_retry_at, clock_timestamp()),
+         last_error = case when d.next_retry_at > clock_timestamp() then 'waits for its date' else d.last_error end
    where d.state = 2 and d.ctid = any (array(
     select h.ctid from unnest(freed_lane, freed_key) as f (lane, key) cross join lateral (
       select h.ctid from :schema.outbox_dispatch h where h.lane = f.lane and h.key = f.key and h.state = 2 order by h.seq limit 1) h

@@ -185,6 +185,25 @@ export function settleDispatch(
       ${keep.receipts}::boolean, ${keep.events}::boolean))::text as mine`
 }
 
+/** The text of a head that has not failed but must not go out yet. outbox_settle writes it as well. */
+export const datedError = 'waits for its date'
+
+/**
+ * Makes retries due that lie further ahead than any back-off reaches: the clock stepped back after they were set.
+ * Dates that were asked for are left alone. Index: outbox_dispatch_retry_idx.
+ */
+export function pullBackRetries(tables: OutboxTables, longestMs: number): Statement {
+  return sql`
+    update ${tables.dispatch} d set next_retry_at = clock_timestamp()
+     where d.state = 1 and d.ctid = any (array(
+       select x.ctid from ${tables.lane} l cross join lateral (
+         select x.ctid from ${tables.dispatch} x
+          where x.lane = l.lane and x.state = 1
+            and x.next_retry_at > (select clock_timestamp() + ${longestMs}::float8 * interval '1 millisecond')
+            and x.last_error is distinct from ${datedError}
+          limit 1000) x))`
+}
+
 /** Streams and aggregates that an operator paused. */
 export function readPauses(tables: OutboxTables): Statement<{ aggregate_type: string; aggregate_id: string }> {
   return sql`select aggregate_type, aggregate_id from ${tables.pause}`

@@ -20,6 +20,7 @@ import { createOutboxWatch, type OutboxWatch } from './outbox-watch.ts'
 import type { RelaySettings } from './relay-options.ts'
 import { idling, lingering, yielding } from './relay-pace.ts'
 import { relayPass } from './relay-pass.ts'
+import { pausedForMs } from './relay-plan.ts'
 import { relaySteps } from './relay-steps.ts'
 
 export interface RelayEngine {
@@ -35,10 +36,12 @@ export function createRelayEngine(settings: RelaySettings): RelayEngine {
   const { db, outbox, name, leaseMs, renewMs, clock, signals } = settings
   const leases = createLaneLeases({ db, tables: outbox.tables, worker: name, leaseMs, renewMs, clock, signals })
   const batch = createBatchWatch(clock, defaults.relay.batchTimeoutMs)
-  const watch = createOutboxWatch({ db, tables: outbox.tables, leases, signals, clock })
+  // Relays of one outbox may be set up differently for a while; none undoes what another has put off.
+  const longestRetryMs = Math.max(settings.backoff.maxMs, defaults.relay.backoff.maxMs, pausedForMs)
+  const watch = createOutboxWatch({ db, tables: outbox.tables, leases, signals, clock, longestRetryMs })
   const breaker = breakerOf(settings)
   let published = 0
-  const pass = passOf(settings, { leases, batch, watch, breaker, onPublished: (count) => (published += count) })
+  const pass = informed(watch, passOf(settings, { leases, batch, watch, breaker, onPublished: (count) => (published += count) }))
   const renewing: Pass = async () => {
     if (!batch.isStuck()) await leases.renew(batch.range())
     return 'idle'
@@ -75,11 +78,18 @@ export function createRelayEngine(settings: RelaySettings): RelayEngine {
       await whileRenewing(life.aborting, () => loop(working, life, { idleMs: idling(settings, breaker), onError, waker, clock }))
     },
     drain: async (signal) => {
-      await watch.pass(signal)
       await whileRenewing(signal, () => drainAll(signal))
       return published
     },
     leave: () => leases.release({ leave: true }),
+  }
+}
+
+/** Before the pauses are known, a pass could publish what an operator holds back. */
+function informed(watch: OutboxWatch, pass: Pass): Pass {
+  return async (aborting) => {
+    if (!watch.isInformed()) await watch.pass(aborting)
+    return await pass(aborting)
   }
 }
 

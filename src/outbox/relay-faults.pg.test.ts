@@ -1,12 +1,13 @@
 import { describe, expect, test } from 'vitest'
 import { expireLeases } from '../../test/outbox/relay-by-hand.ts'
 import { opened, openWorld } from '../../test/outbox/world.ts'
-import { firstOccurrences, log, outboxFixture } from '../../test/setup/outbox-fixture.ts'
+import { firstOccurrences, log, outboxFixture, videos } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { WaybillError } from '../core/errors.ts'
 import { run } from '../core/lifetime.ts'
 import type { SignalName } from '../core/signals.ts'
 import { fromPg } from '../postgres/from-pg.ts'
+import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'
 import { relaySteps, type RelaySteps } from './relay-steps.ts'
@@ -252,4 +253,48 @@ test('headers of any JSON, written by SQL, do not stop the relay', async () => {
   }
   await fixture.relay(broker).once()
   expect(firstOccurrences(broker, 'v1')).toEqual([1, 2, 3, 4])
+})
+
+test('a relay reads what is paused before it publishes anything', async () => {
+  const fixture = await outboxFixture(db)
+  const { pause, dispatch } = fixture.outbox.tables
+  const order: string[] = []
+  const watched: typeof db = {
+    ...db,
+    query: async (text, values) => {
+      if (text.includes(dispatch.quoted) && text.includes('cross join lateral')) order.push('read')
+      const result = await db.query(text, values)
+      if (text.includes(pause.quoted)) order.push('paused')
+      return result
+    },
+  }
+  await db.query(`insert into ${pause.quoted} (aggregate_type, reason, paused_by) values ('video', 'test', 'test')`)
+  await fixture.publish('v1', 'one')
+  const broker = memory()
+  await whileRunning([fixture.relay(broker, { db: watched })], async () => {
+    await eventually(async () => expect((await fixture.dispatch()).map((row) => row['state'])).toEqual([1]))
+  })
+  expect(order[0]).toBe('paused')
+  expect(broker.publishedCount).toBe(0)
+})
+
+test('after the clock stepped back, retries that lie beyond any back-off are due again; dates that were asked for stand', async () => {
+  const fixture = await outboxFixture(db)
+  const { outbox } = fixture
+  const broker = memory()
+  await fixture.publish('a', 'one', 'two')
+  const tomorrow = new Date(Date.now() + 86_400_000)
+  await transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, 'b', { title: 'one' }, { notBefore: tomorrow }))
+  broker.setRejects(() => true)
+  const options = { backoff: { firstMs: 60_000, maxMs: 60_000 } }
+  await fixture.relay(broker, options).once()
+  broker.setRejects(() => false)
+  await db.query(
+    `update ${outbox.tables.dispatch.quoted} set next_retry_at = next_retry_at + interval '1 hour' where state = 1 and publish_attempts > 0`,
+  )
+  await whileRunning([fixture.relay(broker, options)], async () => {
+    await eventually(() => expect(log(broker)).toEqual(['a 1', 'a 2']))
+  })
+  expect(await fixture.states()).toMatchObject({ 'b 1': 'RELEASED' })
+  expect((await fixture.dispatch()).map((row) => row['last_error'])).toEqual(['waits for its date'])
 })

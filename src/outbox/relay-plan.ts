@@ -12,7 +12,14 @@
  */
 import type { Ordering } from '../core/stream.ts'
 import type { OutgoingMessage, PublishOutcome } from '../transport/transport.ts'
-import type { ConfirmedRow, DispatchRow, RowIdentity, Settlement, StoppedRow } from './dispatch.sql.ts'
+import {
+  datedError,
+  type ConfirmedRow,
+  type DispatchRow,
+  type RowIdentity,
+  type Settlement,
+  type StoppedRow,
+} from './dispatch.sql.ts'
 import { toMessage } from './message.ts'
 
 /** The rows of one key to publish, and the row that must become its head afterwards, if any. */
@@ -42,7 +49,7 @@ export interface PlanRules {
  * A paused key is looked at again this late. Resuming it wakes it at once, unless a relay that has not heard of it yet
  * stops it once more; then it is this late.
  */
-const pausedForMs = 60_000
+export const pausedForMs = 60_000
 export const pausedError = 'paused by an operator'
 
 export function planRuns(rows: readonly DispatchRow[], rules: PlanRules): PublishPlan {
@@ -83,7 +90,7 @@ function whyStop(row: DispatchRow, run: Run, rules: PlanRules): StoppedRow | und
     error,
   })
   if (row.topic === null) return stop(0, 'the event is missing from the outbox: it was deleted before it was published', true)
-  if (row.wait_ms > 0) return stop(row.wait_ms, '')
+  if (row.wait_ms > 0) return stop(row.wait_ms, datedError)
   if (rules.isPaused(row.aggregate_type, row.aggregate_id)) return stop(pausedForMs, pausedError)
   if (run.rows.length >= rules.quota) return stop(0, '')
   return undefined

@@ -87,7 +87,8 @@ export async function startBrokerServer({ random, rejects }: BrokerServerOptions
     sockets.add(socket)
     // A relay that is killed breaks its connection; that is its business.
     socket.on('error', () => {}).on('close', () => sockets.delete(socket))
-    createInterface({ input: socket }).on('line', (line) => {
+    const lines = createInterface({ input: socket }).on('error', () => {})
+    lines.on('line', (line) => {
       const { request, messages } = JSON.parse(line) as WireRequest
       landLate()
       const answer = answerTo(messages)
