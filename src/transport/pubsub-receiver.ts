@@ -115,15 +115,25 @@ export class PubsubReceiver implements Receiver, DeliveryOwner {
     if (exactlyOnce && !isExactlyOnce) onError(notExactlyOnce(subscription))
     const nowMs = clock.monotonicMs()
     const arrived = messages.map((message) => new PubsubDelivery(message, this, { topic, nowMs, leaseMs }))
-    for (const delivery of arrived) this.#leases.add(delivery)
+    for (const delivery of arrived) this.#register(delivery)
     if (!isExactlyOnce && this.#checking === undefined) return this.#accept(arrived)
     const checked = (this.#checking ?? Promise.resolve()).then(async () => {
       // With exactly-once delivery a lease is ours only when the service confirms that it still is.
-      const ours = isExactlyOnce ? await Promise.all(arrived.map((delivery) => this.#leases.extend(delivery))) : undefined
-      this.#accept(ours === undefined ? arrived : this.#withoutGaps(arrived, ours))
+      // One that is not is taken out, with those behind it, before this goes on.
+      if (isExactlyOnce) await Promise.all(arrived.map((delivery) => this.#leases.extend(delivery)))
+      this.#accept(arrived)
       if (this.#checking === checked) this.#checking = undefined
     })
     this.#checking = checked
+  }
+
+  #register(delivery: PubsubDelivery): void {
+    const key = delivery.message.orderingKey
+    this.#leases.add(delivery)
+    if (key === undefined) return
+    const siblings = this.#byKey.get(key)
+    if (siblings === undefined) this.#byKey.set(key, new Set([delivery]))
+    else siblings.add(delivery)
   }
 
   #accept(deliveries: readonly PubsubDelivery[]): void {
@@ -131,36 +141,14 @@ export class PubsubReceiver implements Receiver, DeliveryOwner {
       const key = delivery.message.orderingKey
       if (delivery.state !== 'waiting') continue
       if (this.#isAbandoned) {
+        this.#takeBack(delivery, 'over')
         void this.#giveBack([delivery], 0)
-        continue
-      }
-      if (key !== undefined && this.#holds.isHeld(key)) {
-        delivery.state = 'held'
+      } else if (key !== undefined && this.#holds.isHeld(key)) {
+        this.#takeBack(delivery, 'held')
         this.#holds.join(key, delivery)
-        continue
-      }
-      this.#waiting.push(delivery)
-      if (key === undefined) continue
-      const siblings = this.#byKey.get(key)
-      if (siblings === undefined) this.#byKey.set(key, new Set([delivery]))
-      else siblings.add(delivery)
+      } else this.#waiting.push(delivery)
     }
     this.#handOver()
-  }
-
-  /** Those that are ours. What follows a lost one under its key comes again behind it, so it goes back. */
-  #withoutGaps(arrived: readonly PubsubDelivery[], ours: readonly boolean[]): PubsubDelivery[] {
-    const lostKeys = new Set<string>()
-    return arrived.filter((delivery, index) => {
-      const key = delivery.message.orderingKey
-      if (ours[index] !== true) {
-        if (key !== undefined) lostKeys.add(key)
-        return false
-      }
-      if (key === undefined || !lostKeys.has(key)) return true
-      void this.#hold([delivery], 0)
-      return false
-    })
   }
 
   #handOver(): void {
@@ -191,9 +179,7 @@ export class PubsubReceiver implements Receiver, DeliveryOwner {
   #successors(delivery: PubsubDelivery): PubsubDelivery[] {
     const key = delivery.message.orderingKey
     const siblings = [...(key === undefined ? [] : (this.#byKey.get(key) ?? []))]
-    const index = siblings.indexOf(delivery)
-    // One that has not been accepted yet is behind all the others.
-    return index < 0 ? [] : siblings.slice(index + 1).filter(({ state }) => state === 'waiting' || state === 'in-hand')
+    return siblings.slice(siblings.indexOf(delivery) + 1).filter(({ state }) => state === 'waiting' || state === 'in-hand')
   }
 
   /** Takes deliveries of one key out of every hand, and gives them back after `delayMs`. */
@@ -226,15 +212,15 @@ export class PubsubReceiver implements Receiver, DeliveryOwner {
     if (this.#inHand === 0 && this.#waiting.length === 0) for (const wake of this.#whenSettled.splice(0)) wake()
   }
 
-  /** Its lease has ended: it comes again, and so must everything behind it under its key, or order is lost. */
+  /**
+   * Its lease has ended, or we have to believe so. It comes again, and so must everything behind it under its key; should the
+   * service believe that it is still ours, giving it back makes sure that it comes first.
+   */
   #lose(delivery: PubsubDelivery): void {
     if (delivery.state === 'acked' || delivery.state === 'held') return
     const successors = this.#successors(delivery)
     delivery.lose()
-    this.#unqueue(delivery)
-    this.#takeBack(delivery, 'over')
-    if (successors.length > 0) void this.#hold(successors, 0)
-    else this.#handOver()
+    void this.#hold([delivery, ...successors], 0)
   }
 
   #forget(delivery: PubsubDelivery): void {
