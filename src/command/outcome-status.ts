@@ -5,6 +5,7 @@
  * `google.rpc.RetryInfo` where a repeat may help, and `google.rpc.ErrorInfo` with our code.
  */
 import { errorMeanings, grpcCodes, type GrpcCode } from '../core/errors.ts'
+import { tokenHeader } from '../core/token.ts'
 import type { CommandErrorCode, Failed, Outcome, Rejected } from './outcome.ts'
 
 /** An answer of HTTP without its transport. */
@@ -26,8 +27,7 @@ export interface RpcStatus {
   readonly metadata: Readonly<Record<string, string>>
 }
 
-/** The header that carries the consistency token, both ways. */
-export const tokenHeader = 'waybill-token'
+export { tokenHeader }
 
 const titles: Readonly<Record<CommandErrorCode | 'REJECTED', string>> = {
   INVALID_INPUT: 'The request is not valid',

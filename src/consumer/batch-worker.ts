@@ -23,6 +23,8 @@ export interface WorkerDeps extends ApplyDeps {
   readonly stopping: AbortSignal
   /** Whether an earlier delivery of this item may have ended a process. */
   readonly isSuspect: (item: Item) => boolean
+  /** Told of items whose effects are committed. */
+  readonly onCommitted: (items: readonly Item[]) => void
 }
 
 /** One call of `work`: what is known of earlier attempts, and the aggregates that failed meanwhile. */
@@ -132,6 +134,7 @@ async function applyAndAck(
   )
   const startedAt = settings.clock.monotonicMs()
   const done = await persist(deps, items.length, () => applyBatch(deps, items, { drain, attempts: new Map(marked) }))
+  deps.onCommitted(items)
   await undertaker.ack(items)
   settings.signals.emit('consumer.applied', {
     consumer: scope.consumer,

@@ -24,6 +24,16 @@ export interface EngineDeps {
   readonly tables: InboxTables
   readonly registered: { readonly generation: number; readonly paused: boolean }
   readonly life: Lifetime
+  /** Told of what the consumer does, for readers and readiness. */
+  readonly watch: EngineWatch
+}
+
+export interface EngineWatch {
+  /** Deliveries come from now on; `isIdle` tells whether any is in hand. */
+  opened(isIdle: () => boolean): void
+  closed(): void
+  /** The effects of these items are committed. */
+  committed(items: readonly Item[]): void
 }
 
 /** A delivery in line. `undefined` as the event's stream means that this consumer does not read it. */
@@ -35,10 +45,10 @@ interface Entry {
 }
 
 export async function runConsumer(deps: EngineDeps): Promise<void> {
-  const { life, settings } = deps
+  const { life, settings, watch } = deps
   const engine = createEngine(deps)
   const stored = createStoredWork({ ...deps, scope: engine.scope, work: engine.work })
-  const receiving = createReceiving(deps, engine.deliver)
+  const receiving = createReceiving(deps, engine)
   try {
     if (!deps.registered.paused) await receiving.open()
     await loop(
@@ -61,6 +71,7 @@ export async function runConsumer(deps: EngineDeps): Promise<void> {
       },
     )
   } finally {
+    watch.closed()
     await receiving.close()
   }
 }
@@ -70,9 +81,10 @@ interface Engine {
   readonly waker: ReturnType<typeof createWaker>
   readonly deliver: (delivery: Delivery) => void
   readonly work: (items: readonly Item[]) => Promise<void>
+  readonly isIdle: () => boolean
 }
 
-function createEngine({ settings, routes, tables, registered, life }: EngineDeps): Engine {
+function createEngine({ settings, routes, tables, registered, life, watch }: EngineDeps): Engine {
   const scope: Scope = { tables, consumer: settings.name, generation: registered.generation }
   const waker = createWaker()
   const sighted = new Set<string>()
@@ -86,7 +98,8 @@ function createEngine({ settings, routes, tables, registered, life }: EngineDeps
     },
   })
   const isSuspect = createSuspicion(settings.maxInFlight)
-  const worker = { settings, routes, scope, emitting: true, undertaker, isSuspect, ...life }
+  const onCommitted = (items: readonly Item[]): void => watch.committed(items)
+  const worker = { settings, routes, scope, emitting: true, undertaker, isSuspect, onCommitted, ...life }
   const work = (items: readonly Item[]): Promise<void> => workBatch(worker, items)
   const pump = new Pump<Entry>({
     ...settings,
@@ -116,7 +129,7 @@ function createEngine({ settings, routes, tables, registered, life }: EngineDeps
     }
     void delivery.ack()
   }
-  return { scope, waker, deliver, work }
+  return { scope, waker, deliver, work, isIdle: () => pump.isIdle }
 }
 
 /**
@@ -156,7 +169,7 @@ interface Receiving {
   close(): Promise<void>
 }
 
-function createReceiving({ settings, routes, life }: EngineDeps, onDelivery: (delivery: Delivery) => void): Receiving {
+function createReceiving({ settings, routes, life, watch }: EngineDeps, { deliver: onDelivery, isIdle }: Engine): Receiving {
   const { transport, name, maxInFlight, maxInFlightBytes, signals } = settings
   const share = Math.max(1, routes.topics.length)
   let receivers: readonly Receiver[] = []
@@ -175,6 +188,7 @@ function createReceiving({ settings, routes, life }: EngineDeps, onDelivery: (de
           }),
         ),
       )
+      watch.opened(isIdle)
     },
     close: async () => {
       const closing = receivers

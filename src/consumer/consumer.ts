@@ -12,9 +12,11 @@ import type { AnyStream, EventType } from '../core/stream.ts'
 import { WaybillError } from '../core/errors.ts'
 import { one } from '../postgres/database.ts'
 import { assertSchema } from '../postgres/deployment.ts'
-import { createProjection, type ProjectOptions } from '../projection/projection.ts'
+import { createProjection, type Projection, type ProjectOptions } from '../projection/projection.ts'
 import { assertProjectionTable } from '../projection/projection-table.ts'
-import { runConsumer } from './consumer-engine.ts'
+import { ReadinessWatch, type Readiness } from '../projection/readiness.ts'
+import { createReads, type Reads } from '../projection/reads.ts'
+import { runConsumer, type EngineWatch } from './consumer-engine.ts'
 import { resolveConsumerOptions, type ConsumerOptions, type ConsumerSettings } from './consumer-options.ts'
 import type { HandlerOf } from './handler.ts'
 import { inboxTables, registerConsumer } from './inbox.sql.ts'
@@ -26,6 +28,12 @@ export interface Consumer<Native = unknown> extends Service {
   on<Type extends EventType<EventKind, never, unknown>>(type: Type, handler: HandlerOf<Type, Native>): Consumer<Native>
   /** Keeps a table of yours up to date with a stream, by versioned upserts. */
   project<S extends AnyStream>(stream: S, options: ProjectOptions<S>): Consumer<Native>
+  /** Resolves when the write that a token stands for is applied here; NOT_YET at the deadline. */
+  readonly waitFor: Reads['waitFor']
+  /** A projection's row that is not older than a token, or what the owner says instead. */
+  readonly read: Reads['read']
+  /** Whether the projections are complete and not too far behind. */
+  readiness(): Promise<Readiness>
   /** What was registered, checked. After this nothing more can be registered. */
   routes(): Routes
 }
@@ -33,6 +41,7 @@ export interface Consumer<Native = unknown> extends Service {
 export function createConsumer<Native>(options: ConsumerOptions<Native>): Consumer<Native> {
   const settings = resolveConsumerOptions(options)
   const book = new RouteBook(settings.name, settings.streams)
+  const watched = createWatched(settings, () => book.projections)
   const consumer: Consumer<Native> = {
     name: `consumer ${settings.name}`,
     settings,
@@ -44,6 +53,9 @@ export function createConsumer<Native>(options: ConsumerOptions<Native>): Consum
       book.project(createProjection(stream, projectOptions))
       return consumer
     },
+    waitFor: (token, waitOptions) => watched.reads.waitFor(token, waitOptions),
+    read: (stream, aggregateId, readOptions) => watched.reads.read(stream, aggregateId, readOptions),
+    readiness: () => watched.readiness.readiness(),
     routes: () => book.build(),
     run: async (life) => {
       const routes = book.build()
@@ -53,10 +65,34 @@ export function createConsumer<Native>(options: ConsumerOptions<Native>): Consum
       for (const projection of routes.projections) await assertProjectionTable(db, projection)
       const tables = inboxTables(schema)
       const registered = await one(db, registerConsumer({ tables, consumer: name }))
-      await runConsumer({ settings, routes, tables, registered, life })
+      await runConsumer({ settings, routes, tables, registered, life, watch: watched.watch })
     },
   }
   return consumer
+}
+
+interface Watched {
+  readonly reads: Reads
+  readonly readiness: ReadinessWatch
+  readonly watch: EngineWatch
+}
+
+/** Readers and readiness, and what they have to hear of a consumer that runs in this process. */
+function createWatched({ name, ...settings }: ConsumerSettings, projections: () => readonly Projection[]): Watched {
+  const reads = createReads({ ...settings, consumer: name, projections })
+  const readiness = new ReadinessWatch({ ...settings, consumer: name })
+  return {
+    reads,
+    readiness,
+    watch: {
+      opened: (isIdle) => readiness.opened(isIdle),
+      closed: () => readiness.closed(),
+      committed: (items) => {
+        readiness.applied(Math.max(...items.map(({ event }) => event.occurredAtMs)))
+        reads.committed(items.map(({ event }) => event))
+      },
+    },
+  }
 }
 
 function needsInbox(name: string): WaybillError {

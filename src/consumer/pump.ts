@@ -38,6 +38,11 @@ export class Pump<Entry extends Queued> {
     return this.#queues.purge(key, gone)
   }
 
+  /** Nothing is in hand or in line. */
+  get isIdle(): boolean {
+    return this.#running.size === 0 && this.#queues.readyCount === 0
+  }
+
   /** Resolves when no batch is under way and none can begin. */
   async idle(): Promise<void> {
     while (this.#running.size > 0 || this.#queues.readyCount > 0) {

@@ -72,6 +72,11 @@ export class RouteBook {
     this.#projections.push(projection)
   }
 
+  /** Those that are registered so far. */
+  get projections(): readonly Projection[] {
+    return this.#projections
+  }
+
   build(): Routes {
     if (this.#handlers.size === 0 && this.#projections.length === 0)
       throw invalid(

@@ -56,6 +56,23 @@ export const defaults = {
     deltaStart: 'first',
     gapAlertMs: 60_000,
     pollMs: 1_000,
+    /** How long a reader waits for its token. */
+    waitMs: 500,
+    waitPollMs: 10,
+    maxWaiters: 10_000,
+    readyLagMs: 30_000,
+  },
+  deadLetters: {
+    /** A letter that was redriven so often needs somebody to insist. */
+    maxRedrives: 10,
+  },
+  inboxRetention: {
+    /** Longer than the broker keeps messages, a dead letter waits, or a replay reaches back. */
+    inboxMs: 3_024_000_000,
+    attemptsMs: 3_024_000_000,
+    deadLettersMs: 7_776_000_000,
+    batchSize: 50_000,
+    idleMs: 5_000,
   },
   backfill: {
     rowsPerSecond: 500,

@@ -28,6 +28,9 @@ export interface TokenOptions {
   readonly secrets?: readonly string[]
 }
 
+/** The header that carries the consistency token, both ways. */
+export const tokenHeader = 'waybill-token'
+
 const longestToken = 4096
 
 /** The maker and reader of tokens. All services that exchange tokens need the same secrets. */

@@ -1,0 +1,90 @@
+/**
+ * Whether a consumer's projections can be relied on: complete, and not too far behind.
+ *
+ * Complete is remembered in the register, for every process: it is set when a running instance has caught up for the first
+ * time, and when a rebuild is swapped in. Lag is what this process sees, if the consumer runs in it: the age of the newest
+ * event of its last batch. With nothing in hand and nothing new for a while it has caught up, whatever that age was.
+ */
+import type { Clock } from '../core/clock.ts'
+import { execute, first, type Queryable } from '../postgres/database.ts'
+import { markComplete, readRegister, type ReadScope } from './reads.sql.ts'
+
+export type NotReadyCode = 'unknown' | 'paused' | 'incomplete' | 'lagging'
+
+export interface Readiness {
+  readonly ready: boolean
+  /** Why not; empty if ready. */
+  readonly reasons: readonly { readonly code: NotReadyCode; readonly message: string }[]
+}
+
+export interface ReadinessOptions extends ReadScope {
+  readonly db: Queryable
+  readonly clock: Clock
+  readonly readyLagMs: number
+}
+
+/** Nothing came for this long, and nothing is in hand: there is nothing. */
+const quietMs = 2_000
+
+/** What a running instance sees of its own progress. */
+export class ReadinessWatch {
+  readonly #options: ReadinessOptions
+  #isIdle: (() => boolean) | undefined
+  #changedAtMs = 0
+  #lagMs: number | undefined
+
+  constructor(options: ReadinessOptions) {
+    this.#options = options
+  }
+
+  /** Deliveries come from now on; `isIdle` tells whether any is in hand. */
+  opened(isIdle: () => boolean): void {
+    this.#isIdle = isIdle
+    this.#lagMs = undefined
+    this.#changedAtMs = this.#options.clock.monotonicMs()
+  }
+
+  closed(): void {
+    this.#isIdle = undefined
+  }
+
+  /** A batch committed; its newest event occurred at this moment. */
+  applied(newestOccurredAtMs: number): void {
+    this.#lagMs = Math.max(0, this.#options.clock.nowMs() - newestOccurredAtMs)
+    this.#changedAtMs = this.#options.clock.monotonicMs()
+  }
+
+  async readiness(): Promise<Readiness> {
+    const { db, consumer } = this.#options
+    const register = await first(db, readRegister(this.#options))
+    if (register === undefined) return notReady('unknown', `Consumer ${consumer} has never run on this schema.`)
+    const caughtUp = this.#caughtUp()
+    const reasons: { readonly code: NotReadyCode; readonly message: string }[] = []
+    if (register.paused) reasons.push({ code: 'paused', message: `Consumer ${consumer} is paused by an operator.` })
+    if (caughtUp === true && !register.complete) await execute(db, markComplete(this.#options))
+    if (caughtUp !== true && !register.complete)
+      reasons.push({ code: 'incomplete', message: `The projections of ${consumer} are being filled for the first time.` })
+    if (caughtUp === false && register.complete) reasons.push({ code: 'lagging', message: this.#lagging() })
+    return { ready: reasons.length === 0, reasons }
+  }
+
+  /** `undefined` if the consumer does not run here. */
+  #caughtUp(): boolean | undefined {
+    if (this.#isIdle === undefined) return undefined
+    const { clock, readyLagMs } = this.#options
+    const stillMs = clock.monotonicMs() - this.#changedAtMs
+    if (this.#isIdle()) return stillMs >= quietMs || (this.#lagMs ?? Infinity) <= readyLagMs
+    return (this.#lagMs ?? Infinity) <= readyLagMs && stillMs <= readyLagMs
+  }
+
+  #lagging(): string {
+    const { consumer, readyLagMs } = this.#options
+    const age =
+      this.#lagMs === undefined ? 'It has not caught up since it was started' : `Its last events were ${this.#lagMs} ms old`
+    return `Consumer ${consumer} is behind: ${age}; ready means ${readyLagMs} ms at most.`
+  }
+}
+
+function notReady(code: NotReadyCode, message: string): Readiness {
+  return { ready: false, reasons: [{ code, message }] }
+}

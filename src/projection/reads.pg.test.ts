@@ -1,0 +1,207 @@
+import { expect, test } from 'vitest'
+import {
+  accounts,
+  consumerFixture,
+  message,
+  published,
+  removed,
+  videos,
+  type ConsumerFixture,
+} from '../../test/setup/consumer-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import type { Consumer } from '../consumer/consumer.ts'
+import type { ConsumerOptions } from '../consumer/consumer-options.ts'
+import { createTokens, type Tokens } from '../core/token.ts'
+import { maxVersion } from '../core/version.ts'
+import type { Database } from '../postgres/database.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import type { OutgoingMessage } from '../transport/transport.ts'
+import { eventually } from '../testing/eventually.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+const tokens: Tokens = createTokens({ secrets: ['a secret of 32 characters or more'] })
+const token = (aggregateId: string, version: number | bigint): string =>
+  tokens.encode({ aggregateType: 'video', aggregateId, version: BigInt(version) })
+
+function catalog(fixture: ConsumerFixture, options: Partial<ConsumerOptions> = {}): Consumer {
+  return fixture
+    .consumer({ tokens, ...options })
+    .project(videos, { table: `${fixture.schema}.video_view`, key: 'video_id', set: (e) => ({ title: e.data.title }) })
+}
+
+/** The same database, which counts what is asked of it. */
+function counted(): { readonly db: Database; readonly count: () => number } {
+  let count = 0
+  return {
+    db: { ...db, query: (text, values) => ((count += 1), db.query(text, values)) },
+    count: () => count,
+  }
+}
+
+test('with a lag below the wait, reads by token come from the projection, and none is stale', async () => {
+  const fixture = await consumerFixture(db)
+  const consumer = catalog(fixture, { waitMs: 10_000 })
+  const stop = fixture.start(consumer)
+  let owner = 0
+  const reads: Promise<{ version: string } | undefined>[] = []
+  for (let i = 0; i < 1_000; i += 1) {
+    const [id, version] = [`v${i % 50}`, Math.floor(i / 50) + 1]
+    // The reader holds its token before the broker has the event.
+    const read = consumer.read<{ version: string }, undefined>(videos, id, {
+      atLeast: token(id, version),
+      otherwise: () => void (owner += 1),
+    })
+    reads.push(
+      read.then((row) => {
+        expect(BigInt(row?.version ?? 0)).toBeGreaterThanOrEqual(BigInt(version))
+        return row
+      }),
+    )
+    if (i % 100 === 99)
+      await fixture.publish(
+        ...Array.from({ length: 100 }, (_, k) => i - 99 + k).map((k) => published(`v${k % 50}`, Math.floor(k / 50) + 1)),
+      )
+  }
+  expect(await Promise.all(reads)).toHaveLength(1_000)
+  expect(owner).toBe(0)
+  await stop()
+})
+
+test('with a lag above the wait, every read falls back to the owner, and none is stale', async () => {
+  const fixture = await consumerFixture(db)
+  const consumer = catalog(fixture)
+  const stop = fixture.start(consumer)
+  await fixture.publish(...Array.from({ length: 50 }, (_, i) => published(`v${i}`, 1)))
+  await fixture.settled(50)
+  const reasons: string[] = []
+  const reads = Array.from({ length: 1_000 }, (_, i) =>
+    consumer.read(videos, `v${i % 50}`, {
+      atLeast: token(`v${i % 50}`, 2),
+      waitMs: 50,
+      otherwise: ({ code, error }) => {
+        reasons.push(`${code} ${String(error.details['seen'])}`)
+        return { title: 'the owner says' }
+      },
+    }),
+  )
+  expect(new Set((await Promise.all(reads)).map((row) => (row as { title: string }).title))).toEqual(new Set(['the owner says']))
+  expect([reasons.length, ...new Set(reasons)]).toEqual([1_000, 'NOT_YET 1'])
+  await expect(consumer.read(videos, 'v1', { atLeast: token('v1', 2), waitMs: 0 })).rejects.toMatchObject({
+    code: 'NOT_YET',
+    details: { aggregateId: 'v1', wanted: '2', seen: '1' },
+  })
+  await stop()
+})
+
+test('a forged, foreign or absurd token is refused before anybody waits', async () => {
+  const fixture = await consumerFixture(db)
+  const asked = counted()
+  const consumer = catalog(fixture, { db: asked.db, waitMs: 60_000 })
+  const forged = [
+    'nonsense',
+    '',
+    createTokens().encode({ aggregateType: 'video', aggregateId: 'a', version: 1n }),
+    createTokens({ secrets: ['another secret of 32 characters'] }).encode({
+      aggregateType: 'video',
+      aggregateId: 'a',
+      version: 1n,
+    }),
+    token('a', 1).replace('w1.', 'w1.x'),
+    tokens.encode({ aggregateType: 'elsewhere', aggregateId: 'a', version: 1n }),
+    tokens.encode({ aggregateType: 'video', aggregateId: 'a\u0000b', version: 1n }),
+  ]
+  for (const each of forged) {
+    await expect(consumer.waitFor(each)).rejects.toMatchObject({ code: 'INVALID_INPUT' })
+    await expect(consumer.read(videos, 'a', { atLeast: each, otherwise: () => 'owner' })).rejects.toMatchObject({
+      code: 'INVALID_INPUT',
+    })
+  }
+  expect(asked.count()).toBe(0)
+  const huge = token('a', maxVersion)
+  await expect(consumer.waitFor(huge)).rejects.toMatchObject({ code: 'INVALID_INPUT' })
+  await expect(consumer.waitFor(huge, { waitMs: 0 })).rejects.toMatchObject({ code: 'INVALID_INPUT' })
+  await expect(consumer.read(videos, 'a', { atLeast: huge, otherwise: () => 'owner' })).rejects.toMatchObject({
+    code: 'INVALID_INPUT',
+  })
+})
+
+test('10,000 waiters cost the database as many queries as one, and a place more is refused', async () => {
+  const fixture = await consumerFixture(db)
+  let late: unknown
+  const wait = async (waiters: number): Promise<number> => {
+    const asked = counted()
+    const consumer = catalog(fixture, { db: asked.db, waitPollMs: 100 })
+    const ends = Array.from({ length: waiters }, (_, i) =>
+      consumer.waitFor(token(`w${i}`, 1), { waitMs: 4_000 }).catch((error: unknown) => error),
+    )
+    if (waiters === 10_000) late = await consumer.waitFor(token('late', 1)).catch((error: unknown) => error)
+    for (const end of await Promise.all(ends)) expect(end).toMatchObject({ code: 'NOT_YET' })
+    return asked.count()
+  }
+  const most = 4_000 / 100 + 1
+  const [one, many] = [await wait(1), await wait(10_000)]
+  expect(one).toBeLessThanOrEqual(most)
+  expect(many).toBeLessThanOrEqual(most)
+  expect(Math.min(one, many)).toBeGreaterThan(1)
+  expect(late).toMatchObject({ code: 'OVERLOADED' })
+})
+
+test('a token is reached by events that the consumer ignores, and 9 is less than 10', async () => {
+  const fixture = await consumerFixture(db)
+  const consumer = catalog(fixture)
+  const stop = fixture.start(consumer)
+  const ignored = (version: number): OutgoingMessage =>
+    message({ stream: accounts, type: 'BalanceSet', id: 'x', version }, { balance: 1 })
+  const of = (version: bigint): string => tokens.encode({ aggregateType: 'account', aggregateId: 'x', version })
+  await fixture.publish(ignored(8), ignored(9))
+  await consumer.waitFor(of(9n), { waitMs: 20_000 })
+  await expect(consumer.waitFor(of(10n), { waitMs: 20 })).rejects.toMatchObject({ code: 'NOT_YET', details: { seen: '9' } })
+  await fixture.publish(ignored(10))
+  await consumer.waitFor(of(10n), { waitMs: 20_000 })
+  await stop()
+})
+
+test('another process waits and reads without running the consumer', async () => {
+  const fixture = await consumerFixture(db)
+  const stop = fixture.start(catalog(fixture))
+  const reader = catalog(fixture)
+  const read = reader.read(videos, 'a', { atLeast: token('a', 2), waitMs: 20_000 })
+  await fixture.publish(published('a', 1), published('a', 2))
+  expect(await read).toMatchObject({ video_id: 'a', title: 'a 2' })
+  await fixture.publish(removed('a', 3))
+  expect(await reader.read(videos, 'a', { atLeast: token('a', 3), waitMs: 20_000 })).toBeUndefined()
+  expect(await reader.read(videos, 'unknown')).toBeUndefined()
+  await stop()
+})
+
+test('a read says which projection it cannot find, or cannot choose', async () => {
+  const fixture = await consumerFixture(db)
+  await db.query(`create table ${fixture.schema}.other_view (like ${fixture.schema}.video_view including all)`)
+  const consumer = catalog(fixture).project(videos, { table: `${fixture.schema}.other_view`, key: 'video_id', set: () => ({}) })
+  await expect(consumer.read(accounts, 'a')).rejects.toMatchObject({ code: 'UNKNOWN_NAME' })
+  await expect(consumer.read(videos, 'a')).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+  expect(await consumer.read(videos, 'a', { table: `${fixture.schema}.other_view` })).toBeUndefined()
+  await expect(consumer.read(videos, 'a', { atleast: 'x' } as never)).rejects.toThrow(/Did you mean "atLeast"/)
+})
+
+test('a consumer is ready when it has caught up, and says why it is not', async () => {
+  const fixture = await consumerFixture(db)
+  const consumer = catalog(fixture, { readyLagMs: 60_000 })
+  expect(await consumer.readiness()).toMatchObject({ ready: false, reasons: [{ code: 'unknown' }] })
+  const old = { occurred_at: new Date(Date.now() - 3_600_000).toISOString() }
+  await fixture.publish(published('a', 1, 'old', old))
+  const stop = fixture.start(consumer)
+  await fixture.settled(1)
+  expect(await consumer.readiness()).toMatchObject({ ready: false, reasons: [{ code: 'incomplete' }] })
+  expect(await catalog(fixture).readiness()).toMatchObject({ ready: false, reasons: [{ code: 'incomplete' }] })
+  await fixture.publish(published('a', 2))
+  await eventually(async () => (await consumer.readiness()).ready)
+  expect(await catalog(fixture).readiness()).toEqual({ ready: true, reasons: [] })
+  await fixture.publish(published('a', 3, 'late', old))
+  await fixture.settled(3)
+  await eventually(async () => (await consumer.readiness()).reasons[0]?.code === 'lagging')
+  await db.query(`update ${fixture.schema}.consumer set paused = true`)
+  await eventually(async () => (await consumer.readiness()).reasons[0]?.code === 'paused')
+  await stop()
+})

@@ -1,0 +1,87 @@
+/**
+ * The statements of readers: how far a consumer is with aggregates, and a projection's row together with that.
+ *
+ * Both look at the generation that the register names as the current one, in the same statement, so that a rebuild that is
+ * swapped in meanwhile is seen with its own positions.
+ */
+import { name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import type { Projection } from './projection.ts'
+
+/** A consumer and the schema of its tables. */
+export interface ReadScope {
+  readonly schema: string
+  readonly consumer: string
+}
+
+export interface AggregateName {
+  readonly aggregateType: string
+  readonly aggregateId: string
+}
+
+/**
+ * How far the consumer is with each of these aggregates; `place` counts from 1. One that it has not seen is not returned.
+ * Index: the primary key of consumer_position.
+ */
+export function readPositions(
+  { schema, consumer }: ReadScope,
+  aggregates: readonly AggregateName[],
+): Statement<{ place: number; version: string }> {
+  return sql`
+    select a.place::int as place, p.version::text as version
+      from ${name(schema, 'consumer')} c
+     cross join unnest(${sqlArray(aggregates.map((each) => each.aggregateType))}::text::text[],
+                       ${sqlArray(aggregates.map((each) => each.aggregateId))}::text::text[])
+                  with ordinality as a (aggregate_type, aggregate_id, place)
+      join ${name(schema, 'consumer_position')} p
+        on p.consumer = c.name and p.generation = c.generation and p.aggregate_type = a.aggregate_type and p.aggregate_id = a.aggregate_id
+     where c.name = ${consumer}::text`
+}
+
+/** A row of the user's table, and beside it what is ours. */
+export interface ReadRow extends Readonly<Record<string, unknown>> {
+  readonly waybill_position: string | null
+  readonly waybill_found: boolean
+}
+
+/**
+ * The row of one key, unless it is deleted, with the position of `awaited` in the same snapshot: always returns one row.
+ * Indexes: the unique index on the key's columns, the primary key of consumer_position.
+ */
+export function readRow(
+  { schema, consumer }: ReadScope,
+  projection: Projection,
+  { key, awaited }: { readonly key: readonly string[]; readonly awaited: AggregateName | undefined },
+): Statement<ReadRow> {
+  const { keyColumns, deletedAtColumn, table } = projection
+  const ours = sql<ReadRow>`
+    select (select p.version::text
+              from ${name(schema, 'consumer')} c
+              join ${name(schema, 'consumer_position')} p on p.consumer = c.name and p.generation = c.generation
+             where c.name = ${consumer}::text and p.aggregate_type = ${awaited?.aggregateType ?? null}::text
+               and p.aggregate_id = ${awaited?.aggregateId ?? null}::text) as waybill_position,
+           t.${name(keyColumns[0] ?? '')} is not null as waybill_found, t.*
+      from (select 1) as always
+      left join ${table} t on t.${name(deletedAtColumn)} is null`
+  const matches = keyColumns.map((column, i) => ` and t.${name(column).quoted} = $${ours.values.length + i + 1}`)
+  return { text: ours.text + matches.join(''), values: [...ours.values, ...key] }
+}
+
+export interface RegisterRow {
+  readonly generation: number
+  readonly next_generation: number | null
+  readonly paused: boolean
+  readonly complete: boolean
+}
+
+/** How the consumer stands in the register. */
+export function readRegister({ schema, consumer }: ReadScope): Statement<RegisterRow> {
+  return sql`
+    select c.generation, c.next_generation, c.paused, c.ready_at is not null as complete
+      from ${name(schema, 'consumer')} c where c.name = ${consumer}::text`
+}
+
+/** Notes that the consumer has caught up for the first time. */
+export function markComplete({ schema, consumer }: ReadScope): Statement {
+  return sql`
+    update ${name(schema, 'consumer')} set ready_at = clock_timestamp() where name = ${consumer}::text and ready_at is null`
+}

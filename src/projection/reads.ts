@@ -1,0 +1,174 @@
+/**
+ * Reads of projections that never show less than the reader knows.
+ *
+ * Guarantee: a row that is returned for a token holds that write or a later one. Position and row are read in one statement, so
+ * neither a rebuild that is swapped in nor a replica that is behind can come between them. A projection that is not there yet
+ * is awaited for a bounded time, off the pool; then the owner is asked (`otherwise`), or NOT_YET is thrown.
+ */
+import type { Clock } from '../core/clock.ts'
+import { isWaybillError, WaybillError } from '../core/errors.ts'
+import { refuseUnknown } from '../core/options.ts'
+import type { AnyStream } from '../core/stream.ts'
+import type { AggregateVersion, Tokens } from '../core/token.ts'
+import type { Version } from '../core/version.ts'
+import { one, rows, type Queryable } from '../postgres/database.ts'
+import type { Projection } from './projection.ts'
+import { readPositions, readRow, type AggregateName, type ReadRow, type ReadScope } from './reads.sql.ts'
+import { absurd, isAbsurd, notYet, WaitingRoom } from './waiting-room.ts'
+
+export interface ReadsOptions extends ReadScope {
+  readonly db: Queryable
+  /** The streams that move the consumer's positions. */
+  readonly streams: readonly AnyStream[]
+  /** What can be read. Asked when it is needed. */
+  readonly projections: () => readonly Projection[]
+  readonly tokens: Tokens
+  /** How long a reader waits unless it says otherwise. */
+  readonly waitMs: number
+  /** The pause between two looks at what is awaited. */
+  readonly waitPollMs: number
+  /** Readers that wait at once, at most. */
+  readonly maxWaiters: number
+  readonly clock: Clock
+}
+
+export interface WaitForOptions {
+  /** How long to wait, at most. 0 only looks. @default 500 */
+  readonly waitMs?: number
+  /** Ends the wait early. */
+  readonly signal?: AbortSignal | undefined
+}
+
+/** Why the projection could not answer. */
+export interface NotServed {
+  /** `NOT_YET`, or `OVERLOADED` if too many wait already. */
+  readonly code: 'NOT_YET' | 'OVERLOADED'
+  readonly error: WaybillError
+}
+
+export interface ReadOptions<Other = never> extends WaitForOptions {
+  /** A token of a write: nothing older is shown. @default whatever is there */
+  readonly atLeast?: string | undefined
+  /** Asks the owner instead, when the projection is not there in time. @default NOT_YET is thrown */
+  readonly otherwise?: ((why: NotServed) => Promise<Other> | Other) | undefined
+  /** Which table, if the consumer projects the stream to several. */
+  readonly table?: string
+}
+
+/** A row of a projection, as the driver returns it. */
+export type ProjectionRow = Readonly<Record<string, unknown>>
+
+export interface Reads {
+  /** Resolves when the consumer has applied the write that the token stands for; NOT_YET at the deadline. */
+  waitFor(token: string, options?: WaitForOptions): Promise<void>
+  /** The row of one aggregate, `undefined` if there is none or it is deleted, or what `otherwise` returned. */
+  read<Row extends object = ProjectionRow, Other = never>(
+    stream: AnyStream,
+    aggregateId: string,
+    options?: ReadOptions<Other>,
+  ): Promise<Row | undefined | Other>
+  /** Tells readers of this process that a transaction moved these aggregates. */
+  committed(aggregates: Iterable<AggregateName>): void
+}
+
+export function createReads(options: ReadsOptions): Reads {
+  const { db, clock, consumer } = options
+  const look = async (aggregates: readonly AggregateName[]): Promise<readonly (Version | undefined)[]> => {
+    const versions: (Version | undefined)[] = aggregates.map(() => undefined)
+    for (const { place, version } of await rows(db, readPositions(options, aggregates))) versions[place - 1] = BigInt(version)
+    return versions
+  }
+  const room = new WaitingRoom({ look, pollMs: options.waitPollMs, maxWaiters: options.maxWaiters, clock })
+  return {
+    committed: (aggregates) => room.committed(aggregates),
+    waitFor: async (token, given = {}) => {
+      refuseUnknown(`consumer ${consumer}: waitFor`, given, ['waitMs', 'signal'])
+      const at = decode(options, token)
+      const { waitMs = options.waitMs, signal } = given
+      if (checkWait(waitMs) > 0) return await room.wait(at, { waitMs, signal })
+      const [seen = 0n] = await look([at])
+      if (seen < at.version) throw isAbsurd(at.version, seen) ? absurd(at, seen) : notYet(at, seen)
+    },
+    read: async (stream, aggregateId, given = {}) => {
+      refuseUnknown(`consumer ${consumer}: read`, given, ['atLeast', 'waitMs', 'signal', 'otherwise', 'table'])
+      const { otherwise } = given
+      try {
+        return (await readRowOf(options, room, { stream, aggregateId, given })) as never
+      } catch (error) {
+        if (otherwise === undefined) throw error
+        if (isWaybillError(error, 'NOT_YET')) return await otherwise({ code: 'NOT_YET', error })
+        if (isWaybillError(error, 'OVERLOADED')) return await otherwise({ code: 'OVERLOADED', error })
+        throw error
+      }
+    },
+  }
+}
+
+interface Wanted {
+  readonly stream: AnyStream
+  readonly aggregateId: string
+  readonly given: ReadOptions<unknown>
+}
+
+async function readRowOf(options: ReadsOptions, room: WaitingRoom, wanted: Wanted): Promise<ProjectionRow | undefined> {
+  const { db, clock } = options
+  const { atLeast, waitMs = options.waitMs, signal } = wanted.given
+  const projection = projectionOf(options, wanted)
+  const at = atLeast === undefined ? undefined : decode(options, atLeast)
+  const key = projection.keyOf(wanted.aggregateId)
+  const deadlineMs = clock.monotonicMs() + checkWait(waitMs)
+  for (;;) {
+    const found = await one(db, readRow(options, projection, { key, awaited: at }))
+    const seen = BigInt(found.waybill_position ?? 0)
+    if (at === undefined || seen >= at.version) return found.waybill_found ? withoutOurs(found) : undefined
+    if (isAbsurd(at.version, seen)) throw absurd(at, seen)
+    const leftMs = deadlineMs - clock.monotonicMs()
+    if (leftMs <= 0) throw notYet(at, seen)
+    await room.wait(at, { waitMs: leftMs, signal })
+  }
+}
+
+function withoutOurs({ waybill_position: _position, waybill_found: _found, ...row }: ReadRow): ProjectionRow {
+  return row
+}
+
+function projectionOf({ consumer, projections }: ReadsOptions, { stream, given }: Wanted): Projection {
+  const aggregateType = (stream as Partial<AnyStream> | undefined)?.aggregateType ?? typeof stream
+  const all = projections().filter((each) => each.stream === stream)
+  const named = given.table === undefined ? all : all.filter(({ tableText }) => tableText === given.table)
+  const [projection] = named
+  if (projection === undefined) {
+    const which = given.table === undefined ? '' : ` to ${given.table}`
+    throw new WaybillError(
+      'UNKNOWN_NAME',
+      `consumer ${consumer}: it does not project stream ${aggregateType}${which}. Register it with project(…).`,
+    )
+  }
+  if (named.length > 1) {
+    const tables = named.map(({ tableText }) => tableText).join(', ')
+    throw new WaybillError(
+      'INVALID_OPTION',
+      `consumer ${consumer}: it projects stream ${aggregateType} to ${tables}. Say which with \`table\`.`,
+    )
+  }
+  return projection
+}
+
+/** A token that is ours, of a stream that this consumer reads: for any other it would wait in vain. */
+function decode({ tokens, streams, consumer }: ReadsOptions, token: string): AggregateVersion {
+  const at = tokens.decode(token)
+  if (!streams.some(({ aggregateType }) => aggregateType === at.aggregateType))
+    throw refused(`consumer ${consumer} does not read the stream that it is about`)
+  // Postgres takes no NUL: one such token would fail the look for everybody who waits.
+  if (at.aggregateId.includes('\u0000')) throw refused('it names no aggregate')
+  return at
+}
+
+function checkWait(waitMs: number): number {
+  if (Number.isFinite(waitMs) && waitMs >= 0) return waitMs
+  throw new WaybillError('INVALID_OPTION', `waitMs: must be a number, at least 0, got ${waitMs}.`)
+}
+
+function refused(why: string): WaybillError {
+  return new WaybillError('INVALID_INPUT', `Consistency token refused: ${why}. Pass the token as the write returned it.`)
+}

@@ -1,0 +1,24 @@
+import { expect, test } from 'vitest'
+import { readTokenHeader, writeTokenHeader } from './token-header.ts'
+
+test('a token travels in a header of Fetch and of Node alike', () => {
+  const headers = writeTokenHeader('w1.abc')
+  expect(readTokenHeader(new Headers(headers))).toBe('w1.abc')
+  expect(readTokenHeader({ ...headers })).toBe('w1.abc')
+})
+
+test('no token is no header, and no header is no token', () => {
+  expect(writeTokenHeader(undefined)).toEqual({})
+  expect(writeTokenHeader('')).toEqual({})
+  expect(readTokenHeader(new Headers())).toBeUndefined()
+  expect(readTokenHeader({})).toBeUndefined()
+})
+
+test('a token that came twice is refused instead of one being chosen', () => {
+  const twice = new Headers([
+    ['waybill-token', 'w1.a'],
+    ['waybill-token', 'w1.b'],
+  ])
+  expect(() => readTokenHeader(twice)).toThrow(/more than once/)
+  expect(() => readTokenHeader({ 'waybill-token': ['w1.a', 'w1.b'] })).toThrow(/more than once/)
+})
