@@ -1,0 +1,171 @@
+/**
+ * The statements of a backfill: its operation, the locks it takes, and the walk over the owner's table.
+ */
+import { name, sql, sqlArray, type Name, type Statement } from '../postgres/sql.ts'
+import type { OutboxTables } from './outbox.sql.ts'
+
+export interface OperationRow {
+  readonly id: string
+  readonly state: 'running' | 'finished' | 'failed' | 'cancelled'
+  readonly source: string
+  readonly cursor: string | null
+  readonly progress: string
+}
+
+/** Only one process at a time may decide whether a backfill of this name begins, goes on or is refused. */
+export function lockBackfillName(schema: string, backfill: string): Statement {
+  return sql`select pg_advisory_xact_lock(hashtextextended(${`waybill backfill ${schema} ${backfill}`}, 0))`
+}
+
+/** The last operation of this backfill. The table has a row for each long piece of work ever started: it stays small. */
+export function selectLatest(schema: string, backfill: string): Statement<OperationRow> {
+  return sql`
+    select id::text, state, arguments->>'source' as source, cursor->>'at' as cursor, progress::text
+      from ${name(schema, 'operation')}
+     where kind = 'backfill' and arguments->>'name' = ${backfill}
+     order by started_at desc, id desc
+     limit 1`
+}
+
+export function insertOperation(
+  schema: string,
+  row: { readonly id: string; readonly args: Readonly<Record<string, string>>; readonly progress: object },
+): Statement {
+  return sql`
+    insert into ${name(schema, 'operation')} (id, kind, arguments, progress)
+    values (${row.id}::text::uuid, 'backfill', ${JSON.stringify(row.args)}::text::jsonb, ${JSON.stringify(row.progress)}::text::jsonb)`
+}
+
+/** Makes this process the one that works: whoever did before finds out at its next batch. */
+export function takeOperation(schema: string, id: string, runner: string): Statement {
+  return sql`
+    update ${name(schema, 'operation')}
+       set state = 'running', error = null, finished_at = null, updated_at = clock_timestamp(),
+           progress = progress || jsonb_build_object('runner', ${runner}::text)
+     where id = ${id}::text::uuid`
+}
+
+/** Locks the operation, if it is still this process's to work on, and bounds the next statement, which waits for aggregates. */
+export function lockOperation(
+  schema: string,
+  { id, runner, nextStatementMs }: { readonly id: string; readonly runner: string; readonly nextStatementMs: number },
+): Statement<{ id: string }> {
+  return sql`
+    select id::text, set_config('statement_timeout', ${String(nextStatementMs)}::text, true)
+      from ${name(schema, 'operation')}
+     where id = ${id}::text::uuid and state = 'running' and progress->>'runner' = ${runner}
+       for update`
+}
+
+export function boundStatements(timeoutMs: number): Statement {
+  return sql`select set_config('statement_timeout', ${String(timeoutMs)}::text, true)`
+}
+
+/** Written with the events of a batch, in their transaction. */
+export function saveProgress(
+  schema: string,
+  { id, cursor, progress }: { readonly id: string; readonly cursor: string; readonly progress: object },
+): Statement {
+  return sql`
+    update ${name(schema, 'operation')}
+       set cursor = jsonb_build_object('at', ${cursor}::text), progress = progress || ${JSON.stringify(progress)}::text::jsonb,
+           updated_at = clock_timestamp()
+     where id = ${id}::text::uuid`
+}
+
+/** Ends the operation, unless another process took it over meanwhile. */
+export function endOperation(
+  schema: string,
+  {
+    id,
+    runner,
+    state,
+    error,
+  }: { readonly id: string; readonly runner: string; readonly state: OperationRow['state']; readonly error: string | null },
+): Statement {
+  return sql`
+    update ${name(schema, 'operation')}
+       set state = ${state}, error = ${error}, updated_at = clock_timestamp(), finished_at = clock_timestamp()
+     where id = ${id}::text::uuid and state = 'running' and progress->>'runner' = ${runner}`
+}
+
+/** Gives an unfinished operation up, whoever works on it. */
+export function cancelOperation(schema: string, id: string): Statement {
+  return sql`
+    update ${name(schema, 'operation')} set state = 'cancelled', updated_at = clock_timestamp(), finished_at = clock_timestamp()
+     where id = ${id}::text::uuid and state <> 'finished'`
+}
+
+/** The lock that every writer of an aggregate's events takes, and the version it stands at; 0 if it has no event. */
+export function lockAggregates(
+  schema: string,
+  aggregateType: string,
+  ids: readonly string[],
+): Statement<{ id: string; version: string }> {
+  return sql`
+    select aggregate_id as id, version::text
+      from ${name(schema, 'lock_aggregates')}(array_fill(${aggregateType}::text, array[${ids.length}::int]), ${sqlArray(ids)}::text::text[])`
+}
+
+/** How many events are due, counted up to the limit. Held and parked ones are left out: they may wait for an operator. Index: primary key. */
+export function countDue(tables: OutboxTables, limit: number): Statement<{ due: number }> {
+  return sql`
+    select count(*)::int as due from (
+      select from ${tables.lane} l cross join lateral (
+        select from ${tables.dispatch} d where d.lane = l.lane and d.state = 0 limit ${limit}::int) d
+      limit ${limit}::int) due`
+}
+
+/** A table or view of the user's, and the columns of its unique key. */
+export interface KeyedTable {
+  readonly table: Name
+  readonly key: readonly Name[]
+}
+
+export type KeyedRow = Readonly<Record<string, unknown>> & { readonly waybill_key: string }
+
+/**
+ * The rows behind a key, in its order. The key goes back and forth as JSON, which the row type of the table turns into values of
+ * the right types. Each is a subquery of its own, so that it is known before the scan and becomes an index condition.
+ * Index: the table's unique key.
+ */
+export function selectPage({ table, key }: KeyedTable, after: string | undefined, limit: number): Statement<KeyedRow> {
+  const columns = key.map((column) => `t.${column.quoted}`).join(', ')
+  const given = key.map(
+    (column) => `(select a.${column.quoted} from jsonb_populate_record(null::${table.quoted}, $2::text::jsonb) a)`,
+  )
+  return {
+    text: `
+    select ${keyText(key)} as waybill_key, t.*
+      from ${table.quoted} t
+     ${after === undefined ? '' : `where (${columns}) > (${given.join(', ')})`}
+     order by ${columns}
+     limit $1::int`,
+    values: after === undefined ? [limit] : [limit, after],
+  }
+}
+
+/** The rows of these keys as they are now. Index: the table's unique key. */
+export function selectKeyed({ table, key }: KeyedTable, keys: readonly string[]): Statement<KeyedRow> {
+  return {
+    text: `
+    select ${keyText(key)} as waybill_key, t.*
+      from jsonb_populate_recordset(null::${table.quoted}, $1::text::jsonb) k
+      join ${table.quoted} t on ${key.map((column) => `t.${column.quoted} = k.${column.quoted}`).join(' and ')}`,
+    values: [`[${keys.join(',')}]`],
+  }
+}
+
+/** About how many rows there are: the planner's figure for large tables, exact for small ones and for views. */
+export function countRows({ table }: KeyedTable): Statement<{ count: number }> {
+  return {
+    text: `
+    select case when c.reltuples > 100000 then c.reltuples::float8 else (select count(*)::float8 from ${table.quoted}) end as count
+      from pg_class c where c.oid = $1::text::regclass`,
+    values: [table.quoted],
+  }
+}
+
+function keyText(key: readonly Name[]): string {
+  return `jsonb_build_object(${key.map((column) => `'${column.quoted.slice(1, -1)}', t.${column.quoted}`).join(', ')})::text`
+}
