@@ -74,7 +74,7 @@ test('a rolling restart under load redelivers next to nothing, and attempts rise
   })()
   const more = (count: number): Promise<unknown> => {
     const goal = deliveries.length + count
-    return eventually(() => deliveries.length >= goal)
+    return eventually(() => deliveries.length >= goal, { timeoutMs: 60_000 })
   }
   try {
     const generation = [await start(), await start()]
@@ -110,4 +110,4 @@ test('a rolling restart under load redelivers next to nothing, and attempts rise
     await transport.close()
     await server.stop()
   }
-})
+}, 240_000)
