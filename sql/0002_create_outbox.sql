@@ -148,7 +148,7 @@ begin
   values (add_event.id, add_event.topic, add_event.aggregate_type, add_event.aggregate_id, add_event.version, add_event.event_type,
           add_event.schema_version, add_event.content_type, add_event.payload, add_event.headers);
 
-  -- Asked after the event is written: whoever changes these settings locks the outbox, so from here on they hold.
+  -- Asked after the event is written: whoever changes these settings locks one of the tables above, so from here on they hold.
   if :schema.outbox_dispatching() then
     key := ('x' || encode(substring(sha256(convert_to(add_event.aggregate_type || chr(31) || add_event.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint;
     insert into :schema.outbox_dispatch (lane, key, event_id, next_retry_at)
