@@ -43,7 +43,7 @@ create table :schema.consumer_position (
   updated_at     timestamptz not null default clock_timestamp(),
   primary key (consumer, generation, aggregate_type, aggregate_id)
 ) with (fillfactor = 70);
-create index consumer_position_waiting_idx on :schema.consumer_position (consumer, generation) where waiting > 0;
+create index consumer_position_waiting_idx on :schema.consumer_position (consumer, generation) where waiting > 0 or held_by is not null;
 
 -- Failures of events that have not been applied, counted in transactions of their own: the one that failed was rolled back.
 -- `unfinished` counts starts that nobody finished: what ends the process, and not only its own transaction, shows here.

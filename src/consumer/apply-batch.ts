@@ -7,6 +7,7 @@
  */
 import { WaybillError } from '../core/errors.ts'
 import { execute, rows, type Tx } from '../postgres/database.ts'
+import type { Statement } from '../postgres/sql.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { upsertChanges, type VersionedChange } from '../projection/versioned-upsert.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
@@ -17,6 +18,7 @@ import type { ConsumedEvent } from './handler.ts'
 import { callHandler } from './call-handler.ts'
 import {
   claim,
+  claimProjected,
   claimStored,
   moveOnly,
   movePositions,
@@ -24,6 +26,7 @@ import {
   removeStored,
   storeWaiting,
   unclaim,
+  type ClaimRow,
   type Scope,
 } from './inbox.sql.ts'
 import { ItemFailure, type Applied, type Item } from './item.ts'
@@ -65,7 +68,7 @@ export async function applyIn(
   { tx, items, drain, attempts }: ApplyOptions & { readonly tx: Tx; readonly items: readonly Item[] },
 ): Promise<Applied> {
   const { scope, routes, settings } = deps
-  const claimed = readClaim(await rows(tx, settings.inbox ? claim(scope, items, routes.sequentialTypes) : moveOnly(scope, items)))
+  const claimed = readClaim(await rows(tx, firstStatement(deps, items)))
   const turns = takeTurns(items, claimed, settings)
   const drained = drain ? await takeStored(deps, tx, claimed.aggregates) : nothingStored
   const refused = turns.apply.find(({ refusal }) => refusal !== undefined)
@@ -84,6 +87,17 @@ export async function applyIn(
     drained: drained.apply.length,
     emitted: emissions.count,
   }
+}
+
+function firstStatement({ scope, routes, settings }: ApplyDeps, items: readonly Item[]): Statement<ClaimRow> {
+  if (!settings.inbox) return moveOnly(scope, items)
+  const isProjected = settings.positions === 'needed' && items.every(hasRowOnly)
+  return isProjected ? claimProjected(scope, items) : claim(scope, items, routes.sequentialTypes)
+}
+
+/** Its one effect is a row that has its version. */
+function hasRowOnly({ route, refusal }: Item): boolean {
+  return refusal === undefined && route !== undefined && route.handler === undefined && route.projections.length > 0
 }
 
 interface Drained extends Pick<Turns, 'apply' | 'skip'> {

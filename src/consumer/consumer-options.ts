@@ -28,6 +28,11 @@ export interface ConsumerOptions<Native = unknown> {
   readonly service?: string | undefined
   /** `false` if versioned upserts are the only effect: versions alone then remove duplicates. @default true */
   readonly inbox?: boolean
+  /**
+   * Whether a position moves with every event, so that readers can wait for tokens, or only where order needs it. An event
+   * whose one effect is a projected row then costs a third less; readers compare the row's own version. @default 'every'
+   */
+  readonly positions?: 'every' | 'needed'
   /** Events in one transaction, at most. @default 500 */
   readonly batchSize?: number
   /** Bytes in one transaction, at most. @default 4 MiB */
@@ -92,6 +97,7 @@ export function resolveConsumerOptions<Native>(given: ConsumerOptions<Native>): 
       schema: defaults.schema,
       service: undefined,
       inbox: true,
+      positions: 'every',
       tokens: createTokens(),
       ...defaults.consumer,
       signals: defaultSignals,
@@ -118,6 +124,7 @@ const checks = {
       value.every((each: Partial<AnyStream> | undefined) => each?.events !== undefined)) ||
     'must be a list of at least one stream',
   inbox: oneOf(true, false),
+  positions: oneOf('every', 'needed'),
   batchSize: wholeBetween(1, 10_000),
   batchBytes: wholeBetween(1, 1_000_000_000),
   lingerMs: wholeBetween(0, 10_000),

@@ -113,6 +113,32 @@ export function moveOnly({ tables, consumer, generation }: Scope, items: readonl
      where m.waiting > 0 or m.held_by is not null or m.version > t.version`
 }
 
+/**
+ * For batches whose every event is projected: the projected rows have the versions, so no position is written. What holds or
+ * waits is still looked up, and locked; usually there is nothing. Indexes: the inbox's primary key, consumer_position_waiting_idx.
+ */
+export function claimProjected({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
+  return sql`
+    with input as materialized (
+      select * from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[], ${aggregateIds(items)}::text::text[]) as i (event_id, aggregate_type, aggregate_id)
+    ), fresh as (
+      insert into ${tables.inbox} (consumer, generation, event_id, source)
+      select ${consumer}::text, ${generation}::int, i.event_id, i.aggregate_type from input i order by i.event_id
+      on conflict do nothing
+      returning event_id
+    ), blocked as materialized (
+      select p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by from ${tables.position} p
+       where p.consumer = ${consumer}::text and p.generation = ${generation}::int and (p.waiting > 0 or p.held_by is not null)
+         and (p.aggregate_type, p.aggregate_id) in (select i.aggregate_type, i.aggregate_id from input i)
+       order by p.aggregate_type, p.aggregate_id
+         for update of p
+    )
+    select i.event_id::text as id, null as aggregate_type, null as aggregate_id, null as version, null as waiting, null as held_by
+      from input i where i.event_id not in (select event_id from fresh)
+    union all
+    select null, b.aggregate_type, b.aggregate_id, b.version::text, b.waiting, b.held_by::text from blocked b`
+}
+
 /** Records stored events whose turn came with another's; returns those that are new. */
 export function claimStored({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<{ id: string }> {
   return sql`

@@ -1,0 +1,67 @@
+/**
+ * What the consumer costs, against a transaction per event and against the limit of bare set-based statements, in one run.
+ */
+import { consume, openConsumerBench, videos, type ConsumerBench } from './consumer/consumer-bench.ts'
+import { perEvent, setBased } from './consumer/by-hand.ts'
+import type { ConsumerOptions } from '../src/consumer/consumer-options.ts'
+import { defineBench, type Bench } from './harness.ts'
+
+const parallel = 2
+
+const project = (
+  bench: ConsumerBench,
+  batchSize: number,
+  count: number,
+  options: Partial<ConsumerOptions> = {},
+): Promise<number> =>
+  consume(bench, { count, batchSize, concurrency: parallel, ...options }, (consumer) =>
+    consumer.project(videos, {
+      table: 'video',
+      key: 'video_id',
+      set: ({ data }) => ({ title: data.title, url: data.url, views: data.views }),
+    }),
+  )
+
+const on = (bench: ConsumerBench, batchSize: number, count: number): Promise<number> =>
+  consume(bench, { count, batchSize, concurrency: parallel }, (consumer) =>
+    consumer.on(videos.VideoPublished, async ({ id, data }, { tx }) => {
+      await tx.query('insert into seen (event_id, title) values ($1, $2)', [id, data.title])
+    }),
+  )
+
+export const bench: Bench = defineBench<ConsumerBench>({
+  name: 'consumer',
+  summary: 'projections and handlers in batches, against a transaction per event and bare set-based statements',
+  unit: 'events/s',
+  setup: ({ quick }) => openConsumerBench(quick),
+  close: (context) => context.close(),
+  contenders: {
+    'per event, 8 in parallel': (context) => perEvent(context, 4_000, 8),
+    'set-based by hand, 500': (context) => setBased(context, 20_000, parallel),
+    'project, 500': (context) => project(context, 500, 20_000),
+    'project, 500, no positions': (context) => project(context, 500, 20_000, { positions: 'needed' }),
+    'project, 100': (context) => project(context, 100, 20_000),
+    'project, 10': (context) => project(context, 10, 4_000),
+    'project, 1': (context) => project(context, 1, 1_000),
+    'on, 500': (context) => on(context, 500, 10_000),
+    'on, 100': (context) => on(context, 100, 10_000),
+    'on, 10': (context) => on(context, 10, 4_000),
+    'on, 1': (context) => on(context, 1, 1_000),
+  },
+  bars: [
+    {
+      name: 'project ≥ 8 × per event',
+      target: 8,
+      direction: 'at-least',
+      of: (s) => s('project, 500') / s('per event, 8 in parallel'),
+    },
+    { name: 'on ≥ 2 × per event', target: 2, direction: 'at-least', of: (s) => s('on, 500') / s('per event, 8 in parallel') },
+    // By hand there are no positions either: they are what tokens wait for.
+    {
+      name: 'project ≥ 0.7 × set-based',
+      target: 0.7,
+      direction: 'at-least',
+      of: (s) => s('project, 500, no positions') / s('set-based by hand, 500'),
+    },
+  ],
+})

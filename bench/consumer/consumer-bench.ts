@@ -1,0 +1,150 @@
+/**
+ * What the consumer's contenders share: a durable Postgres, messages that are ready before the clock starts, and a broker
+ * that hands them out within the consumer's bounds and takes acks at once. What is left is the database and our own work.
+ *
+ * Every sample brings new events, 300 bytes each, to the same 5,000 aggregates, so that every upsert finds a row.
+ */
+import { z } from 'zod'
+import { createConsumer, type Consumer } from '../../src/consumer/consumer.ts'
+import type { ConsumerOptions } from '../../src/consumer/consumer-options.ts'
+import { state } from '../../src/core/event.ts'
+import { newId } from '../../src/core/id.ts'
+import { stream } from '../../src/core/stream.ts'
+import { connect, type Connection } from '../../src/postgres/connect.ts'
+import { migrate } from '../../src/postgres/migrate.ts'
+import { startPostgres } from '../../src/testing/embedded-postgres.ts'
+import type { Delivery, IncomingMessage, Transport } from '../../src/transport/transport.ts'
+
+export const videos = stream('video', {
+  topic: 'video.events',
+  events: { VideoPublished: state(z.object({ title: z.string(), url: z.string(), views: z.number() })) },
+})
+
+export interface Fact {
+  readonly id: string
+  readonly aggregateId: string
+  readonly version: number
+  readonly data: { readonly title: string; readonly url: string; readonly views: number }
+}
+
+export interface ConsumerBench {
+  readonly db: Connection
+  readonly quick: boolean
+  /** The next `count` facts: each aggregate's versions go on where they stopped. */
+  facts(count: number): readonly Fact[]
+  close(): Promise<void>
+}
+
+const aggregates = 5_000
+
+export async function openConsumerBench(quick: boolean): Promise<ConsumerBench> {
+  const server = await startPostgres({
+    durable: true,
+    settings: { max_wal_size: '4GB', shared_buffers: '256MB', checkpoint_timeout: '30min' },
+  })
+  const db = connect({ url: server.url, max: 16 })
+  await migrate(db, { schema: 'waybill', service: 'bench' })
+  await db.query(
+    'create table video (video_id text primary key, title text, url text, views int, version bigint not null, deleted_at timestamptz) with (fillfactor = 70)',
+  )
+  await db.query(
+    'create table plain_inbox (consumer text, event_id uuid, processed_at timestamptz not null default clock_timestamp(), primary key (consumer, event_id))',
+  )
+  await db.query(
+    'create table plain_video (video_id text primary key, title text, url text, views int, version bigint not null) with (fillfactor = 70)',
+  )
+  await db.query('create table seen (event_id uuid, title text)')
+  let made = 0
+  return {
+    db,
+    quick,
+    facts: (count) =>
+      Array.from({ length: count }, () => {
+        const n = (made += 1)
+        // A stride that is prime to the number of aggregates visits all of them, in no order.
+        const aggregateId = `video-${(n * 1_787) % aggregates}`
+        const data = { title: `title ${n}`, url: `https://example.com/${'x'.repeat(220)}`, views: n }
+        return { id: newId(), aggregateId, version: Math.ceil(n / aggregates), data }
+      }),
+    close: async () => {
+      await db.close()
+      await server.stop()
+    },
+  }
+}
+
+/** As the broker hands it over. */
+export function toMessage({ id, aggregateId, version, data }: Fact): IncomingMessage {
+  return {
+    messageId: id,
+    topic: videos.topic,
+    orderingKey: aggregateId,
+    attributes: {
+      event_id: id,
+      event_type: 'VideoPublished',
+      aggregate_type: 'video',
+      aggregate_id: aggregateId,
+      version: String(version),
+      schema_version: '1',
+      occurred_at: '2025-01-01T00:00:00.000000Z',
+      content_type: 'application/json',
+    },
+    body: Buffer.from(JSON.stringify(data)),
+    publishedAtMs: 0,
+    deliveryAttempt: 1,
+  }
+}
+
+/** Events per second of one consumer, from the first delivery to the last ack. */
+export async function consume(
+  { db, facts, quick }: ConsumerBench,
+  { count, ...options }: Partial<ConsumerOptions> & { readonly count: number },
+  register: (consumer: Consumer<never>) => unknown,
+): Promise<number> {
+  const messages = facts(quick ? Math.ceil(count / 5) : count).map(toMessage)
+  const feed = feeding(messages)
+  const consumer = createConsumer({ db, transport: feed, name: 'bench', streams: [videos], ...options })
+  register(consumer as Consumer<never>)
+  const stop = new AbortController()
+  const running = consumer.run({ stopping: stop.signal, aborting: new AbortController().signal })
+  const elapsedMs = await Promise.race([feed.elapsedMs, running.then(() => Number.NaN)])
+  stop.abort()
+  await running
+  return (messages.length / elapsedMs) * 1_000
+}
+
+function feeding(messages: readonly IncomingMessage[]): Pick<Transport, 'receive'> & { readonly elapsedMs: Promise<number> } {
+  const lost = new AbortController().signal
+  const done = Promise.withResolvers<number>()
+  return {
+    elapsedMs: done.promise,
+    receive: ({ maxMessages, onDelivery }) => {
+      const startedAt = performance.now()
+      let [next, acked, scheduled] = [0, 0, false]
+      const give = (): void => {
+        scheduled = false
+        while (next < messages.length && next - acked < maxMessages) onDelivery(delivery(messages[next++] as IncomingMessage))
+      }
+      const schedule = (): void => {
+        if (!scheduled) setImmediate(give)
+        scheduled = true
+      }
+      const delivery = (message: IncomingMessage): Delivery => ({
+        message,
+        lost,
+        ack: () => {
+          acked += 1
+          if (acked === messages.length) done.resolve(performance.now() - startedAt)
+          schedule()
+          return Promise.resolve('confirmed')
+        },
+        nack: () => {
+          done.reject(new Error('The bench does not expect a failure.'))
+          return Promise.resolve()
+        },
+      })
+      schedule()
+      return Promise.resolve({ close: () => Promise.resolve() })
+    },
+  }
+}
