@@ -1,4 +1,4 @@
+/** Empty gRPC metadata as a function that is passed in, because gRPC is loaded only when a server starts. */
 import type { Metadata } from '@grpc/grpc-js'
 
-/** Makes empty gRPC metadata; passed in because gRPC is loaded only when a server starts. */
 export type MetadataFactory = () => Metadata

@@ -1,3 +1,4 @@
+/** The fault that every call knows: being refused, as by a service that is down. */
 import type { Faults } from '../faults.ts'
 import { RpcError } from '../rpc-error.ts'
 
