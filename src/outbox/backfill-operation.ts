@@ -65,10 +65,10 @@ export async function openOperation(db: Database, options: OpenOptions): Promise
     await execute(tx, lockBackfillName(schema, name))
     const latest = await first(tx, selectLatest(schema, name))
     if (latest !== undefined && mode === 'resume' && latest.state !== 'cancelled') {
-      if (latest.state === 'finished') return read(latest, runner)
-      if (latest.source !== source) throw otherSource(name, latest.source, source)
-      await execute(tx, takeOperation(schema, latest.id, runner))
-      return read(latest, runner)
+      if (latest.state !== 'finished' && latest.source !== source) throw otherSource(name, latest.source, source)
+      // What was just read may be old by now; what is taken over is not.
+      const taken = await first(tx, takeOperation(schema, latest.id, runner))
+      return read(taken ?? (await first(tx, selectLatest(schema, name))) ?? latest, runner)
     }
     if (latest !== undefined && (latest.state === 'running' || latest.state === 'failed')) {
       if (mode === 'new') throw unfinished(name, latest.id)

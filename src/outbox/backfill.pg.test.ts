@@ -55,6 +55,12 @@ async function library(count: number) {
   return { ...fixture, table, owner, source, backfill, fold }
 }
 
+/** Resolves when a statement that contains this waits for a lock. */
+async function waitsForLock(text: string): Promise<void> {
+  const waiting = `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like $1`
+  await eventually(async () => (await db.query(waiting, [`%${text}%`])).rowCount > 0)
+}
+
 /** Moves the clock on until the work is done. */
 async function passTime<Result>(clock: FakeClock, work: Promise<Result>): Promise<Result> {
   let isDone = false
@@ -128,12 +134,7 @@ test('a backfill gives way to a writer that holds one of its aggregates and want
       await tx.query(`update ${table} set title = 'newer'`)
       await outbox.add(tx, books.BookKept, 'b0003', { title: 'newer' })
       running = backfill({ lockTimeoutMs: 400 }).run()
-      await eventually(async () => {
-        const { rows } = await db.query(
-          `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%lock_aggregates%'`,
-        )
-        return rows.length > 0
-      })
+      await waitsForLock('lock_aggregates')
       // The backfill holds b0001 and waits for b0003: the opposite order would be a deadlock if it stayed.
       await outbox.add(tx, books.BookKept, 'b0001', { title: 'newer' })
       await gaveWay.promise
@@ -207,18 +208,36 @@ test('an unfinished backfill is not begun a second time; resumed, it goes on whe
 })
 
 test('whoever resumes takes over: the process that worked before stops at its next batch and emits nothing more', async () => {
+  const { backfill, source, outbox } = await library(30)
+  let taken: unknown
+  const racing: BackfillSource<BookRow> = {
+    ...source,
+    page: async (queryable, options) => {
+      const page = await source.page(queryable, options)
+      if (options.cursor !== undefined) taken ??= await backfill().run({ mode: 'resume' })
+      return page
+    },
+  }
+  await expect(backfill({ source: racing, batchSize: 10 }).run()).rejects.toMatchObject({ code: 'REFUSED' })
+  expect(taken).toMatchObject({ state: 'finished', rows: 30, emitted: 30 })
+  expect(Object.values(await snapshotCounts(db, outbox))).toEqual(Array.from({ length: 30 }, () => 1))
+})
+
+test('who takes over while a batch is being committed goes on behind that batch', async () => {
   const { backfill, outbox } = await library(30)
-  let taken: Promise<unknown> | undefined
+  let taking: Promise<unknown> | undefined
   const first = backfill({
     batchSize: 10,
-    toEvent: (row) => {
-      if (row.id === 'b0010') taken ??= backfill().run({ mode: 'resume' })
+    toEvent: async (row) => {
+      if (row.id === 'b0020') {
+        taking = backfill().run({ mode: 'resume' })
+        await waitsForLock('update%operation')
+      }
       return bookBackfill.toEvent(row)
     },
-  }).run()
-  const ends = await Promise.allSettled([first, eventually(() => taken !== undefined).then(() => taken)])
-  expect(ends[1]).toMatchObject({ status: 'fulfilled', value: { state: 'finished', rows: 30, emitted: 30 } })
-  expect(ends[0]).toMatchObject({ status: 'rejected', reason: { code: 'REFUSED' } })
+  })
+  await Promise.allSettled([first.run()])
+  expect(await taking).toMatchObject({ state: 'finished', rows: 30, emitted: 30 })
   expect(Object.values(await snapshotCounts(db, outbox))).toEqual(Array.from({ length: 30 }, () => 1))
 })
 

@@ -36,13 +36,17 @@ export function insertOperation(
     values (${row.id}::text::uuid, 'backfill', ${JSON.stringify(row.args)}::text::jsonb, ${JSON.stringify(row.progress)}::text::jsonb)`
 }
 
-/** Makes this process the one that works: whoever did before finds out at its next batch. */
-export function takeOperation(schema: string, id: string, runner: string): Statement {
+/**
+ * Makes this process the one that works: whoever did before finds out at its next batch. A batch that is being committed is
+ * waited for, and what is returned is how far that went. No row means that it is finished or given up.
+ */
+export function takeOperation(schema: string, id: string, runner: string): Statement<OperationRow> {
   return sql`
     update ${name(schema, 'operation')}
        set state = 'running', error = null, finished_at = null, updated_at = clock_timestamp(),
            progress = progress || jsonb_build_object('runner', ${runner}::text)
-     where id = ${id}::text::uuid`
+     where id = ${id}::text::uuid and state in ('running', 'failed')
+    returning id::text, state, arguments->>'source' as source, cursor->>'at' as cursor, progress::text`
 }
 
 /** Locks the operation, if it is still this process's to work on, and bounds the next statement, which waits for aggregates. */
