@@ -3,10 +3,12 @@
  */
 import { setImmediate as turn } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import { z } from 'zod'
 import { depositCommand, newSteps } from '../../test/command/bank.ts'
 import { commandSetup, heard } from '../../test/command/command-setup.ts'
 import { systemClock, type Clock } from '../core/clock.ts'
 import { connect, type Connection } from '../postgres/connect.ts'
+import { command } from './command.ts'
 import { isCommitReply, isCommitRequest, postgresFrames } from '../testing/postgres-frames.ts'
 import { startFaultProxy, type FaultProxy } from '../testing/fault-proxy.ts'
 
@@ -113,4 +115,27 @@ test('a connection that breaks before COMMIT leaves nothing, and is no failure o
   isBroken = false
   expect(await commands.run(deposit, request)).toMatchObject({ status: 'executed' })
   expect(await bank.effects(request.requestId)).toBe(1)
+})
+
+test('a load that the database cannot finish is no failure of the command either', async () => {
+  const request = ask()
+  const commands = commandsWith({ db })
+  const careful = command('Careful', {
+    input: z.object({ account: z.string(), amount: z.number() }),
+    load: async (reader) => void (await reader.query('select 1')),
+    execute: async () => ({ done: true }),
+  })
+  for (const [name, direction, match] of [
+    ['load not committed', 'toServer', isCommitRequest],
+    ['load not answered', 'toClient', isCommitReply],
+  ] as const) {
+    proxy.arm({ name, direction, on: { match }, action: 'cut' })
+    expect(await commands.run(careful, request)).toMatchObject({ code: 'UNAVAILABLE' })
+    expect(proxy.firings(name)).toBe(1)
+  }
+  proxy.refuse()
+  proxy.cut()
+  expect(await commands.run(careful, request)).toMatchObject({ code: 'UNAVAILABLE' })
+  proxy.heal()
+  expect(await commands.run(careful, request)).toMatchObject({ status: 'executed' })
 })

@@ -97,7 +97,7 @@ async function answerFromCache(pipeline: Pipeline, asked: Admitted, found: Cache
     const marker = await markers.find(db, key)
     if (marker !== undefined) return await committedOutcome(pipeline, asked, { ...marker, from: 'marker' })
   } catch (error) {
-    if (!isUnavailable(error)) throw error
+    if (!isOutage(error)) throw error
     return failed('UNAVAILABLE', 'The database cannot be reached. Send the same request again.', { cause: error })
   }
   return failed('IN_PROGRESS', 'The same request is being executed right now. Send it again to learn its outcome.')
@@ -110,11 +110,17 @@ async function decide(pipeline: Pipeline, asked: Admitted, planOnce: () => Promi
   } catch (error) {
     const rejection = rejectionOf(error)
     if (rejection !== undefined) return { status: 'rejected', ...rejection, replayed: false }
-    if (isWaybillError(error) || !isUnavailable(error)) throw error
+    if (!isOutage(error)) throw error
     return failed('UNAVAILABLE', 'The database did not do it: nothing was changed. Send the same request again.', {
       cause: error,
     })
   }
+}
+
+/** A COMMIT whose end is not known can here only be that of a load, which changed nothing. */
+function isOutage(error: unknown): boolean {
+  if (isWaybillError(error)) return error.code === 'UNAVAILABLE' || error.code === 'COMMIT_UNKNOWN'
+  return isUnavailable(error)
 }
 
 async function plan(pipeline: Pipeline, asked: Admitted): Promise<PlanNode> {

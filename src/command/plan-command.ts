@@ -90,7 +90,7 @@ async function load(
       await execute(tx, setReadOnly())
       return await reader(tx, input, request)
     },
-    { isolation: 'repeatable read' },
+    { isolation: 'repeatable read', onUnknown: 'throw' },
   )
 }
 
