@@ -16,7 +16,6 @@ test(
     // A stress in which nothing went wrong would prove nothing.
     expect(report.duplicates).toBeGreaterThan(0)
     expect(report.rolledBack).toBeGreaterThan(0)
-    for (const count of [...Object.values(report.struck), report.operated.redriven, report.operated.skipped])
-      expect(count).toBeGreaterThan(0)
+    for (const count of [...Object.values(report.struck), ...Object.values(report.operated)]) expect(count).toBeGreaterThan(0)
   },
 )

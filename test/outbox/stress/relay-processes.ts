@@ -30,6 +30,9 @@ export interface RelayProcesses {
   stop(): Promise<void>
 }
 
+/** Busy machines are slow; nothing here is about how fast it is. */
+const patience = { timeoutMs: 120_000 }
+
 export interface RelayProcessesOptions {
   readonly db: Database
   readonly outbox: Outbox
@@ -57,9 +60,11 @@ export async function startRelayProcesses({ db, outbox, count, settings }: Relay
   return {
     freeze: async (place) => {
       const { child, name } = at(place)
-      await eventually(async () => (await lanesOf(name)) > 0)
+      await eventually(async () => {
+        if ((await lanesOf(name)) === 0) throw new Error(`${name} has no lanes. Its errors: ${child.stderr.slice(-2_000)}`)
+      }, patience)
       child.freeze()
-      await eventually(async () => (await lanesOf(name)) === 0)
+      await eventually(async () => (await lanesOf(name)) === 0, patience)
       child.thaw()
     },
     kill: async (place) => {

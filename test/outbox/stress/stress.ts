@@ -50,7 +50,7 @@ export async function stress(options: StressOptions): Promise<StressReport> {
   const healed = new Set<string>()
   const broker = await startBrokerServer({
     random: seededRandom(`broker ${seed}`),
-    rejects: ({ id, isVoid }) => isPoison(id) && !isVoid && !healed.has(id),
+    rejects: ({ isVoid, ...fact }) => chanceOf(fact, `poison ${seed}`) < 0.01 && !isVoid && !healed.has(fact.id),
   })
   const processes = await startRelayProcesses({
     db,
@@ -115,9 +115,9 @@ export async function stress(options: StressOptions): Promise<StressReport> {
   }
 }
 
-/** One event in a hundred is refused for what it is. */
-function isPoison(id: string): boolean {
-  return Number.parseInt(id.slice(-4), 16) % 100 === 0
+/** A number from 0 to 1 that depends on nothing but the event's place and what is asked. */
+function chanceOf({ aggregate, version }: Pick<Fact, 'aggregate' | 'version'>, what: string): number {
+  return seededRandom(`${what} ${aggregate} ${version}`).next()
 }
 
 interface Happening extends StressOptions {
@@ -148,7 +148,6 @@ interface Operator {
 }
 
 function createOperator({ db, outbox }: OutboxFixture, healed: Set<string>, seed: number): Operator {
-  const random = seededRandom(`operator ${seed}`)
   const dropped: Fact[] = []
   const done = { redriven: 0, skipped: 0, dropped: 0 }
   const common = { db, outbox, actor: 'stress' }
@@ -156,15 +155,17 @@ function createOperator({ db, outbox }: OutboxFixture, healed: Set<string>, seed
     dropped,
     done,
     operate: async () => {
-      for (const { eventId, aggregateId = '', version } of await listParked(db, outbox)) {
-        const [action, chance] = [{ ...common, filter: { eventId } }, random.next()]
+      for (const { eventId, aggregateId: aggregate = '', ...parked } of await listParked(db, outbox)) {
+        const action = { ...common, filter: { eventId } }
+        const version = Number(parked.version)
+        const chance = chanceOf({ aggregate, version }, `operator ${seed}`)
         if (chance < 0.4) {
           healed.add(eventId)
           done.redriven += (await redriveParked(action)).events.length
         } else if (chance < 0.8) {
           done.skipped += (await skipParked(action)).events.length
         } else if ((await dropParked({ ...action, leaseMs, publishTimeoutMs })).events.length > 0) {
-          dropped.push({ aggregate: aggregateId, version: Number(version), id: eventId })
+          dropped.push({ aggregate, version, id: eventId })
           done.dropped += 1
         }
       }
