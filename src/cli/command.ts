@@ -54,6 +54,8 @@ export interface Command {
   readonly summary: string
   /** Further lines of help. */
   readonly details?: readonly string[]
+  /** The one word that may follow the command, as `<name>` in help; it is among the values by this name. */
+  readonly argument?: string
   readonly options: Readonly<Record<string, OptionSpec>>
   run(context: CommandContext): Promise<CommandResult>
 }

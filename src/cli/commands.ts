@@ -1,4 +1,5 @@
 /** Every command of the CLI, by the words that call it. Help, parsing and the reference page follow this table. */
+import { backfillCommand } from './backfill-command.ts'
 import type { Command } from './command.ts'
 import { doctor } from './doctor-command.ts'
 import { migrateAdopt, migrateSql, migrateStatus, migrateUp } from './migrate-commands.ts'
@@ -16,6 +17,7 @@ export const commands: Readonly<Record<string, Command>> = {
   'migrate sql': migrateSql,
   'migrate adopt': migrateAdopt,
   relay: relayCommand,
+  backfill: backfillCommand,
   'outbox status': outboxStatusCommand,
   'outbox list': outboxList,
   'outbox redrive': outboxRedrive,

@@ -8,6 +8,7 @@ import { errorMessage, WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
 import type { AnyStream } from '../core/stream.ts'
 import type { ProvisionOptions } from '../ops/provision-desired.ts'
+import type { Backfill, BackfillOptions } from '../outbox/backfill.ts'
 import type { RelayOptions } from '../outbox/relay-options.ts'
 import type { OutboxRetentionOptions } from '../outbox/retention.ts'
 import type { Database } from '../postgres/database.ts'
@@ -31,6 +32,8 @@ export interface WaybillConfig {
   readonly relay?: RelayConfig
   /** What `waybill relay` removes, and when; `false` if somebody else does. */
   readonly retention?: false | RetentionConfig
+  /** What `waybill backfill <name>` can run. */
+  readonly backfills?: Readonly<Record<string, (context: BackfillContext) => Backfill>>
   /** Google Pub/Sub, for `provision` and `doctor pubsub`. */
   readonly pubsub?: Partial<PubsubConfig>
 }
@@ -40,6 +43,9 @@ export interface TransportContext {
   readonly db: Database
   readonly schema: string
 }
+
+/** What a backfill is made from: pass it on to `createBackfill`. */
+export type BackfillContext = Required<Pick<BackfillOptions<unknown>, 'db' | 'outbox' | 'name' | 'service' | 'actor' | 'signals'>>
 
 export type RelayConfig = Omit<
   RelayOptions,
@@ -57,7 +63,18 @@ export function defineConfig(config: WaybillConfig): WaybillConfig {
   return config
 }
 
-const configNames = ['service', 'database', 'schema', 'deploymentId', 'transport', 'streams', 'relay', 'retention', 'pubsub']
+const configNames = [
+  'service',
+  'database',
+  'schema',
+  'deploymentId',
+  'transport',
+  'streams',
+  'relay',
+  'retention',
+  'backfills',
+  'pubsub',
+]
 const fileNames = ['waybill.config.ts', 'waybill.config.mts', 'waybill.config.js', 'waybill.config.mjs']
 
 /** Loads the configuration at `path`, or the one in the folder if there is one. */

@@ -30,7 +30,7 @@ export function overview(commands: Readonly<Record<string, Command>>, words: str
 /** Help for one command. */
 export function commandHelp(words: string, command: Command): string {
   return [
-    `Usage: waybill ${words} [options]`,
+    `Usage: waybill ${words}${command.argument === undefined ? '' : ` <${command.argument}>`} [options]`,
     '',
     `${command.summary}.`,
     ...(command.details ?? []),

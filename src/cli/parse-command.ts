@@ -25,8 +25,9 @@ export interface ParsedLine {
 export function parseLine(line: readonly string[], commands: Readonly<Record<string, Command>>): ParsedLine {
   const { words, rest } = findCommand(line, commands)
   const command = commands[words]
-  const values = parseOptions(rest, { ...command?.options, ...globalOptions }, words)
-  return { words, command, values }
+  const { word, options } = takeArgument(rest, command)
+  const values = parseOptions(options, { ...command?.options, ...globalOptions }, words)
+  return { words, command, values: word === undefined ? values : { ...values, ...word } }
 }
 
 /** Takes words as long as a command begins with them. */
@@ -40,6 +41,7 @@ function findCommand(
     if (word.startsWith('-')) return { words, rest: line.slice(index) }
     const longer = words === '' ? word : `${words} ${word}`
     if (!names.some((name) => name === longer || name.startsWith(`${longer} `))) {
+      if (commands[words]?.argument !== undefined) return { words, rest: line.slice(index) }
       if (commands[words] !== undefined) throw usage(`"${words}" takes no argument "${word}".`, words)
       const near = nearest(longer, [...names, ...names.map((name) => name.split(' ')[0] ?? '')])
       throw usage(`There is no command "${longer}".${near === undefined ? '' : ` Did you mean "${near}"?`}`, words)
@@ -47,6 +49,16 @@ function findCommand(
     words = longer
   }
   return { words, rest: [] }
+}
+
+/** The word that stands for the command's argument: it comes before the options. */
+function takeArgument(
+  rest: readonly string[],
+  command: Command | undefined,
+): { readonly word: OptionValues | undefined; readonly options: readonly string[] } {
+  const [first] = rest
+  if (command?.argument === undefined || first === undefined || first.startsWith('-')) return { word: undefined, options: rest }
+  return { word: { [command.argument]: first }, options: rest.slice(1) }
 }
 
 function parseOptions(words: readonly string[], specs: Readonly<Record<string, OptionSpec>>, command: string): OptionValues {

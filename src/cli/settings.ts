@@ -17,8 +17,15 @@ export interface Settings {
   knownNames(): Omit<DeploymentNames, 'service'> & { readonly service: string | undefined }
   /** What `waybill relay` is made from; INVALID_OPTION if no transport is configured. */
   relay(): ConfiguredRelay
+  /** The backfill of this name; INVALID_OPTION, with the names there are, if there is none. */
+  backfill(name: string | boolean | undefined): ConfiguredBackfill
   /** INVALID_OPTION if nobody said which project. */
   pubsub(): PubsubConfig
+}
+
+export interface ConfiguredBackfill {
+  readonly name: string
+  readonly create: NonNullable<WaybillConfig['backfills']>[string]
 }
 
 export interface ConfiguredRelay extends Required<Pick<WaybillConfig, 'transport' | 'streams' | 'relay' | 'retention'>> {}
@@ -76,6 +83,7 @@ export async function readSettings({
       relay: config.relay ?? {},
       retention: config.retention ?? {},
     }),
+    backfill: (given) => backfillOf(config, given),
     pubsub: () => {
       const emulatorHost = pick('emulator-host', 'PUBSUB_EMULATOR_HOST', config.pubsub?.emulatorHost)
       const projectId =
@@ -89,6 +97,18 @@ export async function readSettings({
 /** Empty is as good as not given: that is how environments unset a variable. */
 function textOf(value: string | boolean | undefined): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined
+}
+
+function backfillOf({ backfills = {} }: Partial<WaybillConfig>, given: string | boolean | undefined): ConfiguredBackfill {
+  const name = textOf(given)
+  const create = name !== undefined && Object.hasOwn(backfills, name) ? backfills[name] : undefined
+  if (name !== undefined && create !== undefined) return { name, create }
+  const names = Object.keys(backfills).join(', ')
+  return missing(
+    names === ''
+      ? 'Which backfill? Name it in backfills of waybill.config.ts, such as backfills: { videos: (context) => createBackfill({ ...context, … }) }.'
+      : `Which backfill? Configured: ${names}.`,
+  )
 }
 
 function missing(question: string): never {
