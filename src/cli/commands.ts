@@ -1,6 +1,9 @@
 /** Every command of the CLI, by the words that call it. Help, parsing and the reference page follow this table. */
 import { backfillCommand } from './backfill-command.ts'
 import type { Command } from './command.ts'
+import { consumeCommand } from './consume-command.ts'
+import { pauseCommand, resumeCommand } from './consumer-pause-commands.ts'
+import { dlqDiscard, dlqList, dlqRedrive, dlqShow } from './dlq-commands.ts'
 import { doctor } from './doctor-command.ts'
 import { migrateAdopt, migrateSql, migrateStatus, migrateUp } from './migrate-commands.ts'
 import { outboxCdc, outboxCdcOff, outboxCdcOn } from './outbox-cdc-commands.ts'
@@ -29,6 +32,13 @@ export const commands: Readonly<Record<string, Command>> = {
   'outbox cdc': outboxCdc,
   'outbox cdc on': outboxCdcOn,
   'outbox cdc off': outboxCdcOff,
+  consume: consumeCommand,
+  pause: pauseCommand,
+  resume: resumeCommand,
+  'dlq list': dlqList,
+  'dlq show': dlqShow,
+  'dlq redrive': dlqRedrive,
+  'dlq discard': dlqDiscard,
   provision,
   doctor,
   'doctor pubsub': doctorPubsubCommand,

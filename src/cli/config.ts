@@ -4,8 +4,11 @@
 import { existsSync } from 'node:fs'
 import { join, resolve as resolvePath } from 'node:path'
 import { pathToFileURL } from 'node:url'
+import type { Consumer } from '../consumer/consumer.ts'
+import type { InboxRetentionOptions } from '../consumer/inbox-retention.ts'
 import { errorMessage, WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
+import type { SignalBus } from '../core/signals.ts'
 import type { AnyStream } from '../core/stream.ts'
 import type { ProvisionOptions } from '../ops/provision-desired.ts'
 import type { Backfill, BackfillOptions } from '../outbox/backfill.ts'
@@ -32,6 +35,10 @@ export interface WaybillConfig {
   readonly relay?: RelayConfig
   /** What `waybill relay` removes, and when; `false` if somebody else does. */
   readonly retention?: false | RetentionConfig
+  /** Makes the consumers that `waybill consume` runs. */
+  readonly consumers?: (context: ConsumersContext) => readonly Consumer[] | Promise<readonly Consumer[]>
+  /** What `waybill consume` removes, and when; `false` if somebody else does. */
+  readonly inboxRetention?: false | InboxRetentionConfig
   /** What `waybill backfill <name>` can run. */
   readonly backfills?: Readonly<Record<string, (context: BackfillContext) => Backfill>>
   /** Google Pub/Sub, for `provision` and `doctor pubsub`. */
@@ -44,6 +51,13 @@ export interface TransportContext {
   readonly schema: string
 }
 
+/** What consumers are made from: pass it on to `createConsumer`. */
+export interface ConsumersContext extends TransportContext {
+  readonly service: string
+  readonly transport: Transport
+  readonly signals: SignalBus
+}
+
 /** What a backfill is made from: pass it on to `createBackfill`. */
 export type BackfillContext = Required<Pick<BackfillOptions<unknown>, 'db' | 'outbox' | 'name' | 'service' | 'actor' | 'signals'>>
 
@@ -52,6 +66,7 @@ export type RelayConfig = Omit<
   'db' | 'outbox' | 'transport' | 'streams' | 'service' | 'signals' | 'clock' | 'random'
 >
 export type RetentionConfig = Omit<OutboxRetentionOptions, 'db' | 'outbox' | 'signals' | 'clock'>
+export type InboxRetentionConfig = Omit<InboxRetentionOptions, 'db' | 'schema' | 'signals' | 'clock'>
 
 export interface PubsubConfig extends PubsubAdminOptions {
   /** The streams and consumers whose topics and subscriptions are provisioned. */
@@ -73,6 +88,8 @@ const configNames = [
   'relay',
   'retention',
   'backfills',
+  'consumers',
+  'inboxRetention',
   'pubsub',
 ]
 const fileNames = ['waybill.config.ts', 'waybill.config.mts', 'waybill.config.js', 'waybill.config.mjs']

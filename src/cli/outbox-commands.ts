@@ -124,7 +124,8 @@ function stateOption(values: OptionValues): OutboxState | undefined {
   throw new WaybillError('INVALID_OPTION', `--state is one of ${outboxStates.join(', ').toLowerCase()}, not "${given}".`)
 }
 
-function wholeOption(values: OptionValues, option: string): number | undefined {
+/** The whole number of an option. */
+export function wholeOption(values: OptionValues, option: string): number | undefined {
   const given = textOption(values, option)
   if (given === undefined) return undefined
   const number = Number(given)

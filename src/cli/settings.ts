@@ -7,7 +7,7 @@ import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { DeploymentNames } from '../postgres/deployment-names.ts'
 import type { OptionSpec, OptionValues } from './command.ts'
-import { loadConfig, type PubsubConfig, type WaybillConfig } from './config.ts'
+import { loadConfig, type InboxRetentionConfig, type PubsubConfig, type WaybillConfig } from './config.ts'
 
 export interface Settings {
   /** INVALID_OPTION if nobody said which. */
@@ -17,6 +17,8 @@ export interface Settings {
   knownNames(): Omit<DeploymentNames, 'service'> & { readonly service: string | undefined }
   /** What `waybill relay` is made from; INVALID_OPTION if no transport is configured. */
   relay(): ConfiguredRelay
+  /** What `waybill consume` is made from; INVALID_OPTION if no transport or no consumers are configured. */
+  consume(): ConfiguredConsumers
   /** The backfill of this name; INVALID_OPTION, with the names there are, if there is none. */
   backfill(name: string | boolean | undefined): ConfiguredBackfill
   /** INVALID_OPTION if nobody said which project. */
@@ -29,6 +31,10 @@ export interface ConfiguredBackfill {
 }
 
 export interface ConfiguredRelay extends Required<Pick<WaybillConfig, 'transport' | 'streams' | 'relay' | 'retention'>> {}
+
+export interface ConfiguredConsumers extends Required<Pick<WaybillConfig, 'transport' | 'consumers'>> {
+  readonly retention: false | InboxRetentionConfig
+}
 
 /** Options of every command that works on a database. */
 export const databaseOptions: Readonly<Record<string, OptionSpec>> = {
@@ -75,10 +81,17 @@ export async function readSettings({
         missing('Which service owns the schema? Pass --service, set WAYBILL_SERVICE, or set service in waybill.config.ts.')
       return { ...rest, service: named }
     },
+    consume: () => ({
+      transport: transportOf(config),
+      consumers:
+        config.consumers ??
+        missing(
+          'Which consumers? Set consumers in waybill.config.ts, such as consumers: (context) => [createConsumer({ ...context, … })].',
+        ),
+      retention: config.inboxRetention ?? {},
+    }),
     relay: () => ({
-      transport:
-        config.transport ??
-        missing('Which broker? Set transport in waybill.config.ts, such as transport: () => pubsub({ projectId }).'),
+      transport: transportOf(config),
       streams: config.streams ?? [],
       relay: config.relay ?? {},
       retention: config.retention ?? {},
@@ -92,6 +105,10 @@ export async function readSettings({
       return { ...config.pubsub, projectId, ...(emulatorHost === undefined ? {} : { emulatorHost }) }
     },
   }
+}
+
+function transportOf({ transport }: Partial<WaybillConfig>): NonNullable<WaybillConfig['transport']> {
+  return transport ?? missing('Which broker? Set transport in waybill.config.ts, such as transport: () => pubsub({ projectId }).')
 }
 
 /** Empty is as good as not given: that is how environments unset a variable. */

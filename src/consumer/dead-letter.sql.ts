@@ -89,7 +89,7 @@ export function bury({ tables, consumer, generation }: Scope, burial: Burial): S
 }
 
 /** Holds an aggregate back until its dead letter is settled. The first one that died holds. */
-export function holdAggregate({ tables, consumer, generation }: Scope, { event }: Item): Statement {
+export function holdAggregate({ tables, consumer, generation }: Scope, { event }: Pick<Item, 'event'>): Statement {
   return sql`
     insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version, held_by)
     values (${consumer}::text, ${generation}::int, ${event.aggregateType}::text, ${event.aggregateId}::text, 0, ${event.id}::text::uuid)
@@ -97,7 +97,7 @@ export function holdAggregate({ tables, consumer, generation }: Scope, { event }
 }
 
 /** Passes over an event without its effect. */
-export function passOver({ tables, consumer, generation }: Scope, { event }: Item): Statement {
+export function passOver({ tables, consumer, generation }: Scope, { event }: Pick<Item, 'event'>): Statement {
   return sql`
     insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
     values (${consumer}::text, ${generation}::int, ${event.aggregateType}::text, ${event.aggregateId}::text, ${event.version.toString()}::text::bigint)

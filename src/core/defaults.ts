@@ -71,6 +71,9 @@ export const defaults = {
     inboxMs: 3_024_000_000,
     attemptsMs: 3_024_000_000,
     deadLettersMs: 7_776_000_000,
+    /** The longest that Google Pub/Sub keeps a message. */
+    brokerMs: 2_678_400_000,
+    onShortMemory: 'refuse',
     batchSize: 50_000,
     idleMs: 5_000,
   },

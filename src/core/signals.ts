@@ -176,6 +176,11 @@ export interface Signals {
   /** An operator paused or resumed the consumer. */
   'consumer.paused': { readonly consumer: string; readonly paused: boolean }
 
+  /** Inbox rows, attempts and settled dead letters were removed because their time was over. */
+  'inbox.retained': { readonly inbox: number; readonly attempts: number; readonly deadLetters: number }
+  /** The inbox forgets before the broker does: what is delivered again in between is applied twice. */
+  'inbox.memory-short': { readonly inboxMs: number; readonly brokerMs: number }
+
   /** A command took effect. */
   'command.executed': { readonly command: string; readonly durationMs: number; readonly attempts: number }
   /** A repeat was answered with the first response: from the cache or from the marker. */

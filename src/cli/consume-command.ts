@@ -1,0 +1,95 @@
+/**
+ * `waybill consume`: the consumers of the configuration as a process of its own, with retention beside them. The first
+ * SIGTERM finishes and acknowledges what is in hand.
+ */
+import type { Consumer } from '../consumer/consumer.ts'
+import { createInboxRetention } from '../consumer/inbox-retention.ts'
+import { errorMessage, WaybillError } from '../core/errors.ts'
+import { run } from '../core/lifetime.ts'
+import { createSignals, type SignalBus } from '../core/signals.ts'
+import { withDatabase } from '../ops/with-database.ts'
+import { assertSchema } from '../postgres/deployment.ts'
+import type { Command, OptionValues } from './command.ts'
+import { textOption } from './outbox-commands.ts'
+import { databaseOptions } from './settings.ts'
+
+/** Beside the batches: looking at what is stored, reading for waiters, retention. */
+const spareConnections = 3
+
+export const consumeCommand: Command = {
+  summary: 'Apply events until stopped, beside any number of other processes',
+  details: [
+    'The consumers, the transport and what retention removes come from waybill.config.ts. The first SIGTERM or SIGINT',
+    'finishes what is in hand.',
+  ],
+  options: {
+    ...databaseOptions,
+    consumer: { type: 'string', value: '<name,name>', help: 'only these consumers' },
+    connections: { type: 'string', value: '<n>', help: 'connections to the database, at most [7]' },
+  },
+  async run({ values, settings, stopSignal, note }) {
+    const names = settings.names()
+    const configured = settings.consume()
+    const signal = stopSignal()
+    const signals = createSignals()
+    let applied = 0
+    signals.on('consumer.applied', ({ count }) => void (applied += count))
+    tell(signals, note)
+    return await withDatabase(
+      settings.databaseUrl(),
+      async (db) => {
+        await assertSchema(db, names)
+        const transport = await configured.transport({ db, schema: names.schema })
+        try {
+          const made = await configured.consumers({ db, schema: names.schema, service: names.service, transport, signals })
+          const consumers = chosen(made, values)
+          const { retention } = configured
+          const beside = retention === false ? [] : [createInboxRetention({ ...retention, db, schema: names.schema, signals })]
+          note(`${consumers.map(({ name }) => name).join(', ')}: reading from ${transport.name}.`)
+          await run([...consumers, ...beside], { signal, signals })
+        } finally {
+          await transport.close()
+        }
+        return { text: `Applied ${applied} ${applied === 1 ? 'event' : 'events'}.`, data: { applied } }
+      },
+      { max: connectionsOption(values) },
+    )
+  },
+}
+
+function chosen(made: readonly Consumer[], values: OptionValues): readonly Consumer[] {
+  const only = textOption(values, 'consumer')?.split(',')
+  if (only === undefined) return made
+  return only.map((name) => {
+    const found = made.find((each) => each.settings.name === name)
+    if (found !== undefined) return found
+    const known = made.map((each) => each.settings.name).join(', ')
+    throw new WaybillError('UNKNOWN_NAME', `waybill.config.ts has no consumer "${name}"; it has ${known}.`)
+  })
+}
+
+function connectionsOption(values: OptionValues): number {
+  const given = textOption(values, 'connections')
+  if (given === undefined) return 4 + spareConnections
+  const number = Number(given)
+  if (Number.isSafeInteger(number) && number >= 2 && number <= 1_000) return number
+  throw new WaybillError('INVALID_OPTION', `--connections needs a whole number from 2 to 1000, not "${given}".`)
+}
+
+/** What an operator should see go by. */
+function tell(signals: SignalBus, note: (text: string) => void): void {
+  signals.on('consumer.dead', ({ consumer, eventId, eventType, reason, error }) =>
+    note(`dead: ${consumer}: ${eventType} ${eventId} (${reason}): ${error}`),
+  )
+  signals.on('consumer.stopped', ({ consumer, eventId, eventType, error }) =>
+    note(`stopped: ${consumer}: ${eventType} ${eventId}: ${error}`),
+  )
+  signals.on('consumer.backlog', ({ consumer, messages, aggregates, alert }) => {
+    if (alert) note(`gap: ${consumer}: ${messages} messages of ${aggregates} aggregates wait for a version that does not come`)
+  })
+  signals.on('consumer.paused', ({ consumer, paused }) => note(`${paused ? 'paused' : 'resumed'}: ${consumer}`))
+  signals.on('consumer.disturbed', ({ consumer, topic, error }) => note(`${consumer}: ${topic}: ${errorMessage(error)}`))
+  signals.on('service.failed', ({ service, error, delayMs }) =>
+    note(`${service}: ${errorMessage(error)} (again in ${Math.round(delayMs)} ms)`),
+  )
+}

@@ -1,0 +1,125 @@
+/**
+ * Drains a consumer's dead-letter subscription at the broker into its dead letters here, so that there is one place to look.
+ *
+ * Our own attempts end before the broker's do; what it moves there all the same was never settled by us: a process that kept
+ * dying, a limit set too low. A message is acknowledged after its letter is committed. One whose effect is committed already
+ * makes no letter, and one that comes twice makes one.
+ */
+import { defaults } from '../core/defaults.ts'
+import type { Service } from '../core/lifetime.ts'
+import { resolve, oneOf, wholeBetween } from '../core/options.ts'
+import { defaultSignals, type SignalBus } from '../core/signals.ts'
+import { execute, first, one, type Database } from '../postgres/database.ts'
+import { transaction } from '../postgres/transaction.ts'
+import type { Delivery, Transport } from '../transport/transport.ts'
+import { bury, holdAggregate, passOver } from './dead-letter.sql.ts'
+import { inboxTables, registerConsumer, type Scope } from './inbox.sql.ts'
+import { isForeign, readEvent } from './received-event.ts'
+
+export interface BrokerDeadLettersOptions {
+  readonly db: Database
+  readonly transport: Pick<Transport, 'receive'>
+  /** The consumer whose dead letters they are; it is also who reads the topics. */
+  readonly consumer: string
+  /** The dead-letter topics. On Pub/Sub: `<topic>.<consumer>.dead`. */
+  readonly topics: readonly string[]
+  /** @default 'waybill' */
+  readonly schema?: string
+  /** As the consumer's own. @default 'hold' */
+  readonly onDead?: 'hold' | 'pass'
+  /** Unsettled messages, at most. @default 100 */
+  readonly maxInFlight?: number
+  readonly signals?: SignalBus
+}
+
+type Settings = Required<BrokerDeadLettersOptions>
+
+/** A service that drains until it is stopped. */
+export function drainBrokerDeadLetters(options: BrokerDeadLettersOptions): Service {
+  const settings = resolveOptions(options)
+  const { db, transport, consumer, topics, schema, signals, maxInFlight } = settings
+  return {
+    name: `dead letters of ${consumer}`,
+    run: async ({ stopping, aborting }) => {
+      const tables = inboxTables(schema)
+      const { generation } = await one(db, registerConsumer({ tables, consumer }))
+      const scope: Scope = { tables, consumer, generation }
+      const receivers = await Promise.all(
+        topics.map((topic) =>
+          transport.receive({
+            topic,
+            consumer,
+            maxMessages: maxInFlight,
+            maxBytes: defaults.consumer.maxInFlightBytes,
+            onDelivery: (delivery) => void settle(settings, scope, delivery),
+            onError: (error) => signals.emit('consumer.disturbed', { consumer, topic, error }),
+          }),
+        ),
+      )
+      await new Promise<void>((ended) => {
+        stopping.addEventListener('abort', () => ended(), { once: true })
+        if (stopping.aborted) ended()
+      })
+      await Promise.all(receivers.map((receiver) => receiver.close(aborting)))
+    },
+  }
+}
+
+async function settle(settings: Settings, scope: Scope, delivery: Delivery): Promise<void> {
+  try {
+    await record(settings, scope, delivery)
+    await delivery.ack()
+  } catch (error) {
+    settings.signals.emit('consumer.disturbed', { consumer: scope.consumer, topic: delivery.message.topic, error })
+    await delivery.nack(retryMs)
+  }
+}
+
+const retryMs = 1_000
+const brokerError = 'The broker gave up delivering it: it was never acknowledged within its attempts.'
+
+async function record({ db, onDead, signals }: Settings, scope: Scope, { message }: Delivery): Promise<void> {
+  const event = readEvent(message)
+  const isOurs = !isForeign(event)
+  const error = isOurs ? brokerError : event.problem
+  const reason = isOurs ? 'broker' : 'not_ours'
+  const attempts = message.deliveryAttempt ?? 1
+  const aggregate = isOurs ? { type: event.aggregateType, id: event.aggregateId, version: event.version } : undefined
+  const isNew = await transaction(db, async (tx) => {
+    const burial = { eventId: event.id, eventType: event.type, aggregate, message, reason, error, attempts } as const
+    const letter = await first(tx, bury(scope, burial))
+    if (letter === undefined) return false
+    if (isOurs) await execute(tx, onDead === 'hold' ? holdAggregate(scope, { event }) : passOver(scope, { event }))
+    return true
+  })
+  if (!isNew) return
+  signals.emit('consumer.dead', {
+    consumer: scope.consumer,
+    eventId: event.id,
+    eventType: event.type,
+    aggregateType: aggregate?.type ?? '',
+    aggregateId: aggregate?.id ?? '',
+    reason,
+    attempts,
+    held: isOurs && onDead === 'hold',
+    error,
+  })
+}
+
+function resolveOptions(given: BrokerDeadLettersOptions): Settings {
+  return resolve<Settings>(
+    'broker dead letters',
+    {
+      db: given.db,
+      transport: given.transport,
+      consumer: given.consumer,
+      topics: given.topics,
+      schema: defaults.schema,
+      onDead: defaults.consumer.onDead,
+      maxInFlight: 100,
+      signals: defaultSignals,
+    },
+    given,
+    { onDead: oneOf('hold', 'pass'), maxInFlight: wholeBetween(1, 10_000) },
+  )
+}

@@ -1,0 +1,225 @@
+/**
+ * The operators' statements on dead letters, and on the operations that redrive them. The consumer's own are elsewhere.
+ */
+import { name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import type { InboxTables } from './inbox.sql.ts'
+import { voidEventType } from './received-event.ts'
+
+export type DeadLetterState = 'dead' | 'redriving' | 'redriven' | 'discarded'
+
+/** Which dead letters are meant. What is left out does not restrict. */
+export interface DeadLetterFilter {
+  readonly consumer?: string | undefined
+  readonly reason?: string | undefined
+  readonly eventType?: string | undefined
+  readonly ids?: readonly string[] | undefined
+  readonly eventId?: string | undefined
+  readonly aggregateType?: string | undefined
+  readonly aggregateId?: string | undefined
+}
+
+export interface GroupRow {
+  readonly consumer: string
+  readonly reason: string
+  readonly event_type: string
+  readonly count: number
+  readonly oldest_at: string
+  readonly newest_at: string
+  readonly error: string
+}
+
+/** The letters in one state by consumer, reason and type, with the newest error of each. Index: dead_letter_group_idx. */
+export function selectGroups(tables: InboxTables, filter: DeadLetterFilter, state: DeadLetterState): Statement<GroupRow> {
+  return sql`
+    select d.consumer, d.reason, d.event_type, count(*)::int as count,
+           to_char(min(d.dead_at) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as oldest_at,
+           to_char(max(d.dead_at) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as newest_at,
+           (array_agg(d.error order by d.id desc))[1] as error
+      from ${tables.deadLetter} d
+     where d.state = ${state}::text
+       and (${filter.consumer ?? null}::text is null or d.consumer = ${filter.consumer ?? null}::text)
+       and (${filter.reason ?? null}::text is null or d.reason = ${filter.reason ?? null}::text)
+       and (${filter.eventType ?? null}::text is null or d.event_type = ${filter.eventType ?? null}::text)
+     group by 1, 2, 3 order by 1, 2, 3`
+}
+
+/** A letter, and what is known of its event and its aggregate now. */
+export interface LetterRow {
+  readonly id: string
+  readonly consumer: string
+  readonly event_id: string
+  readonly event_type: string
+  readonly aggregate_type: string | null
+  readonly aggregate_id: string | null
+  readonly version: string | null
+  readonly reason: string
+  readonly error: string
+  readonly attempts: number
+  readonly redrives: number
+  readonly state: DeadLetterState
+  readonly dead_at: string
+  /** The letter is of the consumer's present life. */
+  readonly current: boolean
+  /** The inbox has the event: its effect is committed. */
+  readonly applied: boolean
+  /** It died before the time that the inbox remembers. */
+  readonly forgotten: boolean
+  /** How far the consumer is with the aggregate. */
+  readonly position: string | null
+  readonly holds: boolean
+  readonly waiting: number
+  /** An older version of the aggregate that is dead as well. */
+  readonly earlier_dead: string | null
+}
+
+/** Letters behind `after`, in the order they died. Indexes: primary key; dead_letter_aggregate_idx for the earlier ones. */
+export function selectLetters(
+  tables: InboxTables,
+  filter: DeadLetterFilter,
+  page: { readonly state: DeadLetterState | undefined; readonly after: string; readonly limit: number },
+): Statement<LetterRow> {
+  return sql`
+    select d.id::text, d.consumer, d.event_id::text, d.event_type, d.aggregate_type, d.aggregate_id, d.version::text, d.reason, d.error,
+           d.attempts, d.redrives, d.state, to_char(d.dead_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as dead_at,
+           coalesce(d.generation = c.generation, false) as current, coalesce(d.dead_at < c.forgotten_before, false) as forgotten,
+           exists (select from ${tables.inbox} i where i.consumer = d.consumer and i.generation = d.generation and i.event_id = d.event_id) as applied,
+           p.version::text as position, coalesce(p.held_by = d.event_id, false) as holds, coalesce(p.waiting, 0) as waiting,
+           (select min(e.version)::text from ${tables.deadLetter} e
+             where e.consumer = d.consumer and e.generation = d.generation and e.aggregate_type = d.aggregate_type and e.aggregate_id = d.aggregate_id
+               and e.version < d.version and e.state = 'dead') as earlier_dead
+      from ${tables.deadLetter} d
+      left join ${tables.consumer} c on c.name = d.consumer
+      left join ${tables.position} p on p.consumer = d.consumer and p.generation = d.generation and p.aggregate_type = d.aggregate_type and p.aggregate_id = d.aggregate_id
+     where d.id > ${page.after}::text::bigint
+       and (${page.state ?? null}::text is null or d.state = ${page.state ?? null}::text)
+       and (${filter.consumer ?? null}::text is null or d.consumer = ${filter.consumer ?? null}::text)
+       and (${filter.reason ?? null}::text is null or d.reason = ${filter.reason ?? null}::text)
+       and (${filter.eventType ?? null}::text is null or d.event_type = ${filter.eventType ?? null}::text)
+       and (${filter.ids === undefined ? null : sqlArray(filter.ids)}::text is null
+            or d.id = any (${filter.ids === undefined ? '{}' : sqlArray(filter.ids)}::text::bigint[]))
+       and (${filter.eventId ?? null}::text is null or d.event_id = ${filter.eventId ?? null}::text::uuid)
+       and (${filter.aggregateType ?? null}::text is null or d.aggregate_type = ${filter.aggregateType ?? null}::text)
+       and (${filter.aggregateId ?? null}::text is null or d.aggregate_id = ${filter.aggregateId ?? null}::text)
+     order by d.id
+     limit ${page.limit}::int`
+}
+
+/** What else there is to say of one letter. */
+export interface LetterDetailRow {
+  readonly generation: number
+  readonly topic: string
+  readonly ordering_key: string | null
+  readonly message_id: string
+  readonly attributes: string
+  readonly body: Uint8Array
+  readonly published_at: string
+  readonly first_failed_at: string
+  readonly history: string
+}
+
+export function selectLetterDetail(tables: InboxTables, id: string): Statement<LetterDetailRow> {
+  return sql`
+    select d.generation, d.topic, d.ordering_key, d.message_id, d.attributes::text, d.body, d.history::text,
+           to_char(d.published_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as published_at,
+           to_char(d.first_failed_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as first_failed_at
+      from ${tables.deadLetter} d where d.id = ${id}::text::bigint`
+}
+
+/** Moves letters that are still dead to another state; returns which. What happened to them goes into their history. */
+export function moveLetters(
+  tables: InboxTables,
+  ids: readonly string[],
+  to: { readonly state: 'redriving' | 'discarded'; readonly actor: string; readonly reason: string },
+): Statement<{ id: string }> {
+  return sql`
+    update ${tables.deadLetter} d
+       set state = ${to.state}::text, next_attempt_at = null,
+           history = d.history || jsonb_build_object('at', clock_timestamp(), 'state', ${to.state}::text, 'by', ${to.actor}::text, 'reason', ${to.reason}::text)
+     where d.id = any (${sqlArray(ids)}::text::bigint[]) and d.state = 'dead'
+    returning d.id::text`
+}
+
+/** Remembers discarded events in the inbox, so that a late delivery of one is a duplicate. Index: primary key. */
+export function rememberDiscarded(tables: InboxTables, ids: readonly string[]): Statement {
+  return sql`
+    insert into ${tables.inbox} (consumer, generation, event_id, source)
+    select d.consumer, d.generation, d.event_id, coalesce(d.aggregate_type, d.topic) from ${tables.deadLetter} d
+     where d.id = any (${sqlArray(ids)}::text::bigint[]) order by d.event_id
+    on conflict do nothing`
+}
+
+/**
+ * Puts an empty message with the version of each discarded letter in line, unless the aggregate is past it, and lets go of
+ * what waited for the letter. So the versions behind it are taken in their turn, as if it had been applied.
+ */
+export function leaveVoids(
+  tables: InboxTables,
+  voids: readonly { readonly letterId: string; readonly eventId: string }[],
+): Statement {
+  return sql`
+    with discarded as materialized (
+      select d.*, v.void_id from unnest(${sqlArray(voids.map((each) => each.letterId))}::text::bigint[], ${sqlArray(voids.map((each) => each.eventId))}::text::uuid[]) as v (id, void_id)
+        join ${tables.deadLetter} d on d.id = v.id
+    ), aggregate as materialized (
+      select p.* from ${tables.position} p
+       where (p.consumer, p.generation, p.aggregate_type, p.aggregate_id) in (select consumer, generation, aggregate_type, aggregate_id from discarded)
+       order by p.consumer, p.generation, p.aggregate_type, p.aggregate_id for update of p
+    ), stored as (
+      insert into ${tables.message} (key, lane, state, consumer, generation, event_id, aggregate_type, aggregate_id, version,
+                                     topic, ordering_key, message_id, attributes, body, published_at)
+      select k.key, (k.key & 63)::smallint, 4, d.consumer, d.generation, d.void_id, d.aggregate_type, d.aggregate_id, d.version,
+             d.topic, d.ordering_key, d.message_id,
+             d.attributes || jsonb_build_object('event_id', d.void_id::text, 'event_type', ${voidEventType}::text), ''::bytea, d.published_at
+        from discarded d
+        join aggregate p on p.consumer = d.consumer and p.generation = d.generation and p.aggregate_type = d.aggregate_type and p.aggregate_id = d.aggregate_id
+       cross join lateral (select ('x' || encode(substring(sha256(convert_to(d.aggregate_type || chr(31) || d.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint as key) k
+       where p.version < d.version
+      returning consumer, generation, aggregate_type, aggregate_id
+    )
+    update ${tables.position} p
+       set waiting = p.waiting + (select count(*)::int from stored s
+                                   where s.consumer = a.consumer and s.generation = a.generation and s.aggregate_type = a.aggregate_type and s.aggregate_id = a.aggregate_id),
+           held_by = case when p.held_by in (select d.event_id from discarded d where d.consumer = a.consumer and d.generation = a.generation) then null else p.held_by end,
+           updated_at = clock_timestamp()
+      from aggregate a
+     where p.consumer = a.consumer and p.generation = a.generation and p.aggregate_type = a.aggregate_type and p.aggregate_id = a.aggregate_id`
+}
+
+export interface OperationRow {
+  readonly arguments: string
+  readonly cursor: string | null
+  readonly state: string
+  readonly progress: string
+}
+
+export function insertOperation(tables: InboxTables, operation: { readonly id: string; readonly arguments: unknown }): Statement {
+  return sql`
+    insert into ${operationTable(tables)} (id, kind, arguments, progress)
+    values (${operation.id}::text::uuid, 'dlq.redrive', ${JSON.stringify(operation.arguments)}::text::jsonb, '{"redriven": 0, "refused": 0}')`
+}
+
+/** Locks the operation: whoever resumes one that is under way waits for its batch, and goes on behind it. */
+export function lockOperation(tables: InboxTables, id: string): Statement<OperationRow> {
+  return sql`
+    select o.arguments::text, o.cursor::text, o.state, o.progress::text from ${operationTable(tables)} o
+     where o.id = ${id}::text::uuid and o.kind = 'dlq.redrive' for update`
+}
+
+/** How far an operation is, written with the batch that took it there. */
+export function saveOperation(
+  tables: InboxTables,
+  id: string,
+  at: { readonly after: string; readonly redriven: number; readonly refused: number; readonly finished: boolean },
+): Statement {
+  return sql`
+    update ${operationTable(tables)} o
+       set cursor = jsonb_build_object('after', ${at.after}::text), updated_at = clock_timestamp(),
+           progress = jsonb_build_object('redriven', ${at.redriven}::int, 'refused', ${at.refused}::int),
+           state = case when ${at.finished}::boolean then 'finished' else o.state end,
+           finished_at = case when ${at.finished}::boolean then clock_timestamp() else null end
+     where o.id = ${id}::text::uuid`
+}
+
+function operationTable({ schema }: InboxTables): ReturnType<typeof name> {
+  return name(schema, 'operation')
+}

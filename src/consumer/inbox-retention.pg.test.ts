@@ -1,0 +1,116 @@
+import { expect, test } from 'vitest'
+import { consumerFixture, deposited, published, videos, type ConsumerFixture } from '../../test/setup/consumer-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { eventually } from '../testing/eventually.ts'
+import { createInboxRetention, type InboxRetentionOptions } from './inbox-retention.ts'
+import { replayConsumer } from './replay.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+const dayMs = 86_400_000
+const aborting = new AbortController().signal
+
+/** A consumer that has applied three videos, the first of them 40 days ago. */
+async function aged(): Promise<ConsumerFixture> {
+  const fixture = await consumerFixture(db)
+  const stop = fixture.start(
+    fixture
+      .consumer()
+      .project(videos, { table: `${fixture.schema}.video_view`, key: 'video_id', set: (e) => ({ title: e.data.title }) }),
+  )
+  await fixture.publish(published('a', 1), published('b', 1), published('c', 1))
+  await fixture.settled(3)
+  await stop()
+  await fixture.query(
+    `update $schema.inbox set processed_at = processed_at - interval '40 days' where event_id = (select min(event_id::text)::uuid from $schema.inbox)`,
+  )
+  return fixture
+}
+
+const retention = (fixture: ConsumerFixture, options?: Partial<InboxRetentionOptions>): ReturnType<typeof createInboxRetention> =>
+  createInboxRetention({ db, schema: fixture.schema, signals: fixture.signals, ...options })
+
+test('old inbox rows and attempts go in batches, and the consumer knows how far back it remembers', async () => {
+  const fixture = await aged()
+  await fixture.query(
+    `insert into $schema.delivery_attempt (consumer, generation, event_id, first_at)
+     select 'catalog', 1, gen_random_uuid(), clock_timestamp() - n * interval '1 day' from generate_series(34, 37) as n`,
+  )
+  const { pass } = retention(fixture, { batchSize: 2 })
+  expect(await pass(aborting)).toBe('more')
+  expect(await pass(aborting)).toBe('idle')
+  expect(await pass(aborting)).toBe('idle')
+  expect(await fixture.count('inbox')).toBe(2)
+  expect(await fixture.count('delivery_attempt')).toBe(1)
+  expect(fixture.heard('inbox.retained')).toEqual([
+    { inbox: 1, attempts: 2, deadLetters: 0 },
+    { inbox: 0, attempts: 1, deadLetters: 0 },
+  ])
+  const [memory] = await fixture.query<{ days: number }>(
+    `select round(extract(epoch from clock_timestamp() - forgotten_before) / 86400)::int as days from $schema.consumer`,
+  )
+  expect(memory).toEqual({ days: 35 })
+})
+
+test('as long as nothing was removed the inbox remembers everything', async () => {
+  const fixture = await aged()
+  expect(await retention(fixture, { inboxMs: 50 * dayMs }).pass(aborting)).toBe('idle')
+  expect(await fixture.count('consumer', 'forgotten_before is null')).toBe(1)
+})
+
+test('settled dead letters go after their time; one that nobody settled stays', async () => {
+  const fixture = await consumerFixture(db)
+  await fixture.query(
+    `insert into $schema.dead_letter (consumer, generation, event_id, event_type, topic, reason, error, attempts, state, message_id, attributes, body, published_at, first_failed_at, dead_at)
+     select 'catalog', 1, gen_random_uuid(), 'Deposited', 'bank.events', 'failed', 'broken', 1, s, 'm', '{}', '', clock_timestamp(), clock_timestamp(), clock_timestamp() - age * interval '1 day'
+       from unnest(array['dead', 'redriving', 'redriven', 'discarded']) as s, unnest(array[10, 100]) as age`,
+  )
+  await retention(fixture).pass(aborting)
+  expect(await fixture.query(`select state, count(*)::int from $schema.dead_letter group by 1 order by 1`)).toEqual([
+    { state: 'dead', count: 2 },
+    { state: 'discarded', count: 1 },
+    { state: 'redriven', count: 1 },
+    { state: 'redriving', count: 2 },
+  ])
+})
+
+test('an inbox that forgets before the broker does is refused at the start, or reported by choice', async () => {
+  const fixture = await aged()
+  const life = { stopping: AbortSignal.abort(), aborting }
+  await expect(retention(fixture, { inboxMs: 7 * dayMs }).run(life)).rejects.toThrow(
+    /forgets after 7 days, but the broker can deliver a message again for 31 days: such a message would be applied twice/,
+  )
+  await retention(fixture, { inboxMs: 7 * dayMs, onShortMemory: 'warn' }).run(life)
+  expect(fixture.heard('inbox.memory-short')).toEqual([{ inboxMs: 7 * dayMs, brokerMs: 31 * dayMs }])
+  await retention(fixture, { inboxMs: 7 * dayMs, brokerMs: 7 * dayMs }).run(life)
+})
+
+test('a replay beyond the memory of the inbox is refused and says why; within it, it changes nothing', async () => {
+  const fixture = await aged()
+  const options = { db, schema: fixture.schema, transport: fixture.broker, consumer: 'catalog', topics: ['video.events'] }
+  await retention(fixture).pass(aborting)
+  await expect(replayConsumer({ ...options, to: 'earliest' })).rejects.toThrow(
+    /reaches beyond the memory of the inbox: consumer catalog has forgotten what it processed before .* and would apply it again/,
+  )
+  await expect(replayConsumer({ ...options, to: { sinceMs: Date.now() - 36 * dayMs } })).rejects.toMatchObject({
+    code: 'REFUSED',
+  })
+  await expect(replayConsumer({ ...options, consumer: 'nobody', to: 'earliest' })).rejects.toMatchObject({ code: 'NOT_FOUND' })
+  expect(fixture.broker.deliveries).toHaveLength(3)
+
+  const stop = fixture.start(
+    fixture
+      .consumer()
+      .project(videos, { table: `${fixture.schema}.video_view`, key: 'video_id', set: (e) => ({ title: e.data.title }) }),
+  )
+  await eventually(async () => {
+    await replayConsumer({ ...options, to: { sinceMs: Date.now() - dayMs } })
+    return fixture.broker.deliveries.length >= 6
+  })
+  await replayConsumer({ ...options, to: 'earliest', beyondMemory: true })
+  await eventually(() => fixture.broker.deliveries.length >= 9)
+  await fixture.publish(deposited('x', 1, 1))
+  await stop()
+  expect(await fixture.count('video_view')).toBe(3)
+})

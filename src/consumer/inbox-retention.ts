@@ -1,0 +1,101 @@
+/**
+ * Removes inbox rows, attempts and settled dead letters when their time is over, in batches; a full batch goes on at once.
+ *
+ * The inbox must remember for longer than anything can come again: the broker's retention, its dead letters, a replay. That
+ * is checked at the start, and how far back it remembers is written down with every removal, so that a redrive or a replay
+ * from before can be refused. A dead letter that nobody settled is never removed. Any number of instances share the work.
+ */
+import { systemClock, type Clock } from '../core/clock.ts'
+import { defaults } from '../core/defaults.ts'
+import { WaybillError } from '../core/errors.ts'
+import type { Service } from '../core/lifetime.ts'
+import { loop, type Pass } from '../core/loop.ts'
+import { oneOf, resolve, wholeBetween } from '../core/options.ts'
+import { defaultSignals, type SignalBus } from '../core/signals.ts'
+import { one, type Queryable } from '../postgres/database.ts'
+import { inboxTables } from './inbox.sql.ts'
+import { expireAttempts, expireDeadLetters, expireInbox } from './inbox-retention.sql.ts'
+
+export interface InboxRetentionOptions {
+  readonly db: Queryable
+  /** @default 'waybill' */
+  readonly schema?: string
+  /** How long the inbox remembers an event. @default 35 days */
+  readonly inboxMs?: number
+  /** How long failures of an event that was never applied are kept. @default 35 days */
+  readonly attemptsMs?: number
+  /** How long redriven and discarded letters are kept. @default 90 days */
+  readonly deadLettersMs?: number
+  /** How long the broker keeps messages, its dead letters included. @default 31 days */
+  readonly brokerMs?: number
+  /** What to do at the start if the inbox forgets before the broker does. @default 'refuse' */
+  readonly onShortMemory?: 'refuse' | 'warn'
+  /** Rows in one transaction. @default 50_000 */
+  readonly batchSize?: number
+  /** The wait after a sweep that found less than a batch. @default 5_000 */
+  readonly idleMs?: number
+  readonly signals?: SignalBus
+  readonly clock?: Clock
+}
+
+export interface InboxRetention extends Service {
+  /** Removes one batch of each kind; `more` if there may be another. */
+  readonly pass: Pass
+}
+
+export function createInboxRetention(options: InboxRetentionOptions): InboxRetention {
+  const settings = resolveOptions(options)
+  const { db, schema, batchSize, idleMs, signals, clock } = settings
+  const name = `inbox retention ${schema}`
+  const tables = inboxTables(schema)
+  const pass: Pass = async () => {
+    const inbox = (await one(db, expireInbox(tables, { ageMs: settings.inboxMs, batchSize }))).removed
+    const attempts = (await one(db, expireAttempts(tables, { ageMs: settings.attemptsMs, batchSize }))).removed
+    const deadLetters = (await one(db, expireDeadLetters(tables, { ageMs: settings.deadLettersMs, batchSize }))).removed
+    if (inbox + attempts + deadLetters > 0) signals.emit('inbox.retained', { inbox, attempts, deadLetters })
+    return Math.max(inbox, attempts, deadLetters) >= batchSize ? 'more' : 'idle'
+  }
+  return {
+    name,
+    pass,
+    run: async (life) => {
+      checkMemory(settings)
+      await loop(pass, life, {
+        idleMs: () => idleMs,
+        onError: (error, failures, delayMs) => signals.emit('service.failed', { service: name, error, failures, delayMs }),
+        clock,
+      })
+    },
+  }
+}
+
+function checkMemory({ inboxMs, brokerMs, onShortMemory, schema, signals }: Required<InboxRetentionOptions>): void {
+  if (inboxMs >= brokerMs) return
+  if (onShortMemory === 'warn') return signals.emit('inbox.memory-short', { inboxMs, brokerMs })
+  throw new WaybillError(
+    'REFUSED',
+    `The inbox of schema ${schema} forgets after ${days(inboxMs)} days, but the broker can deliver a message again for ${days(brokerMs)} days: such a message would be applied twice. Raise inboxMs, or set brokerMs to what the broker really keeps.`,
+  )
+}
+
+function days(ms: number): number {
+  return Math.round(ms / 8_640_000) / 10
+}
+
+function resolveOptions(given: InboxRetentionOptions): Required<InboxRetentionOptions> {
+  const age = wholeBetween(0, 10 * 365 * 86_400_000)
+  return resolve<Required<InboxRetentionOptions>>(
+    'inbox retention',
+    { db: given.db, schema: defaults.schema, ...defaults.inboxRetention, signals: defaultSignals, clock: systemClock },
+    given,
+    {
+      inboxMs: age,
+      attemptsMs: age,
+      deadLettersMs: age,
+      brokerMs: age,
+      onShortMemory: oneOf('refuse', 'warn'),
+      batchSize: wholeBetween(1, 500_000),
+      idleMs: wholeBetween(1, 3_600_000),
+    },
+  )
+}
