@@ -19,6 +19,7 @@ import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import type { AnyStream } from '../core/stream.ts'
 import { execute, one, type Database, type Tx } from '../postgres/database.ts'
 import { assertSchema } from '../postgres/deployment.ts'
+import { isLockTimeout } from '../postgres/sql-state.ts'
 import { runBatch } from './backfill-batch.ts'
 import { openOperation, type BackfillMode, type BackfillOperation } from './backfill-operation.ts'
 import { createBackfillPace, type BackfillPace } from './backfill-pace.ts'
@@ -126,7 +127,7 @@ async function walk<Row>(settings: Settings<Row>, opened: BackfillOperation, sig
     try {
       operation = { ...operation, ...(await runBatch(settings, operation, page)), cursor: page.cursor }
     } catch (error) {
-      const isLocked = isWaybillError(error, 'TIMEOUT')
+      const isLocked = isWaybillError(error, 'TIMEOUT') || isLockTimeout(error)
       if (!isLocked && (page.rows.length <= 1 || !isRefusal(error))) throw explain(settings, page, error)
       limit = Math.max(1, Math.floor(limit / 2))
       if (isLocked) {
