@@ -247,6 +247,52 @@ begin
   select r, null, false from unnest(repeated) r;
 end $$;
 
+-- What the owner of lanes may publish now: per lane a window of due rows with whether a head blocks them, the heads whose
+-- retry is due, and the chain behind heads that have not failed yet, which share `chain` rows evenly. One statement, so that
+-- no row is seen without the head that blocks it. The plan is made once and kept; the settings leave it no choice but the
+-- indexes, so that one made while the outbox was empty serves a million rows as well.
+create function :schema.outbox_read(lanes smallint[], tokens uuid[], sizes int[], heads int, chain int)
+returns table (
+  lane smallint, seq text, key text, event_id text, state smallint, publish_attempts int, void boolean, blocked boolean, wait_ms float8,
+  topic text, aggregate_type text, aggregate_id text, version text, event_type text, schema_version int, content_type text,
+  payload bytea, headers text, occurred_at text
+) language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+#variable_conflict use_column
+begin
+  return query
+  with mine as materialized (
+    select l.lane, t.size
+      from unnest(lanes, tokens, sizes) as t (lane, token, size)
+      join :schema.outbox_lane l on l.lane = t.lane and l.lock_token = t.token
+  ), due as materialized (
+    select d.*, exists (
+             select from :schema.outbox_dispatch b
+              where b.lane = d.lane and b.key = d.key and b.state in (1, 3) and b.seq < d.seq) as blocked
+      from mine cross join lateral (
+        select d.* from :schema.outbox_dispatch d where d.lane = mine.lane and d.state = 0 order by d.seq limit mine.size) d
+  ), head as materialized (
+    select h.*, false as blocked
+      from mine cross join lateral (
+        select h.* from :schema.outbox_dispatch h
+         where h.lane = mine.lane and h.state = 1 and h.next_retry_at <= (select clock_timestamp())
+         order by h.next_retry_at limit outbox_read.heads) h
+  ), chained as materialized (
+    select c.*, false as blocked
+      from (select h.*, count(*) over () as heads from head h where h.publish_attempts = 0) h cross join lateral (
+        select c.* from :schema.outbox_dispatch c
+         where c.lane = h.lane and c.key = h.key and c.state = 2 order by c.seq limit ceil(outbox_read.chain / h.heads::float8)) c
+  )
+  select x.lane, x.seq::text, x.key::text, x.event_id::text, x.state, x.publish_attempts, x.void, x.blocked,
+         case when x.next_retry_at is null or x.state = 1 then 0
+              else greatest(0, ceil(extract(epoch from x.next_retry_at - clock_timestamp()) * 1000))::float8 end,
+         o.topic, o.aggregate_type, o.aggregate_id, o.version::text, o.event_type, o.schema_version, o.content_type, o.payload, o.headers::text,
+         to_char(o.occurred_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+    from (table due union all table head union all table chained) x
+    left join :schema.outbox o on o.id = x.event_id
+   order by x.lane, x.seq;
+end $$;
+
 -- The slow path of a relay, and the hand of operators (who pass null tokens): one call, one round trip.
 --
 -- It locks the lanes first and looks after: each statement below has a snapshot younger than the lock, so that nobody is

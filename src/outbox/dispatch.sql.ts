@@ -40,47 +40,16 @@ export interface ReadWindow extends HeldLane {
   readonly window: number
 }
 
-/**
- * What the lanes' owner may publish now: per lane a window of due rows, the heads whose retry is due, and the chain
- * behind heads that have not failed yet, which share `chain` rows evenly. One statement, so that no row is seen without the head that blocks it.
- * Indexes: primary key, outbox_dispatch_head_idx, _retry_idx, _held_idx.
- */
+/** What the lanes' owner may publish now, by the schema's own function, whose plan is kept: a look costs little while nothing is there. */
 export function readDispatch(
   tables: OutboxTables,
   lanes: readonly ReadWindow[],
   limits: { readonly heads: number; readonly chain: number },
 ): Statement<DispatchRow> {
   return sql`
-    with mine as materialized (
-      select l.lane, t.size
-        from unnest(${lanesOf(lanes)}::text::smallint[], ${tokensOf(lanes)}::text::uuid[], ${sqlArray(lanes.map((each) => each.window))}::text::int[]) as t (lane, token, size)
-        join ${tables.lane} l on l.lane = t.lane and l.lock_token = t.token
-    ), due as materialized (
-      select d.*, exists (
-               select from ${tables.dispatch} b
-                where b.lane = d.lane and b.key = d.key and b.state in (1, 3) and b.seq < d.seq) as blocked
-        from mine cross join lateral (
-          select d.* from ${tables.dispatch} d where d.lane = mine.lane and d.state = 0 order by d.seq limit mine.size) d
-    ), head as materialized (
-      select h.*, false as blocked
-        from mine cross join lateral (
-          select h.* from ${tables.dispatch} h
-           where h.lane = mine.lane and h.state = 1 and h.next_retry_at <= (select clock_timestamp())
-           order by h.next_retry_at limit ${limits.heads}::int) h
-    ), chain as materialized (
-      select c.*, false as blocked
-        from (select h.*, count(*) over () as heads from head h where h.publish_attempts = 0) h cross join lateral (
-          select c.* from ${tables.dispatch} c
-           where c.lane = h.lane and c.key = h.key and c.state = 2 order by c.seq limit ceil(${limits.chain}::int / h.heads::float8)) c
-    )
-    select x.lane, x.seq::text, x.key::text, x.event_id::text, x.state, x.publish_attempts, x.void, x.blocked,
-           case when x.next_retry_at is null or x.state = 1 then 0
-                else greatest(0, ceil(extract(epoch from x.next_retry_at - clock_timestamp()) * 1000))::float8 end as wait_ms,
-           o.topic, o.aggregate_type, o.aggregate_id, o.version::text, o.event_type, o.schema_version, o.content_type, o.payload, o.headers::text,
-           to_char(o.occurred_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as occurred_at
-      from (table due union all table head union all table chain) x
-      left join ${tables.outbox} o on o.id = x.event_id
-     order by x.lane, x.seq`
+    select * from ${tables.read}(
+      ${lanesOf(lanes)}::text::smallint[], ${tokensOf(lanes)}::text::uuid[], ${sqlArray(lanes.map((each) => each.window))}::text::int[],
+      ${limits.heads}::int, ${limits.chain}::int)`
 }
 
 /** A row by its whole identity: after a failover or a restore, lane and seq alone could name another event. */

@@ -15,6 +15,7 @@ export interface OutboxTables extends LaneTables {
   readonly version: Name
   readonly addEvent: Name
   readonly addEvents: Name
+  readonly read: Name
   readonly settle: Name
   readonly changeLanes: Name
   readonly setDispatching: Name
@@ -36,6 +37,7 @@ export function outboxTables(schema: string): OutboxTables {
     version: name(schema, 'aggregate_version'),
     addEvent: name(schema, 'add_event'),
     addEvents: name(schema, 'add_events'),
+    read: name(schema, 'outbox_read'),
     settle: name(schema, 'outbox_settle'),
     changeLanes: name(schema, 'outbox_change_lanes'),
     setDispatching: name(schema, 'outbox_set_dispatching'),

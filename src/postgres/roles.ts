@@ -87,6 +87,7 @@ export const functionGrants: Readonly<Record<string, readonly GrantedRole[]>> = 
   add_event: ['app', 'consumer'],
   outbox_lanes: ['relay', 'readonly'],
   outbox_dispatching: ['relay', 'readonly'],
+  outbox_read: ['relay'],
   outbox_settle: ['relay'],
   outbox_expire: ['relay'],
   outbox_change_lanes: [],

@@ -24,12 +24,14 @@ export function twoSnapshotRead(between: () => Promise<void>): Mutant {
         select key::text, seq::text from ${tables.dispatch} where lane = any (${lanesOf(lanes)}::text::smallint[]) and state in (1, 3)`,
     )
     await between()
-    const unfenced = changedStatement(readDispatch(tables, lanes, limits), [/ and l\.lock_token = t\.token/, ''])
     const isBlocked = (row: DispatchRow): boolean =>
       heads.some((head) => head.key === row.key && BigInt(head.seq) < BigInt(row.seq))
-    return (await rows(db, unfenced)).map((row) => ({ ...row, blocked: row.state === 0 && isBlocked(row) }))
+    return (await rows(db, readDispatch(tables, lanes, limits))).map((row) => ({
+      ...row,
+      blocked: row.state === 0 && isBlocked(row),
+    }))
   }
-  return { steps: { read } }
+  return { steps: { read }, prepare: (fixture) => changeFunction(fixture, 'outbox_read', [/ and l\.lock_token = t\.token/, '']) }
 }
 
 /** Remembers the highest sequence number it has seen and never looks below it again. */
@@ -38,11 +40,9 @@ export function cursorPolling(): Mutant {
   return {
     steps: {
       read: async ({ db, tables }, { lanes, limits }) => {
-        const statement = changedStatement(readDispatch(tables, lanes, limits), [
-          /and d\.state = 0 order by/,
-          `and d.state = 0 and d.seq > ${last} order by`,
-        ])
-        const found = await rows(db, statement)
+        const found = (await rows(db, readDispatch(tables, lanes, limits))).filter(
+          (row) => row.state !== 0 || BigInt(row.seq) > last,
+        )
         for (const row of found) if (BigInt(row.seq) > last) last = BigInt(row.seq)
         return found
       },
@@ -105,10 +105,7 @@ export const deleteBySequenceOnly: Mutant = {
 
 /** Hides events whose row is gone, so that those behind them go out as if nothing was missing. */
 export const innerJoin: Mutant = {
-  steps: {
-    read: ({ db, tables }, { lanes, limits }) =>
-      rows(db, changedStatement(readDispatch(tables, lanes, limits), [/left join/, 'join'])),
-  },
+  prepare: (fixture) => changeFunction(fixture, 'outbox_read', [/left join/, 'join']),
 }
 
 /** Takes the version from what is there already, without locking the aggregate; the unique key that would refuse it is gone. */
