@@ -40,11 +40,11 @@ export const latencyBench: Bench = defineBench<Context>({
     'bare LISTEN/NOTIFY': async (context) => await roundTrip(context),
     nudge: async (context) => await whileRelaying(context, { outbox: context.bench.outbox }, () => waits(context)),
     'NOTIFY after commit': async (context) => {
-      const { stop } = notifyAfterCommit({ db: context.bench.db, outbox: context.bench.outbox, intervalMs: 1 })
+      const notifying = notifyAfterCommit({ db: context.bench.db, outbox: context.bench.outbox, intervalMs: 1 })
       try {
         return await whileRelaying(context, { outbox: createOutbox(), listen: context.bench.url }, () => waits(context))
       } finally {
-        await stop()
+        await notifying.stop()
       }
     },
     polling: async (context) => await whileRelaying(context, { outbox: createOutbox() }, () => waits(context)),

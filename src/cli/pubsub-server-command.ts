@@ -2,7 +2,7 @@
  * `waybill pubsub-server`: the local Pub/Sub server as a process of its own, for any client in any language.
  */
 import { WaybillError } from '../core/errors.ts'
-import type { PubsubServerOptions } from '../pubsub-server/pubsub-server.ts'
+import type { PubsubServerOptions, startPubsubServer as Start } from '../pubsub-server/pubsub-server.ts'
 import type { Command, OptionValues } from './command.ts'
 
 export const pubsubServerCommand: Command = {
@@ -34,7 +34,7 @@ export const pubsubServerCommand: Command = {
   },
 }
 
-async function loadServer(): Promise<(typeof import('../pubsub-server/pubsub-server.ts'))['startPubsubServer']> {
+async function loadServer(): Promise<typeof Start> {
   try {
     return (await import('../pubsub-server/pubsub-server.ts')).startPubsubServer
   } catch (cause) {
