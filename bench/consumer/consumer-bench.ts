@@ -31,7 +31,7 @@ export interface ConsumerBench {
   readonly db: Connection
   readonly quick: boolean
   /** The next `count` facts: each aggregate's versions go on where they stopped. */
-  facts(count: number): readonly Fact[]
+  readonly facts: (count: number) => readonly Fact[]
   close(): Promise<void>
 }
 

@@ -31,6 +31,7 @@ import {
 } from './inbox.sql.ts'
 import { ItemFailure, type Applied, type Item } from './item.ts'
 import type { Routes } from './routes.ts'
+import { removeReceived, setAside, type StoredPlace } from './stored.sql.ts'
 import { positionChanges, readClaim, takeStoredTurns, takeTurns, type AggregateState, type Turns } from './turns.ts'
 
 export interface ApplyDeps {
@@ -39,6 +40,8 @@ export interface ApplyDeps {
   readonly scope: Scope
   /** `false` while a projection is rebuilt: what handlers emit was emitted before. */
   readonly emitting: boolean
+  /** Called first in every transaction; throws if the items are no longer ours. */
+  readonly guard?: ((tx: Tx) => Promise<void>) | undefined
   readonly aborting: AbortSignal
 }
 
@@ -68,8 +71,12 @@ export async function applyIn(
   { tx, items, drain, attempts }: ApplyOptions & { readonly tx: Tx; readonly items: readonly Item[] },
 ): Promise<Applied> {
   const { scope, routes, settings } = deps
+  await deps.guard?.(tx)
   const claimed = readClaim(await rows(tx, firstStatement(deps, items)))
   const turns = takeTurns(items, claimed, settings)
+  const withoutEffect = [...turns.wait, ...turns.skip]
+  // Before anything stored is looked at: a stored copy of one that waits here may be what is applied.
+  if (settings.inbox && withoutEffect.length > 0) await execute(tx, unclaim(scope, withoutEffect))
   const drained = drain ? await takeStored(deps, tx, claimed.aggregates) : nothingStored
   const refused = turns.apply.find(({ refusal }) => refusal !== undefined)
   if (refused !== undefined) throw new ItemFailure(refused, new Error(refused.refusal?.error))
@@ -174,7 +181,7 @@ async function handle(
 
 /** Writes what became of the items that were not simply applied. In a batch without surprises it does nothing. */
 async function conclude(
-  { scope, settings }: ApplyDeps,
+  { scope }: ApplyDeps,
   batch: {
     readonly tx: Tx
     readonly turns: Turns
@@ -183,17 +190,24 @@ async function conclude(
   },
 ): Promise<void> {
   const { tx, turns, drained, aggregates } = batch
-  const withoutEffect = [...turns.wait, ...turns.skip]
-  if (settings.inbox && withoutEffect.length > 0) await execute(tx, unclaim(scope, withoutEffect))
   const unstored = turns.wait.filter(({ origin }) => origin.kind === 'delivery')
   if (unstored.length > 0) await execute(tx, storeWaiting(scope, unstored))
   const finished = [...turns.apply, ...turns.skip, ...turns.seen, ...drained.apply, ...drained.skip, ...drained.seen]
+  const aside = placesOf(turns.wait)
+  if (aside.length > 0) await execute(tx, setAside(scope, aside))
+  const received = placesOf(finished)
+  if (received.length > 0) await execute(tx, removeReceived(scope, received))
   const seqs = finished.flatMap(({ origin }) => (origin.kind === 'waiting' ? [origin.seq] : []))
   if (seqs.length > 0) await execute(tx, removeStored(scope, seqs))
   const letters = finished.flatMap(({ origin }) => (origin.kind === 'dead' ? [origin.letterId] : []))
   if (letters.length > 0) await execute(tx, markRedriven(scope, letters))
   const changes = positionChanges(aggregates)
   if (changes.length > 0) await execute(tx, movePositions(scope, changes))
+}
+
+/** Where those items are that came out of stored mode. */
+function placesOf(items: readonly Item[]): readonly StoredPlace[] {
+  return items.flatMap(({ origin }) => (origin.kind === 'stored' ? [origin] : []))
 }
 
 /** The event as handlers and projections see it. */

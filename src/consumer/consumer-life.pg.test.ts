@@ -1,0 +1,91 @@
+import { describe, expect, test } from 'vitest'
+import { accounts, consumerFixture, published, videos } from '../../test/setup/consumer-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { errorMessage } from '../core/errors.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { eventually } from '../testing/eventually.ts'
+import { memory } from '../transport/memory.ts'
+import { createConsumer } from './consumer.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+
+test('a paused consumer takes nothing, and goes on where it was when it is resumed', async () => {
+  const fixture = await consumerFixture(db)
+  const stop = fixture.start(fixture.consumer().on(videos.VideoPublished, () => undefined))
+  await fixture.publish(published('a', 1))
+  await fixture.settled(1)
+  await fixture.query(`update $schema.consumer set paused = true`)
+  await eventually(() => fixture.heard('consumer.paused').length === 1)
+  await fixture.publish(published('a', 2))
+  await fixture.query(`update $schema.consumer set paused = false`)
+  await fixture.settled(2)
+  await stop()
+  expect(fixture.heard('consumer.paused').map(({ paused }) => paused)).toEqual([true, false])
+})
+
+test('stopping finishes what is in hand', async () => {
+  const fixture = await consumerFixture(db)
+  let entered = 0
+  const consumer = fixture.consumer().on(videos.VideoPublished, async (_event, { tx }) => {
+    entered += 1
+    await tx.query('select pg_sleep(0.05)')
+  })
+  const stop = fixture.start(consumer)
+  await fixture.publish(...Array.from({ length: 5 }, (_, i) => published(`v${i}`, 1)))
+  await eventually(() => entered > 0)
+  await stop()
+  const inbox = await fixture.count('inbox')
+  expect(inbox).toBe(entered)
+  expect(inbox).toBeGreaterThan(0)
+})
+
+describe('what cannot work is refused', () => {
+  const options = { db, transport: memory(), name: 'catalog', streams: [videos] }
+
+  test('when it is registered', () => {
+    const consumer = createConsumer(options)
+    expect(() => createConsumer(options).on(accounts.Deposited, () => undefined)).toThrow(/not among its streams/)
+    expect(() => consumer.on(undefined as never, () => undefined)).toThrow(/takes an event type/)
+    expect(() => consumer.on(videos.VideoPublished, undefined as never)).toThrow(/must be a function/)
+    consumer.on(videos.VideoPublished, () => undefined)
+    expect(() => consumer.on(videos.VideoPublished, () => undefined)).toThrow(/has a handler already/)
+    expect(() => createConsumer(options).project(accounts as never, { table: 't', key: 'k', set: () => ({}) })).toThrow(
+      /is a delta/,
+    )
+    expect(() => createConsumer({ ...options, streams: [videos, videos] })).toThrow(/listed twice/)
+    expect(() => createConsumer({ ...options, name: 'No' })).toThrow(/lower-case/)
+    expect(() => createConsumer({ ...options, batchsize: 3 } as never)).toThrow(/Did you mean "batchSize"/)
+    consumer.routes()
+    expect(() => consumer.on(videos.VideoRemoved, () => undefined)).toThrow(/after it was started/)
+  })
+
+  test('when it starts', async () => {
+    const fixture = await consumerFixture(db)
+    const life = { stopping: new AbortController().signal, aborting: new AbortController().signal }
+    await expect(fixture.consumer().run(life)).rejects.toThrow(/does nothing/)
+    await expect(
+      fixture
+        .consumer({ inbox: false })
+        .on(videos.VideoPublished, () => undefined)
+        .run(life),
+    ).rejects.toThrow(/inbox: false/)
+    const projecting = (table: string): Promise<void> =>
+      fixture
+        .consumer()
+        .project(videos, { table, key: 'video_id', set: (e) => ({ title: e.data.title }) })
+        .run(life)
+    await expect(projecting(`${fixture.schema}.nowhere`)).rejects.toThrow(/does not exist. Run:\ncreate table/)
+    await fixture.query('create table $schema.bare (title text not null)')
+    const bare = projecting(`${fixture.schema}.bare`)
+    await expect(bare).rejects.toThrow(/lacks video_id, version, deleted_at. Run:\nalter table .* add column/)
+    const fix = await bare.then(
+      () => '',
+      (error: unknown) => errorMessage(error).split('Run:\n')[1] ?? '',
+    )
+    await fixture.query(fix)
+    await expect(projecting(`${fixture.schema}.bare`)).rejects.toThrow(/no unique index on video_id. Run:\ncreate unique index/)
+    await fixture.query('create unique index on $schema.bare (video_id)')
+    await expect(projecting(`${fixture.schema}.bare`)).rejects.toThrow(/demands a value for title.*drop not null/s)
+  })
+})

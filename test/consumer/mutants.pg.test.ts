@@ -1,0 +1,127 @@
+/**
+ * The check of exactly-once.pg.test.ts is only worth something if it finds consumers that break one rule. Each mutant breaks
+ * one, through a port or in the schema, and must be caught in one of a few worlds.
+ */
+import { expect, test } from 'vitest'
+import { z } from 'zod'
+import { state } from '../../src/core/event.ts'
+import { stream } from '../../src/core/stream.ts'
+import type { Database } from '../../src/postgres/database.ts'
+import { fromPg } from '../../src/postgres/from-pg.ts'
+import { migrate } from '../../src/postgres/migrate.ts'
+import { testDatabase } from '../setup/test-database.ts'
+import { createChaosTables, happen, meters, notes, type Mutation, type World } from './chaos.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+
+/** Versions beyond 9, all kinds, several instances that die. */
+const worldOf = (seed: number): World => ({
+  seed,
+  histories: (['note', 'note', 'wallet', 'wallet', 'meter'] as const).map((aggregateType, i) => ({
+    aggregateType,
+    choices: Array.from({ length: 13 }, (_, n) => ((n + 1) * (37 + i + seed)) % 99),
+  })),
+  instances: 1 + (seed % 4),
+  batchSize: [1, 7, 500][seed % 3] ?? 1,
+  deaths: [7 + seed, 19, 31 + seed, 11],
+})
+
+/** Statements as they go to the database, changed. */
+function rewriting(from: string | RegExp, to: string): NonNullable<Mutation['database']> {
+  const changed = (text: string): string => text.replaceAll(from as string, to)
+  return (inner) =>
+    ({
+      query: (text, values) => inner.query(changed(text), values),
+      attempt: (options, work) =>
+        inner.attempt(options, (tx) =>
+          work(
+            new Proxy(tx, {
+              get: (target, property) =>
+                property === 'query'
+                  ? (text: string, values?: never) => target.query(changed(text), values)
+                  : Reflect.get(target, property),
+            }),
+          ),
+        ),
+    }) satisfies Database
+}
+
+interface Mutant extends Mutation {
+  readonly name: string
+  /** What is changed in the schema. */
+  readonly schemaChange?: (schema: string) => string
+}
+
+const change = z.object({ amount: z.number() })
+
+const mutants: readonly Mutant[] = [
+  {
+    name: 'acknowledges before the commit',
+    delivery: (delivery) => {
+      void delivery.ack()
+      return delivery
+    },
+  },
+  {
+    name: 'looks for duplicates before it writes',
+    schemaChange: (schema) => `alter table ${schema}.inbox drop constraint inbox_pkey`,
+    database: rewriting(
+      /from input i order by i\.event_id\s+on conflict do nothing/g,
+      'from input i where not exists (select from $inbox x where x.consumer = $mine and x.event_id = i.event_id) order by i.event_id',
+    ),
+  },
+  {
+    name: 'deletes rows instead of keeping tombstones',
+    schemaChange: (schema) =>
+      `create function ${schema}.bury() returns trigger language plpgsql as $$ begin delete from ${schema}.note_view where consumer_note = new.consumer_note; return null; end $$;
+       create trigger bury after insert or update on ${schema}.note_view for each row when (new.deleted_at is not null) execute function ${schema}.bury()`,
+  },
+  {
+    name: 'compares versions as text',
+    database: rewriting('stored."version" < excluded."version"', 'stored."version"::text < excluded."version"::text'),
+  },
+  {
+    name: 'applies deltas over a gap',
+    streams: [notes, stream('wallet', { topic: 'note.events', events: { Moved: state(change) } }) as never, meters],
+  },
+  {
+    name: 'has an inbox without the consumer’s name',
+    schemaChange: (schema) => `create unique index on ${schema}.inbox (event_id)`,
+  },
+  {
+    name: 'has no inbox at all',
+    schemaChange: (schema) => `alter table ${schema}.inbox drop constraint inbox_pkey`,
+  },
+]
+
+test.each(mutants)(
+  'a consumer that $name is found out',
+  async ({ name: _name, schemaChange, ...mutation }) => {
+    const schema = `mutant_${mutants.findIndex(({ name }) => name === _name)}`
+    await migrate(db, { schema, service: 'test' })
+    await createChaosTables({ db, schema })
+    if (schemaChange !== undefined) await db.query(schemaChange(schema))
+    const found: string[] = []
+    for (let seed = 1; seed <= 8 && found.length === 0; seed += 1)
+      found.push(...(await happen({ db, schema }, worldOf(seed), { patienceMs: 6_000, ...named(mutation, schema) })))
+    expect(found).not.toEqual([])
+  },
+  180_000,
+)
+
+test('the same worlds find nothing wrong with the consumer as it is', async () => {
+  const schema = 'sound'
+  await migrate(db, { schema, service: 'test' })
+  await createChaosTables({ db, schema })
+  for (const seed of [1, 2, 3]) expect(await happen({ db, schema }, worldOf(seed))).toEqual([])
+}, 180_000)
+
+/** The table's name, which a rewritten statement needs. */
+function named(mutation: Mutation, schema: string): Mutation {
+  if (mutation.database === undefined) return mutation
+  return {
+    ...mutation,
+    database: (inner) => mutation.database?.(rewriting('$inbox', `${schema}.inbox`)(rewriting('$mine', '$5')(inner))) ?? inner,
+  }
+}
