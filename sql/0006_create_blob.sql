@@ -17,3 +17,5 @@ create table :schema.blob_part (
   bytes bytea not null,
   primary key (key, part)
 );
+-- Large payloads are often compressed already, and Postgres would try for longer than it takes to write them.
+alter table :schema.blob_part alter column bytes set storage external;

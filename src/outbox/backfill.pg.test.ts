@@ -3,88 +3,32 @@ import { expect, test } from 'vitest'
 import {
   bookBackfill,
   books,
-  createBookTable,
-  foldLog,
   ownerState,
   removeBook,
   snapshotCounts,
   writeBook,
   type BookRow,
 } from '../../test/outbox/backfill-world.ts'
+import { between, library, waitsForLock } from '../../test/outbox/backfill-library.ts'
 import { outboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { delta } from '../core/event.ts'
 import { stream } from '../core/stream.ts'
 import { fromPg } from '../postgres/from-pg.ts'
+import { name } from '../postgres/sql.ts'
 import { transaction } from '../postgres/transaction.ts'
-import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
-import { eventually } from '../testing/eventually.ts'
-import { memory } from '../transport/memory.ts'
 import type { BackfillSource } from './backfill-source.ts'
 import { backfillTable } from './backfill-table.ts'
-import { createBackfill, type Backfill, type BackfillOptions } from './backfill.ts'
-import { event } from './outbox.ts'
+import { createBackfill } from './backfill.ts'
+import { selectKeyed, selectPage } from './backfill.sql.ts'
+import { event, type NewEvent } from './outbox.ts'
 import { z } from 'zod'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
-let tables = 0
-
-async function library(count: number) {
-  const fixture = await outboxFixture(db)
-  const table = `public.book_${(tables += 1)}`
-  await createBookTable(db, table, count)
-  const owner = { db, outbox: fixture.outbox, table }
-  const source = backfillTable<BookRow>({ table, key: 'id' })
-  const backfill = (options: Partial<BackfillOptions<BookRow>> = {}): Backfill =>
-    createBackfill({
-      db,
-      outbox: fixture.outbox,
-      name: 'books',
-      source,
-      ...bookBackfill,
-      rowsPerSecond: 1_000_000,
-      signals: fixture.signals,
-      ...options,
-    })
-  const fold = async (): Promise<Record<string, string>> => {
-    const broker = memory()
-    await fixture.relay(broker).once()
-    return foldLog(broker)
-  }
-  return { ...fixture, table, owner, source, backfill, fold }
-}
-
-/** Resolves when a statement that contains this waits for a lock. */
-async function waitsForLock(text: string): Promise<void> {
-  const waiting = `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like $1`
-  await eventually(async () => (await db.query(waiting, [`%${text}%`])).rowCount > 0)
-}
-
-/** Moves the clock on until the work is done. */
-async function passTime<Result>(clock: FakeClock, work: Promise<Result>): Promise<Result> {
-  let isDone = false
-  const watched = work.finally(() => (isDone = true))
-  await eventually(() => clock.advance(250).then(() => isDone))
-  return await watched
-}
-
-/** Does something between the reading of a page and the locks of its batch, once. */
-function between(source: BackfillSource<BookRow>, act: () => Promise<void>): BackfillSource<BookRow> {
-  let isDone = false
-  return {
-    ...source,
-    page: async (queryable, options) => {
-      const page = await source.page(queryable, options)
-      if (!isDone) await act()
-      isDone = true
-      return page
-    },
-  }
-}
 
 test('every row becomes one state event, marked as a snapshot, with the next version of its aggregate', async () => {
-  const { owner, outbox, backfill, fold, signals } = await library(250)
+  const { owner, outbox, backfill, fold, signals } = await library(db, 250)
   await writeBook(owner, { id: 'b0007', title: 'written before' })
   const seen: unknown[] = []
   signals.on('backfill.progress', (progress) => void seen.push(progress))
@@ -102,7 +46,7 @@ test('every row becomes one state event, marked as a snapshot, with the next ver
 })
 
 test('a write between the reading of a row and its lock is not overwritten, and a row deleted then is not emitted', async () => {
-  const { owner, source, backfill, fold, outbox } = await library(3)
+  const { owner, source, backfill, fold, outbox } = await library(db, 3)
   const racing = between(source, async () => {
     await writeBook(owner, { id: 'b0001', title: 'newer' })
     await removeBook(owner, 'b0002')
@@ -113,7 +57,7 @@ test('a write between the reading of a row and its lock is not overwritten, and 
 })
 
 test('a change that is not committed yet gets a later version than the snapshot of the state before it', async () => {
-  const { owner, outbox, backfill, fold, table } = await library(1)
+  const { owner, outbox, backfill, fold, table } = await library(db, 1)
   await transaction(db, async (tx) => {
     await tx.query(`update ${table} set title = 'newer' where id = 'b0001'`)
     expect(await backfill().run()).toMatchObject({ emitted: 1 })
@@ -123,8 +67,37 @@ test('a change that is not committed yet gets a later version than the snapshot 
   expect(await snapshotCounts(db, outbox)).toEqual({ b0001: 1 })
 })
 
+test('a writer waits for a snapshot that is being made, and its change comes after it', async () => {
+  const { owner, backfill, fold } = await library(db, 1)
+  let writing: Promise<void> | undefined
+  const toEvent = async (row: BookRow): Promise<NewEvent> => {
+    let hasWritten = false
+    writing = writeBook(owner, { id: row.id, title: 'newer' }).then(() => void (hasWritten = true))
+    await Promise.race([writing, waitsForLock(db, 'add_event')])
+    expect(hasWritten).toBe(false)
+    return bookBackfill.toEvent(row)
+  }
+  expect(await backfill({ toEvent }).run()).toMatchObject({ emitted: 1 })
+  await writing
+  expect(await fold()).toEqual({ b0001: 'newer' })
+})
+
+test('a page and the rows of its keys are found by the index of the key, however many there are', async () => {
+  await db.query(`create table public.many (place int, slot int, primary key (place, slot))`)
+  await db.query(`insert into public.many select i / 100, i % 100 from generate_series(1, 50000) i`)
+  await db.query(`analyze public.many`)
+  const keyed = { table: name('public', 'many'), key: [name('place'), name('slot')] }
+  const keys = Array.from({ length: 100 }, (_, i) => JSON.stringify({ place: 400, slot: i }))
+  for (const { text, values } of [selectPage(keyed, keys[0], 100), selectKeyed(keyed, keys)]) {
+    const { rows } = await db.query(`explain ${text}`, values)
+    const plan = (rows as { 'QUERY PLAN': string }[]).map((row) => row['QUERY PLAN']).join('\n')
+    expect(plan).toMatch(/Index Cond: .*place.*slot/)
+    expect(plan).not.toContain('Sort')
+  }
+})
+
 test('a backfill gives way to a writer that holds one of its aggregates and wants another, and comes back', async () => {
-  const { owner, outbox, backfill, fold, signals, table } = await library(4)
+  const { owner, outbox, backfill, fold, signals, table } = await library(db, 4)
   const gaveWay = Promise.withResolvers<void>()
   signals.on('backfill.waiting', ({ reason }) => reason === 'lock' && gaveWay.resolve())
   let running: Promise<unknown> | undefined
@@ -134,7 +107,7 @@ test('a backfill gives way to a writer that holds one of its aggregates and want
       await tx.query(`update ${table} set title = 'newer'`)
       await outbox.add(tx, books.BookKept, 'b0003', { title: 'newer' })
       running = backfill({ lockTimeoutMs: 400 }).run()
-      await waitsForLock('lock_aggregates')
+      await waitsForLock(db, 'lock_aggregates')
       // The backfill holds b0001 and waits for b0003: the opposite order would be a deadlock if it stayed.
       await outbox.add(tx, books.BookKept, 'b0001', { title: 'newer' })
       await gaveWay.promise
@@ -176,7 +149,7 @@ test('keys of several columns and numbers beyond those of JavaScript are walked 
 })
 
 test('what belongs to the state is read under the same lock, and rows without an event are left out', async () => {
-  const { backfill, fold, table } = await library(3)
+  const { backfill, fold, table } = await library(db, 3)
   const report = await backfill({
     toEvent: async (row, tx) => {
       if (row.id === 'b0002') return undefined
@@ -189,7 +162,7 @@ test('what belongs to the state is read under the same lock, and rows without an
 })
 
 test('an unfinished backfill is not begun a second time; resumed, it goes on where it was', async () => {
-  const { backfill, outbox } = await library(30)
+  const { backfill, outbox } = await library(db, 30)
   const stop = new AbortController()
   const stopped = await backfill({
     batchSize: 10,
@@ -208,7 +181,7 @@ test('an unfinished backfill is not begun a second time; resumed, it goes on whe
 })
 
 test('whoever resumes takes over: the process that worked before stops at its next batch and emits nothing more', async () => {
-  const { backfill, source, outbox } = await library(30)
+  const { backfill, source, outbox } = await library(db, 30)
   let taken: unknown
   const racing: BackfillSource<BookRow> = {
     ...source,
@@ -224,14 +197,14 @@ test('whoever resumes takes over: the process that worked before stops at its ne
 })
 
 test('who takes over while a batch is being committed goes on behind that batch', async () => {
-  const { backfill, outbox } = await library(30)
+  const { backfill, outbox } = await library(db, 30)
   let taking: Promise<unknown> | undefined
   const first = backfill({
     batchSize: 10,
     toEvent: async (row) => {
       if (row.id === 'b0020') {
         taking = backfill().run({ mode: 'resume' })
-        await waitsForLock('update%operation')
+        await waitsForLock(db, 'update%operation')
       }
       return bookBackfill.toEvent(row)
     },
@@ -242,11 +215,11 @@ test('who takes over while a batch is being committed goes on behind that batch'
 })
 
 test('a restart gives an unfinished one up and begins; another source is not gone on with', async () => {
-  const { backfill } = await library(20)
+  const { backfill } = await library(db, 20)
   const stop = new AbortController()
   const early = { batchSize: 5, toEvent: (row: BookRow) => (stop.abort(), bookBackfill.toEvent(row)) }
   const stopped = await backfill(early).run({ signal: stop.signal })
-  const other = await library(1)
+  const other = await library(db, 1)
   await expect(backfill({ source: other.source }).run({ mode: 'resume' })).rejects.toMatchObject({ code: 'REFUSED' })
   const restarted = await backfill().run({ mode: 'restart' })
   expect(restarted).toMatchObject({ state: 'finished', rows: 20 })
@@ -254,7 +227,7 @@ test('a restart gives an unfinished one up and begins; another source is not gon
 })
 
 test('a row that cannot be an event stops the backfill by name, after all before it; repaired, it goes on', async () => {
-  const { backfill, table, fold } = await library(20)
+  const { backfill, table, fold } = await library(db, 20)
   await db.query(`alter table ${table} alter title drop not null`)
   await db.query(`update ${table} set title = null where id = 'b0013'`)
   await expect(backfill().run()).rejects.toThrow(/"b0013" cannot be emitted: The data does not fit its schema/)
@@ -264,46 +237,11 @@ test('a row that cannot be an event stops the backfill by name, after all before
 })
 
 test('events that could not repair a consumer are refused: deltas, other streams, other aggregates', async () => {
-  const { backfill } = await library(1)
+  const { backfill } = await library(db, 1)
   const loans = stream('loan', { topic: 'loan.events', events: { Lent: delta(z.object({})) } })
   const lent = { stream: loans, toEvent: (row: BookRow) => event(loans.Lent, row.id, {}) }
   await expect(backfill(lent).run()).rejects.toMatchObject({ code: 'INVALID_OPTION' })
   await expect(backfill({ stream: loans }).run({ mode: 'restart' })).rejects.toMatchObject({ code: 'INVALID_OPTION' })
   const other = { toEvent: () => event(books.BookKept, 'b9999', { title: 'x' }) }
   await expect(backfill(other).run({ mode: 'restart' })).rejects.toMatchObject({ code: 'INVALID_OPTION' })
-})
-
-test('the rate is kept: after n seconds no more than n times the rate is emitted', async () => {
-  const { backfill, signals } = await library(100)
-  const clock = createFakeClock()
-  let rows = 0
-  signals.on('backfill.progress', (progress) => void (rows = progress.rows))
-  const running = backfill({ rowsPerSecond: 40, clock }).run()
-  for (const expected of [10, 20, 30, 40]) {
-    await eventually(() => rows === expected && clock.sleepers() === 1)
-    await clock.advance(249)
-    expect(clock.sleepers()).toBe(1)
-    await clock.advance(1)
-  }
-  await eventually(async () => {
-    await clock.advance(250)
-    return rows === 100
-  })
-  expect(await passTime(clock, running)).toMatchObject({ rows: 100 })
-})
-
-test('while the relay has more to send than the limit the backfill waits, and goes on when there is room', async () => {
-  const { backfill, fill, relay, signals, outbox } = await library(5)
-  await fill(['v1', 'v2'], 10)
-  const clock = createFakeClock()
-  let waits = 0
-  signals.on('backfill.waiting', ({ reason }) => void (waits += Number(reason === 'backlog')))
-  const running = backfill({ maxBacklog: 19, clock, rowsPerSecond: 1_000_000 }).run()
-  await eventually(() => waits === 1 && clock.sleepers() === 1)
-  await clock.advance(500)
-  await eventually(() => clock.sleepers() === 1)
-  expect(await snapshotCounts(db, outbox)).toEqual({})
-  await relay(memory()).once()
-  expect(await passTime(clock, running)).toMatchObject({ state: 'finished', emitted: 5 })
-  expect(waits).toBe(1)
 })

@@ -1,14 +1,12 @@
 import { createHash, randomBytes } from 'node:crypto'
 import { expect, test } from 'vitest'
-import { z } from 'zod'
 
+import { filmStream } from '../../test/outbox/film-stream.ts'
 import { outboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { createBlobRetention } from '../codec/blob-retention.ts'
-import { claimCheck } from '../codec/claim-check.ts'
-import { jsonCodec } from '../core/codec.ts'
-import { state } from '../core/event.ts'
-import { readData, stream } from '../core/stream.ts'
+import { readData } from '../core/stream.ts'
+import { startChild } from '../testing/child.ts'
 import { memory } from '../transport/memory.ts'
 import { fromPg } from './from-pg.ts'
 import { postgresBlobStore } from './postgres-blob-store.ts'
@@ -22,11 +20,7 @@ async function films() {
   const fixture = await outboxFixture(db)
   const { schema } = fixture.outbox.tables
   const store = postgresBlobStore({ db, schema })
-  const schemaOfFilm = z.object({ reel: z.string() })
-  const film = stream('film', {
-    topic: 'film.events',
-    events: { FilmMade: state(claimCheck(jsonCodec(schemaOfFilm), { store, thresholdBytes: 1_000 })) },
-  })
+  const film = filmStream(store)
   const count = async (table: string): Promise<number> =>
     ((await db.query(`select count(*)::int as n from ${schema}.${table}`)).rows[0] as { n: number }).n
   return { ...fixture, schema, store, film, count }
@@ -62,6 +56,17 @@ test('a transaction that rolls back leaves a blob that nobody refers to, and ret
   expect([await count('blob'), await count('blob_part')]).toEqual([0, 0])
 })
 
+test('a writer that dies between the blob and its commit leaves a blob that nobody refers to, and nothing else', async () => {
+  const { schema, count } = await films()
+  const child = startChild(new URL('../../test/outbox/claim-check-child.ts', import.meta.url), {
+    args: [JSON.stringify({ url: database.url, schema })],
+    failpoint: { name: 'kept', action: 'kill' },
+  })
+  await child.failpoint('kept')
+  expect(await child.exited).toMatchObject({ signal: 'SIGKILL' })
+  expect([await count('blob'), await count('outbox'), await count('aggregate_version')]).toEqual([1, 0, 0])
+})
+
 test('bytes that are written again stay, although they were due to be expired', async () => {
   const { outbox, film, store, schema } = await films()
   const add = () => transaction(db, (tx) => outbox.add(tx, film.FilmMade, 'f1', { reel: 'y'.repeat(5_000) }))
@@ -92,11 +97,8 @@ test('bytes that were changed in the table are refused', async () => {
 test('a store out of reach is UNAVAILABLE inside the business transaction, and nothing of it is kept', async () => {
   const { outbox, count } = await films()
   const broken = postgresBlobStore({ db, schema: 'not_there' })
-  const film = stream('film', {
-    topic: 'film.events',
-    events: { FilmMade: state(claimCheck(jsonCodec(z.object({ reel: z.string() })), { store: broken, thresholdBytes: 1 })) },
-  })
-  const adding = transaction(db, (tx) => outbox.add(tx, film.FilmMade, 'f1', { reel: 'x' }))
+  const film = filmStream(broken)
+  const adding = transaction(db, (tx) => outbox.add(tx, film.FilmMade, 'f1', { reel: 'x'.repeat(5_000) }))
   await expect(adding).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   expect([await count('outbox'), await count('aggregate_version')]).toEqual([0, 0])
 })
