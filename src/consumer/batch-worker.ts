@@ -16,6 +16,7 @@ import { applyBatch, type ApplyDeps } from './apply-batch.ts'
 import { startAttempts, type AttemptRow } from './dead-letter.sql.ts'
 import { isHandlerOutage, isOutage } from './outage.ts'
 import { ItemFailure, type Applied, type Item } from './item.ts'
+import { LaneLost } from './stored-processor.ts'
 import type { Undertaker } from './undertaker.ts'
 
 export interface WorkerDeps extends ApplyDeps {
@@ -101,6 +102,7 @@ async function workFailed(
   round: Round,
   { items, drain, error }: { readonly items: readonly Item[]; readonly drain: boolean; readonly error: unknown },
 ): Promise<void> {
+  if (error instanceof LaneLost) throw error
   const culprit = error instanceof ItemFailure ? items.indexOf(error.item) : undefined
   // A stored one, whose turn came with this batch, fails by itself another time.
   if (culprit === -1 && drain) return await workPart(deps, round, { items, drain: false })

@@ -5,7 +5,7 @@
  * gives up the rest; the broker delivers it again.
  */
 import type { Lifetime } from '../core/lifetime.ts'
-import { createWaker, loop } from '../core/loop.ts'
+import { createWaker, loop, type Pace, type Pass } from '../core/loop.ts'
 import type { Delivery, Receiver } from '../transport/transport.ts'
 import { workBatch } from './batch-worker.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
@@ -15,6 +15,8 @@ import type { Item } from './item.ts'
 import { Pump } from './pump.ts'
 import { aggregateKey, isForeign, readEvent, type ForeignMessage, type ReceivedEvent } from './received-event.ts'
 import type { Routes } from './routes.ts'
+import { createStoredProcessor, type Guard, type StoredProcessor } from './stored-processor.ts'
+import { storeBatch } from './stored-receiver.ts'
 import { createStoredWork } from './stored-work.ts'
 import { createUndertaker, type Undertaker } from './undertaker.ts'
 
@@ -49,35 +51,41 @@ export async function runConsumer(deps: EngineDeps): Promise<void> {
   const engine = createEngine(deps)
   const stored = createStoredWork({ ...deps, scope: engine.scope, work: engine.work })
   const receiving = createReceiving(deps, engine)
+  const look: Pass = async () => {
+    const { found, paused } = await stored.pass()
+    if (paused === receiving.isOpen()) {
+      await (paused ? receiving.close() : receiving.open())
+      settings.signals.emit('consumer.paused', { consumer: settings.name, paused })
+    }
+    return found ? 'more' : 'idle'
+  }
+  const workLanes: Pass = async () => (receiving.isOpen() ? await engine.processor.pass() : 'idle')
+  const processors = settings.mode === 'stored' ? Array.from({ length: settings.concurrency }, () => workLanes) : []
   try {
+    if (processors.length > 0) await engine.processor.prepare()
     if (!deps.registered.paused) await receiving.open()
-    await loop(
-      async () => {
-        const { found, paused } = await stored.pass()
-        if (paused === receiving.isOpen()) {
-          await (paused ? receiving.close() : receiving.open())
-          settings.signals.emit('consumer.paused', { consumer: settings.name, paused })
-        }
-        return found ? 'more' : 'idle'
-      },
-      life,
-      {
-        idleMs: () => settings.pollMs,
-        onError: (error, failures, delayMs) =>
-          settings.signals.emit('service.failed', { service: `consumer ${settings.name}`, error, failures, delayMs }),
-        waker: engine.waker,
-        clock: settings.clock,
-        random: settings.random,
-      },
-    )
+    const pace = paceOf(settings, engine)
+    await Promise.all([look, ...processors].map((pass) => loop(pass, life, pace)))
   } finally {
     watch.closed()
     await receiving.close()
   }
 }
 
+function paceOf({ name, pollMs, signals, clock, random }: ConsumerSettings, { waker }: Engine): Pace {
+  return {
+    idleMs: () => pollMs,
+    onError: (error, failures, delayMs) =>
+      signals.emit('service.failed', { service: `consumer ${name}`, error, failures, delayMs }),
+    waker,
+    clock,
+    random,
+  }
+}
+
 interface Engine {
   readonly scope: Scope
+  readonly processor: StoredProcessor
   readonly waker: ReturnType<typeof createWaker>
   readonly deliver: (delivery: Delivery) => void
   readonly work: (items: readonly Item[]) => Promise<void>
@@ -100,10 +108,16 @@ function createEngine({ settings, routes, tables, registered, life, watch }: Eng
   const isSuspect = createSuspicion(settings.maxInFlight)
   const onCommitted = (items: readonly Item[]): void => watch.committed(items)
   const worker = { settings, routes, scope, emitting: true, undertaker, isSuspect, onCommitted, ...life }
-  const work = (items: readonly Item[]): Promise<void> => workBatch(worker, items)
+  const work = (items: readonly Item[], guard?: Guard): Promise<void> =>
+    workBatch({ ...worker, guard }, items.toSorted(byAggregateAndVersion))
+  const processor = createStoredProcessor({ settings, routes, scope, work })
   const pump = new Pump<Entry>({
     ...settings,
     work: async (batch) => {
+      if (settings.mode === 'stored') {
+        await storeBatch({ settings, scope }, batch)
+        return waker.wake()
+      }
       const items = await Promise.all(
         batch.flatMap(({ event, delivery }) => {
           const stream = routes.stream(event.aggregateType)
@@ -112,7 +126,7 @@ function createEngine({ settings, routes, tables, registered, life, watch }: Eng
             : [toItem({ event, message: delivery.message, origin: { kind: 'delivery', delivery } }, stream)]
         }),
       )
-      await work(items.toSorted(byAggregateAndVersion))
+      await work(items)
     },
   })
   const deliver = (delivery: Delivery): void => {
@@ -129,7 +143,14 @@ function createEngine({ settings, routes, tables, registered, life, watch }: Eng
     }
     void delivery.ack()
   }
-  return { scope, waker, deliver, work, isIdle: () => pump.isIdle }
+  return {
+    scope,
+    processor,
+    waker,
+    deliver,
+    work,
+    isIdle: () => pump.isIdle && (settings.mode === 'direct' || processor.isIdle()),
+  }
 }
 
 /**
@@ -139,8 +160,8 @@ function createEngine({ settings, routes, tables, registered, life, watch }: Eng
 function createSuspicion(maxInFlight: number): (item: Item) => boolean {
   let uncounted = 0
   return ({ origin }) => {
-    if (origin.kind !== 'delivery') return false
-    const { deliveryAttempt } = origin.delivery.message
+    if (origin.kind === 'dead' || origin.kind === 'waiting') return false
+    const deliveryAttempt = origin.kind === 'delivery' ? origin.delivery.message.deliveryAttempt : undefined
     if (deliveryAttempt !== undefined) return deliveryAttempt > 1
     uncounted += 1
     return uncounted <= maxInFlight

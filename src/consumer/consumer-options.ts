@@ -26,6 +26,15 @@ export interface ConsumerOptions<Native = unknown> {
   readonly schema?: string
   /** The service that must own the schema. @default whichever the schema is bound to */
   readonly service?: string | undefined
+  /**
+   * `direct` applies deliveries and then acknowledges them. `stored` writes them down, acknowledges, and applies them from
+   * there: for handlers that are slow, or brokers that must not wait. @default 'direct'
+   */
+  readonly mode?: 'direct' | 'stored'
+  /** Stored messages in one transaction, at most. @default 1_000 */
+  readonly processBatchSize?: number
+  /** How long stored messages stay with a processor that died. @default 5_000 */
+  readonly leaseMs?: number
   /** `false` if versioned upserts are the only effect: versions alone then remove duplicates. @default true */
   readonly inbox?: boolean
   /**
@@ -123,6 +132,9 @@ const checks = {
       value.length > 0 &&
       value.every((each: Partial<AnyStream> | undefined) => each?.events !== undefined)) ||
     'must be a list of at least one stream',
+  mode: oneOf('direct', 'stored'),
+  processBatchSize: wholeBetween(1, 10_000),
+  leaseMs: wholeBetween(100, 600_000),
   inbox: oneOf(true, false),
   positions: oneOf('every', 'needed'),
   batchSize: wholeBetween(1, 10_000),

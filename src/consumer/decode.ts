@@ -35,6 +35,15 @@ export async function toItem(
 
 /** A stored message as an item, or `undefined` if this process does not know its stream. */
 export async function fromStored(row: StoredRow, kind: 'waiting' | 'dead', routes: Routes): Promise<Item | undefined> {
+  return await fromRow(row, kind === 'dead' ? { kind, letterId: row.seq } : { kind, seq: row.seq }, routes)
+}
+
+/** The same for a message of stored mode. */
+export async function fromReceived(row: StoredRow & { readonly lane: number }, routes: Routes): Promise<Item | undefined> {
+  return await fromRow(row, { kind: 'stored', lane: row.lane, seq: row.seq }, routes)
+}
+
+async function fromRow(row: StoredRow, origin: ItemOrigin, routes: Routes): Promise<Item | undefined> {
   const message: RawMessage = {
     messageId: row.message_id,
     topic: row.topic,
@@ -46,7 +55,6 @@ export async function fromStored(row: StoredRow, kind: 'waiting' | 'dead', route
   const event = readEvent(message)
   const stream = isForeign(event) ? undefined : routes.stream(event.aggregateType)
   if (isForeign(event) || stream === undefined) return undefined
-  const origin: ItemOrigin = kind === 'dead' ? { kind, letterId: row.seq } : { kind, seq: row.seq }
   return await toItem({ event, message, origin }, stream)
 }
 

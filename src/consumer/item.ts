@@ -2,7 +2,8 @@
  * One message on its way through a consumer, wherever it came from, and what one batch made of it.
  *
  *   delivery   from the broker: settled by ack or nack
- *   waiting    from inbox_message: its row goes when it is applied
+ *   stored     from inbox_message, in stored mode: its row goes when it is applied, and rests when it fails
+ *   waiting    from inbox_message, because it came before its turn: its row goes when it is applied
  *   dead       a dead letter that an operator redrives
  */
 import type { Delivery } from '../transport/transport.ts'
@@ -26,6 +27,7 @@ export interface Item {
 
 export type ItemOrigin =
   | { readonly kind: 'delivery'; readonly delivery: Delivery }
+  | { readonly kind: 'stored'; readonly lane: number; readonly seq: string }
   | { readonly kind: 'waiting'; readonly seq: string }
   | { readonly kind: 'dead'; readonly letterId: string }
 

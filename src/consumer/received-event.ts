@@ -14,7 +14,15 @@ import type { IncomingMessage } from '../transport/transport.ts'
 export const voidEventType = 'waybill.void'
 
 /** Why a message cannot be applied, in words that dead letters are grouped by. */
-export type DeadReason = 'failed' | 'crashed' | 'unknown_type' | 'unknown_schema' | 'invalid' | 'not_ours' | 'broker' | 'discarded'
+export type DeadReason =
+  | 'failed'
+  | 'crashed'
+  | 'unknown_type'
+  | 'unknown_schema'
+  | 'invalid'
+  | 'not_ours'
+  | 'broker'
+  | 'discarded'
 
 /** What is known of an event before its payload is decoded. */
 export interface ReceivedEvent {

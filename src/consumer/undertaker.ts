@@ -26,6 +26,7 @@ import { removeStored, restStored, type Scope } from './inbox.sql.ts'
 import type { Item } from './item.ts'
 import type { DeadReason, ForeignMessage, RawMessage } from './received-event.ts'
 import { isDiscarded, isRetryAfter } from './steering.ts'
+import { removeReceived, restReceived } from './stored.sql.ts'
 
 export interface UndertakerDeps {
   readonly settings: ConsumerSettings
@@ -121,6 +122,7 @@ async function charge(deps: UndertakerDeps, undertaker: Undertaker, { item, erro
   if (isPoison) settings.signals.emit('consumer.stopped', { ...describe(item), consumer: scope.consumer, attempts, error: text })
   else settings.signals.emit('consumer.failed', { ...describe(item), consumer: scope.consumer, attempts, delayMs, error: text })
   if (origin.kind === 'waiting') await execute(settings.db, restStored(scope, item, { delayMs, error: text }))
+  else if (origin.kind === 'stored') await execute(settings.db, restReceived(scope, origin, { delayMs, error: text }))
   else await origin.delivery.nack(delayMs)
   deps.onGivenBack(item)
   return 'again'
@@ -148,6 +150,7 @@ async function buryItem(
     )
     await execute(tx, forgetAttempts(scope, [event.id]))
     if (origin.kind === 'waiting') await execute(tx, removeStored(scope, [origin.seq]))
+    if (origin.kind === 'stored') await execute(tx, removeReceived(scope, [origin]))
     if (letter === undefined) return false
     await execute(tx, holds ? holdAggregate(scope, item) : passOver(scope, item))
     if (reason === 'discarded' && settings.inbox) await execute(tx, recordSeen(scope, item))

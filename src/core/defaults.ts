@@ -39,6 +39,9 @@ export const defaults = {
   },
 
   consumer: {
+    mode: 'direct',
+    processBatchSize: 1_000,
+    leaseMs: 5_000,
     batchSize: 500,
     batchBytes: 4_194_304,
     lingerMs: 5,

@@ -115,6 +115,8 @@ export interface Signals {
     readonly durationMs: number
     readonly lagMs: number
   }
+  /** Stored messages were worked through. `lagMs` is the longest time that one of them had been stored. */
+  'consumer.processed': { readonly consumer: string; readonly count: number; readonly lagMs: number }
   /** Acks that the broker did not confirm: those messages come again and are recognised. */
   'consumer.ack-unconfirmed': { readonly consumer: string; readonly count: number }
   /** Events of a stream that the consumer does not read came over a topic of its own; told once a stream. */

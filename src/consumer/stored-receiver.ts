@@ -1,0 +1,33 @@
+/**
+ * The thin receiver of stored mode: writes what came into inbox_message, in one statement a batch, and acknowledges it after
+ * the commit. It decodes nothing, so that a message nobody can read is stored like any other.
+ */
+import { execute } from '../postgres/database.ts'
+import type { Delivery } from '../transport/transport.ts'
+import type { ConsumerSettings } from './consumer-options.ts'
+import type { Scope } from './inbox.sql.ts'
+import type { ReceivedEvent } from './received-event.ts'
+import { storeReceived } from './stored.sql.ts'
+
+export interface ReceivedDelivery {
+  readonly event: ReceivedEvent
+  readonly delivery: Delivery
+}
+
+/** Stores and acknowledges a batch; given back whole if that fails. Never rejects. */
+export async function storeBatch(
+  { settings, scope }: { readonly settings: ConsumerSettings; readonly scope: Scope },
+  batch: readonly ReceivedDelivery[],
+): Promise<void> {
+  const { db, signals, backoff, name } = settings
+  try {
+    const messages = batch.map(({ event, delivery }) => ({ event, message: delivery.message }))
+    await execute(db, storeReceived(scope, messages))
+  } catch (error) {
+    for (const { delivery } of batch) void delivery.nack(backoff.firstMs)
+    return signals.emit('consumer.disturbed', { consumer: name, topic: batch[0]?.delivery.message.topic ?? '', error })
+  }
+  const outcomes = await Promise.all(batch.map(({ delivery }) => delivery.ack()))
+  const count = outcomes.filter((outcome) => outcome !== 'confirmed').length
+  if (count > 0) signals.emit('consumer.ack-unconfirmed', { consumer: name, count })
+}

@@ -1,0 +1,218 @@
+/**
+ * The statements of stored mode: messages are stored as they come, and lanes of them are leased to processors.
+ *
+ * Whoever works a lane holds its token, and locks its row in every transaction that applies or removes something: a lane
+ * that another took meanwhile is noticed before anything is written, and nobody can take one while a transaction is open.
+ * Lanes are locked in order of lane everywhere, and before inbox rows and positions.
+ */
+import { sql, sqlArray, sqlBytesArray, type Statement } from '../postgres/sql.ts'
+import { attributesJson, type Scope, type StoredRow } from './inbox.sql.ts'
+import type { Item } from './item.ts'
+
+/** Lanes are a hash of the aggregate; storing and discarding compute the same. */
+const laneCount = 64
+
+/** Makes the consumer's lanes, once. */
+export function makeLanes({ tables, consumer }: Scope): Statement {
+  return sql`
+    insert into ${tables.lane} (consumer, lane) select ${consumer}::text, n from generate_series(0, ${laneCount - 1}::int) as n
+    on conflict do nothing`
+}
+
+/**
+ * Stores what was received, unless it is stored or applied already. The key is made as the outbox makes it: the first
+ * 8 bytes of the SHA-256 of type and id. Indexes: the unique one on the event, the primary key of inbox.
+ */
+export function storeReceived(
+  { tables, consumer, generation }: Scope,
+  items: readonly Pick<Item, 'event' | 'message'>[],
+): Statement {
+  return sql`
+    insert into ${tables.message} (key, lane, state, consumer, generation, event_id, aggregate_type, aggregate_id, version,
+                                   topic, ordering_key, message_id, attributes, body, published_at)
+    select k.key, (k.key & ${laneCount - 1}::int)::smallint, 0, ${consumer}::text, ${generation}::int, i.event_id, i.aggregate_type, i.aggregate_id, i.version,
+           i.topic, i.ordering_key, i.message_id, i.attributes, i.body, i.published_at
+      from unnest(${sqlArray(items.map(({ event }) => event.id))}::text::uuid[],
+                  ${sqlArray(items.map(({ event }) => event.aggregateType))}::text::text[],
+                  ${sqlArray(items.map(({ event }) => event.aggregateId))}::text::text[],
+                  ${sqlArray(items.map(({ event }) => event.version))}::text::bigint[],
+                  ${sqlArray(items.map(({ message }) => message.topic))}::text::text[],
+                  ${sqlArray(items.map(({ message }) => message.orderingKey))}::text::text[],
+                  ${sqlArray(items.map(({ message }) => message.messageId))}::text::text[],
+                  ${sqlArray(items.map(({ message }) => attributesJson(message.attributes)))}::text::jsonb[],
+                  ${sqlBytesArray(items.map(({ message }) => message.body))}::text::bytea[],
+                  ${sqlArray(items.map(({ message }) => new Date(message.publishedAtMs).toISOString()))}::text::timestamptz[])
+             with ordinality as i (event_id, aggregate_type, aggregate_id, version, topic, ordering_key, message_id, attributes, body, published_at, place),
+           lateral (select ('x' || encode(substring(sha256(convert_to(i.aggregate_type || chr(31) || i.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint as key) k
+     where not exists (select from ${tables.inbox} n where n.consumer = ${consumer}::text and n.generation = ${generation}::int and n.event_id = i.event_id)
+     order by i.place
+    on conflict (consumer, generation, event_id) do nothing`
+}
+
+/**
+ * Leases lanes that have work and that nobody holds. `skip locked` passes over those whose holder is in a transaction,
+ * expired or not. Indexes: primary key for the due, inbox_message_retry_idx for the heads.
+ */
+export function takeLanes(
+  { tables, consumer, generation }: Scope,
+  lease: {
+    readonly token: string
+    readonly worker: string
+    readonly leaseMs: number
+    readonly count: number
+    readonly from: number
+  },
+): Statement<{ lane: number }> {
+  return sql`
+    with free as materialized (
+      select l.lane from ${tables.lane} l
+       where l.consumer = ${consumer}::text
+         and (l.lock_token is null or l.lock_expires_at <= clock_timestamp()
+              or l.lock_expires_at > clock_timestamp() + ${lease.leaseMs}::int * 2 * interval '1 millisecond')
+         and (exists (select from ${tables.message} m
+                       where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = l.lane and m.state = 0)
+              or exists (select from ${tables.message} m
+                          where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = l.lane and m.state = 1 and m.next_attempt_at <= clock_timestamp()))
+       order by (l.lane - ${lease.from}::int + ${laneCount}::int) % ${laneCount}::int
+       limit ${lease.count}::int
+         for update skip locked
+    )
+    update ${tables.lane} l
+       set lock_token = ${lease.token}::text::uuid, locked_by = ${lease.worker}::text, locked_at = clock_timestamp(),
+           lock_expires_at = clock_timestamp() + ${lease.leaseMs}::int * interval '1 millisecond'
+      from free
+     where l.consumer = ${consumer}::text and l.lane = free.lane
+    returning l.lane`
+}
+
+/** Locks the lanes that are still ours until the transaction ends, and prolongs their leases. One that is missing is lost. */
+export function fenceLanes(
+  { tables, consumer }: Scope,
+  lease: { readonly token: string; readonly leaseMs: number; readonly lanes: readonly number[] },
+): Statement<{ lane: number }> {
+  return sql`
+    with mine as materialized (
+      select l.lane from ${tables.lane} l
+       where l.consumer = ${consumer}::text and l.lane = any (${sqlArray(lease.lanes)}::text::smallint[]) and l.lock_token = ${lease.token}::text::uuid
+       order by l.lane for update
+    )
+    update ${tables.lane} l set lock_expires_at = clock_timestamp() + ${lease.leaseMs}::int * interval '1 millisecond'
+      from mine where l.consumer = ${consumer}::text and l.lane = mine.lane
+    returning l.lane`
+}
+
+export function giveLanes(
+  { tables, consumer }: Scope,
+  lease: { readonly token: string; readonly lanes: readonly number[] },
+): Statement {
+  return sql`
+    update ${tables.lane} l set lock_token = null, locked_by = null, locked_at = null, lock_expires_at = null
+     where l.consumer = ${consumer}::text and l.lane = any (${sqlArray(lease.lanes)}::text::smallint[]) and l.lock_token = ${lease.token}::text::uuid`
+}
+
+export interface ReceivedRow extends StoredRow {
+  readonly lane: number
+  readonly waited_ms: string
+}
+
+/**
+ * What is to be done in our lanes: due messages in the order they came, and heads whose rest is over. Messages behind a head
+ * are put out of the due range as they are met, so that a long line behind one costs a pass nothing.
+ * Indexes: primary key, inbox_message_head_idx, inbox_message_retry_idx.
+ */
+export function readReceived(
+  { tables, consumer, generation }: Scope,
+  lease: { readonly token: string; readonly lanes: readonly number[]; readonly batchSize: number; readonly batchBytes: number },
+): Statement<ReceivedRow> {
+  const perLane = Math.max(50, Math.ceil((lease.batchSize * 2) / Math.max(1, lease.lanes.length)))
+  return sql`
+    with mine as materialized (
+      select l.lane from ${tables.lane} l
+       where l.consumer = ${consumer}::text and l.lane = any (${sqlArray(lease.lanes)}::text::smallint[]) and l.lock_token = ${lease.token}::text::uuid
+       order by l.lane for share
+    ), due as materialized (
+      select d.lane, d.seq, exists (select from ${tables.message} h where h.consumer = ${consumer}::text and h.generation = ${generation}::int
+                                       and h.lane = d.lane and h.key = d.key and h.state in (1, 3)) as blocked
+        from mine cross join lateral (
+          select m.lane, m.seq, m.key from ${tables.message} m
+           where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = mine.lane and m.state = 0
+           order by m.seq limit ${perLane}::int) d
+    ), held as (
+      update ${tables.message} m set state = 2 from due d
+       where d.blocked and m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = d.lane and m.state = 0 and m.seq = d.seq
+    ), chosen as materialized (
+      select lane, 0 as state, seq from due where not blocked
+      union all
+      select r.lane, 1, r.seq from mine cross join lateral (
+        select m.lane, m.seq from ${tables.message} m
+         where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = mine.lane and m.state = 1 and m.next_attempt_at <= clock_timestamp()
+         order by m.next_attempt_at limit ${perLane}::int) r
+      order by seq limit ${lease.batchSize}::int
+    )
+    select m.lane, m.seq::text, m.topic, m.ordering_key, m.message_id, m.attributes::text, m.body,
+           (extract(epoch from m.published_at) * 1000)::bigint::text as published_at_ms,
+           (extract(epoch from clock_timestamp() - m.received_at) * 1000)::bigint::text as waited_ms
+      from (select m.*, sum(octet_length(m.body)) over (order by m.seq) - octet_length(m.body) as bytes_before
+              from chosen c
+              join ${tables.message} m on m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = c.lane and m.state = c.state and m.seq = c.seq) m
+     where m.bytes_before < ${lease.batchBytes}::int
+     order by m.seq`
+}
+
+/** One message in its lane. */
+export interface StoredPlace {
+  readonly lane: number
+  readonly seq: string
+}
+
+/** Removes messages that are done, and lets those go on that were held behind one of them. Index: primary key, inbox_message_held_idx. */
+export function removeReceived({ tables, consumer, generation }: Scope, places: readonly StoredPlace[]): Statement {
+  return sql`
+    with gone as (
+      delete from ${tables.message} m
+       using unnest(${lanesOf(places)}::text::smallint[], ${seqsOf(places)}::text::bigint[]) as p (lane, seq)
+       where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = p.lane and m.state in (0, 1) and m.seq = p.seq
+      returning m.lane, m.key, m.state
+    )
+    update ${tables.message} m set state = 0 from gone g
+     where g.state = 1 and m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = g.lane and m.key = g.key and m.state = 2`
+}
+
+/** Puts messages aside until their turn comes, and counts them at their aggregates, whose rows are locked already. */
+export function setAside({ tables, consumer, generation }: Scope, places: readonly StoredPlace[]): Statement {
+  return sql`
+    with aside as (
+      update ${tables.message} m set state = 4, next_attempt_at = null
+        from unnest(${lanesOf(places)}::text::smallint[], ${seqsOf(places)}::text::bigint[]) as p (lane, seq)
+       where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = p.lane and m.state in (0, 1) and m.seq = p.seq
+      returning m.lane, m.key, m.aggregate_type, m.aggregate_id
+    ), promoted as (
+      update ${tables.message} m set state = 0 from (select distinct lane, key from aside) g
+       where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = g.lane and m.key = g.key and m.state = 2
+    )
+    update ${tables.position} p set waiting = p.waiting + s.count
+      from (select aggregate_type, aggregate_id, count(*)::int as count from aside group by 1, 2) s
+     where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.aggregate_type = s.aggregate_type and p.aggregate_id = s.aggregate_id`
+}
+
+/** A message failed: it rests as the head of its key, and what is behind it waits. If there is a head already, it waits behind that. */
+export function restReceived(
+  { tables, consumer, generation }: Scope,
+  place: StoredPlace,
+  rest: { readonly delayMs: number; readonly error: string },
+): Statement {
+  return sql`
+    update ${tables.message} m
+       set attempts = m.attempts + 1, next_attempt_at = clock_timestamp() + ${rest.delayMs}::int * interval '1 millisecond', error = ${rest.error}::text,
+           state = case when m.state = 0 and exists (select from ${tables.message} h where h.consumer = m.consumer and h.generation = m.generation
+                                                       and h.lane = m.lane and h.key = m.key and h.state in (1, 3)) then 0 else 1 end
+     where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = ${place.lane}::int and m.state in (0, 1) and m.seq = ${place.seq}::text::bigint`
+}
+
+function lanesOf(places: readonly StoredPlace[]): string {
+  return sqlArray(places.map(({ lane }) => lane))
+}
+
+function seqsOf(places: readonly StoredPlace[]): string {
+  return sqlArray(places.map(({ seq }) => seq))
+}
