@@ -50,4 +50,11 @@ export const proofSuites: readonly ProofSuite[] = [
     inCi: true,
     minutes: 3,
   },
+  {
+    name: 'pubsub-stress',
+    summary: "the relay stress over Google's client, through every fault of the Pub/Sub server in turn, over several seeds",
+    command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/pubsub-stress'],
+    inCi: true,
+    minutes: 2,
+  },
 ]

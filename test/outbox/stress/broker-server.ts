@@ -30,6 +30,7 @@ export const badDays = { refuse: 0.04, lie: 0.04, landPart: 0.04, landLate: 0.04
 type Fault = keyof typeof badDays
 
 export interface BrokerServer {
+  readonly protocol: 'tcp'
   readonly port: number
   /** Everything that landed, duplicates included. */
   readonly landed: readonly Fact[]
@@ -98,6 +99,7 @@ export async function startBrokerServer({ random, rejects }: BrokerServerOptions
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   return {
+    protocol: 'tcp',
     port: (server.address() as { port: number }).port,
     landed,
     struck,

@@ -4,10 +4,11 @@ import { run } from '../../../src/core/lifetime.ts'
 import { createOutbox } from '../../../src/outbox/outbox.ts'
 import { createRelay } from '../../../src/outbox/relay.ts'
 import { connect } from '../../../src/postgres/connect.ts'
+import { pubsub } from '../../../src/transport/pubsub.ts'
 import { tcpPublisher } from './tcp-publisher.ts'
 import type { RelayChildSettings } from './relay-processes.ts'
 
-const { url, schema, port, name, relay: options } = JSON.parse(process.argv[2] ?? '') as RelayChildSettings
+const { url, schema, protocol, port, name, relay: options } = JSON.parse(process.argv[2] ?? '') as RelayChildSettings
 const db = connect({ url, max: 4 })
 const signals = createSignals()
 const counts: Record<string, number> = {}
@@ -16,7 +17,13 @@ signals.on('service.failed', ({ error }) => process.stderr.write(`${String(error
 
 const stop = new AbortController()
 process.once('message', () => stop.abort())
-const relay = createRelay({ db, outbox: createOutbox({ schema }), transport: tcpPublisher(port), name, signals, ...options })
+const transport =
+  protocol === 'tcp'
+    ? tcpPublisher(port)
+    : pubsub({ projectId: 'stress', emulatorHost: `127.0.0.1:${port}`, publishTimeoutMs: options.publishTimeoutMs ?? 10_000 })
+// A relay whose lease ends while it loads Google's client would have to start again.
+if (protocol === 'pubsub') await import('@google-cloud/pubsub')
+const relay = createRelay({ db, outbox: createOutbox({ schema }), transport, name, signals, ...options })
 process.send?.({ started: true })
 await run([relay], { signal: stop.signal, signals })
 process.send?.({ stopped: counts })

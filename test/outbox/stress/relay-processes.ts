@@ -11,6 +11,8 @@ import { eventually } from '../../../src/testing/eventually.ts'
 export interface RelayChildSettings {
   readonly url: string
   readonly schema: string
+  /** What the broker at `port` speaks. */
+  readonly protocol: 'tcp' | 'pubsub'
   readonly port: number
   readonly name: string
   readonly relay: Pick<

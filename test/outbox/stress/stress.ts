@@ -11,9 +11,16 @@ import { eventually } from '../../../src/testing/eventually.ts'
 import { outboxFixture, type OutboxFixture } from '../../setup/outbox-fixture.ts'
 import { duplicates, violations, type Fact } from '../history.ts'
 import type { Mutant } from '../mutants/mutant.ts'
-import { startBrokerServer, type BrokerServer } from './broker-server.ts'
-import { startRelayProcesses, type RelayProcesses } from './relay-processes.ts'
+import { startBrokerServer, type BrokerServer, type BrokerServerOptions } from './broker-server.ts'
+import { startRelayProcesses, type RelayChildSettings, type RelayProcesses } from './relay-processes.ts'
 import { write } from './writers.ts'
+
+/** What the stress asks of a broker, whatever it speaks. */
+export interface StressBroker extends Pick<BrokerServer, 'port' | 'landed' | 'arrived' | 'calm' | 'close'> {
+  readonly protocol: RelayChildSettings['protocol']
+  /** How often each fault has struck. */
+  readonly struck: Readonly<Record<string, number>>
+}
 
 export interface StressOptions {
   readonly db: Database
@@ -27,6 +34,10 @@ export interface StressOptions {
   readonly incidents: number
   /** Breaks a rule, to show that it is noticed. */
   readonly prepare?: Mutant['prepare']
+  /** @default a broker of our own, on a socket */
+  readonly startBroker?: (options: BrokerServerOptions) => Promise<StressBroker>
+  /** @default 600 */
+  readonly leaseMs?: number
 }
 
 export interface StressReport {
@@ -34,21 +45,20 @@ export interface StressReport {
   readonly events: number
   readonly duplicates: number
   readonly rolledBack: number
-  readonly struck: BrokerServer['struck']
+  readonly struck: StressBroker['struck']
   readonly operated: Readonly<Record<'redriven' | 'skipped' | 'dropped', number>>
 }
 
-const [leaseMs, publishTimeoutMs] = [600, 300]
 const writers = 3
 const patience = { timeoutMs: 600_000, intervalMs: 20 }
 
 export async function stress(options: StressOptions): Promise<StressReport> {
-  const { db, url, seed, events, relays } = options
+  const { db, url, seed, events, relays, startBroker = startBrokerServer, leaseMs = 600 } = options
   const random = seededRandom(seed)
   const fixture = await outboxFixture(db)
   await options.prepare?.(fixture)
   const healed = new Set<string>()
-  const broker = await startBrokerServer({
+  const broker = await startBroker({
     random: seededRandom(`broker ${seed}`),
     rejects: ({ isVoid, ...fact }) => chanceOf(fact, `poison ${seed}`) < 0.01 && !isVoid && !healed.has(fact.id),
   })
@@ -58,11 +68,12 @@ export async function stress(options: StressOptions): Promise<StressReport> {
     count: relays,
     settings: {
       url,
+      protocol: broker.protocol,
       port: broker.port,
       relay: {
         leaseMs,
-        renewMs: 150,
-        publishTimeoutMs,
+        renewMs: leaseMs / 4,
+        publishTimeoutMs: leaseMs / 2,
         maxAttempts: 3,
         batchSize: 100,
         busyMs: 2,
@@ -71,7 +82,7 @@ export async function stress(options: StressOptions): Promise<StressReport> {
       },
     },
   })
-  const operator = createOperator(fixture, healed, seed)
+  const operator = createOperator(fixture, healed, { seed, leaseMs })
   let quiet = false
   let committing = 0
   const written = Promise.all(
@@ -122,7 +133,7 @@ function chanceOf({ aggregate, version }: Pick<Fact, 'aggregate' | 'version'>, w
 
 interface Happening extends StressOptions {
   readonly fixture: OutboxFixture
-  readonly broker: BrokerServer
+  readonly broker: StressBroker
   readonly processes: RelayProcesses
   readonly random: ReturnType<typeof seededRandom>
 }
@@ -147,7 +158,11 @@ interface Operator {
   readonly done: { redriven: number; skipped: number; dropped: number }
 }
 
-function createOperator({ db, outbox }: OutboxFixture, healed: Set<string>, seed: number): Operator {
+function createOperator(
+  { db, outbox }: OutboxFixture,
+  healed: Set<string>,
+  { seed, leaseMs }: { readonly seed: number; readonly leaseMs: number },
+): Operator {
   const dropped: Fact[] = []
   const done = { redriven: 0, skipped: 0, dropped: 0 }
   const common = { db, outbox, actor: 'stress' }
@@ -164,7 +179,7 @@ function createOperator({ db, outbox }: OutboxFixture, healed: Set<string>, seed
           done.redriven += (await redriveParked(action)).events.length
         } else if (chance < 0.8) {
           done.skipped += (await skipParked(action)).events.length
-        } else if ((await dropParked({ ...action, leaseMs, publishTimeoutMs })).events.length > 0) {
+        } else if ((await dropParked({ ...action, leaseMs, publishTimeoutMs: leaseMs / 2 })).events.length > 0) {
           dropped.push({ aggregate, version, id: eventId })
           done.dropped += 1
         }

@@ -1,0 +1,155 @@
+/**
+ * A Pub/Sub server for the relay stress, with a subscriber that follows all that is published, and with bad days.
+ *
+ * Each fault of the server has a day of its own, with a day on which nothing goes wrong before and after it. A day lasts for its
+ * share of the events, and until its fault has struck. Ack deadlines run faster than the clock on the wall, so that a forgotten
+ * acknowledgement costs a moment.
+ */
+import { seededRandom } from '../../src/core/random.ts'
+import { Faults, type FaultName } from '../../src/pubsub-server/faults.ts'
+import { listenGrpc } from '../../src/pubsub-server/grpc-server.ts'
+import { memoryJournal } from '../../src/pubsub-server/storage/journal.ts'
+import { voidEventType } from '../../src/outbox/message.ts'
+import { eventually } from '../../src/testing/eventually.ts'
+import { createPubsubAdmin } from '../../src/transport/pubsub-admin.ts'
+import { pubsub } from '../../src/transport/pubsub.ts'
+import type { Clock } from '../../src/core/clock.ts'
+import { fastClock } from '../e2e/fast-clock.ts'
+import { factOf, type Fact } from '../outbox/history.ts'
+import type { BrokerServerOptions } from '../outbox/stress/broker-server.ts'
+import type { StressBroker } from '../outbox/stress/stress.ts'
+import { RecordingBroker } from './recording-broker.ts'
+
+export type BadDay = readonly [fault: FaultName, probability: number]
+
+export interface StressBrokerOptions extends BrokerServerOptions {
+  readonly seed: number
+  /** How many events the stress writes. */
+  readonly events: number
+  /** One after the other. */
+  readonly badDays: readonly BadDay[]
+}
+
+export interface PubsubStressBroker extends StressBroker {
+  /** What the subscriber was handed, in its order. It has had everything when the broker is closed. */
+  readonly delivered: readonly Fact[]
+}
+
+const topic = 'video.events'
+const consumer = 'follower'
+
+export async function startStressBroker({ seed, events, badDays, rejects }: StressBrokerOptions): Promise<PubsubStressBroker> {
+  const landed: Fact[] = []
+  const different = new Set<string>()
+  const faults = new Faults(seededRandom(`faults ${seed}`))
+  const week = createWeek(faults, badDays, events)
+  const clock = fastClock(10)
+  const broker = new RecordingBroker({
+    clock,
+    faults,
+    journal: memoryJournal,
+    rejects: (attributes) => rejects({ ...fact(attributes), isVoid: attributes.get('event_type') === voidEventType }),
+    onStored: (attributes) => {
+      const stored = fact(attributes)
+      landed.push(stored)
+      different.add(stored.id)
+      week.advance(different.size)
+    },
+  })
+  const listener = await listenGrpc(broker, '127.0.0.1:0')
+  const follower = await follow(`127.0.0.1:${listener.port}`, clock)
+  return {
+    protocol: 'pubsub',
+    port: listener.port,
+    landed,
+    delivered: follower.delivered,
+    struck: faults.fired,
+    arrived: () => different.size,
+    calm: () => week.end(),
+    close: async () => {
+      const name = `projects/stress/subscriptions/${topic}.${consumer}`
+      // Everything handed over and acknowledged: nothing is on its way any more.
+      await eventually(() => broker.subscription(name).queue.unackedMessages === 0, { timeoutMs: 60_000 })
+      await follower.close()
+      listener.close()
+      broker.close()
+    },
+  }
+}
+
+function fact(attributes: ReadonlyMap<string, string>): Fact {
+  return factOf(Object.fromEntries(attributes))
+}
+
+interface Week {
+  /** So many events have arrived. */
+  advance(arrived: number): void
+  /** No more bad days. */
+  end(): void
+}
+
+/** Writers are up to a quarter of all events ahead when they end, and with them the stress: by then the week must be over. */
+const weekShare = 0.7
+
+function createWeek(faults: Faults, badDays: readonly BadDay[], events: number): Week {
+  const dayEvents = (events * weekShare) / (2 * badDays.length + 1)
+  const faultOf = (day: number): BadDay | undefined => (day % 2 === 1 ? badDays[(day - 1) / 2] : undefined)
+  let day = 0
+  return {
+    advance: (arrived) => {
+      const [fault] = faultOf(day) ?? []
+      if (arrived < dayEvents * (day + 1) || (fault !== undefined && faults.fired[fault] === 0)) return
+      day += 1
+      const [next, probability] = faultOf(day) ?? []
+      faults.set(next === undefined ? {} : { [next]: probability })
+    },
+    end: () => {
+      day = 2 * badDays.length
+      faults.clear()
+    },
+  }
+}
+
+interface Follower {
+  readonly delivered: readonly Fact[]
+  close(): Promise<void>
+}
+
+/** Makes the topic and an ordered subscription, and takes what comes. */
+async function follow(emulatorHost: string, clock: Clock): Promise<Follower> {
+  const admin = createPubsubAdmin({ projectId: 'stress', emulatorHost })
+  await admin.createTopic({ name: topic, retentionSeconds: 0, schema: undefined })
+  await admin.createSubscription({
+    name: `${topic}.${consumer}`,
+    topic,
+    ackDeadlineSeconds: 10,
+    retentionSeconds: 86_400,
+    isRetainingAcked: false,
+    isOrdered: true,
+    isExactlyOnce: false,
+    retry: undefined,
+    deadLetter: undefined,
+    expiresAfterSeconds: 0,
+  })
+  await admin.close()
+  const delivered: Fact[] = []
+  const transport = pubsub({ projectId: 'stress', emulatorHost, leaseMs: 10_000, clock })
+  const receiver = await transport.receive({
+    topic,
+    consumer,
+    maxMessages: 500,
+    maxBytes: 10_000_000,
+    onError: () => {},
+    onDelivery: (delivery) => {
+      delivered.push(factOf(delivery.message.attributes))
+      void delivery.ack()
+    },
+  })
+  return {
+    delivered,
+    close: async () => {
+      await receiver.close(AbortSignal.timeout(5_000))
+      await transport.close()
+    },
+  }
+}
