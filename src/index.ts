@@ -102,6 +102,12 @@ export type {
   Transport,
 } from './transport/transport.ts'
 
+export { createConsumer, type Consumer } from './consumer/consumer.ts'
+export type { ConsumerOptions } from './consumer/consumer-options.ts'
+export type { ConsumedEvent, Handler, HandlerContext } from './consumer/handler.ts'
+export { discard, retryAfter } from './consumer/steering.ts'
+export type { ProjectedEvent, ProjectOptions } from './projection/projection.ts'
+
 export { lockAggregate, lockAggregates, type Aggregate, type LockedAggregate, type LockOptions } from './command/aggregate.ts'
 export { bulk, type BulkItem, type BulkOptions } from './command/bulk.ts'
 export type { RunRequest } from './command/admission.ts'
