@@ -180,7 +180,10 @@ export function movePositions({ tables, consumer, generation }: Scope, changes: 
  * Stores messages until their turn comes, and counts them at their aggregates. One that is stored already is left as it is.
  * The key is made as the outbox makes it: the first 8 bytes of the SHA-256 of type and id.
  */
-export function storeWaiting({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement {
+export function storeWaiting(
+  { tables, consumer, generation }: Scope,
+  items: readonly Pick<Item, 'event' | 'message'>[],
+): Statement {
   return sql`
     with stored as (
       insert into ${tables.message} (key, lane, state, consumer, generation, event_id, aggregate_type, aggregate_id, version,
@@ -319,18 +322,18 @@ export function attributesJson(attributes: Readonly<Record<string, string>>): st
   return JSON.stringify(attributes).replaceAll('\\u0000', '')
 }
 
-function ids(items: readonly Item[]): string {
+function ids(items: readonly Pick<Item, 'event'>[]): string {
   return `{${items.map(({ event }) => event.id).join(',')}}`
 }
 
-function aggregateTypes(items: readonly Item[]): string {
+function aggregateTypes(items: readonly Pick<Item, 'event'>[]): string {
   return sqlArray(items.map(({ event }) => event.aggregateType))
 }
 
-function aggregateIds(items: readonly Item[]): string {
+function aggregateIds(items: readonly Pick<Item, 'event'>[]): string {
   return sqlArray(items.map(({ event }) => event.aggregateId))
 }
 
-function versions(items: readonly Item[]): string {
+function versions(items: readonly Pick<Item, 'event'>[]): string {
   return sqlArray(items.map(({ event }) => event.version))
 }
