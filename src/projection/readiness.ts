@@ -58,7 +58,7 @@ export class ReadinessWatch {
     const { db, consumer } = this.#options
     const register = await first(db, readRegister(this.#options))
     if (register === undefined) return notReady('unknown', `Consumer ${consumer} has never run on this schema.`)
-    const caughtUp = this.#caughtUp()
+    const caughtUp = this.isCaughtUp()
     const reasons: { readonly code: NotReadyCode; readonly message: string }[] = []
     if (register.paused) reasons.push({ code: 'paused', message: `Consumer ${consumer} is paused by an operator.` })
     if (caughtUp === true && !register.complete) await execute(db, markComplete(this.#options))
@@ -69,7 +69,7 @@ export class ReadinessWatch {
   }
 
   /** `undefined` if the consumer does not run here. */
-  #caughtUp(): boolean | undefined {
+  isCaughtUp(): boolean | undefined {
     if (this.#isIdle === undefined) return undefined
     const { clock, readyLagMs } = this.#options
     const stillMs = clock.monotonicMs() - this.#changedAtMs

@@ -1,0 +1,60 @@
+/**
+ * Reads the owner's retained events again, in the order of aggregates and versions.
+ * Index of both statements: the outbox's unique key (aggregate_type, aggregate_id, version).
+ */
+import type { OutboxTables } from '../outbox/outbox.sql.ts'
+import { Name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
+
+export interface ReplayRow {
+  readonly event_id: string
+  readonly topic: string
+  readonly aggregate_type: string
+  readonly aggregate_id: string
+  readonly version: string
+  readonly event_type: string
+  readonly schema_version: number
+  readonly content_type: string
+  readonly payload: Uint8Array
+  readonly headers: string
+  readonly occurred_at: string
+  readonly occurred_at_ms: string
+}
+
+/** Behind which event to go on. */
+export interface ReplayCursor {
+  readonly type: string
+  readonly id: string
+  readonly version: string
+}
+
+/** The next events of these aggregate types. */
+export function readRetained(
+  { outbox }: Pick<OutboxTables, 'outbox'>,
+  types: readonly string[],
+  { after, limit }: { readonly after: ReplayCursor; readonly limit: number },
+): Statement<ReplayRow> {
+  return sql`
+    select ${columns} from ${outbox} o
+     where o.aggregate_type = any (${sqlArray(types)}::text::text[])
+       and (o.aggregate_type, o.aggregate_id, o.version) > (${after.type}::text, ${after.id}::text, ${after.version}::text::bigint)
+     order by o.aggregate_type, o.aggregate_id, o.version limit ${limit}::int`
+}
+
+/** The events of aggregates behind the versions that somebody has. */
+export function readBehind(
+  { outbox }: Pick<OutboxTables, 'outbox'>,
+  aggregates: readonly { readonly aggregate_type: string; readonly aggregate_id: string; readonly version: string }[],
+  limit: number,
+): Statement<ReplayRow> {
+  return sql`
+    select ${columns}
+      from unnest(${sqlArray(aggregates.map((each) => each.aggregate_type))}::text::text[], ${sqlArray(aggregates.map((each) => each.aggregate_id))}::text::text[],
+                  ${sqlArray(aggregates.map((each) => each.version))}::text::bigint[]) as a (aggregate_type, aggregate_id, version)
+      join ${outbox} o on o.aggregate_type = a.aggregate_type and o.aggregate_id = a.aggregate_id and o.version > a.version
+     order by o.aggregate_type, o.aggregate_id, o.version limit ${limit}::int`
+}
+
+const columns: Name = new Name(`
+  o.id::text as event_id, o.topic, o.aggregate_type, o.aggregate_id, o.version::text as version, o.event_type, o.schema_version, o.content_type,
+  o.payload, o.headers::text as headers, to_char(o.occurred_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as occurred_at,
+  (extract(epoch from o.occurred_at) * 1000)::bigint::text as occurred_at_ms`)

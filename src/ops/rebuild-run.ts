@@ -1,0 +1,186 @@
+/**
+ * The work of a rebuild: the consumer's own engine on shadow tables, fed from the broker or the owner's outbox, until the new
+ * generation is as far as the live one. It goes on following until it is stopped.
+ */
+import type { Consumer } from '../consumer/consumer.ts'
+import { runConsumer } from '../consumer/consumer-engine.ts'
+import type { Clock } from '../core/clock.ts'
+import { WaybillError } from '../core/errors.ts'
+import { createSignals } from '../core/signals.ts'
+import { outboxTables } from '../outbox/outbox.sql.ts'
+import { execute, one, type Database, type Queryable } from '../postgres/database.ts'
+import { ReadinessWatch } from '../projection/readiness.ts'
+import type { Transport } from '../transport/transport.ts'
+import type { ReplayCursor } from './outbox-replay.sql.ts'
+import { brokerFeed, outboxFeed, parseFrom, type RebuildFeed } from './rebuild-feed.ts'
+import { shadowRoutes, type Shadow } from './rebuild-shadow.ts'
+import { countReached, saveRebuild, type RebuildScope } from './rebuild.sql.ts'
+
+/** A rebuild whose shadows are there. */
+export interface StartedRebuild {
+  readonly consumer: Consumer
+  readonly db: Database
+  readonly scope: RebuildScope
+  readonly shadows: readonly Shadow[]
+  readonly operationId: string
+  readonly from: string
+  /** Where an earlier run stopped: in the outbox; `'through'` once all of it was read, or the subscription was moved back. */
+  readonly cursor: ReplayCursor | 'through' | undefined
+}
+
+export interface RebuildProgress {
+  /** Aggregates with which the new generation is as far as the live one. */
+  readonly reached: number
+  readonly total: number
+  /** `undefined` until there is a rate to judge by. */
+  readonly etaMs: number | undefined
+}
+
+export interface RunOptions {
+  readonly transport: Pick<Transport, 'receive' | 'seek'> | undefined
+  readonly owner: { readonly db: Queryable; readonly schema: string }
+  readonly signal: AbortSignal
+  readonly onProgress: (progress: RebuildProgress) => void
+  readonly stallMs: number
+  readonly pollMs: number
+  readonly clock: Clock
+}
+
+export interface RunningRebuild {
+  /** Resolves when the new generation is there. Rejects if that cannot be, or if it was told to stop. */
+  reached(): Promise<RebuildProgress>
+  stop(): Promise<void>
+}
+
+/** With the broker: this close behind the newest event is caught up. */
+const closeMs = 5_000
+/** An aggregate that the live generation got this recently is on its way, not missing. */
+export const freshMs = 5_000
+const pageSize = 500
+
+export function runRebuild(started: StartedRebuild, options: RunOptions): RunningRebuild {
+  const stopping = new AbortController()
+  let failure: { readonly error: unknown } | undefined
+  const stop = (): void => stopping.abort()
+  const fail = (error: unknown): void => {
+    failure ??= { error }
+    stop()
+  }
+  options.signal.addEventListener('abort', stop, { once: true })
+  const { clock } = options
+  const { db, scope } = started
+  const watch = new ReadinessWatch({ db, schema: scope.tables.schema, consumer: scope.consumer, clock, readyLagMs: closeMs })
+  const feed = openFeed(started, options, () => watch.isCaughtUp() === true)
+  const work = feed
+    .then((open) => Promise.all([runEngine(started, open, watch, stopping.signal), open.run(stopping.signal)]))
+    .catch(fail)
+  if (options.signal.aborted) stop()
+  return {
+    reached: async () => {
+      const open = await feed
+      return await follow(started, options, {
+        isThrough: () => open.isThrough(),
+        stopping: stopping.signal,
+        failure: () => failure,
+      })
+    },
+    stop: async () => {
+      stop()
+      options.signal.removeEventListener('abort', stop)
+      await work
+    },
+  }
+}
+
+async function openFeed(started: StartedRebuild, options: RunOptions, isCaughtUp: () => boolean): Promise<RebuildFeed> {
+  const { db, scope, shadows, operationId, cursor } = started
+  const from = parseFrom(started.from)
+  const save = async (reached: ReplayCursor | 'through'): Promise<void> =>
+    void (await execute(db, saveRebuild(scope.tables, operationId, { cursor: reached })))
+  if (from === 'outbox') {
+    const { owner, pollMs, clock } = options
+    const outbox = outboxTables(owner.schema)
+    return outboxFeed({ owner: owner.db, outbox, db, scope, after: cursor, onProgress: save, pageSize, pollMs, clock })
+  }
+  const { transport } = options
+  if (transport === undefined)
+    throw new WaybillError('INVALID_OPTION', `rebuild from ${started.from}: pass the transport whose messages are replayed.`)
+  const subscription = `${scope.consumer}.g${scope.next}`
+  if (cursor === undefined) {
+    const topics = new Set(shadows.map(({ live }) => live.stream.topic))
+    for (const topic of topics) await transport.seek({ topic, consumer: subscription, to: from })
+    await save('through')
+  }
+  return brokerFeed({ transport, subscription, isCaughtUp })
+}
+
+async function runEngine(
+  started: StartedRebuild,
+  feed: RebuildFeed,
+  watch: ReadinessWatch,
+  stopping: AbortSignal,
+): Promise<void> {
+  const { consumer, scope, shadows } = started
+  // Versions alone decide, for nothing but versioned upserts is done. Signals are its own: they would tell of another lag.
+  const settings = { ...consumer.settings, inbox: false, mode: 'direct' as const, transport: feed, signals: createSignals() }
+  await runConsumer({
+    settings,
+    routes: shadowRoutes(consumer.routes(), shadows),
+    tables: scope.tables,
+    registered: { generation: scope.next, paused: false },
+    life: { stopping, aborting: new AbortController().signal },
+    watch: {
+      opened: (isIdle) => watch.opened(isIdle),
+      closed: () => watch.closed(),
+      committed: (items) => watch.applied(Math.max(...items.map(({ event }) => event.occurredAtMs))),
+    },
+  })
+}
+
+interface Followed {
+  readonly isThrough: () => boolean
+  readonly stopping: AbortSignal
+  readonly failure: () => { readonly error: unknown } | undefined
+}
+
+async function follow(
+  { db, scope, operationId, from }: StartedRebuild,
+  options: RunOptions,
+  feed: Followed,
+): Promise<RebuildProgress> {
+  const { clock, pollMs, stallMs, onProgress } = options
+  const startMs = clock.monotonicMs()
+  let startedWith: number | undefined
+  let throughMs: number | undefined
+  let last = { reached: -1, atMs: startMs }
+  for (;;) {
+    const failure = feed.failure()
+    if (failure !== undefined) throw failure.error
+    if (feed.stopping.aborted)
+      throw new WaybillError('ABORTED', `The rebuild of ${scope.consumer} was stopped. Call it again, and it goes on.`)
+    const isThrough = feed.isThrough()
+    const { total, reached, missing } = await one(db, countReached(scope, freshMs))
+    startedWith ??= reached
+    const nowMs = clock.monotonicMs()
+    const perMs = (reached - startedWith) / (nowMs - startMs)
+    const progress = { reached, total, etaMs: perMs > 0 ? Math.round((total - reached) / perMs) : undefined }
+    onProgress(progress)
+    await execute(db, saveRebuild(scope.tables, operationId, { progress }))
+    if (!isThrough) throughMs = undefined
+    else throughMs ??= nowMs
+    // Under live traffic something is always on its way. What still is after this long was written in the meantime.
+    const isOnlyTraffic = missing === 0 && throughMs !== undefined && nowMs - throughMs > freshMs
+    if (isThrough && (reached === total || isOnlyTraffic)) return progress
+    if (reached !== last.reached) last = { reached, atMs: nowMs }
+    if (isThrough && nowMs - last.atMs > stallMs) throw stalled(scope.consumer, from, progress)
+    await clock.sleep(pollMs, feed.stopping)
+  }
+}
+
+function stalled(consumer: string, from: string, { reached, total }: RebuildProgress): WaybillError {
+  return new WaybillError(
+    'REFUSED',
+    `The rebuild of ${consumer} from ${from} has ${reached} of ${total} aggregates, and nothing more comes: the rest is not retained there, or its events fail. See the dead letters of its generation; otherwise let the owner write the missing ones again (waybill backfill), or abandon it and begin from elsewhere.`,
+    { details: { reached, total } },
+  )
+}

@@ -1,0 +1,142 @@
+/**
+ * The shadow tables of a rebuild: made like the live ones, filled under other names, and swapped in by renaming.
+ *
+ * A swap is one transaction. Writers of the live tables wait for it, readers see the old rows until it commits and the new
+ * ones after that. Views are made again on the new table; what could not follow the name is refused before any work is done.
+ */
+import type { Routes, StreamRoutes } from '../consumer/routes.ts'
+import { WaybillError } from '../core/errors.ts'
+import { execute, rows, type Queryable, type Tx } from '../postgres/database.ts'
+import { qualifiedName } from '../postgres/sql.ts'
+import type { Projection } from '../projection/projection.ts'
+import {
+  compareTables,
+  createShadow,
+  findGrants,
+  findObstacles,
+  findViews,
+  renameTable,
+  sampleDifferences,
+} from './rebuild-tables.sql.ts'
+
+/** A projection's table, the one that replaces it, and the name that the replaced one gets. */
+export interface Shadow {
+  readonly live: Projection
+  readonly shadow: Projection
+  readonly oldTable: string
+}
+
+export function shadowsOf({ projections }: Routes, generation: number): readonly Shadow[] {
+  return projections.map((live) => {
+    const tableText = renamed(live.tableText, `_g${generation}`)
+    return {
+      live,
+      shadow: { ...live, table: qualifiedName(tableText), tableText },
+      oldTable: renamed(live.tableText, `_before_g${generation}`),
+    }
+  })
+}
+
+/** What the consumer does, as far as it concerns projections, with the shadows in place of the live tables. */
+export function shadowRoutes(routes: Routes, shadows: readonly Shadow[]): Routes {
+  const replaced = new Map(shadows.map(({ live, shadow }) => [live, shadow]))
+  const types = new Map(shadows.map(({ live }) => [live.stream.aggregateType, live.stream]))
+  const stream = (aggregateType: string): StreamRoutes | undefined => {
+    const found = routes.stream(aggregateType)
+    if (found === undefined || !types.has(aggregateType)) return undefined
+    return {
+      ...found,
+      // Handlers are not called again, and so nothing has to wait for its predecessor.
+      sequential: false,
+      route: (eventType) => {
+        const route = found.route(eventType)
+        if (route === undefined) return undefined
+        return { ...route, handler: undefined, projections: route.projections.flatMap((each) => replaced.get(each) ?? []) }
+      },
+    }
+  }
+  return {
+    ...routes,
+    topics: [...new Set([...types.values()].map(({ topic }) => topic))],
+    sequentialTypes: [],
+    projections: shadows.map(({ shadow }) => shadow),
+    hasHandlers: false,
+    stream,
+  }
+}
+
+/** Makes the shadows, with the grants of the live tables. REFUSED if something hangs on a live table that could not follow. */
+export async function createShadows(tx: Tx, shadows: readonly Shadow[]): Promise<void> {
+  for (const { live, shadow } of shadows) {
+    const obstacles = await rows(tx, findObstacles(live.tableText))
+    if (obstacles.length > 0)
+      throw cannotFollow(
+        live.tableText,
+        obstacles.map(({ what }) => what),
+      )
+    await execute(tx, createShadow(live.tableText, shadow.tableText))
+    await runAll(tx, await rows(tx, findGrants(live.tableText, shadow.tableText)))
+  }
+}
+
+/** Gives the shadows the names of the live tables. */
+export async function swapNames(tx: Tx, shadows: readonly Shadow[]): Promise<void> {
+  for (const { live, shadow, oldTable } of shadows) {
+    const views = await rows(tx, findViews(live.tableText))
+    await execute(tx, renameTable(live.tableText, oldTable))
+    await execute(tx, renameTable(shadow.tableText, live.tableText))
+    await runAll(tx, views)
+  }
+}
+
+export interface Comparison {
+  readonly table: string
+  readonly live: number
+  readonly rebuilt: number
+  /** Rows that only the live table has; rows that only the rebuilt one has. */
+  readonly missing: number
+  readonly extra: number
+  /** Rows of which the rebuilt table has an older version; a newer one. */
+  readonly older: number
+  readonly newer: number
+  /** Rows of the same version with other contents. */
+  readonly different: number
+  readonly checksumsMatch: boolean
+  /** Some of the rows that differ. */
+  readonly samples: readonly { readonly live: string | null; readonly rebuilt: string | null }[]
+}
+
+const samples = 5
+
+/** Row counts, checksums and a few differences of each table. */
+export async function compareShadows(db: Queryable, shadows: readonly Shadow[]): Promise<readonly Comparison[]> {
+  const found: Comparison[] = []
+  for (const { live, shadow } of shadows) {
+    const [counted] = await rows(db, compareTables(live, shadow.tableText))
+    if (counted === undefined) continue
+    const { live_checksum: liveChecksum, rebuilt_checksum: rebuiltChecksum, ...counts } = counted
+    const checksumsMatch = liveChecksum === rebuiltChecksum
+    const differing = checksumsMatch ? [] : await rows(db, sampleDifferences(live, shadow.tableText, samples))
+    found.push({ table: live.tableText, ...counts, checksumsMatch, samples: differing })
+  }
+  return found
+}
+
+async function runAll(tx: Tx, statements: readonly { readonly statement: string }[]): Promise<void> {
+  for (const { statement } of statements) await tx.query(statement)
+}
+
+/** The same schema, a longer name; Postgres cuts off what is behind 63 characters, and so do we, before the suffix. */
+function renamed(table: string, suffix: string): string {
+  const parts = table.split('.')
+  const last = parts.pop() ?? table
+  return [...parts, `${last.slice(0, 63 - suffix.length)}${suffix}`].join('.')
+}
+
+function cannotFollow(table: string, obstacles: readonly string[]): WaybillError {
+  return new WaybillError(
+    'REFUSED',
+    `${table} cannot be replaced by another table, because these would stay with the old one: ${obstacles.join(', ')}. Remove them for the time of the rebuild.`,
+    { details: { table, obstacles } },
+  )
+}

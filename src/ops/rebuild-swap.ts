@@ -1,0 +1,87 @@
+/**
+ * The swap of a rebuild, in one transaction:
+ *
+ *   writers of the live tables wait ──▶ the new generation catches up ──▶ its engine stops ──▶ names change ──▶ COMMIT
+ *
+ * Whatever goes wrong, nothing has changed, and it can be tried again.
+ */
+import type { Clock } from '../core/clock.ts'
+import { systemClock } from '../core/clock.ts'
+import { WaybillError } from '../core/errors.ts'
+import { execute, one, type Tx } from '../postgres/database.ts'
+import { insertAudit } from '../postgres/migrate.sql.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { freshMs, type RunningRebuild, type StartedRebuild } from './rebuild-run.ts'
+import { swapNames } from './rebuild-shadow.ts'
+import { countNewlyDead, countReached, endGeneration, lockRegister, saveRebuild } from './rebuild.sql.ts'
+import { lockWriters } from './rebuild-tables.sql.ts'
+
+const lookMs = 10
+
+/** Swaps; returns the names of the replaced tables. */
+export async function swapRebuild(
+  started: StartedRebuild,
+  options: { readonly running: RunningRebuild; readonly actor: string; readonly swapWaitMs: number },
+): Promise<readonly string[]> {
+  const { db, scope, shadows, operationId } = started
+  const { tables, consumer, next } = scope
+  const { running, actor, swapWaitMs } = options
+  const replaced = shadows.map(({ oldTable }) => oldTable)
+  await transaction(
+    db,
+    async (tx) => {
+      const register = await one(tx, lockRegister(tables, consumer))
+      if (register.next_generation !== next) throw goneMeanwhile(consumer)
+      // In the order in which batches write them, so that nobody waits crosswise.
+      for (const { live } of shadows) await execute(tx, lockWriters(live.tableText))
+      const total = await catchUp(tx, started, { swapWaitMs, clock: systemClock })
+      await running.stop()
+      await swapNames(tx, shadows)
+      await execute(tx, endGeneration(tables, consumer))
+      await execute(tx, saveRebuild(tables, operationId, { state: 'finished', progress: { reached: total, total, replaced } }))
+      const details = { consumer, generation: next, replaced }
+      await one(tx, insertAudit(tables.schema, { actor, action: 'rebuild.swap', details }))
+    },
+    { retries: 0, lockTimeoutMs: swapWaitMs },
+  )
+  return replaced
+}
+
+/** The live generation stands still for these tables now, so the new one gets there. */
+async function catchUp(
+  tx: Tx,
+  { scope }: StartedRebuild,
+  wait: { readonly swapWaitMs: number; readonly clock: Clock },
+): Promise<number> {
+  const { clock, swapWaitMs } = wait
+  const deadlineMs = clock.monotonicMs() + swapWaitMs
+  let total: number
+  for (;;) {
+    const found = await one(tx, countReached(scope, freshMs))
+    total = found.total
+    if (found.reached === total) break
+    if (clock.monotonicMs() > deadlineMs) throw tooSlow(scope.consumer, total - found.reached)
+    await clock.sleep(lookMs)
+  }
+  const dead = await one(tx, countNewlyDead(scope))
+  if (dead.count > 0) throw newlyDead(scope.consumer, dead)
+  return total
+}
+
+function goneMeanwhile(consumer: string): WaybillError {
+  return new WaybillError('REFUSED', `The rebuild of ${consumer} was swapped in or abandoned by somebody else.`)
+}
+
+function tooSlow(consumer: string, behind: number): WaybillError {
+  return new WaybillError(
+    'TIMEOUT',
+    `The rebuild of ${consumer} is behind with ${behind} aggregates, and writers cannot be kept waiting for longer. Nothing was swapped; try again when there is less traffic, or with a longer swapWaitMs.`,
+  )
+}
+
+function newlyDead(consumer: string, { count, error }: { readonly count: number; readonly error: string | null }): WaybillError {
+  return new WaybillError(
+    'REFUSED',
+    `The rebuild of ${consumer} gave up on ${count} events that the live generation has applied, such as ${error}. Nothing was swapped; abandon it, correct the projection and begin again.`,
+  )
+}

@@ -1,0 +1,225 @@
+/**
+ * Rebuilds a consumer's projections beside live traffic: a new generation in shadow tables, compared, then swapped in.
+ *
+ *   begin ──▶ fed until it is as far as the live generation with every aggregate ──▶ [compare] ──▶ [swap] ──▶ [drop old]
+ *
+ * The new generation has positions of its own, so nothing of the live one's memory swallows the replay. Handlers are not
+ * called: what they did is done, and nothing is emitted. At the swap writers wait, the new generation is as far as the live
+ * one with every aggregate, and the live consumer goes on with the same inbox on the new table. Killed anywhere, it is called
+ * again and goes on from the saved cursor.
+ */
+import type { Consumer } from '../consumer/consumer.ts'
+import { inboxTables, registerConsumer } from '../consumer/inbox.sql.ts'
+import { systemClock, type Clock } from '../core/clock.ts'
+import { WaybillError } from '../core/errors.ts'
+import { newId } from '../core/id.ts'
+import { refuseUnknown } from '../core/options.ts'
+import { execute, first, one, rows, type Database, type Queryable } from '../postgres/database.ts'
+import { assertSchema } from '../postgres/deployment.ts'
+import { insertAudit } from '../postgres/migrate.sql.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { assertProjectionTable } from '../projection/projection-table.ts'
+import type { Transport } from '../transport/transport.ts'
+import { parseFrom, type RebuildFeed } from './rebuild-feed.ts'
+import { runRebuild, type RebuildProgress, type StartedRebuild } from './rebuild-run.ts'
+import { compareShadows, createShadows, shadowsOf, type Comparison } from './rebuild-shadow.ts'
+import { swapRebuild } from './rebuild-swap.ts'
+import {
+  deleteLeftovers,
+  findRebuilds,
+  insertRebuild,
+  leftoverBatch,
+  lockRegister,
+  saveRebuild,
+  setNextGeneration,
+  type OperationRow,
+} from './rebuild.sql.ts'
+import { dropTable } from './rebuild-tables.sql.ts'
+
+export type { RebuildFeed }
+
+export interface RebuildOptions {
+  readonly consumer: Consumer
+  /** `'outbox'`, `'earliest'` or a time. @default what the rebuild under way was started with */
+  readonly from?: string | undefined
+  /** The broker, for every `from` but `'outbox'`. */
+  readonly transport?: Pick<Transport, 'receive' | 'seek'> | undefined
+  /** Where the owner's outbox is. @default the consumer's own database and schema */
+  readonly owner?: { readonly db: Queryable; readonly schema: string } | undefined
+  /** Compare row by row when the new generation is there. @default false */
+  readonly compare?: boolean
+  /** Swap when the new generation is there; with `compare`, only if it lacks nothing and nothing differs. @default false */
+  readonly swap?: boolean
+  /** Who does it, for the audit log. */
+  readonly actor: string
+  /** Ends the work early; calling again goes on with it. */
+  readonly signal?: AbortSignal
+  readonly onProgress?: (progress: RebuildProgress) => void
+  /** Given up when nothing moved for this long and something is missing still. @default 120_000 */
+  readonly stallMs?: number
+  /** The pause between two looks at the progress. @default 1_000 */
+  readonly pollMs?: number
+  /** The longest time that writers wait for the swap. @default 3_000 */
+  readonly swapWaitMs?: number
+  readonly clock?: Clock
+}
+
+export interface RebuildReport {
+  readonly operationId: string
+  readonly generation: number
+  readonly aggregates: number
+  readonly comparisons: readonly Comparison[]
+  /** `false` if it was not asked for, or if the comparison found differences. */
+  readonly swapped: boolean
+  /** The tables that were replaced; `dropReplaced` removes them. */
+  readonly replaced: readonly string[]
+}
+
+const optionNames = 'consumer from transport owner compare swap actor signal onProgress stallMs pollMs swapWaitMs clock'.split(
+  ' ',
+)
+
+/** Begins a rebuild, or goes on with the one under way. */
+export async function rebuild(options: RebuildOptions): Promise<RebuildReport> {
+  refuseUnknown('rebuild', options, optionNames)
+  const { consumer, actor, compare = false, swap = false } = options
+  const started = await begin(options)
+  const { db, scope, shadows, operationId } = started
+  const running = runRebuild(started, {
+    transport: options.transport,
+    owner: options.owner ?? { db, schema: consumer.settings.schema },
+    signal: options.signal ?? new AbortController().signal,
+    onProgress: options.onProgress ?? (() => undefined),
+    stallMs: options.stallMs ?? 120_000,
+    pollMs: options.pollMs ?? 1_000,
+    clock: options.clock ?? systemClock,
+  })
+  try {
+    const { total, reached } = await running.reached()
+    const comparisons = compare ? await compareShadows(db, shadows) : []
+    const onTheirWay = total - reached
+    const report = { operationId, generation: scope.next, aggregates: total, comparisons }
+    if (!swap || comparisons.some((each) => differs(each, onTheirWay))) return { ...report, swapped: false, replaced: [] }
+    const replaced = await swapRebuild(started, { running, actor, swapWaitMs: options.swapWaitMs ?? 3_000 })
+    await removeLeftovers(started)
+    return { ...report, swapped: true, replaced }
+  } finally {
+    await running.stop()
+  }
+}
+
+/** Gives a rebuild up: its shadows and its memory are removed. `false` if none is under way. */
+export async function abandonRebuild({ consumer, actor }: Pick<RebuildOptions, 'consumer' | 'actor'>): Promise<boolean> {
+  const { db, schema, name } = consumer.settings
+  const tables = inboxTables(schema)
+  const abandoned = await transaction(db, async (tx) => {
+    const register = await first(tx, lockRegister(tables, name))
+    const next = register?.next_generation ?? undefined
+    if (next === undefined) return false
+    const operation = operationOf(await rows(tx, findRebuilds(tables, name)), next)
+    for (const { shadow } of shadowsOf(consumer.routes(), next)) await execute(tx, dropTable(shadow.tableText))
+    await execute(tx, setNextGeneration(tables, name, null))
+    if (operation !== undefined) await execute(tx, saveRebuild(tables, operation.id, { state: 'cancelled' }))
+    const details = { consumer: name, generation: next }
+    await one(tx, insertAudit(schema, { actor, action: 'rebuild.abandon', details }))
+    return true
+  })
+  await removeLeftovers({ db: db, scope: { tables, consumer: name } })
+  return abandoned
+}
+
+/** Drops the tables that earlier rebuilds of the consumer replaced; returns their names. */
+export async function dropReplaced({ consumer, actor }: Pick<RebuildOptions, 'consumer' | 'actor'>): Promise<readonly string[]> {
+  const { db, schema, name } = consumer.settings
+  const tables = inboxTables(schema)
+  return await transaction(db, async (tx) => {
+    await first(tx, lockRegister(tables, name))
+    const dropped: string[] = []
+    for (const { id, progress } of await rows(tx, findRebuilds(tables, name))) {
+      const { replaced = [], ...rest } = JSON.parse(progress) as { readonly replaced?: readonly string[] }
+      if (replaced.length === 0) continue
+      for (const table of replaced) await execute(tx, dropTable(table))
+      await execute(tx, saveRebuild(tables, id, { progress: rest }))
+      dropped.push(...replaced)
+    }
+    const details = { consumer: name, tables: dropped }
+    if (dropped.length > 0) await one(tx, insertAudit(schema, { actor, action: 'rebuild.drop', details }))
+    return dropped
+  })
+}
+
+/** Register, operation and shadows come into being together; what is there already is taken up again. */
+async function begin({ consumer, from, actor }: RebuildOptions): Promise<StartedRebuild> {
+  const { db, schema, service, name } = consumer.settings
+  const routes = consumer.routes()
+  const tables = inboxTables(schema)
+  if (routes.projections.length === 0)
+    throw new WaybillError('INVALID_OPTION', `consumer ${name}: it has no projections, so there is nothing to rebuild.`)
+  if (from !== undefined) parseFrom(from)
+  await assertSchema(db, { schema, service })
+  for (const projection of routes.projections) await assertProjectionTable(db, projection)
+  const types = [...new Set(routes.projections.map(({ stream }) => stream.aggregateType))]
+  await one(db, registerConsumer({ tables, consumer: name }))
+  return await transaction(db, async (tx) => {
+    const { generation, next_generation: underWay, unused } = await one(tx, lockRegister(tables, name))
+    const next = underWay ?? unused
+    const shadows = shadowsOf(routes, next)
+    const common = { consumer, db: db, shadows, scope: { tables, consumer: name, generation, next, types } }
+    if (underWay !== null)
+      return { ...common, ...resumed(name, from, operationOf(await rows(tx, findRebuilds(tables, name)), underWay)) }
+    if (from === undefined)
+      throw new WaybillError(
+        'INVALID_OPTION',
+        `consumer ${name}: no rebuild is under way. Say where from: earliest, a time, or outbox.`,
+      )
+    const operationId = newId()
+    const details = { consumer: name, from, generation: next }
+    await execute(tx, setNextGeneration(tables, name, next))
+    await execute(tx, insertRebuild(tables, { id: operationId, arguments: details }))
+    await createShadows(tx, shadows)
+    await one(tx, insertAudit(schema, { actor, action: 'rebuild.begin', details }))
+    return { ...common, operationId, from, cursor: undefined }
+  })
+}
+
+function resumed(
+  consumer: string,
+  from: string | undefined,
+  operation: OperationRow | undefined,
+): Pick<StartedRebuild, 'operationId' | 'from' | 'cursor'> {
+  if (operation === undefined)
+    throw new WaybillError(
+      'CORRUPT',
+      `consumer ${consumer}: a rebuild is under way, but its operation is gone. Abandon it and begin again.`,
+    )
+  const started = (JSON.parse(operation.arguments) as { readonly from: string }).from
+  if (from !== undefined && from !== started)
+    throw new WaybillError(
+      'REFUSED',
+      `consumer ${consumer}: a rebuild from ${started} is under way. Go on with that one, or abandon it first.`,
+    )
+  const cursor = operation.cursor === null ? undefined : (JSON.parse(operation.cursor) as StartedRebuild['cursor'])
+  return { operationId: operation.id, from: started, cursor }
+}
+
+function operationOf(operations: readonly OperationRow[], generation: number): OperationRow | undefined {
+  return operations.find((each) => (JSON.parse(each.arguments) as { readonly generation: number }).generation === generation)
+}
+
+/** What the new generation remembered is of no use once its tables are live: the live generation's memory goes on. */
+async function removeLeftovers({
+  db,
+  scope,
+}: {
+  readonly db: Database
+  readonly scope: Pick<StartedRebuild['scope'], 'tables' | 'consumer'>
+}): Promise<void> {
+  const { tables, consumer } = scope
+  for (const table of [tables.position, tables.attempt, tables.message, tables.deadLetter, tables.inbox])
+    while ((await execute(db, deleteLeftovers(table, tables.consumer, consumer))) === leftoverBatch);
+}
+
+/** Rows that the live generation got a moment ago may be missing or older; they are there before the swap. */
+function differs({ missing, older, different }: Comparison, onTheirWay: number): boolean {
+  return different > 0 || missing + older > onTheirWay
+}
