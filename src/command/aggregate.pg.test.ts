@@ -58,6 +58,7 @@ describe('versions', () => {
       // Holding the row nobody loses a race; comparing versions, many do.
       expect([...steps.executes.values()].some((n) => n > 1)).toBe(locking === 'version')
     },
+    240_000,
   )
 
   test('a command that compares versions must leave a new one behind', async () => {
