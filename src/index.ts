@@ -106,6 +106,32 @@ export { createConsumer, type Consumer } from './consumer/consumer.ts'
 export type { ConsumerOptions } from './consumer/consumer-options.ts'
 export type { ConsumedEvent, Handler, HandlerContext } from './consumer/handler.ts'
 export { discard, retryAfter } from './consumer/steering.ts'
+export {
+  groupDeadLetters,
+  listDeadLetters,
+  showDeadLetter,
+  type DeadLetter,
+  type DeadLetterDetail,
+  type DeadLetterFilter,
+  type DeadLetterGroup,
+  type DeadLetterState,
+  type DeadLetterStore,
+} from './consumer/dead-letters.ts'
+export {
+  planRedrive,
+  redriveDeadLetters,
+  resumeRedrive,
+  type PlannedRedrive,
+  type RedriveAction,
+  type RedriveLimits,
+  type RedriveOutcome,
+  type RedriveVerdict,
+} from './consumer/redrive.ts'
+export { discardDeadLetters, type DiscardAction } from './consumer/discard-dead-letters.ts'
+export { drainBrokerDeadLetters, type BrokerDeadLettersOptions } from './consumer/broker-dead-letters.ts'
+export { pauseConsumer, resumeConsumer, type ConsumerPauseAction } from './consumer/pause-consumer.ts'
+export { createInboxRetention, type InboxRetention, type InboxRetentionOptions } from './consumer/inbox-retention.ts'
+export { replayConsumer, type ReplayOptions } from './consumer/replay.ts'
 export type { ProjectedEvent, ProjectOptions } from './projection/projection.ts'
 
 export { lockAggregate, lockAggregates, type Aggregate, type LockedAggregate, type LockOptions } from './command/aggregate.ts'
@@ -139,4 +165,5 @@ export {
 } from './command/outcome.ts'
 export { httpAnswer, rpcStatus, tokenHeader, type HttpAnswer, type RpcStatus } from './command/outcome-status.ts'
 
+export { listGaps, repairGap, type Gap, type GapOptions, type RepairedGap, type RepairOptions } from './ops/repair-gap.ts'
 export { recordedProblems, recordEvent, type RecordedEvent } from './ops/recorded-events.ts'
