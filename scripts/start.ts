@@ -1,16 +1,14 @@
 /**
- * `npm start`: runs what works so far on embedded parts, says so, and cleans up when it is stopped.
+ * `npm start`: a small live system on embedded parts (see live-system.ts), its counts once a second, and its verdict at the end.
  *
- * `--for 3s` stops by itself after that time; `--json` prints one line that says whether all was well.
+ * `--for 30s` stops by itself after that time; `--json` prints one line with the verdict, and the rest on standard error. The
+ * exit code is 0 if every committed event was applied, once, in order.
  */
 import { parseArgs } from 'node:util'
 import { systemClock } from '../src/core/clock.ts'
-import { connect } from '../src/postgres/connect.ts'
-import { assertSchema } from '../src/postgres/deployment.ts'
-import { migrate } from '../src/postgres/migrate.ts'
+import { startPubsubServer } from '../src/pubsub-server/pubsub-server.ts'
 import { startPostgres } from '../src/testing/embedded-postgres.ts'
-
-const names = { schema: 'waybill', service: 'demo' }
+import { startLiveSystem, type Counts } from './live-system.ts'
 
 const { values } = parseArgs({ options: { for: { type: 'string' }, json: { type: 'boolean', default: false } } })
 const forMs = values.for === undefined ? undefined : milliseconds(values.for)
@@ -20,26 +18,39 @@ for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => 
 
 const startedAt = performance.now()
 const postgres = await startPostgres()
-const db = connect({ url: postgres.url })
+const server = await startPubsubServer()
 try {
-  const { applied } = await migrate(db, names)
-  await assertSchema(db, names)
+  const videoUrl = await postgres.createDatabase('video')
+  const catalogUrl = await postgres.createDatabase('catalog')
+  const system = await startLiveSystem({ videoUrl, catalogUrl, server })
   const readyMs = Math.round(performance.now() - startedAt)
-  say(`PostgreSQL ${postgres.version} with the schema "${names.schema}" is ready after ${readyMs} ms (${applied.join(', ')}).`)
-  say(`  database   ${postgres.url}`)
-  say(`  look at it npx node src/cli/main.ts migrate status --database-url ${postgres.url}`)
+  say(`Ready after ${readyMs} ms: a video service writes, a relay publishes, a catalog follows, over a broker on a bad day.`)
+  say(`  video service  ${videoUrl}`)
+  say(`  catalog        ${catalogUrl}`)
+  say(`  Pub/Sub        PUBSUB_EMULATOR_HOST=${server.emulatorHost}`)
+  say(`  look inside    npx node src/cli/main.ts outbox status --service video --database-url ${videoUrl}`)
   say(forMs === undefined ? 'Ctrl-C stops it and removes its files.' : `It stops by itself after ${values.for}.`)
-  await untilStopped()
-  if (values.json) process.stdout.write(`${JSON.stringify({ ok: true, readyMs, postgres: postgres.version, applied })}\n`)
+  const endsAt = performance.now() + (forMs ?? Number.POSITIVE_INFINITY)
+  while (!stop.signal.aborted && performance.now() < endsAt) {
+    await systemClock.sleep(Math.min(1_000, endsAt - performance.now()), stop.signal)
+    say(show(await system.counts()))
+  }
+  const counts = await system.finish(30_000)
+  const verdict = isWell(counts) ? 'ok' : 'violated'
+  say(`${show(counts)}: ${verdict}`)
+  if (values.json) process.stdout.write(`${JSON.stringify({ verdict, readyMs, ...counts, faults: server.faults.fired })}\n`)
+  process.exitCode = verdict === 'ok' ? 0 : 1
 } finally {
-  await db.close()
+  await server.stop()
   await postgres.stop()
 }
 
-/** A process that only waits for a signal would end at once: a long sleep keeps it. */
-async function untilStopped(): Promise<void> {
-  const longestSleepMs = 2 ** 31 - 1
-  await systemClock.sleep(forMs ?? longestSleepMs, stop.signal)
+function isWell({ committed, applied, doubled, wentBack, different }: Counts): boolean {
+  return committed > 0 && applied === committed && doubled === 0 && wentBack === 0 && different === 0
+}
+
+function show({ committed, published, applied, doubled, wentBack }: Counts): string {
+  return `committed ${committed}  published ${published}  applied ${applied}  doubled ${doubled}  went back ${wentBack}`
 }
 
 function milliseconds(text: string): number {
