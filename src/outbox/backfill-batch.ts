@@ -18,7 +18,7 @@ import { boundStatements, lockAggregates, lockOperation, saveProgress } from './
 import type { NewEvent, Outbox } from './outbox.ts'
 
 /** Readers can tell a snapshot from a change by this header; its value is the id of the operation. */
-export const snapshotHeader = 'waybill-snapshot'
+const snapshotHeader = 'waybill-snapshot'
 
 /** `deadlock_timeout` is a second: by then the locks are held, or given up. */
 const lockBudgetMs = 500
