@@ -5,6 +5,7 @@ import type { Consumer } from '../consumer/consumer.ts'
 import { createConsumer } from '../consumer/consumer.ts'
 import { createTokens } from '../core/token.ts'
 import { createRelay } from '../outbox/relay.ts'
+import type { Queryable } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
@@ -28,6 +29,8 @@ interface World extends ConsumerFixture {
   settle(): Promise<void>
   /** `onSet` is called for each row that is about to be written. */
   rebuild(options: Partial<RebuildOptions>, onSet?: () => void): ReturnType<typeof rebuild>
+  /** How often a rebuild has called the handler. */
+  handledAgain(): number
   /** The aggregates as the owner's last events have them, and as a table shows them. */
   owner(): Promise<readonly unknown[]>
   shown(table?: string): Promise<readonly unknown[]>
@@ -38,7 +41,7 @@ async function world(kind: 'memory' | 'postgres' = 'memory'): Promise<World> {
   const fixture = await consumerFixture(db, memory())
   const { schema, outbox, query, count } = fixture
   const transport = kind === 'memory' ? fixture.broker : postgresTransport({ db, schema })
-  const consumerOf = (onSet: () => void = () => undefined): Consumer =>
+  const consumerOf = (onSet: () => void = () => undefined, onHandled: () => void = () => undefined): Consumer =>
     createConsumer({
       db,
       transport,
@@ -53,7 +56,10 @@ async function world(kind: 'memory' | 'postgres' = 'memory'): Promise<World> {
       tokens: createTokens(),
     })
       .project(videos, { table: `${schema}.video_view`, key: 'video_id', set: (e) => (onSet(), { title: e.data.title }) })
-      .on(videos.VideoPublished, (event, { emit }) => emit(mails.MailRequested, event.id, { to: event.aggregateId }))
+      .on(videos.VideoPublished, (event, { emit }) => {
+        onHandled()
+        emit(mails.MailRequested, event.id, { to: event.aggregateId })
+      })
   const catalog = consumerOf()
   const stop = new AbortController()
   const life = { stopping: stop.signal, aborting: new AbortController().signal }
@@ -61,6 +67,7 @@ async function world(kind: 'memory' | 'postgres' = 'memory'): Promise<World> {
   const running = Promise.all([catalog.run(life), relay.run(life)])
   running.catch(() => undefined)
   let titles = 0
+  let handledAgain = 0
   const write = async (id: string): Promise<string> =>
     (await transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, id, { title: `title ${(titles += 1)}` }))).token
   const videoEvents = (): Promise<number> => count('outbox', "aggregate_type = 'video'")
@@ -88,7 +95,7 @@ async function world(kind: 'memory' | 'postgres' = 'memory'): Promise<World> {
     },
     rebuild: (options, onSet) =>
       rebuild({
-        consumer: consumerOf(onSet),
+        consumer: consumerOf(onSet, () => void (handledAgain += 1)),
         transport,
         actor: 'test',
         pollMs: 20,
@@ -96,6 +103,7 @@ async function world(kind: 'memory' | 'postgres' = 'memory'): Promise<World> {
         swapWaitMs: 10_000,
         ...options,
       }),
+    handledAgain: () => handledAgain,
     owner: () =>
       query(`select distinct on (aggregate_id) aggregate_id as id, version::text,
                     case event_type when 'VideoPublished' then convert_from(payload, 'UTF8')::jsonb->>'title' end as title
@@ -142,6 +150,7 @@ test.each([
   expect(await w.query('select count(*)::int as n from $schema.shown')).toEqual([{ n: (await w.owner()).length - 1 }])
   const states = await w.count('outbox', `event_type = 'VideoPublished'`)
   expect(await w.count('outbox', `aggregate_type = 'mail'`)).toBe(states)
+  expect(w.handledAgain()).toBe(0)
   expect(await w.count('consumer_position', 'generation <> 1')).toBe(0)
   expect(await w.query('select generation, next_generation from $schema.consumer')).toEqual([
     { generation: 1, next_generation: null },
@@ -227,6 +236,34 @@ test('readers with a token are never shown less, before, during and after the sw
   on = false
   expect(await reads).toBeGreaterThan(0)
   expect(stale).toBe(0)
+  await w.end()
+})
+
+test('a swap waits, while writers wait for it, until the new generation has what the live one applied last', async () => {
+  const w = await world()
+  for (const id of ids) await w.write(id)
+  await w.settle()
+  await w.rebuild({ from: 'outbox' })
+  await w.write('last')
+  await w.settle()
+  // Always as if it had come this moment, so that the swap is tried without it.
+  await w.query(`update $schema.consumer_position set updated_at = updated_at + interval '1 hour' where aggregate_id = 'last'`)
+  let heldBack = 0
+  const owner: Queryable = {
+    query: async (text, values) => {
+      const found = await db.query(text, values)
+      const locked = await w.query(
+        `select from pg_locks where relation = '$schema.video_view'::regclass and mode = 'ShareRowExclusiveLock' and granted`,
+      )
+      if (locked.length > 0) return found
+      const shown = found.rows.filter((row) => (row as { readonly aggregate_id: string }).aggregate_id !== 'last')
+      heldBack += found.rows.length - shown.length
+      return { ...found, rows: shown }
+    },
+  }
+  expect(await w.rebuild({ swap: true, owner: { db: owner, schema: w.schema } })).toMatchObject({ swapped: true })
+  expect(heldBack).toBeGreaterThan(0)
+  expect(await w.shown()).toEqual(await w.owner())
   await w.end()
 })
 
