@@ -9,6 +9,7 @@
 import { randomUUID } from 'node:crypto'
 import { WaybillError } from '../core/errors.ts'
 import { execute, rows, type Tx } from '../postgres/database.ts'
+import { releaseAttempts } from './dead-letter.sql.ts'
 import { fromReceived } from './decode.ts'
 import type { EngineDeps } from './consumer-engine.ts'
 import type { Scope } from './inbox.sql.ts'
@@ -64,10 +65,15 @@ export function createStoredProcessor({ settings, routes, scope, work }: Process
     const items = await decode(found)
     if (items.length === 0) return
     const lanes = [...new Set(found.map(({ lane }) => lane))]
+    let lost = false
     await work(items, async (tx) => {
       const held = await rows(tx, fenceLanes(scope, { ...lease, lanes, leaseMs }))
-      if (held.length < lanes.length) throw new LaneLost(scope.consumer)
+      lost = held.length < lanes.length
+      if (lost) throw new LaneLost(scope.consumer)
     })
+    // Attempts that were marked and not made must not look like deaths of this process.
+    const ids = items.map(({ event }) => event.id)
+    if (lost) return void (await execute(db, releaseAttempts(scope, ids)))
     const lagMs = Math.max(...found.map((row) => Number(row.waited_ms)))
     signals.emit('consumer.processed', { consumer: scope.consumer, count: items.length, lagMs })
   }
