@@ -128,23 +128,23 @@ create function :schema.transport_subscribe(topic text, consumer text, lanes sma
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-  found_id int;
-  topic_id int;
+  found_id  int;
+  own_topic int;
 begin
   select s.id into found_id from :schema.transport_subscription s join :schema.transport_topic t on t.id = s.topic_id
    where t.name = transport_subscribe.topic and s.consumer = transport_subscribe.consumer;
   if found_id is not null then
     return found_id;
   end if;
-  topic_id := :schema.transport_lock_topic(topic, true);
-  if topic_id is null then
+  own_topic := :schema.transport_lock_topic(topic, true);
+  if own_topic is null then
     insert into :schema.transport_topic (name) values (transport_subscribe.topic) on conflict do nothing;
-    topic_id := (select t.id from :schema.transport_topic t where t.name = transport_subscribe.topic);
+    own_topic := (select t.id from :schema.transport_topic t where t.name = transport_subscribe.topic);
   end if;
-  insert into :schema.transport_subscription (topic_id, consumer, lanes) values (topic_id, transport_subscribe.consumer, transport_subscribe.lanes)
+  insert into :schema.transport_subscription (topic_id, consumer, lanes) values (own_topic, transport_subscribe.consumer, transport_subscribe.lanes)
   on conflict do nothing returning id into found_id;
   if found_id is null then
-    return (select s.id from :schema.transport_subscription s where s.topic_id = topic_id and s.consumer = transport_subscribe.consumer);
+    return (select s.id from :schema.transport_subscription s where s.topic_id = own_topic and s.consumer = transport_subscribe.consumer);
   end if;
   insert into :schema.transport_lane (subscription_id, lane) select found_id, generate_series(0, transport_subscribe.lanes - 1);
   perform :schema.transport_fill(found_id, null);

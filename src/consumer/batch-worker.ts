@@ -11,9 +11,9 @@
  */
 import { backoffMs } from '../core/backoff.ts'
 import { errorMessage } from '../core/errors.ts'
-import { rows } from '../postgres/database.ts'
+import { execute, rows } from '../postgres/database.ts'
 import { applyBatch, type ApplyDeps } from './apply-batch.ts'
-import { startAttempts, type AttemptRow } from './dead-letter.sql.ts'
+import { readAttempts, startAttempts, type AttemptRow } from './dead-letter.sql.ts'
 import { isHandlerOutage, isOutage } from './outage.ts'
 import { ItemFailure, type Applied, type Item } from './item.ts'
 import { LaneLost } from './stored-processor.ts'
@@ -58,23 +58,35 @@ export async function workBatch(deps: WorkerDeps, items: readonly Item[]): Promi
 }
 
 async function workRound(deps: WorkerDeps, items: readonly Item[]): Promise<void> {
-  const marks = await markSuspects(deps, items)
+  const marks = await readMarks(deps, items)
   const round: Round = { marks, failed: new Set() }
   const isAlone = (item: Item): boolean => item.refusal !== undefined || (marks.get(item.event.id)?.unfinished ?? 0) > 0
   for (const part of cutOut(items, isAlone)) {
     const [only] = part
     const crashes = only === undefined ? 0 : (marks.get(only.event.id)?.unfinished ?? 0)
-    if (only !== undefined && crashes >= deps.settings.maxCrashes) await crashed(deps, only, crashes)
-    else await workPart(deps, round, { items: part, drain: true })
+    if (only !== undefined && crashes >= deps.settings.maxCrashes) {
+      await crashed(deps, only, crashes)
+      continue
+    }
+    await markStart(deps, round, part)
+    await workPart(deps, round, { items: part, drain: true })
   }
 }
 
-/** Marks that attempts of suspects begin, and learns what became of their earlier ones. */
-async function markSuspects(deps: WorkerDeps, items: readonly Item[]): Promise<ReadonlyMap<string, AttemptRow>> {
+/** What became of earlier attempts of the suspects among the items. */
+async function readMarks(deps: WorkerDeps, items: readonly Item[]): Promise<ReadonlyMap<string, AttemptRow>> {
   const suspects = items.filter(deps.isSuspect).map(({ event }) => event.id)
   if (suspects.length === 0) return new Map()
-  const found = await persist(deps, items.length, () => rows(deps.settings.db, startAttempts(deps.scope, suspects)))
-  return new Map(found.map((row) => [row.id, row]))
+  const found = await persist(deps, items.length, () => rows(deps.settings.db, readAttempts(deps.scope, suspects)))
+  const rowOf = new Map(found.map((row) => [row.id, row]))
+  return new Map(suspects.map((id) => [id, rowOf.get(id) ?? { id, attempts: 0, unfinished: 0 }]))
+}
+
+/** Marks those that begin now, and no others: who is only in line when the process ends had no part in it. */
+async function markStart(deps: WorkerDeps, { marks }: Round, items: readonly Item[]): Promise<void> {
+  const starting = items.map(({ event }) => event.id).filter((id) => marks.has(id))
+  if (starting.length === 0) return
+  await persist(deps, starting.length, () => execute(deps.settings.db, startAttempts(deps.scope, starting)))
 }
 
 async function workPart(

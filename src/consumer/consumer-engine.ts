@@ -154,17 +154,15 @@ function createEngine({ settings, routes, tables, registered, life, watch }: Eng
 }
 
 /**
- * Whether an earlier delivery of an item may have ended a process. A broker that counts tells; of one that does not, the
- * first messages after a start are suspect, because what was in hand when the process died comes first.
+ * Whether an earlier delivery of an item may have ended a process. Brokers tell what they gave back, but not all of them
+ * count a delivery whose receiver died. So the first messages after a start are suspect too: what was in hand comes first.
  */
 function createSuspicion(maxInFlight: number): (item: Item) => boolean {
-  let uncounted = 0
+  let handed = 0
   return ({ origin }) => {
     if (origin.kind === 'dead' || origin.kind === 'waiting') return false
-    const deliveryAttempt = origin.kind === 'delivery' ? origin.delivery.message.deliveryAttempt : undefined
-    if (deliveryAttempt !== undefined) return deliveryAttempt > 1
-    uncounted += 1
-    return uncounted <= maxInFlight
+    handed += 1
+    return handed <= maxInFlight || (origin.kind === 'delivery' && (origin.delivery.message.deliveryAttempt ?? 1) > 1)
   }
 }
 

@@ -10,17 +10,23 @@ import type { DeadReason, RawMessage } from './received-event.ts'
 export interface AttemptRow {
   readonly id: string
   readonly attempts: number
-  /** Starts that were not finished, without the one that is marked now. */
+  /** Starts that were not finished. */
   readonly unfinished: number
 }
 
 /** Marks that attempts begin, before their transaction. A mark that outlives its process tells of its death. */
-export function startAttempts({ tables, consumer, generation }: Scope, eventIds: readonly string[]): Statement<AttemptRow> {
+export function startAttempts({ tables, consumer, generation }: Scope, eventIds: readonly string[]): Statement {
   return sql`
     insert into ${tables.attempt} as a (consumer, generation, event_id, unfinished, started_at)
     select ${consumer}::text, ${generation}::int, e, 1, clock_timestamp() from unnest(${sqlArray(eventIds)}::text::uuid[]) as e order by e
-    on conflict (consumer, generation, event_id) do update set unfinished = a.unfinished + 1, started_at = clock_timestamp()
-    returning a.event_id::text as id, a.attempts, a.unfinished - 1 as unfinished`
+    on conflict (consumer, generation, event_id) do update set unfinished = a.unfinished + 1, started_at = clock_timestamp()`
+}
+
+/** What is known of earlier attempts; most events have none. */
+export function readAttempts({ tables, consumer, generation }: Scope, eventIds: readonly string[]): Statement<AttemptRow> {
+  return sql`
+    select a.event_id::text as id, a.attempts, a.unfinished from ${tables.attempt} a
+     where a.consumer = ${consumer}::text and a.generation = ${generation}::int and a.event_id = any (${sqlArray(eventIds)}::text::uuid[])`
 }
 
 /** Counts a failure; returns how many there were. */

@@ -3,7 +3,8 @@ import { expect, test } from 'vitest'
 import { fromPg } from '../../src/postgres/from-pg.ts'
 import { migrate } from '../../src/postgres/migrate.ts'
 import { testDatabase } from '../setup/test-database.ts'
-import { createChaosTables, happen, type World } from './chaos.ts'
+import { createChaosTables } from './chaos-history.ts'
+import { happen, type World } from './chaos.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

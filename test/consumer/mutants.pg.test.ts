@@ -10,7 +10,8 @@ import type { Database } from '../../src/postgres/database.ts'
 import { fromPg } from '../../src/postgres/from-pg.ts'
 import { migrate } from '../../src/postgres/migrate.ts'
 import { testDatabase } from '../setup/test-database.ts'
-import { createChaosTables, happen, meters, notes, type Mutation, type World } from './chaos.ts'
+import { createChaosTables, meters, notes } from './chaos-history.ts'
+import { happen, type Mutation, type World } from './chaos.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -29,7 +30,7 @@ const worldOf = (seed: number): World => ({
 
 /** Statements as they go to the database, changed. */
 function rewriting(from: string | RegExp, to: string): NonNullable<Mutation['database']> {
-  const changed = (text: string): string => text.replaceAll(from as string, to)
+  const changed = (text: string): string => text.replaceAll(from, to)
   return (inner) =>
     ({
       query: (text, values) => inner.query(changed(text), values),
