@@ -1,0 +1,83 @@
+/**
+ * The whole way, from `add` over a relay and Pub/Sub to effects, in stored mode.
+ */
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { createRelay } from '../../src/outbox/relay.ts'
+import { fromPg } from '../../src/postgres/from-pg.ts'
+import { transaction } from '../../src/postgres/transaction.ts'
+import { startPubsubServer, type PubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
+import { eventually } from '../../src/testing/eventually.ts'
+import { createPubsubAdmin } from '../../src/transport/pubsub-admin.ts'
+import { pubsub } from '../../src/transport/pubsub.ts'
+import { accounts, consumerFixture, videos } from '../setup/consumer-fixture.ts'
+import { testDatabase } from '../setup/test-database.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+let server: PubsubServer
+
+beforeAll(async () => {
+  server = await startPubsubServer()
+  const admin = createPubsubAdmin({ projectId: 'shop', emulatorHost: server.emulatorHost })
+  for (const topic of [videos.topic, accounts.topic]) {
+    await admin.createTopic({ name: topic, retentionSeconds: 0, schema: undefined })
+    await admin.createSubscription({
+      name: `${topic}.catalog`,
+      topic,
+      ackDeadlineSeconds: 10,
+      retentionSeconds: 86_400,
+      isRetainingAcked: false,
+      isOrdered: true,
+      isExactlyOnce: false,
+      retry: undefined,
+      deadLetter: undefined,
+      expiresAfterSeconds: 0,
+    })
+  }
+  await admin.close()
+})
+afterAll(async () => {
+  await server.stop()
+})
+
+test('in stored mode over Pub/Sub every event has its effect once, in the order of versions', async () => {
+  const fixture = await consumerFixture(db)
+  const transport = pubsub({ projectId: 'shop', emulatorHost: server.emulatorHost })
+  const relay = createRelay({ db, outbox: fixture.outbox, transport, backoff: { firstMs: 5, maxMs: 20 } })
+  const build = (): ReturnType<typeof fixture.consumer> =>
+    fixture
+      .consumer({ transport, mode: 'stored' })
+      .project(videos, { table: `${fixture.schema}.video_view`, key: 'video_id', set: (e) => ({ title: e.data.title }) })
+      .on(accounts.Deposited, async (event, { tx }) => {
+        await tx.query(`insert into ${fixture.schema}.effect (event_id, aggregate_id, version) values ($1, $2, $3)`, [
+          event.id,
+          event.aggregateId,
+          String(event.version),
+        ])
+      })
+  const stopping = new AbortController()
+  const relaying = relay.run({ stopping: stopping.signal, aborting: new AbortController().signal })
+  const stop = fixture.start(build(), build())
+  for (let round = 1; round <= 15; round += 1) {
+    await transaction(db, async (tx) => {
+      for (const id of ['a', 'b', 'c', 'd']) {
+        await fixture.outbox.add(tx, accounts.Deposited, id, { amount: round })
+        await fixture.outbox.add(tx, videos.VideoPublished, id, { title: `${id} ${round}` })
+      }
+    })
+  }
+  await eventually(async () => (await fixture.count('inbox')) === 120, { timeoutMs: 60_000 })
+  await stop()
+  stopping.abort()
+  await relaying
+  await transport.close()
+  const applied = await fixture.query<{ id: string; versions: number[] }>(
+    'select aggregate_id as id, array_agg(version::int order by at) as versions from $schema.effect group by 1 order by 1',
+  )
+  const inOrder = Array.from({ length: 15 }, (_, i) => i + 1)
+  expect(applied).toEqual(['a', 'b', 'c', 'd'].map((id) => ({ id, versions: inOrder })))
+  expect(await fixture.query('select title, version::int from $schema.video_view order by 1')).toEqual(
+    ['a', 'b', 'c', 'd'].map((id) => ({ title: `${id} 15`, version: 15 })),
+  )
+  expect(await fixture.count('inbox_message')).toBe(0)
+}, 120_000)
