@@ -133,6 +133,12 @@ export { pauseConsumer, resumeConsumer, type ConsumerPauseAction } from './consu
 export { createInboxRetention, type InboxRetention, type InboxRetentionOptions } from './consumer/inbox-retention.ts'
 export { replayConsumer, type ReplayOptions } from './consumer/replay.ts'
 export type { ProjectedEvent, ProjectOptions } from './projection/projection.ts'
+export type { NotReadyCode, Readiness } from './projection/readiness.ts'
+export type { NotServed, ProjectionRow, ReadOptions, WaitForOptions } from './projection/reads.ts'
+export { readTokenHeader, writeTokenHeader, type HeadersLike } from './projection/token-header.ts'
+export { abandonRebuild, dropReplaced, rebuild, type RebuildOptions, type RebuildReport } from './ops/rebuild.ts'
+export type { RebuildProgress } from './ops/rebuild-run.ts'
+export type { Comparison } from './ops/rebuild-shadow.ts'
 
 export { lockAggregate, lockAggregates, type Aggregate, type LockedAggregate, type LockOptions } from './command/aggregate.ts'
 export { bulk, type BulkItem, type BulkOptions } from './command/bulk.ts'

@@ -12,6 +12,7 @@ import { outboxDrop, outboxRedrive, outboxSkip } from './outbox-parked-commands.
 import { outboxPause, outboxResume } from './outbox-pause-commands.ts'
 import { doctorPubsubCommand, provision } from './provision-commands.ts'
 import { pubsubServerCommand } from './pubsub-server-command.ts'
+import { rebuildCommand } from './rebuild-command.ts'
 import { relayCommand } from './relay-command.ts'
 
 export const commands: Readonly<Record<string, Command>> = {
@@ -35,6 +36,7 @@ export const commands: Readonly<Record<string, Command>> = {
   consume: consumeCommand,
   pause: pauseCommand,
   resume: resumeCommand,
+  rebuild: rebuildCommand,
   'dlq list': dlqList,
   'dlq show': dlqShow,
   'dlq redrive': dlqRedrive,

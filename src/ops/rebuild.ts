@@ -20,7 +20,7 @@ import { insertAudit } from '../postgres/migrate.sql.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { assertProjectionTable } from '../projection/projection-table.ts'
 import type { Transport } from '../transport/transport.ts'
-import { parseFrom, type RebuildFeed } from './rebuild-feed.ts'
+import { parseFrom } from './rebuild-feed.ts'
 import { runRebuild, type RebuildProgress, type StartedRebuild } from './rebuild-run.ts'
 import { compareShadows, createShadows, shadowsOf, type Comparison } from './rebuild-shadow.ts'
 import { swapRebuild } from './rebuild-swap.ts'
@@ -35,8 +35,6 @@ import {
   type OperationRow,
 } from './rebuild.sql.ts'
 import { dropTable } from './rebuild-tables.sql.ts'
-
-export type { RebuildFeed }
 
 export interface RebuildOptions {
   readonly consumer: Consumer

@@ -1,0 +1,99 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+
+import { videos } from '../../test/setup/consumer-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { createOutbox, event } from '../outbox/outbox.ts'
+import { createRelay } from '../outbox/relay.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { migrate } from '../postgres/migrate.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { eventually } from '../testing/eventually.ts'
+import { postgresTransport } from '../transport/postgres/postgres-transport.ts'
+import { runCli } from './run-cli.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+const folder = await mkdtemp(join(tmpdir(), 'waybill-rebuild-cli-'))
+const source = (path: string): string => JSON.stringify(new URL(`../../${path}`, import.meta.url).href)
+const count = async (text: string): Promise<number> => (await db.query(text)).rows.length
+
+beforeAll(async () => {
+  await migrate(db, { schema: 'waybill', service: 'test' })
+  await db.query(
+    'create table video_view (video_id text primary key, title text, version bigint not null, deleted_at timestamptz)',
+  )
+  await writeFile(
+    join(folder, 'waybill.config.ts'),
+    `import { createConsumer } from ${source('src/consumer/consumer.ts')}
+     import { postgresTransport } from ${source('src/transport/postgres/postgres-transport.ts')}
+     import { videos } from ${source('test/setup/consumer-fixture.ts')}
+     export default {
+       service: 'test',
+       transport: ({ db, schema }) => postgresTransport({ db, schema }),
+       consumers: (context) => [
+         createConsumer({ ...context, name: 'catalog', streams: [videos], pollMs: 5 })
+           .project(videos, { table: 'public.video_view', key: 'video_id', set: (e) => ({ title: e.data.title }) }),
+       ],
+     }`,
+  )
+  const outbox = createOutbox()
+  const events = Array.from({ length: 30 }, (_, i) => event(videos.VideoPublished, `v${i}`, { title: `title ${i}` }))
+  await transaction(db, (tx) => outbox.addMany(tx, events))
+  const transport = postgresTransport({ db })
+  await createRelay({ db, outbox, transport }).once()
+  await transport.close()
+})
+afterAll(() => rm(folder, { recursive: true }))
+
+async function waybill(words: string, signal: AbortSignal = new AbortController().signal) {
+  const said = { out: '', err: '' }
+  const code = await runCli({
+    line: words.split(' '),
+    env: { DATABASE_URL: database.url },
+    folder,
+    user: 'ada',
+    out: (text) => void (said.out += text),
+    err: (text) => void (said.err += text),
+    stopSignal: () => signal,
+  })
+  return { code, ...said }
+}
+
+test('a projection is rebuilt, compared, swapped in and the old one dropped, from the command line', async () => {
+  const stop = new AbortController()
+  const consuming = waybill('consume', stop.signal)
+  await eventually(async () => (await count('select from video_view')) === 30)
+  stop.abort()
+  expect((await consuming).code).toBe(0)
+  await db.query(`update video_view set title = 'wrong' where video_id = 'v7'`)
+
+  const compared = await waybill('rebuild catalog --from outbox --compare --swap')
+  expect(compared.code).toBe(4)
+  expect(compared.out).toContain('30 rows live, 30 rebuilt; 0 missing, 0 extra, 0 older, 0 newer, 1 different; checksums differ.')
+  expect(compared.out).toContain('Not swapped. Go on with: waybill rebuild catalog --swap')
+  expect(compared.err).toMatch(/catalog: 30 of 30 aggregates \(100 %\)\n/)
+
+  const swapped = await waybill('rebuild catalog --swap')
+  expect(swapped).toMatchObject({ code: 0, out: expect.stringContaining('Swapped in. Replaced: public.video_view_before_g2.') })
+  expect(await count(`select from video_view where title = 'wrong'`)).toBe(0)
+  expect(await waybill('rebuild catalog --drop-old')).toMatchObject({ code: 0, out: 'Dropped public.video_view_before_g2.\n' })
+  expect(await waybill('rebuild catalog --drop-old')).toMatchObject({ code: 0, out: 'No replaced table is left.\n' })
+  const audited = await db.query(`select action, actor from waybill.audit_log where action like 'rebuild%' order by id`)
+  expect(audited.rows).toEqual(['begin', 'swap', 'drop'].map((what) => ({ action: `rebuild.${what}`, actor: 'ada' })))
+
+  const again = await waybill('rebuild catalog --from earliest --compare --swap --drop-old --json')
+  expect(again.code).toBe(0)
+  expect(JSON.parse(again.out)).toMatchObject({ generation: 3, swapped: true, dropped: ['public.video_view_before_g3'] })
+})
+
+test('a rebuild is given up, and mistakes are explained', async () => {
+  expect(await waybill('rebuild catalog --from outbox')).toMatchObject({ code: 0 })
+  expect(await waybill('rebuild catalog --abandon')).toMatchObject({ code: 0, out: 'The rebuild of catalog is abandoned.\n' })
+  expect(await waybill('rebuild catalog --abandon')).toMatchObject({ code: 0, out: 'No rebuild of catalog is under way.\n' })
+  expect(await waybill('rebuild catalog --swap')).toMatchObject({ code: 2, err: expect.stringContaining('Say where from') })
+  const unknown = await waybill('rebuild nobody --from outbox')
+  expect(unknown.err).toContain('has no consumer "nobody"; it has catalog.')
+})

@@ -1,0 +1,134 @@
+/**
+ * `waybill rebuild <consumer>`: a consumer's projections built anew beside live traffic, with the progress on stderr. What it
+ * has done is kept: stopped or killed, the same command goes on with it.
+ */
+import type { Consumer } from '../consumer/consumer.ts'
+import { WaybillError } from '../core/errors.ts'
+import { createSignals } from '../core/signals.ts'
+import { abandonRebuild, dropReplaced, rebuild, type RebuildReport } from '../ops/rebuild.ts'
+import type { RebuildProgress } from '../ops/rebuild-run.ts'
+import { withDatabase } from '../ops/with-database.ts'
+import { assertSchema } from '../postgres/deployment.ts'
+import type { Database } from '../postgres/database.ts'
+import type { Transport } from '../transport/transport.ts'
+import { exitCodes, type Command, type CommandContext, type CommandResult, type OptionValues } from './command.ts'
+import { textOption } from './outbox-commands.ts'
+import { databaseOptions } from './settings.ts'
+import { textDuration } from './text-table.ts'
+
+/** Batches, the feed, the progress and the swap. */
+const connections = 8
+const tellEveryMs = 2_000
+
+export const rebuildCommand: Command = {
+  summary: "Build a consumer's projections anew beside live traffic, and swap them in",
+  details: [
+    'Without --swap the new tables are built and left beside the live ones; the same command goes on with them. With',
+    '--compare and --swap they are swapped only if no row is missing, older or different. Handlers are not called, and',
+    'nothing is emitted. Connect as a role that owns the schema and the tables.',
+  ],
+  argument: 'consumer',
+  options: {
+    ...databaseOptions,
+    from: { type: 'string', value: '<where>', help: 'earliest or a time: from the broker; outbox: from the retained events' },
+    'owner-url': { type: 'string', value: '<url>', help: "with --from outbox: the owner's database [the consumer's own]" },
+    'owner-schema': { type: 'string', value: '<name>', help: "with --from outbox: the owner's schema [the same]" },
+    compare: { type: 'boolean', help: 'count and show the rows that differ' },
+    swap: { type: 'boolean', help: 'put the new tables in the place of the live ones' },
+    'drop-old': { type: 'boolean', help: 'drop the tables that were replaced, now or by an earlier swap' },
+    abandon: { type: 'boolean', help: 'give the rebuild under way up and remove its tables' },
+  },
+  async run(context) {
+    const { settings, values } = context
+    const names = settings.names()
+    const configured = settings.consume()
+    return await withDatabase(
+      settings.databaseUrl(),
+      async (db) => {
+        await assertSchema(db, names)
+        const transport = await configured.transport({ db, schema: names.schema })
+        try {
+          const signals = createSignals()
+          const made = await configured.consumers({ db, schema: names.schema, service: names.service, transport, signals })
+          return await act(context, { db, transport, consumer: chosen(made, values['consumer']) })
+        } finally {
+          await transport.close()
+        }
+      },
+      { max: connections },
+    )
+  },
+}
+
+interface Opened {
+  readonly db: Database
+  readonly transport: Transport
+  readonly consumer: Consumer
+}
+
+async function act(context: CommandContext, opened: Opened): Promise<CommandResult> {
+  const { values, user: actor } = context
+  const { consumer } = opened
+  const { name } = consumer.settings
+  if (values['abandon'] === true) {
+    const abandoned = await abandonRebuild({ consumer, actor })
+    return {
+      text: abandoned ? `The rebuild of ${name} is abandoned.` : `No rebuild of ${name} is under way.`,
+      data: { abandoned },
+    }
+  }
+  const isDropOnly = values['drop-old'] === true && values['swap'] !== true && textOption(values, 'from') === undefined
+  const report = isDropOnly ? undefined : await build(context, opened)
+  const dropped = values['drop-old'] === true ? await dropReplaced({ consumer, actor }) : []
+  const lines = report === undefined ? [] : reportLines(name, report)
+  if (values['drop-old'] === true)
+    lines.push(dropped.length === 0 ? 'No replaced table is left.' : `Dropped ${dropped.join(', ')}.`)
+  const isRefused = report !== undefined && values['swap'] === true && !report.swapped
+  return { text: lines.join('\n'), data: { ...report, dropped }, ...(isRefused ? { exitCode: exitCodes.checkFailed } : {}) }
+}
+
+async function build({ values, settings, user, stopSignal, note }: CommandContext, opened: Opened): Promise<RebuildReport> {
+  const { consumer, transport, db } = opened
+  const common = {
+    consumer,
+    transport,
+    from: textOption(values, 'from'),
+    compare: values['compare'] === true,
+    swap: values['swap'] === true,
+    actor: user,
+    signal: stopSignal(),
+    onProgress: teller(consumer.settings.name, note),
+  }
+  const schema = textOption(values, 'owner-schema') ?? settings.names().schema
+  const ownerUrl = textOption(values, 'owner-url')
+  if (ownerUrl === undefined) return await rebuild({ ...common, owner: { db, schema } })
+  return await withDatabase(ownerUrl, (owner) => rebuild({ ...common, owner: { db: owner, schema } }))
+}
+
+function chosen(made: readonly Consumer[], name: OptionValues[string]): Consumer {
+  const found = made.find((each) => each.settings.name === name)
+  if (found !== undefined) return found
+  const known = made.map((each) => each.settings.name).join(', ')
+  throw new WaybillError('UNKNOWN_NAME', `waybill.config.ts has no consumer "${name}"; it has ${known}.`)
+}
+
+function teller(consumer: string, note: (text: string) => void): (progress: RebuildProgress) => void {
+  let toldAtMs = -Infinity
+  return ({ reached, total, etaMs }) => {
+    if (performance.now() - toldAtMs < tellEveryMs && reached < total) return
+    toldAtMs = performance.now()
+    const share = total === 0 ? 100 : Math.floor((reached / total) * 100)
+    const left = etaMs === undefined || reached === total ? '' : `, about ${textDuration(etaMs)} left`
+    note(`${consumer}: ${reached} of ${total} aggregates (${share} %)${left}`)
+  }
+}
+
+function reportLines(consumer: string, report: RebuildReport): string[] {
+  const lines = report.comparisons.flatMap((each) => [
+    `${each.table}: ${each.live} rows live, ${each.rebuilt} rebuilt; ${each.missing} missing, ${each.extra} extra, ${each.older} older, ${each.newer} newer, ${each.different} different; checksums ${each.checksumsMatch ? 'match' : 'differ'}.`,
+    ...each.samples.map(({ live, rebuilt }) => `  live ${live ?? 'nothing'}\n  new  ${rebuilt ?? 'nothing'}`),
+  ])
+  const built = `Generation ${report.generation} of ${consumer} is built: ${report.aggregates} aggregates.`
+  if (report.swapped) return [...lines, built, `Swapped in. Replaced: ${report.replaced.join(', ')}.`]
+  return [...lines, built, `Not swapped. Go on with: waybill rebuild ${consumer} --swap`]
+}
