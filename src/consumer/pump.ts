@@ -43,14 +43,6 @@ export class Pump<Entry extends Queued> {
     return this.#running.size === 0 && this.#queues.readyCount === 0
   }
 
-  /** Resolves when no batch is under way and none can begin. */
-  async idle(): Promise<void> {
-    while (this.#running.size > 0 || this.#queues.readyCount > 0) {
-      if (this.#running.size > 0) await Promise.race(this.#running)
-      else await this.#options.clock.sleep(this.#options.lingerMs)
-    }
-  }
-
   #start(): void {
     const { batchSize, batchBytes, concurrency } = this.#options
     while (this.#running.size < concurrency && this.#queues.readyCount > 0) {
