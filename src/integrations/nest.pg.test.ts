@@ -1,3 +1,6 @@
+import 'reflect-metadata'
+import { Controller, Get, Module, Post, Req, Res } from '@nestjs/common'
+import { NestFactory } from '@nestjs/core'
 import express from 'express'
 import { fastify } from 'fastify'
 import { commandHttpContract, type HttpHarness } from '../../test/contract/command-http-contract.ts'
@@ -33,38 +36,10 @@ await commandHttpContract('nest, on what platform-fastify injects', async ({ com
   return { url: await app.listen({ port: 0, host: '127.0.0.1' }), close: () => app.close() }
 })
 
-/** NestJS by its shape: it is loaded only where it is installed. */
-interface Nest {
-  readonly common: Record<
-    'Controller' | 'Post' | 'Get' | 'Req' | 'Res' | 'Module',
-    (...options: unknown[]) => (...target: unknown[]) => void
-  >
-  readonly core: {
-    readonly NestFactory: {
-      create(
-        module: unknown,
-        options: object,
-      ): Promise<{ listen(port: number, host: string): Promise<unknown>; getUrl(): Promise<string>; close(): Promise<void> }>
-    }
-  }
-}
-
-const nest = await loadNest()
-
-await commandHttpContract('nest, a real application', nest && ((harness) => startNest(nest, harness)))
-
-async function loadNest(): Promise<Nest | undefined> {
-  try {
-    const load = (name: string): Promise<unknown> => import(name)
-    await load('reflect-metadata')
-    return { common: await load('@nestjs/common'), core: await load('@nestjs/core') } as Nest
-  } catch {
-    return undefined
-  }
-}
+await commandHttpContract('nest, a real application', startNest)
 
 /** Decorators are called by hand: their syntax is not erasable. */
-async function startNest({ common, core }: Nest, { commands, deposit, note }: HttpHarness): ReturnType<typeof listen> {
+async function startNest({ commands, deposit, note }: HttpHarness): ReturnType<typeof listen> {
   class BankController {
     readonly #deposit = nestCommand(commands, deposit, { principal })
     readonly #note = nestCommand(commands, note, { principal, status: 201 })
@@ -79,10 +54,9 @@ async function startNest({ common, core }: Nest, { commands, deposit, note }: Ht
     }
   }
   class BankModule {}
-  const { Controller, Post, Get, Req, Res, Module } = common
   const prototype = BankController.prototype
-  const decorate = (method: 'deposit' | 'note' | 'token', decorator: (...target: unknown[]) => void): void =>
-    decorator(prototype, method, Object.getOwnPropertyDescriptor(prototype, method))
+  const decorate = (method: 'deposit' | 'note' | 'token', decorator: MethodDecorator): void =>
+    void decorator(prototype, method, Object.getOwnPropertyDescriptor(prototype, method) ?? {})
   for (const method of ['deposit', 'note'] as const) {
     decorate(method, Post(method))
     Res()(prototype, method, 1)
@@ -92,7 +66,7 @@ async function startNest({ common, core }: Nest, { commands, deposit, note }: Ht
   Req()(prototype, 'token', 0)
   Controller()(BankController)
   Module({ controllers: [BankController] })(BankModule)
-  const app = await core.NestFactory.create(BankModule, { logger: false })
+  const app = await NestFactory.create(BankModule, { logger: false })
   await app.listen(0, '127.0.0.1')
   return { url: await app.getUrl(), close: () => app.close() }
 }
