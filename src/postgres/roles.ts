@@ -61,9 +61,10 @@ export const tableGrants: Readonly<Record<string, Grants>> = {
     readonly: ['select (created_at, rejected, principal, request_id, command)'],
   },
 
-  consumer: { consumer: ['select', 'insert', 'update'], readonly: ['select'] },
+  // Readers with a consistency token look at the positions.
+  consumer: { app: ['select'], consumer: ['select', 'insert', 'update'], readonly: ['select'] },
   inbox: { consumer: ['select', 'insert', 'delete'], readonly: ['select'] },
-  consumer_position: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
+  consumer_position: { app: ['select'], consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
   delivery_attempt: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
   inbox_message: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
   inbox_lane: { consumer: ['select', 'insert', 'update'], readonly: ['select'] },
