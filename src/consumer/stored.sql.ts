@@ -20,8 +20,8 @@ export function makeLanes({ tables, consumer }: Scope): Statement {
 }
 
 /**
- * Stores what was received, unless it is stored or applied already. The key is made as the outbox makes it: the first
- * 8 bytes of the SHA-256 of type and id. Indexes: the unique one on the event, the primary key of inbox.
+ * Stores what was received, unless it is stored already. What was applied before is recognised when it is processed. The key
+ * is made as the outbox makes it: the first 8 bytes of the SHA-256 of type and id. Index: the unique one on the event.
  */
 export function storeReceived(
   { tables, consumer, generation }: Scope,
@@ -44,7 +44,6 @@ export function storeReceived(
                   ${sqlArray(items.map(({ message }) => new Date(message.publishedAtMs).toISOString()))}::text::timestamptz[])
              with ordinality as i (event_id, aggregate_type, aggregate_id, version, topic, ordering_key, message_id, attributes, body, published_at, place),
            lateral (select ('x' || encode(substring(sha256(convert_to(i.aggregate_type || chr(31) || i.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint as key) k
-     where not exists (select from ${tables.inbox} n where n.consumer = ${consumer}::text and n.generation = ${generation}::int and n.event_id = i.event_id)
      order by i.place
     on conflict (consumer, generation, event_id) do nothing`
 }
@@ -117,7 +116,8 @@ export interface ReceivedRow extends StoredRow {
 
 /**
  * What is to be done in our lanes: due messages in the order they came, and heads whose rest is over. Messages behind a head
- * are put out of the due range as they are met, so that a long line behind one costs a pass nothing.
+ * are put out of the due range as they are met, so that a long line behind one costs a pass nothing. Heads are read once, and
+ * messages where they are found: on a table without statistics the planner would look each of them up by reading all of it.
  * Indexes: primary key, inbox_message_head_idx, inbox_message_retry_idx.
  */
 export function readReceived(
@@ -130,21 +130,22 @@ export function readReceived(
       select l.lane from ${tables.lane} l
        where l.consumer = ${consumer}::text and l.lane = any (${sqlArray(lease.lanes)}::text::smallint[]) and l.lock_token = ${lease.token}::text::uuid
        order by l.lane for share
+    ), head as materialized (
+      select h.lane, h.key from ${tables.message} h
+       where h.consumer = ${consumer}::text and h.generation = ${generation}::int and h.lane = any (${sqlArray(lease.lanes)}::text::smallint[]) and h.state in (1, 3)
     ), due as materialized (
-      select d.lane, d.seq, exists (select from ${tables.message} h where h.consumer = ${consumer}::text and h.generation = ${generation}::int
-                                       and h.lane = d.lane and h.key = d.key and h.state in (1, 3)) as blocked
+      select d.*, (d.lane, d.key) in (select lane, key from head) as blocked
         from mine cross join lateral (
-          select m.lane, m.seq, m.key from ${tables.message} m
+          select m.ctid as place, m.lane, m.key, m.seq, m.topic, m.ordering_key, m.message_id, m.attributes, m.body, m.published_at, m.received_at from ${tables.message} m
            where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = mine.lane and m.state = 0
-           order by m.seq limit ${perLane}::int) d
+           order by m.consumer, m.generation, m.lane, m.state, m.seq limit ${perLane}::int) d
     ), held as (
-      update ${tables.message} m set state = 2 from due d
-       where d.blocked and m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = d.lane and m.state = 0 and m.seq = d.seq
+      update ${tables.message} m set state = 2 where m.ctid = any (array(select place from due where blocked)) and m.state = 0
     ), chosen as materialized (
-      select lane, 0 as state, seq from due where not blocked
+      select due.* from due where not due.blocked
       union all
-      select r.lane, 1, r.seq from mine cross join lateral (
-        select m.lane, m.seq from ${tables.message} m
+      select r.*, false from mine cross join lateral (
+        select m.ctid as place, m.lane, m.key, m.seq, m.topic, m.ordering_key, m.message_id, m.attributes, m.body, m.published_at, m.received_at from ${tables.message} m
          where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = mine.lane and m.state = 1 and m.next_attempt_at <= clock_timestamp()
          order by m.next_attempt_at limit ${perLane}::int) r
       order by seq limit ${lease.batchSize}::int
@@ -152,9 +153,7 @@ export function readReceived(
     select m.lane, m.seq::text, m.topic, m.ordering_key, m.message_id, m.attributes::text, m.body,
            (extract(epoch from m.published_at) * 1000)::bigint::text as published_at_ms,
            (extract(epoch from clock_timestamp() - m.received_at) * 1000)::bigint::text as waited_ms
-      from (select m.*, sum(octet_length(m.body)) over (order by m.seq) - octet_length(m.body) as bytes_before
-              from chosen c
-              join ${tables.message} m on m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = c.lane and m.state = c.state and m.seq = c.seq) m
+      from (select c.*, sum(octet_length(c.body)) over (order by c.seq) - octet_length(c.body) as bytes_before from chosen c) m
      where m.bytes_before < ${lease.batchBytes}::int
      order by m.seq`
 }
