@@ -11,7 +11,17 @@ import type { Database, QueryResult, Tx } from '../../src/postgres/database.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import type { Delivery } from '../../src/transport/transport.ts'
 import { ChaosBroker, Life } from './chaos-broker.ts'
-import { factsOf, judge, step, streams, type History, type meters, type notes, type Setting, type wallets } from './chaos-history.ts'
+import {
+  factsOf,
+  judge,
+  step,
+  streams,
+  type History,
+  type meters,
+  type notes,
+  type Setting,
+  type wallets,
+} from './chaos-history.ts'
 
 export interface World {
   readonly seed: number
