@@ -2,8 +2,8 @@
  * Deliveries that wait to be given back. Pub/Sub's own retry policy is best effort, so a delayed nack keeps the lease for the
  * delay and gives the message back after it, together with everything of its key that came behind it.
  *
- * A key stays held until the service has answered: what it had sent before it heard of the nack arrives meanwhile, and must not
- * overtake. Held deliveries take room in the subscription's flow control, so when they take more than half of it, those that
+ * A key stays held until the service has answered, or has sent the first of them again: what it had sent before it heard of the
+ * nack arrives meanwhile, and must not overtake. Held deliveries take room in the subscription's flow control, so when they take more than half of it, those that
  * would come back first are given back early.
  */
 import type { Clock } from '../core/clock.ts'
@@ -11,6 +11,8 @@ import type { PubsubDelivery } from './pubsub-delivery.ts'
 
 interface Hold {
   readonly members: PubsubDelivery[]
+  /** The message that comes back first. */
+  readonly firstId: string | undefined
   readonly untilMs: number
   readonly early: AbortController
   isGivingBack: boolean
@@ -37,6 +39,17 @@ export class Holds {
 
   isHeld(key: string): boolean {
     return this.#byKey.has(key)
+  }
+
+  /**
+   * Whether this arrival shows that the service has heard of the nack: the first message of the hold is back. From here on the
+   * key comes in order, although the answer to the nack may still be on its way.
+   */
+  isBack(key: string, { message }: PubsubDelivery): boolean {
+    const hold = this.#byKey.get(key)
+    if (hold?.isGivingBack !== true || hold.firstId !== message.messageId) return false
+    this.#byKey.delete(key)
+    return true
   }
 
   /** Adds what arrived of a held key. */
@@ -67,7 +80,13 @@ export class Holds {
     const untilMs = Math.max(clock.monotonicMs() + delayMs, before?.untilMs ?? 0)
     // Those held already came later than the one that is nacked now, and go back behind it.
     const members = [...deliveries, ...(before?.members.splice(0) ?? [])]
-    const hold: Hold = { members, untilMs, early: new AbortController(), isGivingBack: false }
+    const hold: Hold = {
+      members,
+      firstId: members[0]?.message.messageId,
+      untilMs,
+      early: new AbortController(),
+      isGivingBack: false,
+    }
     before?.early.abort()
     this.#held += deliveries.length
     this.#holds.add(hold)

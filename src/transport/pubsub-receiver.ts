@@ -143,7 +143,7 @@ export class PubsubReceiver implements Receiver, DeliveryOwner {
       if (this.#isAbandoned) {
         this.#takeBack(delivery, 'over')
         void this.#giveBack([delivery], 0)
-      } else if (key !== undefined && this.#holds.isHeld(key)) {
+      } else if (key !== undefined && this.#holds.isHeld(key) && !this.#holds.isBack(key, delivery)) {
         this.#takeBack(delivery, 'held')
         this.#holds.join(key, delivery)
       } else this.#waiting.push(delivery)
