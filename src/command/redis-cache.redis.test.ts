@@ -134,7 +134,9 @@ describe('when Redis lets its users down', () => {
       release: (...args) => cache.release(...args),
     }
     const deposit = depositCommand({ store: 'response', before: () => at('executing'), after: () => at('executed') })
-    const commands = commandsWith({ cache: watched, waitForWinnerMs: 5_000 })
+    // Generous while Redis answers: on a busy machine a cache that is merely slow would be passed over, and nothing would strike.
+    const cacheBudgetMs = fault === 'flushed' || fault === 'failed over' ? 5_000 : 500
+    const commands = commandsWith({ cache: watched, waitForWinnerMs: 5_000, cacheBudgetMs })
     const history = newHistory()
     const requestId = newRequest()
     const input = { account: newAccount(), amount: 5 }
