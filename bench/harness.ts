@@ -71,6 +71,33 @@ export function defineBench<Context>(definition: BenchDefinition<Context>): Benc
   return { name: definition.name, summary: definition.summary, run: async (options) => runBench(definition, options) }
 }
 
+/** Several benches as one: run one after the other, with all their contenders and bars in one result. */
+export function composeBench({
+  name,
+  summary,
+  parts,
+}: {
+  readonly name: string
+  readonly summary: string
+  readonly parts: readonly Bench[]
+}): Bench {
+  return {
+    name,
+    summary,
+    run: async (options) => {
+      const results: BenchResult[] = []
+      for (const part of parts) results.push(await part.run(options))
+      return {
+        bench: name,
+        unit: results.map((each) => `${each.bench}: ${each.unit}`).join('; '),
+        rounds: Math.min(...results.map((each) => each.rounds)),
+        contenders: results.flatMap((each) => each.contenders),
+        bars: results.flatMap((each) => each.bars),
+      }
+    },
+  }
+}
+
 /** Nanoseconds per call, over the given number of calls. */
 export function nanosecondsPerCall(calls: number, call: () => unknown): number {
   const startedAt = process.hrtime.bigint()

@@ -11,7 +11,8 @@ import { openConnection, type Connection } from '../src/transport/pubsub-client.
 import { createPubsubAdmin } from '../src/transport/pubsub-admin.ts'
 import { pubsub } from '../src/transport/pubsub.ts'
 import type { OutgoingMessage, Transport } from '../src/transport/transport.ts'
-import { type BarDefinition, type Bench, defineBench } from './harness.ts'
+import { type BarDefinition, type Bench, composeBench, defineBench } from './harness.ts'
+import { bench as serverBench } from './pubsub-server.bench.ts'
 
 interface Context {
   readonly child: Child
@@ -34,8 +35,8 @@ const lanes = 64
 const requestMessages = 1_000
 const bounds = { maxMessages: 1_000, maxBytes: 300_000 }
 
-export const bench: Bench = defineBench<Context>({
-  name: 'pubsub',
+const transportBench: Bench = defineBench<Context>({
+  name: 'transport',
   summary:
     "the Pub/Sub transport beside Google's publisher and bare gRPC, by ordering granularity, and its bounds when receiving",
   unit: 'messages/s (in hand: most ÷ bound)',
@@ -89,6 +90,12 @@ export const bench: Bench = defineBench<Context>({
     bar('version ÷ bare gRPC', 0.5, 'transport, version', 'bare gRPC'),
     { name: 'in hand ÷ bound', target: 1, direction: 'at-most', of: (sample) => sample('in hand') },
   ],
+})
+
+export const bench: Bench = composeBench({
+  name: 'pubsub',
+  summary: 'the Pub/Sub transport and the local server, each beside bare gRPC',
+  parts: [transportBench, serverBench],
 })
 
 function bar(name: string, target: number, over: string, under: string): BarDefinition {
