@@ -7,9 +7,11 @@
 import { spawn } from 'node:child_process'
 import { delimiter, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { stripVTControlCharacters } from 'node:util'
 
 export interface CommandResult {
   readonly code: number
+  /** Without colours: it is read by programs, and some tools colour what they print in CI. */
   readonly output: string
   readonly durationMs: number
 }
@@ -41,7 +43,7 @@ export async function runCommand(command: readonly string[], options: CommandOpt
   // A child that died by a signal has no code; it must never count as success.
   child.once('close', (code) => resolve(code ?? 1))
   const code = await promise
-  return { code, output: Buffer.concat(chunks).toString(), durationMs: performance.now() - startedAt }
+  return { code, output: stripVTControlCharacters(Buffer.concat(chunks).toString()), durationMs: performance.now() - startedAt }
 }
 
 function pathWithTools(): string {
