@@ -98,7 +98,8 @@ export function startChild(script: URL, { args = [], env = {}, failpoint }: Chil
       return stderr
     },
     exited,
-    send: (message) => void child.send(message as object),
+    // A child that was just killed cannot be told anything; `exited` says so, not an error out of nowhere.
+    send: (message) => void (child.connected && child.send(message as object, () => undefined)),
     message: <T>(fits: (message: T) => boolean = () => true) => messages.first((message) => fits(message as T)) as Promise<T>,
     line: (fits) => lines.first((line) => (typeof fits === 'string' ? line.includes(fits) : fits.test(line))),
     async failpoint(name) {
