@@ -1,5 +1,5 @@
 /**
- * The whole way, from `add` over a relay and a broker to effects: the same consumer on every transport.
+ * The whole way, from `add` over a relay and a broker to effects: the same consumer on every transport, in both modes.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { seededRandom } from '../../src/core/random.ts'
@@ -30,8 +30,9 @@ afterAll(async () => {
 const transports: Readonly<Record<string, (schema: string) => Promise<Transport>>> = {
   'memory on a bad day': () => Promise.resolve(memory({ nasty: true, random: seededRandom(7) })),
   postgres: (schema) => Promise.resolve(postgresTransport({ db, schema })),
-  'Pub/Sub': async () => {
-    const admin = createPubsubAdmin({ projectId: 'shop', emulatorHost: server.emulatorHost })
+  'Pub/Sub': async (schema) => {
+    const projectId = `shop-${schema.replaceAll('_', '-')}`
+    const admin = createPubsubAdmin({ projectId, emulatorHost: server.emulatorHost })
     for (const topic of [videos.topic, accounts.topic]) {
       await admin.createTopic({ name: topic, retentionSeconds: 0, schema: undefined })
       await admin.createSubscription({
@@ -48,22 +49,23 @@ const transports: Readonly<Record<string, (schema: string) => Promise<Transport>
       })
     }
     await admin.close()
-    return pubsub({ projectId: 'shop', emulatorHost: server.emulatorHost })
+    return pubsub({ projectId, emulatorHost: server.emulatorHost })
   },
 }
 
-test.each(Object.keys(transports))(
-  'over %s every event has its effect once, in the order of versions',
-  async (name) => {
+const cases = Object.keys(transports).flatMap((name) => (['direct', 'stored'] as const).map((mode) => ({ name, mode })))
+
+test.each(cases)(
+  'over $name, in $mode mode, every event has its effect once, in the order of versions',
+  async ({ name, mode }) => {
     const fixture = await consumerFixture(db)
     const transport = (await transports[name]?.(fixture.schema)) as Transport
     const relay = createRelay({ db, outbox: fixture.outbox, transport, backoff: { firstMs: 5, maxMs: 20 } })
     const build = (): ReturnType<typeof fixture.consumer> =>
       fixture
-        .consumer({ transport })
+        .consumer({ transport, mode })
         .project(videos, { table: `${fixture.schema}.video_view`, key: 'video_id', set: (e) => ({ title: e.data.title }) })
         .on(accounts.Deposited, async (event, { tx }) => {
-          if (event.version % 7n === 0n && Math.abs(event.data.amount) % 3 === 0) await tx.query('select pg_sleep(0.001)')
           await tx.query(`insert into ${fixture.schema}.effect (event_id, aggregate_id, version) values ($1, $2, $3)`, [
             event.id,
             event.aggregateId,
@@ -95,6 +97,7 @@ test.each(Object.keys(transports))(
     expect(await fixture.query('select title, version::int from $schema.video_view order by 1')).toEqual(
       ['a', 'b', 'c', 'd'].map((id) => ({ title: `${id} 15`, version: 15 })),
     )
+    expect(await fixture.count('inbox_message')).toBe(0)
   },
   120_000,
 )
