@@ -106,17 +106,7 @@ create table :schema.inbox_lane (
   locked_by       text,
   locked_at       timestamptz,
   lock_expires_at timestamptz,
-  batch_from      bigint,
-  batch_to        bigint,
   primary key (consumer, lane)
-) with (fillfactor = 50);
-
--- Heartbeats, from which every processor computes its fair share of the lanes.
-create table :schema.inbox_worker (
-  consumer text        not null,
-  worker   text        not null,
-  seen_at  timestamptz not null,
-  primary key (consumer, worker)
 ) with (fillfactor = 50);
 
 -- Messages that a consumer gave up on, with everything that is needed to apply them later.

@@ -16,7 +16,6 @@ export interface InboxTables {
   readonly message: Name
   readonly deadLetter: Name
   readonly lane: Name
-  readonly worker: Name
 }
 
 export function inboxTables(schema: string): InboxTables {
@@ -29,7 +28,6 @@ export function inboxTables(schema: string): InboxTables {
     message: name(schema, 'inbox_message'),
     deadLetter: name(schema, 'dead_letter'),
     lane: name(schema, 'inbox_lane'),
-    worker: name(schema, 'inbox_worker'),
   }
 }
 

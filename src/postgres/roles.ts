@@ -68,7 +68,6 @@ export const tableGrants: Readonly<Record<string, Grants>> = {
   delivery_attempt: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
   inbox_message: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
   inbox_lane: { consumer: ['select', 'insert', 'update'], readonly: ['select'] },
-  inbox_worker: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
   dead_letter: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
 
   // Publishing, subscribing and leasing run as the owner, through functions.
