@@ -55,6 +55,8 @@ export interface IncomingMessage {
   readonly publishedAtMs: number
   /** How often the broker has delivered it, counting this one; `undefined` if the broker does not count. */
   readonly deliveryAttempt: number | undefined
+  /** Where it stands in a partitioned log; other brokers have no such place. */
+  readonly position?: { readonly partition: string; readonly offset: bigint } | undefined
 }
 
 /** Whether the broker confirmed the ack. `unconfirmed` is harmless: the message may simply come again. */
@@ -84,6 +86,11 @@ export interface ReceiveOptions {
   readonly onDelivery: (delivery: Delivery) => void
   /** Told when receiving is disturbed; the transport goes on trying. */
   readonly onError: (error: Error) => void
+  /**
+   * For partitioned logs, whose reader may keep its own offsets: asked whenever partitions are assigned, before anything of
+   * them is read. The offset it returns for a partition wins over what the broker remembers.
+   */
+  readonly resumeFrom?: ((partitions: readonly string[]) => Promise<ReadonlyMap<string, bigint>>) | undefined
 }
 
 export interface Receiver {
