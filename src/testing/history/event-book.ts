@@ -1,0 +1,88 @@
+/**
+ * Every event of a history by its id: which version it stands for, and the lines in which it was committed and first published.
+ *
+ * Entries are not kept, only line numbers: what an explanation shows of them is made again from here.
+ */
+import type { Evidence } from './describe-entry.ts'
+import type { HistoryEntry } from './entry.ts'
+
+export interface EventTrack {
+  readonly event: string
+  /** As its commit has it; before that, as whoever mentioned it first. */
+  aggregate: string
+  version: number
+  /** Lines; 0 if it did not happen yet. */
+  committed: number
+  published: number
+  /** An operator dropped it. */
+  isDropped: boolean
+  isVoid: boolean
+}
+
+export class EventBook {
+  readonly #tracks = new Map<string, EventTrack>()
+  /** Messages in the broker's log. */
+  logged = 0
+  /** Messages that were more than the first of their event. */
+  duplicates = 0
+
+  get size(): number {
+    return this.#tracks.size
+  }
+
+  all(): Iterable<EventTrack> {
+    return this.#tracks.values()
+  }
+
+  find(event: string): EventTrack | undefined {
+    return this.#tracks.get(event)
+  }
+
+  /** Notes what the entry says about its event. Judges see the entry after that. */
+  see(entry: HistoryEntry, line: number): void {
+    switch (entry.op) {
+      case 'commit': {
+        const track = this.#track(entry)
+        if (track.committed > 0) return
+        track.committed = line
+        track.aggregate = entry.aggregate
+        track.version = entry.version
+        return
+      }
+      case 'log': {
+        const track = this.#track(entry)
+        this.logged += 1
+        if (track.published > 0) this.duplicates += 1
+        else track.published = line
+        track.isVoid ||= entry.isVoid === true
+        return
+      }
+      case 'excuse':
+        if (entry.consumer === undefined) this.#track(entry).isDropped = true
+        return
+      case 'deliver':
+      case 'apply':
+        this.#track(entry)
+        return
+      default:
+    }
+  }
+
+  #track({ event, aggregate = '', version = 0 }: { event: string; aggregate?: string; version?: number }): EventTrack {
+    const known = this.#tracks.get(event)
+    if (known !== undefined) return known
+    const track = { event, aggregate, version, committed: 0, published: 0, isDropped: false, isVoid: false }
+    this.#tracks.set(event, track)
+    return track
+  }
+}
+
+/** `video a v3` */
+export function versionText({ aggregate, version }: { readonly aggregate: string; readonly version: number }): string {
+  return `${aggregate} v${version}`
+}
+
+/** The commit of an event, as evidence. */
+export function commitOf({ committed, event, aggregate, version }: EventTrack): Evidence {
+  return { line: committed, entry: { op: 'commit', event, aggregate, version } }
+}

@@ -1,0 +1,108 @@
+/**
+ * What clients asked, what they were told, and what is in the database: one effect a request, one response, and the truth.
+ *
+ * Effects are usually read from the database when everything is over, so answers and effects come in any order; each pair is
+ * compared when the second of the two is seen.
+ */
+import { isDeepStrictEqual } from 'node:util'
+import type { Evidence } from './describe-entry.ts'
+import type { Answer, Effect, Invoke } from './entry.ts'
+import type { Findings, Judge, RestEvidence } from './invariants.ts'
+
+interface Call {
+  invoked?: Evidence & { readonly entry: Invoke }
+  answered?: Evidence & { readonly entry: Answer }
+}
+
+interface Request {
+  readonly name: string
+  readonly calls: Map<string, Call>
+  effect?: Evidence & { readonly entry: Effect }
+  /** The first answer that had a response. */
+  response?: Evidence & { readonly entry: Answer }
+}
+
+export function judgeCommands(findings: Findings): Judge {
+  const requests = new Map<string, Request>()
+  const requestOf = (name: string): Request => {
+    const known = requests.get(name)
+    if (known !== undefined) return known
+    const request: Request = { name, calls: new Map() }
+    requests.set(name, request)
+    return request
+  }
+  const callOf = (request: Request, name: string): Call => {
+    const call = request.calls.get(name) ?? {}
+    request.calls.set(name, call)
+    return call
+  }
+  return {
+    see: (entry, line) => {
+      if (entry.op === 'invoke') callOf(requestOf(entry.request), entry.call).invoked = { line, entry }
+      if (entry.op === 'answer') {
+        const request = requestOf(entry.request)
+        const call = callOf(request, entry.call)
+        call.answered = { line, entry }
+        findings.check('ambiguity-is-info')
+        compareResponses(request, { line, entry }, findings)
+        if (request.effect !== undefined) compare(request, call, findings)
+      }
+      if (entry.op === 'effect') {
+        findings.check('one-effect-per-command')
+        const request = requestOf(entry.request)
+        if (request.effect !== undefined)
+          return findings.violate('one-effect-per-command', `${entry.request} took effect twice`, [
+            request.effect,
+            { line, entry },
+          ])
+        request.effect = { line, entry }
+        for (const call of request.calls.values()) compare(request, call, findings)
+      }
+    },
+    end: (ended, rest) => {
+      for (const request of requests.values()) judgeRequest(request, ended, rest)
+    },
+  }
+}
+
+/** Repeats get the same response, whoever answers. */
+function compareResponses(request: Request, answer: Evidence & { readonly entry: Answer }, findings: Findings): void {
+  if (answer.entry.outcome !== 'ok' || answer.entry.response === undefined) return
+  request.response ??= answer
+  if (request.response.entry.response !== answer.entry.response)
+    findings.violate('one-effect-per-command', `${request.name} was given two responses`, [request.response, answer])
+}
+
+/** One call's answer against the effect. */
+function compare({ name, effect }: Request, { invoked, answered }: Call, findings: Findings): void {
+  if (effect === undefined || answered === undefined) return
+  const { outcome, response, call } = answered.entry
+  if (outcome === 'fail' && effect.entry.call === call)
+    findings.violate('ambiguity-is-info', `call ${call} of ${name} took effect and was told that it failed`, [answered, effect])
+  if (outcome !== 'ok') return
+  const isOther = (one: string | undefined, other: string | undefined): boolean =>
+    one !== undefined && other !== undefined && !isDeepStrictEqual(one, other)
+  if (isOther(response, effect.entry.response))
+    findings.violate('one-effect-per-command', `${name} was given a response that is not that of its effect`, [answered, effect])
+  if (invoked !== undefined && isOther(invoked.entry.payload, effect.entry.payload)) {
+    const text = `${name} was answered ok for another payload than the one that took effect`
+    findings.violate('one-effect-per-command', text, [invoked, answered, effect])
+  }
+}
+
+/** What only the end can tell: success without an effect, and an effect that everybody was told had failed. */
+function judgeRequest({ name, calls, effect }: Request, findings: Findings, rest: RestEvidence): void {
+  const answers = [...calls.values()].flatMap(({ answered }) => (answered === undefined ? [] : [answered]))
+  if (effect === undefined) {
+    const told = answers.find(({ entry }) => entry.outcome === 'ok')
+    if (told === undefined) return
+    return findings.violate('one-effect-per-command', `${name} was answered ok and has no effect`, [told, ...rest])
+  }
+  const areAllFailures = answers.length === calls.size && answers.every(({ entry }) => entry.outcome === 'fail')
+  if (answers.length > 0 && areAllFailures && effect.entry.call === undefined)
+    findings.violate('ambiguity-is-info', `${name} took effect, and everybody was told that it failed`, [
+      ...answers,
+      effect,
+      ...rest,
+    ])
+}

@@ -1,0 +1,51 @@
+/**
+ * Messages and outcomes as entries of a history, for whoever stands at the broker or beside a client.
+ */
+import type { Outcome } from '../../command/outcome.ts'
+import { voidEventType } from '../../outbox/message.ts'
+import type { OutgoingMessage } from '../../transport/transport.ts'
+import { aggregateName, type Answer, type Deliver, type Log } from './entry.ts'
+
+type Named = Pick<OutgoingMessage, 'attributes'>
+
+/** A message that the broker stored. */
+export function logEntry({ topic, orderingKey, attributes }: Omit<OutgoingMessage, 'body'>): Log {
+  return {
+    op: 'log',
+    topic,
+    ...(orderingKey === undefined ? {} : { key: orderingKey }),
+    ...eventOf({ attributes }),
+    ...(attributes['event_type'] === voidEventType ? { isVoid: true } : {}),
+  }
+}
+
+/** A message that a consumer was handed. */
+export function deliverEntry(consumer: string, message: Named): Deliver {
+  return { op: 'deliver', consumer, ...eventOf(message) }
+}
+
+/** The event of a message, as histories name it. */
+export function eventOf({ attributes }: Named): { readonly event: string; readonly aggregate: string; readonly version: number } {
+  return {
+    event: attributes['event_id'] ?? '',
+    aggregate: aggregateName(attributes['aggregate_type'] ?? '', attributes['aggregate_id'] ?? ''),
+    version: Number(attributes['version']),
+  }
+}
+
+/**
+ * How an outcome of `commands.run` is told to a history. ALREADY_COMMITTED is success without a response; where the service
+ * asks the client to find out by repeating the request, nobody knows yet.
+ */
+export function answerOf(outcome: Outcome): Pick<Answer, 'outcome' | 'response'> {
+  switch (outcome.status) {
+    case 'executed':
+    case 'replayed':
+      return { outcome: 'ok', ...(outcome.response === undefined ? {} : { response: JSON.stringify(outcome.response) }) }
+    case 'rejected':
+      return { outcome: 'fail' }
+    case 'failed':
+      if (outcome.code === 'ALREADY_COMMITTED') return { outcome: 'ok' }
+      return { outcome: outcome.code === 'IN_PROGRESS' || outcome.code === 'UNAVAILABLE' ? 'info' : 'fail' }
+  }
+}
