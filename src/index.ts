@@ -12,6 +12,7 @@ export {
   type GrpcCode,
 } from './core/errors.ts'
 export { businessKeyId, newId, type KeyPart } from './core/id.ts'
+export { businessKeyParts, businessKeyText, type BusinessKey } from './core/business-key.ts'
 export { delta, state, tombstone, type EventData, type EventInput, type EventKind } from './core/event.ts'
 export { stream, type AnyStream, type EventType, type Ordering, type Stream } from './core/stream.ts'
 export { createTokens, type AggregateVersion, type TokenOptions, type Tokens } from './core/token.ts'
@@ -170,6 +171,13 @@ export {
   type Replayed,
 } from './command/outcome.ts'
 export { httpAnswer, rpcStatus, tokenHeader, type HttpAnswer, type RpcStatus } from './command/outcome-status.ts'
+
+export { createIngest, type AcceptOptions, type FactStatus, type Ingest } from './ingest/ingest.ts'
+export type { IngestOptions } from './ingest/ingest-options.ts'
+export { factId, type FactName } from './ingest/fact.ts'
+export type { FactOutbox, FactTarget } from './ingest/fact-sink.ts'
+export type { Accepted, FactOutcome, IngestErrorCode, Refused } from './ingest/fact-outcome.ts'
+export { createIngestClient, type IngestClient, type IngestClientOptions, type SendOptions } from './ingest/ingest-client.ts'
 
 export { listGaps, repairGap, type Gap, type GapOptions, type RepairedGap, type RepairOptions } from './ops/repair-gap.ts'
 export { recordedProblems, recordEvent, type RecordedEvent } from './ops/recorded-events.ts'

@@ -91,6 +91,27 @@ export const defaults = {
   /** Longer than any event may wait or be replayed. */
   blobRetention: { keepMs: 7_776_000_000, idleMs: 3_600_000 },
 
+  ingest: {
+    maxInFlight: 10_000,
+    maxInFlightBytes: 67_108_864,
+    /** A fact that waits longer for the broker makes it a slow one. */
+    slowMs: 2_000,
+    publishTimeoutMs: 10_000,
+    batchSize: 500,
+    batchBytes: 1_048_576,
+    concurrency: 4,
+    maxBodyBytes: 1_048_576,
+    maxFacts: 1_000,
+    retryAfterMs: 1_000,
+    breakerBackoff: { firstMs: 250, maxMs: 5_000 },
+  },
+  ingestClient: {
+    batchSize: 500,
+    maxAttempts: 20,
+    attemptTimeoutMs: 15_000,
+    backoff: { firstMs: 100, maxMs: 10_000, jitter: 'full' },
+  },
+
   command: {
     requestId: 'required',
     waitForWinnerMs: 0,

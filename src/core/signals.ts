@@ -183,6 +183,13 @@ export interface Signals {
   /** The inbox forgets before the broker does: what is delivered again in between is applied twice. */
   'inbox.memory-short': { readonly inboxMs: number; readonly brokerMs: number }
 
+  /** The broker confirmed facts that came over an ingest, in one call. */
+  'ingest.accepted': { readonly event: string; readonly count: number; readonly durationMs: number }
+  /** A fact was not accepted. OVERLOADED: too much in flight, or a slow broker; UNAVAILABLE: the broker did not confirm. */
+  'ingest.refused': { readonly event: string; readonly code: string }
+  /** The broker of an ingest is out of reach, being probed, or back. */
+  'ingest.breaker': { readonly event: string; readonly state: 'closed' | 'open' | 'probing' }
+
   /** A command took effect. */
   'command.executed': { readonly command: string; readonly durationMs: number; readonly attempts: number }
   /** A repeat was answered with the first response: from the cache or from the marker. */

@@ -1,16 +1,30 @@
 /**
- * A command as a handler of Express 5: `app.post('/use-item', express.json(), expressCommand(commands, useItem, { principal: … }))`.
+ * Commands and ingests as handlers of Express 5:
  *
- * Use it behind `express.json()`. A promise that rejects reaches Express's own error handling.
+ *   app.post('/use-item', express.json(), expressCommand(commands, useItem, { principal: … }))
+ *   app.use('/readings', express.json({ limit: '1mb' }), expressIngest(ingest, { path: '/readings' }))
+ *
+ * Use them behind `express.json()`, whose `limit` is 100 kB unless told otherwise. A promise that rejects, and a body that cannot
+ * be parsed or is too large, reach Express's own error handling.
  */
 import type { Command } from '../command/command.ts'
 import type { Commands } from '../command/commands.ts'
+import type { HttpAnswer } from '../command/outcome-status.ts'
+import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, type CommandEndpointOptions } from './command-endpoint.ts'
+import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
 import { headerOf, type NodeHeaders } from './node-headers.ts'
 
 /** The part of Express's request we use. */
 export interface ExpressRequestLike {
   readonly headers: NodeHeaders
+  readonly body?: unknown
+}
+
+/** What an ingest reads of it. */
+export interface ExpressIngestRequest {
+  readonly method: string
+  readonly originalUrl: string
   readonly body?: unknown
 }
 
@@ -29,15 +43,32 @@ export function expressCommand<Request extends ExpressRequestLike, Input, Output
   options: CommandEndpointOptions<Request, Input>,
 ): (request: Request, response: ExpressResponseLike) => Promise<void> {
   const endpoint = commandEndpoint(commands, command, options)
+  return async (request, response) =>
+    send(
+      response,
+      await endpoint({
+        native: request,
+        header: (name) => headerOf(request.headers, name),
+        body: () => request.body,
+      }),
+    )
+}
+
+/** A handler of everything under `options.path`: facts by POST, their state by GET. */
+export function expressIngest<Request extends ExpressIngestRequest>(
+  ingest: Ingest,
+  options: IngestEndpointOptions<Request>,
+): (request: Request, response: ExpressResponseLike) => Promise<void> {
+  const endpoint = ingestEndpoint(ingest, options)
   return async (request, response) => {
-    const { status, headers, body } = await endpoint({
-      native: request,
-      header: (name) => headerOf(request.headers, name),
-      body: () => request.body,
-    })
-    response.status(status)
-    response.set({ ...headers })
-    if (body === undefined) response.end()
-    else response.send(JSON.stringify(body))
+    const { method, originalUrl: url } = request
+    send(response, await endpoint({ native: request, method, url, body: () => request.body }))
   }
+}
+
+function send(response: ExpressResponseLike, { status, headers, body }: HttpAnswer): void {
+  response.status(status)
+  response.set({ ...headers })
+  if (body === undefined) response.end()
+  else response.send(JSON.stringify(body))
 }

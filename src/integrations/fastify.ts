@@ -1,16 +1,29 @@
 /**
- * A command as a handler of Fastify: `app.post('/use-item', fastifyCommand(commands, useItem, { principal: (request) => … }))`.
+ * Commands and ingests as handlers of Fastify:
  *
- * Fastify parses the body and answers what it cannot parse with 400 itself.
+ *   app.post('/use-item', fastifyCommand(commands, useItem, { principal: (request) => … }))
+ *   for (const url of ['/readings', '/readings/*']) app.all(url, fastifyIngest(ingest, { path: '/readings' }))
+ *
+ * Fastify parses the body and answers what it cannot parse with 400, and what exceeds its `bodyLimit` with 413 itself.
  */
 import type { Command } from '../command/command.ts'
 import type { Commands } from '../command/commands.ts'
+import type { HttpAnswer } from '../command/outcome-status.ts'
+import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, type CommandEndpointOptions } from './command-endpoint.ts'
+import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
 import { headerOf, type NodeHeaders } from './node-headers.ts'
 
 /** The part of Fastify's request we use. */
 export interface FastifyRequestLike {
   readonly headers: NodeHeaders
+  readonly body: unknown
+}
+
+/** What an ingest reads of it. */
+export interface FastifyIngestRequest {
+  readonly method: string
+  readonly url: string
   readonly body: unknown
 }
 
@@ -28,15 +41,32 @@ export function fastifyCommand<Request extends FastifyRequestLike, Input, Output
   options: CommandEndpointOptions<Request, Input>,
 ): (request: Request, reply: FastifyReplyLike) => Promise<unknown> {
   const endpoint = commandEndpoint(commands, command, options)
+  return async (request, reply) =>
+    send(
+      reply,
+      await endpoint({
+        native: request,
+        header: (name) => headerOf(request.headers, name),
+        body: () => request.body ?? undefined,
+      }),
+    )
+}
+
+/** A handler of everything under `options.path`: facts by POST, their state by GET. */
+export function fastifyIngest<Request extends FastifyIngestRequest>(
+  ingest: Ingest,
+  options: IngestEndpointOptions<Request>,
+): (request: Request, reply: FastifyReplyLike) => Promise<unknown> {
+  const endpoint = ingestEndpoint(ingest, options)
   return async (request, reply) => {
-    const { status, headers, body } = await endpoint({
-      native: request,
-      header: (name) => headerOf(request.headers, name),
-      body: () => request.body ?? undefined,
-    })
-    reply.code(status)
-    reply.headers({ ...headers })
-    reply.send(body === undefined ? undefined : JSON.stringify(body))
-    return reply
+    const { method, url } = request
+    return send(reply, await endpoint({ native: request, method, url, body: () => request.body ?? undefined }))
   }
+}
+
+function send(reply: FastifyReplyLike, { status, headers, body }: HttpAnswer): FastifyReplyLike {
+  reply.code(status)
+  reply.headers({ ...headers })
+  reply.send(body === undefined ? undefined : JSON.stringify(body))
+  return reply
 }

@@ -1,9 +1,13 @@
 /**
- * A command as `Request → Response`: for Hono, Bun, Deno, Next.js, Cloudflare, or any server that speaks Fetch.
+ * Commands and ingests as `Request → Response`: for Hono, Bun, Deno, Next.js, Cloudflare, or any server that speaks Fetch.
  */
 import type { Command } from '../command/command.ts'
 import type { Commands } from '../command/commands.ts'
+import type { HttpAnswer } from '../command/outcome-status.ts'
+import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, type CommandEndpointOptions } from './command-endpoint.ts'
+import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
+import { readJson } from './read-json.ts'
 
 export { consistencyToken } from './command-endpoint.ts'
 
@@ -17,25 +21,30 @@ export function fetchCommand<Input, Output>(
   options: CommandEndpointOptions<Request, Input>,
 ): (request: Request) => Promise<Response> {
   const endpoint = commandEndpoint(commands, command, options)
-  return async (request) => {
-    const { status, headers, body } = await endpoint({
-      native: request,
-      header: (name) => request.headers.get(name) ?? undefined,
-      body: () => readJson(request),
-    })
-    return new Response(body === undefined ? null : JSON.stringify(body), { status, headers })
-  }
+  return async (request) =>
+    toResponse(
+      await endpoint({
+        native: request,
+        header: (name) => request.headers.get(name) ?? undefined,
+        body: () => readJson(request, maxBodyBytes),
+      }),
+    )
 }
 
-/** An empty body is `undefined`, for commands whose input comes from elsewhere. */
-async function readJson(request: Request): Promise<unknown> {
-  const chunks: Uint8Array[] = []
-  let bytes = 0
-  for await (const chunk of request.body ?? []) {
-    bytes += chunk.byteLength
-    if (bytes > maxBodyBytes) throw new RangeError(`The body has more than ${maxBodyBytes} bytes.`)
-    chunks.push(chunk)
-  }
-  const text = Buffer.concat(chunks).toString('utf8')
-  return text === '' ? undefined : (JSON.parse(text) as unknown)
+/** A handler of everything under `options.path`: facts by POST, their state by GET. */
+export function fetchIngest(ingest: Ingest, options: IngestEndpointOptions<Request>): (request: Request) => Promise<Response> {
+  const endpoint = ingestEndpoint(ingest, options)
+  return async (request) =>
+    toResponse(
+      await endpoint({
+        native: request,
+        method: request.method,
+        url: request.url,
+        body: () => readJson(request, ingest.limits.maxBodyBytes),
+      }),
+    )
+}
+
+function toResponse({ status, headers, body }: HttpAnswer): Response {
+  return new Response(body === undefined ? null : JSON.stringify(body), { status, headers })
 }

@@ -1,0 +1,86 @@
+/**
+ * Where facts go: to a broker, or into an outbox. One outcome per fact, in the order given; sending never rejects.
+ *
+ * Into the outbox a batch goes in one transaction. A fact that was recorded before counts as confirmed; one that the database
+ * refuses is separated from its neighbours by halving. Whatever is unknown is `unavailable`: the sender repeats it, under the
+ * same id.
+ */
+import { isWaybillError } from '../core/errors.ts'
+import type { Database, Tx } from '../postgres/database.ts'
+import { isRefusedValue } from '../postgres/sql-state.ts'
+import { transaction } from '../postgres/transaction.ts'
+import type { Publisher, PublishOutcome } from '../transport/transport.ts'
+import type { AnyEventType, Fact } from './fact.ts'
+
+/** The part of an outbox that an ingest uses. `createOutbox` makes one. */
+export interface FactOutbox {
+  addMany(
+    tx: Tx,
+    events: readonly {
+      readonly type: AnyEventType
+      readonly aggregateId: string
+      readonly data: unknown
+      readonly options: {
+        readonly id: string
+        readonly version: number
+        readonly headers: Readonly<Record<string, string>>
+        readonly source: { readonly name: string; readonly eventId: string; readonly ordinal: number }
+      }
+    }[],
+  ): Promise<readonly unknown[]>
+}
+
+/** A broker, or an outbox with its database. */
+export type FactTarget = Publisher | { readonly db: Database; readonly outbox: FactOutbox }
+
+export interface FactSink {
+  readonly maxBytes: number
+  send(facts: readonly Fact[], signal: AbortSignal): Promise<readonly PublishOutcome[]>
+}
+
+export function createFactSink(target: FactTarget, event: AnyEventType): FactSink {
+  return 'outbox' in target ? outboxSink(target.db, target.outbox, event) : publisherSink(target)
+}
+
+function publisherSink(publisher: Publisher): FactSink {
+  return {
+    maxBytes: publisher.maxBytes,
+    send: (facts, signal) =>
+      publisher.publish(
+        facts.map(({ message }) => message),
+        { signal, maySend: () => !signal.aborted },
+      ),
+  }
+}
+
+function outboxSink(db: Database, outbox: FactOutbox, event: AnyEventType): FactSink {
+  const record = async (facts: readonly Fact[]): Promise<void> => {
+    // The same fact twice in one statement would collide with itself.
+    const unique = [...new Map(facts.map((fact) => [fact.eventId, fact])).values()]
+    const events = unique.map(({ eventId, aggregateId, data, headers }) => {
+      const source = { name: 'waybill.ingest', eventId, ordinal: 0 }
+      return { type: event, aggregateId, data, options: { id: eventId, version: 1, headers, source } }
+    })
+    await transaction(db, async (tx) => await outbox.addMany(tx, events))
+  }
+  const send = async (facts: readonly Fact[], signal: AbortSignal): Promise<readonly PublishOutcome[]> => {
+    if (signal.aborted) return facts.map(() => ({ status: 'not-sent' }))
+    try {
+      await record(facts)
+      return facts.map(({ eventId }) => ({ status: 'confirmed', messageId: eventId }))
+    } catch (cause) {
+      const error = cause instanceof Error ? cause : new Error(String(cause))
+      if (!isRefusal(cause)) return facts.map(() => ({ status: 'unavailable', error }))
+      if (facts.length === 1) return [{ status: 'rejected', error }]
+      const middle = Math.ceil(facts.length / 2)
+      return [...(await send(facts.slice(0, middle), signal)), ...(await send(facts.slice(middle), signal))]
+    }
+  }
+  return { maxBytes: Number.MAX_SAFE_INTEGER, send }
+}
+
+/** Whether the outbox refuses a fact for what it is. */
+function isRefusal(error: unknown): boolean {
+  if (isRefusedValue(error)) return true
+  return isWaybillError(error) && ['INVALID_INPUT', 'TOO_LARGE', 'VERSION_OUT_OF_ORDER'].includes(error.code)
+}

@@ -1,0 +1,105 @@
+/**
+ * The options of an ingest: every one with its default and its range.
+ */
+import type { BackoffOptions } from '../core/backoff.ts'
+import type { BusinessKey } from '../core/business-key.ts'
+import { systemClock, type Clock } from '../core/clock.ts'
+import { defaults } from '../core/defaults.ts'
+import { WaybillError } from '../core/errors.ts'
+import type { EventData } from '../core/event.ts'
+import { resolve, wholeBetween } from '../core/options.ts'
+import { systemRandom, type Random } from '../core/random.ts'
+import { defaultSignals, type SignalBus } from '../core/signals.ts'
+import type { AnyEventType, FactName } from './fact.ts'
+import type { FactTarget } from './fact-sink.ts'
+
+export interface IngestOptions<Type extends AnyEventType = AnyEventType> {
+  /** The event that a fact becomes. Its stream belongs to these facts alone: the aggregate is the business key, at version 1. */
+  readonly event: Type
+  /** The business key of valid data: the same fact gives the same key, whoever sends it. */
+  readonly key: (data: EventData<Type>) => BusinessKey
+  /** A transport, or `{ db, outbox }`. */
+  readonly to: FactTarget
+  /** Whether a fact has arrived where it was meant to: asks a projection, an inbox, or your own table. */
+  readonly processed?: ((fact: FactName) => boolean | Promise<boolean>) | undefined
+  /** Headers for every message, such as the trace context of the moment. */
+  readonly headers?: () => Readonly<Record<string, string>>
+  /** Facts that wait for the broker, at most; more are refused with 429. @default 10_000 */
+  readonly maxInFlight?: number
+  /** Bytes of those facts, at most. @default 64 MiB */
+  readonly maxInFlightBytes?: number
+  /** Once a fact has waited longer for the broker, new ones are refused with 429. @default 2_000 */
+  readonly slowMs?: number
+  /** A batch that the broker has not confirmed by then is answered with 503. @default 10_000 */
+  readonly publishTimeoutMs?: number
+  /** Facts in one call to the broker, at most. @default 500 */
+  readonly batchSize?: number
+  /** Bytes in one call to the broker, at most. @default 1 MiB */
+  readonly batchBytes?: number
+  /** Calls to the broker under way at once. @default 4 */
+  readonly concurrency?: number
+  /** The largest request. @default 1 MiB */
+  readonly maxBodyBytes?: number
+  /** Facts in one request, at most. @default 1_000 */
+  readonly maxFacts?: number
+  /** What a refused sender is told to wait. @default 1_000 */
+  readonly retryAfterMs?: number
+  /** How long nothing is tried after the broker could not be reached. @default 250 ms × 2 to 5 s, jittered */
+  readonly breakerBackoff?: BackoffOptions
+  readonly signals?: SignalBus
+  readonly clock?: Clock
+  readonly random?: Random
+}
+
+/** The options filled. */
+export type IngestSettings = Required<IngestOptions>
+
+/** The options filled and checked, or INVALID_OPTION. */
+export function resolveIngestOptions<Type extends AnyEventType>(given: IngestOptions<Type>): IngestSettings {
+  const { event, key, to } = given as unknown as IngestOptions
+  const settings = resolve<IngestSettings>(
+    'ingest',
+    {
+      event,
+      key,
+      to,
+      processed: undefined,
+      headers: () => ({}),
+      ...defaults.ingest,
+      signals: defaultSignals,
+      clock: systemClock,
+      random: systemRandom,
+    },
+    given as unknown as IngestOptions,
+    checks,
+  )
+  if (typeof event?.codec?.encode !== 'function' || event.kind === 'tombstone')
+    throw invalid('event: must be a state or delta of a stream, such as readings.ReadingTaken')
+  if (typeof key !== 'function') throw invalid('key: must be a function from the data to its business key')
+  if (!isTarget(to)) throw invalid('to: must be a transport such as kafka({ … }), or { db, outbox }')
+  return settings
+}
+
+const checks = {
+  maxInFlight: wholeBetween(1, 1_000_000),
+  maxInFlightBytes: wholeBetween(1, 10_000_000_000),
+  slowMs: wholeBetween(1, 600_000),
+  publishTimeoutMs: wholeBetween(1, 600_000),
+  batchSize: wholeBetween(1, 10_000),
+  batchBytes: wholeBetween(1, 1_000_000_000),
+  concurrency: wholeBetween(1, 256),
+  maxBodyBytes: wholeBetween(1, 1_000_000_000),
+  maxFacts: wholeBetween(1, 100_000),
+  retryAfterMs: wholeBetween(1, 600_000),
+} as const
+
+function isTarget(to: unknown): to is FactTarget {
+  const { publish, outbox, db } = (to ?? {}) as Record<string, unknown>
+  if (typeof publish === 'function') return true
+  const { addMany } = (outbox ?? {}) as Record<string, unknown>
+  return typeof addMany === 'function' && typeof (db as { attempt?: unknown } | undefined)?.attempt === 'function'
+}
+
+function invalid(message: string): WaybillError {
+  return new WaybillError('INVALID_OPTION', `ingest.${message}.`)
+}
