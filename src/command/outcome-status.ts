@@ -29,7 +29,10 @@ export interface RpcStatus {
 
 export { tokenHeader }
 
-const titles: Readonly<Record<CommandErrorCode | 'REJECTED', string>> = {
+/** The codes that a problem can have: those of commands, and those of the endpoints themselves. */
+export type ProblemCode = CommandErrorCode | 'REJECTED' | 'UNAUTHENTICATED' | 'NOT_FOUND' | 'TOO_LARGE' | 'OVERLOADED' | 'ABORTED'
+
+const titles: Readonly<Record<ProblemCode, string>> = {
   INVALID_INPUT: 'The request is not valid',
   REQUEST_ID_MISSING: 'Idempotency-Key is missing',
   IN_PROGRESS: 'A request with this Idempotency-Key is in progress',
@@ -39,6 +42,11 @@ const titles: Readonly<Record<CommandErrorCode | 'REJECTED', string>> = {
   PRECONDITION_FAILED: 'The state has changed since it was read',
   UNAVAILABLE: 'The service cannot do this now',
   REJECTED: 'The request was rejected',
+  UNAUTHENTICATED: 'Nobody is signed in',
+  NOT_FOUND: 'There is nothing here',
+  TOO_LARGE: 'The request is too large',
+  OVERLOADED: 'Too much is under way',
+  ABORTED: 'The service is stopping',
 }
 
 /** The answer to an outcome; `status` is that of success. */
@@ -56,14 +64,14 @@ export function httpAnswer(outcome: Outcome, { status = 200 }: { readonly status
 
 /** A problem of RFC 9457. */
 export function problem(
-  code: CommandErrorCode | 'REJECTED' | 'UNAUTHENTICATED',
+  code: ProblemCode,
   status: number,
   more: { readonly title?: string; readonly detail?: string; readonly headers?: Readonly<Record<string, string>> } & Record<
     string,
     unknown
   >,
 ): HttpAnswer {
-  const { title = code === 'UNAUTHENTICATED' ? 'Nobody is signed in' : titles[code], detail, headers = {}, ...rest } = more
+  const { title = titles[code], detail, headers = {}, ...rest } = more
   const type = `urn:waybill:problem:${code.toLowerCase().replaceAll('_', '-')}`
   return {
     status,
