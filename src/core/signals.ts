@@ -61,7 +61,7 @@ export interface Signals {
   'relay.event-missing': { readonly relay: string; readonly eventId: string }
   /** The broker is out of reach, being probed, or back. */
   'relay.breaker': { readonly relay: string; readonly state: 'closed' | 'open' | 'probing'; readonly error?: string }
-  /** What waits, counted in every state; sent by the relay that holds lane 0. */
+  /** What waits, counted in every state; sent by the relay that holds lane 0, and by backlog reports. */
   'relay.backlog': {
     readonly due: number
     readonly retrying: number
@@ -107,14 +107,24 @@ export interface Signals {
   /** A LISTEN connection broke, could not be made, or hears nothing. It is tried again; polling goes on. */
   'listen.failed': { readonly channel: string; readonly error: unknown; readonly delayMs: number }
 
-  /** A batch committed. `lagMs` is the age of its oldest event, from its occurrence to now. */
+  /** A batch committed. `lagMs` is the age of its oldest event, from its occurrence to now; `ackMs` the time that acks took. */
   'consumer.applied': {
     readonly consumer: string
     readonly count: number
     readonly duplicates: number
     readonly durationMs: number
+    readonly ackMs: number
     readonly lagMs: number
   }
+  /** A handler returned, or failed. */
+  'consumer.handled': {
+    readonly consumer: string
+    readonly eventType: string
+    readonly durationMs: number
+    readonly failed: boolean
+  }
+  /** What is in hand: received, and neither acknowledged, given back nor stored. Told every few seconds. */
+  'consumer.in-flight': { readonly consumer: string; readonly messages: number; readonly oldestMs: number }
   /** Stored messages were worked through. `lagMs` is the longest time that one of them had been stored. */
   'consumer.processed': { readonly consumer: string; readonly count: number; readonly lagMs: number }
   /** Acks that the broker did not confirm: those messages come again and are recognised. */
@@ -142,6 +152,8 @@ export interface Signals {
   'consumer.failed': {
     readonly consumer: string
     readonly eventId: string
+    readonly messageId: string
+    readonly orderingKey: string | undefined
     readonly eventType: string
     readonly aggregateType: string
     readonly aggregateId: string
@@ -153,6 +165,8 @@ export interface Signals {
   'consumer.dead': {
     readonly consumer: string
     readonly eventId: string
+    readonly messageId: string
+    readonly orderingKey: string | undefined
     readonly eventType: string
     readonly aggregateType: string
     readonly aggregateId: string
@@ -165,6 +179,8 @@ export interface Signals {
   'consumer.stopped': {
     readonly consumer: string
     readonly eventId: string
+    readonly messageId: string
+    readonly orderingKey: string | undefined
     readonly eventType: string
     readonly aggregateType: string
     readonly aggregateId: string

@@ -1,0 +1,50 @@
+import { afterEach, expect, test } from 'vitest'
+import { createSignals } from '../core/signals.ts'
+import { createMetrics } from './metrics.ts'
+import { startTelemetryServer, type TelemetryServer, type TelemetryServerOptions } from './telemetry-server.ts'
+
+let server: TelemetryServer | undefined
+afterEach(async () => server?.close())
+
+async function start(health?: TelemetryServerOptions['health']) {
+  const signals = createSignals()
+  server = await startTelemetryServer({ metrics: createMetrics({ signals }), health })
+  return { signals, url: server.url }
+}
+
+test('it listens on the loopback interface unless told otherwise', async () => {
+  const { url } = await start()
+  expect(url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/)
+})
+
+test('/metrics is what Prometheus reads', async () => {
+  const { signals, url } = await start()
+  signals.emit('blobs.expired', { count: 2 })
+  const response = await fetch(`${url}/metrics`)
+  expect(response.headers.get('content-type')).toContain('version=0.0.4')
+  expect(await response.text()).toContain('waybill_blobs_expired_total 2\n')
+})
+
+test('every other path is asked of the health handler', async () => {
+  const { url } = await start((request) => new Response(new URL(request.url).pathname, { status: 503 }))
+  const response = await fetch(`${url}/readyz?why`)
+  expect(response.status).toBe(503)
+  expect(await response.text()).toBe('/readyz')
+})
+
+test('a health handler that fails is an error of the server, and the next request is answered', async () => {
+  const { url } = await start(() => Promise.reject(new Error('canary-secret')))
+  const response = await fetch(`${url}/readyz`)
+  expect(response.status).toBe(500)
+  expect(await response.text()).toBe('')
+  expect((await fetch(`${url}/metrics`)).status).toBe(200)
+})
+
+test('nothing else is there, and nothing can be sent', async () => {
+  const { url } = await start()
+  expect((await fetch(`${url}/livez`)).status).toBe(404)
+  expect((await fetch(`${url}/metrics`, { method: 'POST', body: 'x'.repeat(100_000) })).status).toBe(405)
+  const head = await fetch(`${url}/metrics`, { method: 'HEAD' })
+  expect(head.status).toBe(200)
+  expect(await head.text()).toBe('')
+})

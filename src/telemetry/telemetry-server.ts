@@ -1,0 +1,77 @@
+/**
+ * A small HTTP server beside the work: `/metrics` for Prometheus, and the paths of a health handler (`/livez`, `/readyz`) for
+ * whoever supervises the process.
+ *
+ * It listens on the loopback interface unless told otherwise, answers GET and HEAD alone, and reads no bodies. What it says
+ * names consumers and services: give it to the network of the platform, not to the world.
+ */
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { resolve, wholeBetween } from '../core/options.ts'
+import type { Metrics } from './metrics.ts'
+
+export interface TelemetryParts {
+  readonly metrics?: Pick<Metrics, 'handler'> | undefined
+  /** Answers every other path, Fetch style. @default 404 */
+  readonly health?: ((request: Request) => Response | Promise<Response>) | undefined
+}
+
+export interface TelemetryServerOptions extends TelemetryParts {
+  /** @default '127.0.0.1' */
+  readonly host?: string
+  /** 0 takes a free one. @default 0 */
+  readonly port?: number
+}
+
+export interface TelemetryServer {
+  readonly url: string
+  readonly port: number
+  close(): Promise<void>
+}
+
+export async function startTelemetryServer(options: TelemetryServerOptions): Promise<TelemetryServer> {
+  const { host, port, metrics, health } = resolve<Required<TelemetryServerOptions>>(
+    'telemetry server',
+    { host: '127.0.0.1', port: 0, metrics: undefined, health: undefined },
+    options,
+    { port: wholeBetween(0, 65_535) },
+  )
+  const server = createServer({ requestTimeout: 10_000, keepAliveTimeout: 5_000 }, telemetryListener({ metrics, health }))
+  server.listen(port, host)
+  await once(server, 'listening')
+  const bound = (server.address() as AddressInfo).port
+  return {
+    url: `http://${host.includes(':') ? `[${host}]` : host}:${bound}`,
+    port: bound,
+    close: async () => {
+      const closed = once(server, 'close')
+      server.close()
+      server.closeAllConnections()
+      await closed
+    },
+  }
+}
+
+/** The same for a server of `node:http` that you have already. */
+export function telemetryListener(parts: TelemetryParts): (incoming: IncomingMessage, outgoing: ServerResponse) => void {
+  const serve = async (incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> => {
+    incoming.resume()
+    const response = await answer(parts, incoming)
+    outgoing.writeHead(response.status, Object.fromEntries(response.headers))
+    outgoing.end(Buffer.from(await response.arrayBuffer()))
+  }
+  return (incoming, outgoing) => {
+    serve(incoming, outgoing).catch(() => {
+      if (!outgoing.headersSent) outgoing.writeHead(500)
+      outgoing.end()
+    })
+  }
+}
+
+async function answer({ metrics, health }: TelemetryParts, { method, url }: IncomingMessage): Promise<Response> {
+  if (method !== 'GET' && method !== 'HEAD') return new Response(null, { status: 405, headers: { allow: 'GET, HEAD' } })
+  const request = new Request(`http://localhost${url?.startsWith('/') === true ? url : '/'}`, { method })
+  if (new URL(request.url).pathname === '/metrics' && metrics !== undefined) return metrics.handler(request)
+  return (await health?.(request)) ?? new Response(null, { status: 404 })
+}
