@@ -10,6 +10,7 @@ import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { Lifetime } from '../core/lifetime.ts'
 import { loop, type Pass, type Waker } from '../core/loop.ts'
+import type { Pulse } from '../core/pulse.ts'
 import type { AnyStream } from '../core/stream.ts'
 import { one } from '../postgres/database.ts'
 import { createLaneLeases, type LaneLeases } from '../postgres/lane-leases.ts'
@@ -21,19 +22,20 @@ import type { RelaySettings } from './relay-options.ts'
 import { idling, lingering, yielding } from './relay-pace.ts'
 import { relayPass } from './relay-pass.ts'
 import { pausedForMs } from './relay-plan.ts'
-import { relaySteps } from './relay-steps.ts'
+import { relaySteps, type RelaySteps } from './relay-steps.ts'
 
 export interface RelayEngine {
-  /** Works until `stopping`. */
-  run(life: Lifetime, waker: Waker): Promise<void>
+  /** Works until `stopping`; `pulse` beats with every pass. */
+  run(life: Lifetime, waker: Waker, pulse?: Pulse): Promise<void>
   /** Works until nothing is due; returns how many events went out. */
   drain(signal: AbortSignal): Promise<number>
   /** Gives the lanes back and ends the heartbeat. */
   leave(): Promise<void>
 }
 
-export function createRelayEngine(settings: RelaySettings): RelayEngine {
-  const { db, outbox, name, leaseMs, renewMs, clock, signals } = settings
+/** `steps` are the relay's own, except in tests that break one of them. */
+export function createRelayEngine(settings: RelaySettings, steps: RelaySteps = relaySteps): RelayEngine {
+  const { db, outbox, name, leaseMs, renewMs, clock, random, signals } = settings
   const leases = createLaneLeases({ db, tables: outbox.tables, worker: name, leaseMs, renewMs, clock, signals })
   const batch = createBatchWatch(clock, defaults.relay.batchTimeoutMs)
   // Relays of one outbox may be set up differently for a while; none undoes what another has put off.
@@ -41,7 +43,10 @@ export function createRelayEngine(settings: RelaySettings): RelayEngine {
   const watch = createOutboxWatch({ db, tables: outbox.tables, leases, signals, clock, longestRetryMs })
   const breaker = breakerOf(settings)
   let published = 0
-  const pass = informed(watch, passOf(settings, { leases, batch, watch, breaker, onPublished: (count) => (published += count) }))
+  const pass = informed(
+    watch,
+    passOf(settings, { steps, leases, batch, watch, breaker, onPublished: (count) => (published += count) }),
+  )
   const renewing: Pass = async () => {
     if (!batch.isStuck()) await leases.renew(batch.range())
     return 'idle'
@@ -53,8 +58,8 @@ export function createRelayEngine(settings: RelaySettings): RelayEngine {
   const whileRenewing = async (aborting: AbortSignal, work: () => Promise<void>): Promise<void> => {
     const ended = new AbortController()
     const life: Lifetime = { stopping: ended.signal, aborting }
-    const renewal = loop(renewing, life, { idleMs: () => renewMs, onError, clock })
-    const watching = loop(watch.pass, life, { idleMs: () => renewMs, onError, clock })
+    const renewal = loop(renewing, life, { idleMs: () => renewMs, onError, clock, random })
+    const watching = loop(watch.pass, life, { idleMs: () => renewMs, onError, clock, random })
     try {
       await work()
     } finally {
@@ -73,9 +78,12 @@ export function createRelayEngine(settings: RelaySettings): RelayEngine {
     }
   }
   return {
-    run: async (life, waker) => {
-      const working = yielding(lingering(pass, settings), { breaker, leases, leaseMs })
-      await whileRenewing(life.aborting, () => loop(working, life, { idleMs: idling(settings, breaker), onError, waker, clock }))
+    run: async (life, waker, pulse) => {
+      const whole = yielding(lingering(pass, settings), { breaker, leases, leaseMs })
+      const working = pulse?.around(whole) ?? whole
+      await whileRenewing(life.aborting, () =>
+        loop(working, life, { idleMs: idling(settings, breaker), onError, waker, clock, random }),
+      )
     },
     drain: async (signal) => {
       await whileRenewing(signal, () => drainAll(signal))
@@ -94,6 +102,7 @@ function informed(watch: OutboxWatch, pass: Pass): Pass {
 }
 
 interface Parts {
+  readonly steps: RelaySteps
   readonly leases: LaneLeases
   readonly batch: BatchWatch
   readonly watch: OutboxWatch
@@ -101,12 +110,12 @@ interface Parts {
   readonly onPublished: (count: number) => void
 }
 
-function passOf(settings: RelaySettings, { leases, batch, watch, breaker, onPublished }: Parts): Pass {
+function passOf(settings: RelaySettings, { steps, leases, batch, watch, breaker, onPublished }: Parts): Pass {
   return relayPass({
     db: settings.db,
     tables: settings.outbox.tables,
     relay: settings.name,
-    steps: relaySteps,
+    steps,
     publisher: settings.transport,
     leases,
     windows: createLaneWindows(settings.batchSize, settings.drainSize),

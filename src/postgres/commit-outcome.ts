@@ -34,6 +34,7 @@ async function askStatus(db: Queryable, xid: string): Promise<string | null | un
   }
 }
 
-function transactionStatus(xid: string): Statement<{ status: string | null }> {
+/** Index: none; the server keeps it. */
+export function transactionStatus(xid: string): Statement<{ status: string | null }> {
   return sql`select pg_xact_status(${xid}::text::xid8) as status`
 }
