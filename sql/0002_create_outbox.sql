@@ -298,7 +298,8 @@ end $$;
 -- It locks the lanes first and looks after: each statement below has a snapshot younger than the lock, so that nobody is
 -- held behind a head that is gone already. Returns the lanes that were still the caller's; nothing was done in the others.
 -- Its plans are kept by each session, perhaps since the tables were empty: so every row is found by its ctid through an index,
--- and `offset 0` keeps each look for a head what it is, a look, and not a join with all heads there are.
+-- `offset 0` keeps each look for a head what it is, a look, and not a join with all heads there are, and `+ 0` keeps the
+-- planner from walking an index by state and comparing what it meets with every ctid.
 create function :schema.outbox_settle(
   relay text, lanes smallint[], tokens uuid[],
   ok_lane smallint[], ok_seq bigint[], ok_event uuid[], ok_message text[],
@@ -323,18 +324,19 @@ begin
      order by l.lane for update of l) l;
 
   -- 2. What the broker confirmed, or an operator dropped, goes, whatever its state.
-  with gone as (
-    delete from :schema.outbox_dispatch d where d.ctid = any (array(
-      select x.ctid from unnest(ok_lane, ok_seq, ok_event) as k (lane, seq, event_id) cross join lateral (
+  with place as materialized (
+    select x.ctid as row, k.message
+      from unnest(ok_lane, ok_seq, ok_event, ok_message) as k (lane, seq, event_id, message) cross join lateral (
         select x.ctid from :schema.outbox_dispatch x
          where x.lane = k.lane and x.state in (0, 1, 2, 3) and x.seq = k.seq and x.event_id = k.event_id offset 0) x
-       where k.lane = any (mine)))
-    returning d.lane, d.key, d.state, d.event_id, d.publish_attempts),
+     where k.lane = any (mine)),
+  gone as (
+    delete from :schema.outbox_dispatch d using place p where d.ctid = p.row
+    returning d.lane, d.key, d.state, d.event_id, d.publish_attempts, p.message),
   receipt as (
     insert into :schema.outbox_receipt (event_id, published_at, attempts, relay, message_id)
-    select g.event_id, clock_timestamp(), g.publish_attempts + 1, outbox_settle.relay, m.message
-      from gone g join unnest(ok_event, ok_message) as m (event_id, message) on m.event_id = g.event_id
-     where keep_receipts and m.message is not null)
+    select g.event_id, clock_timestamp(), g.publish_attempts + 1, outbox_settle.relay, g.message
+      from gone g where keep_receipts and g.message is not null)
   select array_agg(f.lane), array_agg(f.key), (select array_agg(g.event_id) from gone g where not keep_events)
     into freed_lane, freed_key, forgotten
     from (select distinct g.lane, g.key from gone g where g.state <> 0) f;
@@ -344,7 +346,7 @@ begin
 
   if cardinality(bad_lane) > 0 then
     -- 3. A head that stands behind the one that failed now is not the first of its key any more.
-    update :schema.outbox_dispatch d set state = 2 where d.state in (1, 3) and d.ctid = any (array(
+    update :schema.outbox_dispatch d set state = 2 where d.state + 0 in (1, 3) and d.ctid = any (array(
       select h.ctid from unnest(bad_lane, bad_seq, bad_event) as k (lane, seq, event_id) cross join lateral (
         select f.lane, f.key, f.seq from :schema.outbox_dispatch f
          where f.lane = k.lane and f.state in (0, 1, 2) and f.seq = k.seq and f.event_id = k.event_id offset 0) f cross join lateral (
@@ -380,13 +382,13 @@ begin
   update :schema.outbox_dispatch d
      set state = 1, next_retry_at = greatest(d.next_retry_at, clock_timestamp()),
          last_error = case when d.next_retry_at > clock_timestamp() then 'waits for its date' else d.last_error end
-   where d.state = 2 and d.ctid = any (array(
+   where d.state + 0 = 2 and d.ctid = any (array(
     select h.ctid from unnest(freed_lane, freed_key) as f (lane, key) cross join lateral (
       select h.ctid from :schema.outbox_dispatch h where h.lane = f.lane and h.key = f.key and h.state = 2 order by h.seq limit 1) h
      where not exists (select from :schema.outbox_dispatch b where b.lane = f.lane and b.key = f.key and b.state in (1, 3) offset 0)));
 
   -- 6. Rows behind a head leave the due range: those among the first hold_depth of the lane.
-  update :schema.outbox_dispatch d set state = 2 where d.state = 0 and d.ctid = any (array(
+  update :schema.outbox_dispatch d set state = 2 where d.state + 0 = 0 and d.ctid = any (array(
     select x.ctid from unnest(hold_lane, hold_depth) as k (lane, depth) cross join lateral (
       select x.ctid, x.lane, x.key, x.seq from :schema.outbox_dispatch x where x.lane = k.lane and x.state = 0 order by x.seq limit k.depth) x
      where k.lane = any (mine)
@@ -442,7 +444,7 @@ begin
 
   -- A place in the table may hold another row by now, so its age is asked again.
   execute format(
-    'with locked as (select ctid from %s where ctid = any ($1) and %I < $2 and ($3 is null or
+    'with locked as (select ctid from %s where ctid = any ($1) and %I + interval ''0'' < $2 and ($3 is null or
          (select x.id - case when x.id >= $4 then 4294967296 else 0 end < $3::text::bigint from (select ($4 >> 32 << 32) + xmin::text::bigint as id) x))
        for update skip locked)
      select array_agg(ctid) from locked', relation, moment)

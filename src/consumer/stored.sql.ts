@@ -140,7 +140,7 @@ export function readReceived(
            where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = mine.lane and m.state = 0
            order by m.consumer, m.generation, m.lane, m.state, m.seq limit ${perLane}::int) d
     ), held as (
-      update ${tables.message} m set state = 2 where m.ctid = any (array(select place from due where blocked)) and m.state = 0
+      update ${tables.message} m set state = 2 where m.ctid = any (array(select place from due where blocked)) and m.state + 0 = 0
     ), chosen as materialized (
       select due.* from due where not due.blocked
       union all

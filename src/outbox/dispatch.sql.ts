@@ -74,6 +74,8 @@ export interface Keeping {
  * Removes what the broker confirmed, for keys that had no trouble (state 0 only: a head must be followed by a promotion).
  * The fence locks the lane rows: a mere look at the token would not be repeated on what committed meanwhile. It waits for
  * them, but not for ever (the time-out lasts as long as the statement).
+ * `+ 0` keeps the planner from walking the index by state: with statistics that remember an empty table it would compare every
+ * due row with every ctid, and a backlog would drain a hundred times slower.
  * Returns the lanes that were ours; nothing happened in the others.
  */
 export function confirmDispatch(
@@ -97,7 +99,7 @@ export function confirmDispatch(
                     ${sqlArray(confirmed.map((row) => row.eventId))}::text::uuid[], ${sqlArray(confirmed.map((row) => cleanText(row.messageId)))}::text::text[]) as k (lane, seq, event_id, message_id)
     ), gone as (
       delete from ${tables.dispatch} d
-       where d.state = 0 and d.ctid = any (array(
+       where d.state + 0 = 0 and d.ctid = any (array(
          select x.ctid from confirmed k cross join lateral (
            select x.ctid from ${tables.dispatch} x
             where x.lane = k.lane and x.state = 0 and x.seq = k.seq and x.event_id = k.event_id offset 0) x
@@ -164,7 +166,7 @@ export const datedError = 'waits for its date'
 export function pullBackRetries(tables: OutboxTables, longestMs: number): Statement {
   return sql`
     update ${tables.dispatch} d set next_retry_at = clock_timestamp()
-     where d.state = 1 and d.ctid = any (array(
+     where d.state + 0 = 1 and d.ctid = any (array(
        select x.ctid from ${tables.lane} l cross join lateral (
          select x.ctid from ${tables.dispatch} x
           where x.lane = l.lane and x.state = 1

@@ -46,7 +46,7 @@ export const fastDeleteOfAnyState: Mutant = {
     confirm: async ({ db, tables, relay, keep }, { lanes, confirmed }) => {
       const statement = changedStatement(
         confirmDispatch(tables, relay, lanes, confirmed, keep),
-        [/where d\.state = 0 and d\.ctid/, 'where d.ctid'],
+        [/where d\.state \+ 0 = 0 and d\.ctid/, 'where d.ctid'],
         [/ and x\.state = 0/, ''],
       )
       return JSON.parse((await one(db, statement)).mine) as number[]
@@ -56,7 +56,7 @@ export const fastDeleteOfAnyState: Mutant = {
 
 /** Lets a head go without naming the next. */
 export const releaseWithoutPromotion: Mutant = {
-  prepare: (fixture) => changeFunction(fixture, 'outbox_settle', [/where d\.state = 2 and d\.ctid/, 'where false and d.ctid']),
+  prepare: (fixture) => changeFunction(fixture, 'outbox_settle', [/where d\.state \+ 0 = 2 and d\.ctid/, 'where false and d.ctid']),
 }
 
 /** Looks without having locked the lane. */
