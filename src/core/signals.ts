@@ -68,6 +68,7 @@ export interface Signals {
     readonly held: number
     readonly parked: number
     readonly oldestAgeMs: number
+    readonly oldestDueAgeMs: number
     readonly highestAttempts: number
     readonly unownedLanes: number
     readonly oldestSnapshotAgeMs: number
@@ -193,6 +194,15 @@ export interface Signals {
   'consumer.disturbed': { readonly consumer: string; readonly topic: string; readonly error: unknown }
   /** An operator paused or resumed the consumer. */
   'consumer.paused': { readonly consumer: string; readonly paused: boolean }
+
+  /** How many messages of a partition a consumer has not settled yet; sent now and then by whoever reads it. */
+  'transport.lag': {
+    readonly transport: string
+    readonly topic: string
+    readonly consumer: string
+    readonly partition: string
+    readonly messages: number
+  }
 
   /** Inbox rows, attempts and settled dead letters were removed because their time was over. */
   'inbox.retained': { readonly inbox: number; readonly attempts: number; readonly deadLetters: number }

@@ -4,6 +4,7 @@
  * Errors quote statements, values and addresses. By default only the class and the code are kept; as text, passwords in
  * addresses are masked and the rest is cut.
  */
+import { errorMessage } from '../core/errors.ts'
 
 export interface DescribedError {
   readonly error_type?: string
@@ -21,7 +22,7 @@ export function describeError(error: unknown, as: 'code' | 'text'): DescribedErr
   return {
     ...(isError ? { error_type: error.name } : {}),
     ...(typeof code === 'string' && /^[A-Za-z0-9_.-]{1,64}$/.test(code) ? { error_code: code } : {}),
-    ...(as === 'text' ? { error: withoutPasswords(isError ? error.message : String(error)).slice(0, longestText) } : {}),
+    ...(as === 'text' ? { error: withoutPasswords(errorMessage(error)).slice(0, longestText) } : {}),
   }
 }
 

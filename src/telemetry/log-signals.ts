@@ -107,7 +107,7 @@ function forgetOldest(windows: Map<string, Window>): void {
 /** The fields of a signal under their log names. Lists become their length. */
 function fieldsOf(event: Signals[SignalName], errors: 'code' | 'text'): LogFields {
   const fields: Record<string, string | number | boolean> = {}
-  for (const [name, value] of Object.entries(event) as [string, unknown][]) {
+  for (const [name, value] of Object.entries<unknown>(event)) {
     const key = name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
     if (name === 'error') Object.assign(fields, describeError(value, errors))
     else if (Array.isArray(value)) fields[key] = value.length

@@ -62,6 +62,7 @@ const outbox = {
   'relay.backlog': (sink, backlog) => {
     for (const state of ['due', 'retrying', 'held', 'parked'] as const) sink.set('outbox.backlog', backlog[state], { state })
     sink.set('outbox.oldest_age', seconds(backlog.oldestAgeMs))
+    sink.set('outbox.oldest_due_age', seconds(backlog.oldestDueAgeMs))
     sink.set('outbox.highest_attempts', backlog.highestAttempts)
     sink.set('outbox.unowned_lanes', backlog.unownedLanes)
     sink.set('outbox.oldest_snapshot_age', seconds(backlog.oldestSnapshotAgeMs))

@@ -22,6 +22,7 @@ const backlog = {
   held: 0,
   parked: 0,
   oldestAgeMs: 1_500,
+  oldestDueAgeMs: 1_000,
   highestAttempts: 2,
   unownedLanes: 4,
   oldestSnapshotAgeMs: 0,

@@ -1,0 +1,111 @@
+/**
+ * The shipped alert rules: correct to promtool, each fires where it should and is quiet just short of it, each has its
+ * section in the runbook, and all of them, like the dashboard, ask only for metrics that there are.
+ */
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { repositoryRoot, runCommand } from '../../scripts/run-command.ts'
+import {
+  metricDefinitions,
+  prometheusName,
+  type MetricDefinition,
+  type MetricName,
+} from '../../src/telemetry/metric-definitions.ts'
+import { ruleCases, type RuleCase } from './rule-cases.ts'
+
+const rulesFile = join(repositoryRoot, 'deploy', 'prometheus', 'waybill.rules.yml')
+const rules = await readFile(rulesFile, 'utf8')
+const alerts = [...rules.matchAll(/- alert: (\w+)/g)].map((match) => match[1] ?? '')
+let folder: string
+
+beforeAll(async () => void (folder = await mkdtemp(join(tmpdir(), 'waybill-rules-'))))
+afterAll(async () => rm(folder, { recursive: true, force: true }))
+
+test('promtool accepts the rules', async () => {
+  const { code, output } = await runCommand(['promtool', 'check', 'rules', rulesFile])
+  expect(output).toContain(`${alerts.length} rules found`)
+  expect(code).toBe(0)
+})
+
+test('every alert has its case', () => {
+  expect(Object.keys(ruleCases)).toEqual(alerts)
+})
+
+test('every alert fires where it should, and is quiet just short of it', async () => {
+  const file = join(folder, 'cases.json')
+  const tests = Object.entries(ruleCases).flatMap(([alert, each]) => [
+    ruleTest(`${alert} fires`, { alert, series: each.fires, at: each.at, firing: true }),
+    ruleTest(`${alert} is quiet`, { alert, series: each.quiet, at: each.at, firing: false }),
+  ])
+  await writeFile(file, JSON.stringify({ rule_files: [rulesFile], evaluation_interval: '1m', tests }))
+  const { code, output } = await runCommand(['promtool', 'test', 'rules', file])
+  expect(output).toContain('SUCCESS')
+  expect(code).toBe(0)
+})
+
+test('a change of a threshold would be noticed', async () => {
+  const loose = join(folder, 'loose.rules.yml')
+  const file = join(folder, 'loose.json')
+  await writeFile(
+    loose,
+    rules.replace('waybill_outbox_oldest_due_age_seconds) > 60', 'waybill_outbox_oldest_due_age_seconds) > 600'),
+  )
+  const series = ruleCases['WaybillOutboxStale']?.fires ?? {}
+  const tests = [ruleTest('stale', { alert: 'WaybillOutboxStale', series, at: undefined, firing: true })]
+  await writeFile(file, JSON.stringify({ rule_files: [loose], evaluation_interval: '1m', tests }))
+  const { code, output } = await runCommand(['promtool', 'test', 'rules', file])
+  expect(output).toContain('FAILED')
+  expect(code).not.toBe(0)
+})
+
+test('every alert has one section in the runbook, under the address that it shows', async () => {
+  const runbook = await readFile(join(repositoryRoot, 'docs', 'guides', 'runbook.md'), 'utf8')
+  const sections = [...runbook.matchAll(/^### (Waybill\w+)$/gm)].map((match) => match[1])
+  expect(sections).toEqual(alerts)
+  const addresses = [...rules.matchAll(/runbook: docs\/guides\/runbook\.md#(\w+)/g)].map((match) => match[1])
+  expect(addresses).toEqual(alerts.map((alert) => alert.toLowerCase()))
+})
+
+test('rules and dashboard ask only for metrics that there are', async () => {
+  const dashboard = await readFile(join(repositoryRoot, 'deploy', 'grafana', 'waybill.json'), 'utf8')
+  const known = new Set(
+    (Object.entries(metricDefinitions) as [MetricName, MetricDefinition][]).flatMap(([metric, { kind }]) => {
+      const name = prometheusName(metric)
+      return kind === 'histogram' ? [`${name}_bucket`, `${name}_sum`, `${name}_count`] : [name]
+    }),
+  )
+  const asked = [...`${rules}${dashboard}`.matchAll(/\bwaybill_[a-z_]+/g)].map(([name]) => name)
+  expect(asked.length).toBeGreaterThan(50)
+  expect(asked.filter((name) => !known.has(name))).toEqual([])
+})
+
+test('Prometheus understands every question of the dashboard', async () => {
+  const dashboard = await readFile(join(repositoryRoot, 'deploy', 'grafana', 'waybill.json'), 'utf8')
+  const asked = [...dashboard.matchAll(/"expr": ("(?:[^"\\\\]|\\\\.)*")/g)].map((match) => JSON.parse(match[1] ?? '') as string)
+  const filled = asked.map((expr) => expr.replaceAll('$job', '.*').replaceAll('$__rate_interval', '5m'))
+  const file = join(folder, 'dashboard.json')
+  const records = filled.map((expr, index) => ({ record: `panel_${index}`, expr }))
+  await writeFile(file, JSON.stringify({ groups: [{ name: 'dashboard', rules: records }] }))
+  const { code, output } = await runCommand(['promtool', 'check', 'rules', file])
+  expect(output).toContain(`${asked.length} rules found`)
+  expect(code).toBe(0)
+})
+
+interface RuleTest {
+  readonly alert: string
+  readonly series: RuleCase['fires']
+  readonly at: string | undefined
+  readonly firing: boolean
+}
+
+function ruleTest(name: string, { alert, series, at = '20m', firing }: RuleTest): object {
+  const expr = `count(ALERTS{alertname="${alert}",alertstate="firing"})`
+  return {
+    name,
+    interval: '1m',
+    input_series: Object.entries(series).map(([each, values]) => ({ series: each, values })),
+    promql_expr_test: [{ expr, eval_time: at, exp_samples: firing ? [{ labels: '{}', value: 1 }] : [] }],
+  }
+}
