@@ -19,7 +19,7 @@ export async function fillDocuments({ db }: OutboxBench, count: number): Promise
   await db.query('truncate documents_outbox')
   await db.query(
     `insert into documents_outbox (id, aggregate_type, aggregate_id, version, event_type, payload)
-     select gen_random_uuid(), 'bench', 'a' || (g % 5000), g / 5000 + 1, 'Happened', convert_to(repeat('x', 300), 'UTF8') from generate_series(0, $1::int - 1) g`,
+     select uuidv7(), 'bench', 'a' || (g % 5000), g / 5000 + 1, 'Happened', convert_to(repeat('x', 300), 'UTF8') from generate_series(0, $1::int - 1) g`,
     [count],
   )
 }

@@ -1,7 +1,7 @@
 /**
  * What the relay's contenders share: a durable Postgres, a way to fill the outbox, and drains by different hands.
  *
- * Events are written straight into the tables, 300 bytes each, over 5,000 aggregates: filling is not what is measured. The
+ * Events are written straight into the tables, 300 bytes each, with ids like those of `add`, over 5,000 aggregates: filling is not what is measured. The
  * broker confirms at once with ids as long as Pub/Sub's, so that what is left is the database and our own work.
  */
 import { systemClock } from '../../src/core/clock.ts'
@@ -46,7 +46,7 @@ export async function openOutboxBench(): Promise<OutboxBench> {
 export async function fill({ db }: OutboxBench, count: number, { prefix = 'a', keys = 5_000 } = {}): Promise<void> {
   await db.query(
     `with event as (
-       select gen_random_uuid() as id, $2::text || (g % $3::int) as aggregate_id, g / $3::int + 1 as version from generate_series(0, $1::int - 1) g
+       select uuidv7() as id, $2::text || (g % $3::int) as aggregate_id, g / $3::int + 1 as version from generate_series(0, $1::int - 1) g
      ), added as (
        insert into waybill.outbox (id, topic, aggregate_type, aggregate_id, version, event_type, schema_version, content_type, payload)
        select id, 'bench.events', 'bench', aggregate_id, version, 'Happened', 1, 'application/json', convert_to(repeat('x', 300), 'UTF8') from event
