@@ -1,14 +1,70 @@
+/**
+ * `npm start` as its users run it: headless with everything broken in turn, and stopped in every way.
+ */
 import { expect, test } from 'vitest'
 import { runCommand } from '../../scripts/run-command.ts'
+import { startChild } from '../../src/testing/child.ts'
+import { eventually } from '../../src/testing/eventually.ts'
+import { findRedis } from '../../src/testing/redis.ts'
 
-test(
-  'npm start runs a live system over a broker on a bad day, and every committed event is applied once',
-  { timeout: 240_000 },
-  async () => {
-    const { code, output } = await runCommand(['node', 'scripts/start.ts', '--for', '4s', '--json'])
-    const report = JSON.parse(output.split('\n').find((line) => line.startsWith('{')) ?? '{}') as Record<string, unknown>
-    expect(report).toMatchObject({ verdict: 'ok', doubled: 0, wentBack: 0, different: 0 })
-    expect(report['applied']).toBe(report['committed'])
-    expect(code).toBe(0)
-  },
-)
+const script = new URL('../../scripts/start.ts', import.meta.url)
+
+interface Report {
+  readonly verdict: string
+  readonly committed: number
+  readonly applied: number
+  readonly kills: { readonly count: number; readonly kinds: Readonly<Record<string, number>> }
+  readonly restarts: Readonly<Record<string, number>>
+  readonly survived: Readonly<Record<string, number>>
+  readonly latencyMs: Readonly<Record<string, { readonly p50: number; readonly p95: number }>>
+  readonly throughputPerSecond: number
+}
+
+test('headless it breaks everything in turn, and nothing is lost, doubled or reordered', { timeout: 240_000 }, async () => {
+  const { code, output } = await runCommand(['node', 'scripts/start.ts', '--for', '6s', '--json'])
+  const line = output.split('\n').find((each) => each.startsWith('{'))
+  expect(line ?? output).toMatch(/^\{/)
+  const report = JSON.parse(line ?? '') as Report
+  expect(report).toMatchObject({ verdict: 'ok', lost: 0, doubled: 0, outOfOrder: 0, stale: 0, violations: [] })
+  expect(report.applied).toBe(report.committed)
+  expect(report.committed).toBeGreaterThan(100)
+  const kinds = ['kill-relay', 'kill-catalog', 'kill-broker', 'kill-video', 'cut-network', 'inject-duplicates', 'inject-stale']
+  const expected = [...kinds, 'inject-poison', ...(findRedis() === undefined ? [] : ['stop-redis'])]
+  expect(Object.keys(report.kills.kinds).toSorted()).toEqual(expected.toSorted())
+  const idle = Object.entries(report.restarts).filter(([, restarts]) => restarts === 0)
+  expect(idle).toEqual([])
+  expect(Object.keys(report.restarts).toSorted()).toEqual(['broker', 'consumer', 'owner', 'relay'])
+  const survived = ['duplicates', 'staleVersions', 'deadLetters', 'repeated', 'reads']
+  expect(survived.filter((what) => !((report.survived[what] ?? 0) > 0))).toEqual([])
+  for (const each of ['commitToPublish', 'commitToApplied']) expect(report.latencyMs[each]?.p50).toBeGreaterThan(0)
+  expect(report.throughputPerSecond).toBeGreaterThan(0)
+  expect(code).toBe(0)
+})
+
+test.each(['SIGINT', 'SIGKILL'] as const)('ended by %s it leaves no process behind', { timeout: 120_000 }, async (signal) => {
+  const demo = startChild(script, { args: ['--rate', '20'] })
+  const pids = [...(await demo.line('processes')).matchAll(/ (\d+)/g)].map(([, pid]) => Number(pid))
+  const { url } = await demo.message<{ url: string }>((message) => typeof message?.url === 'string')
+  expect(pids).toHaveLength(4)
+  expect(pids.every(isAlive)).toBe(true)
+  expect((await fetch(url)).status).toBe(200)
+  const { code } = await demo.kill(signal)
+  expect(code).toBe(signal === 'SIGINT' ? 0 : null)
+  await eventually(() => !pids.some(isAlive))
+  await expect(fetch(url)).rejects.toThrow('fetch failed')
+})
+
+test('a wrong option is explained, and nothing is started', async () => {
+  const { code, output } = await runCommand(['node', 'scripts/start.ts', '--for', 'ever'])
+  expect(output).toContain('--for ever: write a number')
+  expect(code).toBe(2)
+})
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch {
+    return false
+  }
+}

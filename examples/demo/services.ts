@@ -1,0 +1,109 @@
+/**
+ * What the demo stands on: Postgres, a Pub/Sub broker and, where there is one, Redis. Its own, unless the environment names others.
+ *
+ *   DATABASE_URL                                   a server on which it may create (and afterwards drop) two databases
+ *   PUBSUB_PROJECT_ID and PUBSUB_EMULATOR_HOST     a project, at Google if no emulator is named
+ *   REDIS_URL                                      a Redis for the commands' cache
+ *
+ * What it started itself stands behind a fault proxy, so that the network can be cut; what it was given is never harmed.
+ */
+import { randomBytes } from 'node:crypto'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { connect } from 'waybill'
+import { findRedis, freePort, startFaultProxy, startPostgres, startRedis, type FaultProxy, type Redis } from 'waybill/testing'
+
+/** Two databases, straight and through the proxy. */
+export interface Databases {
+  readonly isOwn: boolean
+  readonly videoUrl: string
+  readonly catalogUrl: string
+  readonly proxy: FaultProxy | undefined
+  stop(): Promise<void>
+}
+
+export async function openDatabases(given: string | undefined): Promise<Databases> {
+  if (given !== undefined && given !== '') return await createGivenDatabases(given)
+  const postgres = await startPostgres()
+  const [videoUrl, catalogUrl] = [await postgres.createDatabase('video'), await postgres.createDatabase('catalog')]
+  const proxy = await startFaultProxy({ target: { host: postgres.host, port: postgres.port } })
+  const stop = async (): Promise<void> => {
+    await proxy.stop()
+    await postgres.stop('immediate')
+  }
+  return { isOwn: true, videoUrl, catalogUrl, proxy, stop }
+}
+
+async function createGivenDatabases(url: string): Promise<Databases> {
+  const run = randomBytes(4).toString('hex')
+  const names = [`waybill_demo_video_${run}`, `waybill_demo_catalog_${run}`] as const
+  const withServer = async (statements: readonly string[]): Promise<void> => {
+    const server = connect({ url, max: 1 })
+    try {
+      for (const statement of statements) await server.query(statement)
+    } finally {
+      await server.close()
+    }
+  }
+  const urlOf = (name: string): string => Object.assign(new URL(url), { pathname: `/${name}` }).href
+  await withServer(names.map((name) => `create database ${name}`))
+  const stop = (): Promise<void> => withServer(names.map((name) => `drop database if exists ${name} with (force)`))
+  return { isOwn: false, videoUrl: urlOf(names[0]), catalogUrl: urlOf(names[1]), proxy: undefined, stop }
+}
+
+export interface Broker {
+  readonly isOwn: boolean
+  readonly projectId: string
+  /** Straight to it; `undefined` is Google itself. */
+  readonly emulatorHost: string | undefined
+  readonly proxy: FaultProxy | undefined
+  readonly ports: { readonly port: number; readonly adminPort: number; readonly dataDir: string }
+  stop(): Promise<void>
+}
+
+/** Where the broker is or will be: its process, if it is ours, is kept by a ProcessKeeper. */
+export async function openBroker(projectId: string | undefined, emulatorHost: string | undefined): Promise<Broker> {
+  if (projectId !== undefined || emulatorHost !== undefined) {
+    const ports = { port: 0, adminPort: 0, dataDir: '' }
+    return { isOwn: false, projectId: projectId ?? 'demo', emulatorHost, proxy: undefined, ports, stop: async () => {} }
+  }
+  const [port, adminPort, dataDir] = [await freePort(), await freePort(), await mkdtemp(join(tmpdir(), 'waybill-demo-broker-'))]
+  const proxy = await startFaultProxy({ target: { host: '127.0.0.1', port } })
+  const stop = async (): Promise<void> => {
+    await proxy.stop()
+    await rm(dataDir, { recursive: true, force: true })
+  }
+  return { isOwn: true, projectId: 'demo', emulatorHost: `127.0.0.1:${port}`, proxy, ports: { port, adminPort, dataDir }, stop }
+}
+
+export interface Cache {
+  /** `undefined` where the machine has no Redis: commands are cached in their own process. */
+  readonly url: string | undefined
+  readonly isOwn: boolean
+  /** Kills it and starts it again, empty, after `forMs`. */
+  interrupt(forMs: number): Promise<void>
+  stop(): Promise<void>
+}
+
+export async function openCache(given: string | undefined): Promise<Cache> {
+  const unable = async (): Promise<void> => {}
+  if (given !== undefined && given !== '') return { url: given, isOwn: false, interrupt: unable, stop: unable }
+  if (findRedis() === undefined) return { url: undefined, isOwn: false, interrupt: unable, stop: unable }
+  let redis: Redis | undefined = await startRedis()
+  const { url, port } = redis
+  let isStopped = false
+  return {
+    url,
+    isOwn: true,
+    interrupt: async (forMs) => {
+      await redis?.stop()
+      await new Promise((done) => setTimeout(done, forMs))
+      if (!isStopped) redis = await startRedis({ port })
+    },
+    stop: async () => {
+      isStopped = true
+      await redis?.stop()
+    },
+  }
+}

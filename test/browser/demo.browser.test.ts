@@ -1,0 +1,121 @@
+/**
+ * The demo's page in a real browser, as somebody sees it who has just typed `npm start`.
+ *
+ * Screenshots are kept in the folder that WAYBILL_SCREENSHOTS names, or in a temporary one.
+ */
+import { mkdirSync, mkdtempSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import chromium from '@sparticuz/chromium'
+import { chromium as playwright, type Browser, type Page } from 'playwright-core'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { startChild, type Child } from '../../src/testing/child.ts'
+import { eventually } from '../../src/testing/eventually.ts'
+
+const folder = process.env['WAYBILL_SCREENSHOTS'] ?? mkdtempSync(join(tmpdir(), 'waybill-screenshots-'))
+let demo: Child
+let browser: Browser
+let url: string
+
+beforeAll(async () => {
+  mkdirSync(folder, { recursive: true })
+  demo = startChild(new URL('../../scripts/start.ts', import.meta.url))
+  const executablePath = await chromium.executablePath()
+  browser = await playwright.launch({ executablePath, args: chromium.args, headless: true })
+  url = (await demo.message<{ url: string }>((message) => typeof message?.url === 'string')).url
+}, 120_000)
+
+afterAll(async () => {
+  await browser?.close()
+  await demo?.kill('SIGINT')
+}, 60_000)
+
+interface Visit {
+  readonly page: Page
+  readonly complaints: string[]
+}
+
+async function visit(colorScheme: 'light' | 'dark', viewport = { width: 1280, height: 1000 }): Promise<Visit> {
+  const context = await browser.newContext({ colorScheme, viewport })
+  const page = await context.newPage()
+  const complaints: string[] = []
+  page.on('console', (message) => void (message.type() === 'error' && complaints.push(message.text())))
+  page.on('pageerror', (error) => void complaints.push(error.message))
+  page.on('requestfailed', (request) => void (request.url().endsWith('/events') || complaints.push(request.url())))
+  await page.exposeFunction('complain', (what: string) => void complaints.push(what))
+  await page.addInitScript(
+    `addEventListener('securitypolicyviolation', (e) => complain('CSP: ' + e.violatedDirective + ' ' + e.blockedURI))`,
+  )
+  await page.goto(url)
+  return { page, complaints }
+}
+
+async function number(page: Page, id: string): Promise<number> {
+  return Number((await page.locator(`#${id}`).textContent())?.replaceAll(',', ''))
+}
+
+async function isClean(page: Page): Promise<void> {
+  const counters = ['lost', 'doubled', 'outOfOrder', 'stale']
+  expect(await Promise.all(counters.map((id) => number(page, id)))).toEqual([0, 0, 0, 0])
+  expect(await page.locator('#verdict').getAttribute('class')).toContain('ok')
+}
+
+test('the page comes alive: events flow, and nothing is lost, doubled or reordered', async () => {
+  const { page, complaints } = await visit('light')
+  await eventually(async () => (await number(page, 'applied')) > 50)
+  const before = await number(page, 'committed')
+  await eventually(async () => (await number(page, 'committed')) > before)
+  await isClean(page)
+  expect(complaints).toEqual([])
+  await page.context().close()
+})
+
+test('by keyboard alone the relay is killed; it comes back, everything catches up, and the counters stay zero', async () => {
+  const { page, complaints } = await visit('light')
+  const button = page.locator('#kill-relay')
+  await button.waitFor()
+  for (let tabs = 0; tabs < 40; tabs += 1) {
+    await page.keyboard.press('Tab')
+    if (await button.evaluate('(element) => element === document.activeElement')) break
+  }
+  expect(await button.evaluate('(element) => getComputedStyle(element).outlineStyle')).not.toBe('none')
+  await page.keyboard.press('Enter')
+  const timeline = page.locator('#timeline')
+  await eventually(async () => (await timeline.textContent())?.includes('kill -9 relay') === true)
+  await eventually(async () => (await timeline.textContent())?.includes('relay is back') === true)
+  await eventually(async () => (await timeline.textContent())?.includes('caught up') === true, { timeoutMs: 40_000 })
+  const applied = await number(page, 'applied')
+  await eventually(async () => (await number(page, 'applied')) > applied)
+  await isClean(page)
+  expect(complaints).toEqual([])
+  await page.screenshot({ path: join(folder, 'light.png'), fullPage: true })
+  await page.context().close()
+})
+
+test('the journey of one event opens, from its commit to the projection', async () => {
+  const { page, complaints } = await visit('dark')
+  await page.locator('#events button').first().waitFor()
+  await page.locator('#hold').click()
+  await page.locator('#events button').first().click()
+  const steps = page.locator('.journey li.done')
+  await eventually(async () => (await steps.count()) === 5)
+  const journey = (await page.locator('#journey').textContent()) ?? ''
+  for (const place of ['Committed', 'Confirmed by the broker', 'inbox', 'Took effect', 'times 1', 'Projection now'])
+    expect(journey).toContain(place)
+  await page.locator('#event-id').fill('no such event')
+  await page.locator('#event-id').press('Enter')
+  await eventually(async () => (await page.locator('#journey').textContent())?.includes('no event with this id') === true)
+  expect(complaints.filter((each) => !each.includes('404'))).toEqual([])
+  await page.locator('#events button').first().click()
+  await eventually(async () => (await steps.count()) === 5)
+  await page.screenshot({ path: join(folder, 'dark.png'), fullPage: true })
+  await page.context().close()
+})
+
+test('on a narrow screen nothing sticks out', async () => {
+  const { page } = await visit('light', { width: 390, height: 800 })
+  await eventually(async () => (await number(page, 'applied')) > 0)
+  expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(390)
+  await page.screenshot({ path: join(folder, 'narrow.png'), fullPage: true })
+  await page.context().close()
+})
