@@ -19,6 +19,7 @@ export { createTokens, type AggregateVersion, type TokenOptions, type Tokens } f
 export { parseVersion, type Version } from './core/version.ts'
 export { run, type Lifetime, type RunOptions, type Service } from './core/lifetime.ts'
 export { createSignals, type SignalBus, type SignalName, type Signals } from './core/signals.ts'
+export type { OpenSpan, SpanAttributes, SpanDetails, TraceHeaders, Tracing } from './core/tracing.ts'
 export { jsonCodec, type Codec } from './core/codec.ts'
 export type { BlobCallOptions, BlobStore } from './core/blob-store.ts'
 export { claimCheck, type ClaimCheckOptions } from './codec/claim-check.ts'
@@ -63,6 +64,7 @@ export {
 } from './outbox/outbox.ts'
 export { createRelay, type Relay } from './outbox/relay.ts'
 export type { RelayOptions } from './outbox/relay-options.ts'
+export { createBacklogReport, type BacklogReportOptions } from './outbox/backlog-report.ts'
 export { createOutboxRetention, type OutboxRetention, type OutboxRetentionOptions } from './outbox/retention.ts'
 export { createBackfill, type Backfill, type BackfillOptions, type BackfillReport } from './outbox/backfill.ts'
 export { backfillFile, type BackfillFileOptions } from './outbox/backfill-file.ts'
@@ -180,4 +182,40 @@ export type { Accepted, FactOutcome, IngestErrorCode, Refused } from './ingest/f
 export { createIngestClient, type IngestClient, type IngestClientOptions, type SendOptions } from './ingest/ingest-client.ts'
 
 export { listGaps, repairGap, type Gap, type GapOptions, type RepairedGap, type RepairOptions } from './ops/repair-gap.ts'
+export { createMetrics, type Metrics, type MetricsOptions } from './telemetry/metrics.ts'
+export { logSignals, type LogEntry, type LogFields, type LogSignalsOptions } from './telemetry/log-signals.ts'
+export type { LogLevel } from './telemetry/log-rules.ts'
+export {
+  startTelemetryServer,
+  telemetryListener,
+  type TelemetryParts,
+  type TelemetryServer,
+  type TelemetryServerOptions,
+} from './telemetry/telemetry-server.ts'
+
+export {
+  status,
+  type ConsumerReport,
+  type HeldKey,
+  type OutboxReport,
+  type RecentDelays,
+  type Status,
+  type StatusOptions,
+} from './ops/status.ts'
+export { checkStatus, type StatusFinding, type StatusLimits, type StatusProblem } from './ops/status-check.ts'
+export { trace } from './ops/trace.ts'
+export { traceTimeline, type TraceEntry } from './ops/trace-timeline.ts'
+export type {
+  DeliveryState,
+  Trace,
+  TracedDelivery,
+  TracedDispatch,
+  TracedEvent,
+  TracedProjection,
+  TracedPublish,
+  TracedRequest,
+  TracedService,
+  TraceOptions,
+} from './ops/trace-report.ts'
+export { createHealth, type Health, type HealthOptions, type HealthReason, type HealthReport } from './ops/health.ts'
 export { recordedProblems, recordEvent, type RecordedEvent } from './ops/recorded-events.ts'

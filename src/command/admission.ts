@@ -3,6 +3,7 @@
  */
 import { isWaybillError, WaybillError } from '../core/errors.ts'
 import type { Tokens } from '../core/token.ts'
+import type { TraceHeaders } from '../core/tracing.ts'
 import { parseVersion, type Version } from '../core/version.ts'
 import { definitionOf, type AnyCommand, type CommandDefinition } from './command.ts'
 import { failed, type Failed } from './outcome.ts'
@@ -21,6 +22,8 @@ export interface RunRequest<Input> {
   readonly expectedToken?: string | undefined
   /** The consistency token that the client holds, for `load`: it wants nothing older to be read. */
   readonly token?: string | undefined
+  /** The W3C trace headers that the request came with; the active span goes before them. */
+  readonly trace?: TraceHeaders | undefined
   /** Which program asks, for the count of missing request ids. @default 'unknown' */
   readonly client?: string | undefined
   /** How long to wait for a run of the same request that is under way. @default 0 */

@@ -11,8 +11,9 @@ import { oneOf, resolve, wholeBetween } from '../core/options.ts'
 import { systemRandom, type Random } from '../core/random.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { createTokens, type Tokens } from '../core/token.ts'
+import { noTracing, type TraceHeaders, type Tracing } from '../core/tracing.ts'
 import type { Database, Isolation } from '../postgres/database.ts'
-import { admit, type RunRequest } from './admission.ts'
+import { admit, type Admitted, type RunRequest } from './admission.ts'
 import type { CommandCache } from './cache.ts'
 import type { CommandOutbox } from './command-outbox.ts'
 import { definitionOf, type AnyCommand, type Command } from './command.ts'
@@ -58,6 +59,8 @@ export interface CommandsOptions {
   /** A call of the cache may take this long. @default 30 */
   readonly cacheBudgetMs?: number
   readonly signals?: SignalBus
+  /** Makes each command a span, such as `openTelemetryTracing()`. @default none */
+  readonly tracing?: Tracing
   readonly clock?: Clock
   readonly random?: Random
 }
@@ -81,7 +84,7 @@ export function createCommands(options: CommandsOptions): Commands {
 /** The pipeline as `createCommands` puts it together. */
 export function createPipeline(settings: Settings): Pipeline {
   const { db, outbox, tokens, signals, clock, random, cache, cacheBudgetMs: budgetMs, pendingTtlMs, completedTtlMs } = settings
-  const { isolation, markerLockMs, lockTimeoutMs, statementTimeoutMs, retries, maxResponseBytes } = settings
+  const { tracing, isolation, markerLockMs, lockTimeoutMs, statementTimeoutMs, retries, maxResponseBytes } = settings
   const { retryBackoff } = defaults.command
   const tables = commandTables(settings.schema)
   const guard = { budgetMs, pendingTtlMs, completedTtlMs, signals, clock, random }
@@ -92,6 +95,7 @@ export function createPipeline(settings: Settings): Pipeline {
     outbox,
     tokens,
     signals,
+    tracing,
     clock,
     random,
     fingerprint,
@@ -116,13 +120,27 @@ export function createCommandsOn(
       assertOneName(names, command)
       const startedAtMs = clock.monotonicMs()
       const admitted = await admit(parts, command, request)
-      const outcome = 'status' in admitted ? admitted : await runPipeline(pipeline, admitted)
+      const outcome = 'status' in admitted ? admitted : await traced(pipeline, admitted, request.trace)
       report(signals, command.name, outcome, clock.monotonicMs() - startedAtMs)
       return outcome as Outcome<Response>
     },
     missingRequestIds: () => requestIds.missing(),
     requireRequestIds: () => requestIds.require(),
   }
+}
+
+/** The pipeline as a span: of the active trace, or else of the one that the request came with. */
+async function traced(pipeline: Pipeline, admitted: Admitted, trace: TraceHeaders | undefined): Promise<Outcome> {
+  const { tracing } = pipeline
+  if (!tracing.isOn) return await runPipeline(pipeline, admitted)
+  const name = `command ${admitted.definition.name}`
+  const parent = tracing.headers()['traceparent'] === undefined ? trace : undefined
+  const attributes = { 'waybill.command': admitted.definition.name }
+  return await tracing.span({ name, kind: 'internal', attributes, parent }, async (span) => {
+    const outcome = await runPipeline(pipeline, admitted)
+    span.set({ 'waybill.outcome': outcome.status === 'failed' ? outcome.code : outcome.status })
+    return outcome
+  })
 }
 
 /** Fills and checks the options. */
@@ -140,6 +158,7 @@ export function resolveOptions(options: CommandsOptions): Settings {
       tokens: createTokens(),
       isolation: 'read committed',
       signals: defaultSignals,
+      tracing: noTracing,
       clock: systemClock,
       random: systemRandom,
     },

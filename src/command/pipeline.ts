@@ -14,6 +14,7 @@ import { isWaybillError } from '../core/errors.ts'
 import { seededRandom, type Random } from '../core/random.ts'
 import type { SignalBus } from '../core/signals.ts'
 import type { Tokens } from '../core/token.ts'
+import type { Tracing } from '../core/tracing.ts'
 import type { Database, Isolation } from '../postgres/database.ts'
 import { isUnavailable } from '../postgres/sql-state.ts'
 import type { Admitted } from './admission.ts'
@@ -42,6 +43,7 @@ export interface Pipeline {
   readonly execute: typeof executePlan
   readonly limits: CommandLimits
   readonly signals: SignalBus
+  readonly tracing: Tracing
   readonly clock: Clock
   readonly random: Random
 }

@@ -96,6 +96,8 @@ async function record({ db, onDead, signals }: Settings, scope: Scope, { message
   signals.emit('consumer.dead', {
     consumer: scope.consumer,
     eventId: event.id,
+    messageId: message.messageId,
+    orderingKey: message.orderingKey,
     eventType: event.type,
     aggregateType: aggregate?.type ?? '',
     aggregateId: aggregate?.id ?? '',

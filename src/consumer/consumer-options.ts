@@ -10,6 +10,7 @@ import { systemRandom, type Random } from '../core/random.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import type { AnyStream } from '../core/stream.ts'
 import { createTokens, type Tokens } from '../core/token.ts'
+import { noTracing, type Tracing } from '../core/tracing.ts'
 import type { Database } from '../postgres/database.ts'
 import type { Transport } from '../transport/transport.ts'
 import type { EmittingOutbox } from './emissions.ts'
@@ -93,6 +94,8 @@ export interface ConsumerOptions<Native = unknown> {
 
 export type ConsumerSettings<Native = unknown> = Required<ConsumerOptions<Native>>
 
+  /** Continues the traces of events, such as `openTelemetryTracing()`. @default none */
+  readonly tracing?: Tracing
 /** The options filled and checked, or INVALID_OPTION. */
 export function resolveConsumerOptions<Native>(given: ConsumerOptions<Native>): ConsumerSettings<Native> {
   const settings = resolve<ConsumerSettings<Native>>(
@@ -117,6 +120,7 @@ export function resolveConsumerOptions<Native>(given: ConsumerOptions<Native>): 
     checks,
   )
   if (typeof settings.db?.attempt !== 'function')
+      tracing: noTracing,
     throw invalid('db: must come from an adapter: fromPg(pool), fromPostgresJs(sql), fromDrizzle(db) …')
   if (typeof settings.transport?.receive !== 'function') throw invalid('transport: must be a transport such as pubsub({ … })')
   if (settings.maxInFlight < settings.batchSize) return { ...settings, batchSize: settings.maxInFlight }

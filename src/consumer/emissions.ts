@@ -43,7 +43,7 @@ export function createEmissions({
   readonly settings: ConsumerSettings
   readonly emitting: boolean
 }): Emissions {
-  const { outbox, name } = settings
+  const { outbox, name, tracing } = settings
   const emitted: EmittedEvent[] = []
   return {
     get count() {
@@ -56,7 +56,9 @@ export function createEmissions({
         const source = { name, eventId: item.event.id, ordinal: (ordinal += 1) }
         if (!emitting) return
         const id = businessKeyId('waybill.emit', [name, item.event.id, ordinal])
-        emitted.push({ type, aggregateId, data, options: { ...options, id, source } })
+        // Taken here, inside the handler's span; they are all written later.
+        const headers = tracing.isOn ? { headers: { ...tracing.headers(), ...options.headers } } : {}
+        emitted.push({ type, aggregateId, data, options: { ...options, ...headers, id, source } })
       }
     },
     record: async (tx) => {

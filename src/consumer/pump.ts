@@ -20,6 +20,8 @@ export class Pump<Entry extends Queued> {
   readonly #options: PumpOptions<Entry>
   readonly #queues = new KeyQueues<Entry>()
   readonly #running = new Set<Promise<void>>()
+  /** What is in hand, oldest first, with the moment it came. */
+  readonly #since = new Map<Entry, number>()
   #lingering = false
   /** The wait is over; whatever is there goes as soon as there is a free place. */
   #due = false
@@ -29,13 +31,23 @@ export class Pump<Entry extends Queued> {
   }
 
   push(entry: Entry): void {
+    this.#since.set(entry, this.#options.clock.monotonicMs())
     this.#queues.push(entry)
     this.#start()
   }
 
   /** Takes out what waits for an aggregate and satisfies `gone`. */
   purge(key: string, gone: (entry: Entry) => boolean): readonly Entry[] {
-    return this.#queues.purge(key, gone)
+    const purged = this.#queues.purge(key, gone)
+    for (const entry of purged) this.#since.delete(entry)
+    return purged
+  }
+
+  /** How many are in hand, in line or under way, and for how long the oldest of them. */
+  inFlight(): { readonly messages: number; readonly oldestMs: number } {
+    const [oldest] = this.#since.values()
+    const oldestMs = oldest === undefined ? 0 : this.#options.clock.monotonicMs() - oldest
+    return { messages: this.#since.size, oldestMs }
   }
 
   /** Nothing is in hand or in line. */
@@ -57,6 +69,7 @@ export class Pump<Entry extends Queued> {
   #run(batch: readonly Entry[]): void {
     const running = this.#options.work(batch).finally(() => {
       this.#running.delete(running)
+      for (const entry of batch) this.#since.delete(entry)
       this.#queues.done(batch.map(({ key }) => key))
       this.#start()
     })

@@ -30,6 +30,7 @@ export const defaults = {
     backoff: { firstMs: 1_000, maxMs: 300_000 },
     breakerBackoff: { firstMs: 250, maxMs: 30_000 },
   },
+  backlogReport: { everyMs: 5_000 },
   outboxRetention: {
     eventsMs: 259_200_000,
     receiptsMs: 259_200_000,

@@ -54,6 +54,7 @@ export function commandEndpoint<Native, Input, Response>(
       input: await inputOf(parsed.value, native),
       expectedToken,
       token: header(tokenHeader),
+      trace: { traceparent: header('traceparent'), tracestate: header('tracestate') },
       client: header('user-agent'),
       waitForWinnerMs,
     })

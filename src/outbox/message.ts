@@ -32,7 +32,7 @@ export function toMessage(row: DispatchRow & { readonly topic: string }, orderin
 }
 
 /** Attributes are texts; whoever adds events by SQL can write any JSON, and must not stop the relay with it. */
-function headersOf({ headers }: DispatchRow): Record<string, string> {
+export function headersOf({ headers }: Pick<DispatchRow, 'headers'>): Record<string, string> {
   if (headers === '{}') return {}
   const parsed: unknown = JSON.parse(headers)
   if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed)) return { headers }

@@ -10,6 +10,7 @@ import { WaybillError } from '../core/errors.ts'
 import { newId, parseId } from '../core/id.ts'
 import { refuseUnknown } from '../core/options.ts'
 import { createTokens, type Tokens } from '../core/token.ts'
+import { noTracing, type Tracing } from '../core/tracing.ts'
 import { parseVersion, type Version } from '../core/version.ts'
 import type { EventInput, EventKind } from '../core/event.ts'
 import type { EventType } from '../core/stream.ts'
@@ -24,8 +25,10 @@ export interface OutboxOptions {
   readonly schema?: string
   /** Makes the consistency tokens that `add` returns. @default unsigned tokens */
   readonly tokens?: Tokens
-  /** Headers for every event, such as the trace context of the moment. */
+  /** Headers for every event. */
   readonly headers?: () => Readonly<Record<string, string>>
+  /** Gives every event the trace of the moment, such as `openTelemetryTracing()`. @default none */
+  readonly tracing?: Tracing
 }
 
 export interface AddOptions {
@@ -91,15 +94,15 @@ export function event<Type extends EventType<EventKind, never, unknown>>(
 }
 
 export function createOutbox(options: OutboxOptions = {}): Outbox {
-  refuseUnknown('outbox', options, ['schema', 'tokens', 'headers'])
-  const { schema = defaults.schema, tokens = createTokens(), headers = () => ({}) } = options
+  refuseUnknown('outbox', options, ['schema', 'tokens', 'headers', 'tracing'])
+  const { schema = defaults.schema, tokens = createTokens(), headers = () => ({}), tracing = noTracing } = options
   const tables = outboxTables(schema)
   const listeners = new Set<() => void>()
 
   const addMany = async (tx: Tx, events: readonly NewEvent[]): Promise<readonly Added[]> => {
     assertTx(tx, 'outbox.add')
     if (events.length === 0) return []
-    const encoded = await Promise.all(events.map((each) => encode(each, headers())))
+    const encoded = await Promise.all(events.map((each) => encode(each, { ...tracing.headers(), ...headers() })))
     const found = await record(tx, tables, encoded).catch((error: unknown) => {
       throw explainAddError(error, encoded, schema)
     })

@@ -133,6 +133,7 @@ function passOf(settings: RelaySettings, { steps, leases, batch, watch, breaker,
     publishTimeoutMs: settings.publishTimeoutMs,
     batch,
     signals: settings.signals,
+    tracing: settings.tracing,
     clock: settings.clock,
     onPublished,
   })

@@ -10,6 +10,7 @@ import { oneOf, resolve, wholeBetween } from '../core/options.ts'
 import { systemRandom, type Random } from '../core/random.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import type { AnyStream } from '../core/stream.ts'
+import { noTracing, type Tracing } from '../core/tracing.ts'
 import type { Queryable } from '../postgres/database.ts'
 import type { Publisher } from '../transport/transport.ts'
 import type { Outbox } from './outbox.ts'
@@ -53,6 +54,8 @@ export interface RelayOptions {
   /** Keep published events until retention removes them, or remove each with its confirmation. @default 'events' */
   readonly retain?: 'events' | 'none'
   readonly signals?: SignalBus
+  /** Continues the traces of events, such as `openTelemetryTracing()`. @default none */
+  readonly tracing?: Tracing
   readonly clock?: Clock
   readonly random?: Random
 }
@@ -86,6 +89,7 @@ export function resolveRelayOptions(given: RelayOptions): RelaySettings {
       receipts: true,
       retain: 'events',
       signals: defaultSignals,
+      tracing: noTracing,
       clock: systemClock,
       random: systemRandom,
     },

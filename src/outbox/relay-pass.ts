@@ -13,6 +13,7 @@ import { errorMessage } from '../core/errors.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Pass } from '../core/loop.ts'
 import type { SignalBus } from '../core/signals.ts'
+import type { Tracing } from '../core/tracing.ts'
 import type { Breaker } from '../core/breaker.ts'
 import type { LaneLeases } from '../postgres/lane-leases.ts'
 import type { HeldLane } from '../postgres/lanes.sql.ts'
@@ -22,6 +23,7 @@ import type { BatchWatch } from './batch-watch.ts'
 import type { DispatchRow, Settlement } from './dispatch.sql.ts'
 import type { LaneWindows } from './lane-windows.ts'
 import type { Decision, OutcomeRules, PlanRules } from './relay-plan.ts'
+import { recordPublished } from './relay-spans.ts'
 import type { RelaySteps, StepContext } from './relay-steps.ts'
 
 export interface RelayPassDeps extends StepContext {
@@ -35,6 +37,7 @@ export interface RelayPassDeps extends StepContext {
   readonly publishTimeoutMs: number
   readonly batch: Pick<BatchWatch, 'begin' | 'end'>
   readonly signals: SignalBus
+  readonly tracing: Tracing
   readonly clock: Clock
   readonly onPublished: (count: number) => void
 }
@@ -56,7 +59,7 @@ export function relayPass(deps: RelayPassDeps): Pass {
     windows.learn(found)
     if (found.length === 0) return 'idle'
 
-    const startedAt = clock.monotonicMs()
+    const [startedAt, startedAtMs] = [clock.monotonicMs(), clock.nowMs()]
     const plan = steps.plan(found, { ...deps.planRules, quota: quotaOf(found) })
     for (const eventId of plan.missing) deps.signals.emit('relay.event-missing', { relay: deps.relay, eventId })
     deps.batch.begin(found)
@@ -65,6 +68,7 @@ export function relayPass(deps: RelayPassDeps): Pass {
       const decision = steps.decide(plan, outcomes, { ...deps.outcomeRules, windowOf: (lane) => windows.of(lane) })
       await write(deps, held, decision)
       report(deps, decision, startedAt)
+      if (deps.tracing.isOn) recordPublished(deps, decision.published, { startedAtMs, endedAtMs: clock.nowMs() })
       return decision.published.length > 0 || !isEmpty(decision.settlement) ? 'more' : 'idle'
     } finally {
       deps.batch.end()

@@ -85,6 +85,7 @@ const consumerRules = {
     message: 'An operator paused or resumed a consumer.',
     kind: ({ consumer, paused }) => `${consumer} ${paused}`,
   },
+  'transport.lag': silent('What a consumer has not settled was counted.'),
   'inbox.retained': { level: 'debug', message: 'Retention removed rows.' },
   'inbox.memory-short': { level: 'error', message: 'The inbox forgets before the broker does: repeats could be applied twice.' },
 } satisfies Partial<LogRules>

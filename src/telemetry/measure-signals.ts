@@ -117,6 +117,7 @@ const consumer = {
   'consumer.retried': (sink, { consumer: name, count }) => sink.add('consumer.retries', count, { consumer: name }),
   'consumer.disturbed': (sink, { consumer: name, topic }) => sink.add('consumer.disturbances', 1, { consumer: name, topic }),
   'consumer.paused': (sink, { consumer: name, paused }) => sink.set('consumer.paused', flag(paused), { consumer: name }),
+  'transport.lag': (sink, { messages, ...labels }) => sink.set('transport.lag_messages', messages, labels),
   'inbox.retained': (sink, { inbox, attempts, deadLetters }) => {
     sink.add('inbox.removed', inbox, { kind: 'inbox' })
     sink.add('inbox.removed', attempts, { kind: 'attempts' })

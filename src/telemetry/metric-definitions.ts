@@ -109,6 +109,10 @@ export const metricDefinitions = {
   'consumer.oldest_waiting': gauge('How long the oldest message has waited for its turn.', { unit: 's', ...perConsumer }),
   'consumer.disturbances': counter('Times that receiving was disturbed.', 'consumer', 'topic'),
   'consumer.paused': gauge('1 while an operator has paused the consumer.', { labels: ['consumer'] }),
+  'transport.lag_messages': gauge('Messages of a partition that a consumer has not settled.', {
+    labels: ['transport', 'topic', 'consumer', 'partition'],
+    maxAgeMs: toldOftenMs,
+  }),
   'inbox.removed': counter('Rows that retention removed.', 'kind'),
   'inbox.memory_short': counter('Starts at which the inbox would forget before the broker does.'),
 

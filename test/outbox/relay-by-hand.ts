@@ -11,6 +11,7 @@ import { createLaneWindows } from '../../src/outbox/lane-windows.ts'
 import { relayPass } from '../../src/outbox/relay-pass.ts'
 import { relaySteps, type RelaySteps } from '../../src/outbox/relay-steps.ts'
 import type { Database } from '../../src/postgres/database.ts'
+import { noTracing } from '../../src/core/tracing.ts'
 import { createLaneLeases, type LaneLeases } from '../../src/postgres/lane-leases.ts'
 import type { Publisher } from '../../src/transport/transport.ts'
 import type { OutboxFixture } from '../setup/outbox-fixture.ts'
@@ -43,6 +44,7 @@ export function relayByHand(fixture: Outboxed, publisher: Publisher, options: By
   const leases = createLaneLeases({ db, tables, worker: name, leaseMs, renewMs: leaseMs / 4, ...common })
   const step = relayPass({
     ...common,
+    tracing: noTracing,
     db,
     tables,
     relay: name,

@@ -77,6 +77,7 @@ export const ruleCases: Readonly<Record<string, RuleCase>> = {
     fires: { [`waybill_consumer_disturbances_total{${consumer},topic="t"}`]: '0+7x120' },
     quiet: { [`waybill_consumer_disturbances_total{${consumer},topic="t"}`]: '0+6x120' },
   },
+  WaybillBrokerLag: gauge('waybill_transport_lag_messages', `${consumer},topic="t",partition="0"`, [100_001, 100_000]),
   WaybillConsumerPaused: { ...gauge('waybill_consumer_paused', consumer, [1, 0]), at: '90m' },
   WaybillInboxMemoryShort: gauge('waybill_inbox_memory_short_total', job, [1, 0]),
   WaybillCommandsUnavailable: ratio(

@@ -1,0 +1,58 @@
+/** Prometheus itself, on a free port of the loopback interface, with the given rules and one target. */
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { findProgram } from '../../src/testing/find-program.ts'
+import { freePort } from '../../src/testing/free-port.ts'
+import { startService } from '../../src/testing/service-process.ts'
+
+export interface PrometheusProcess {
+  /** The names of the alerts that fire now, with their labels. */
+  firing(): Promise<readonly Readonly<Record<string, string>>[]>
+  /** The values that an expression has now. */
+  query(expr: string): Promise<readonly number[]>
+  stop(): Promise<void>
+}
+
+export async function startPrometheus({
+  rules,
+  target,
+}: {
+  readonly rules: string
+  readonly target: string
+}): Promise<PrometheusProcess> {
+  const port = await freePort()
+  const config = {
+    global: { scrape_interval: '500ms', evaluation_interval: '500ms' },
+    rule_files: ['waybill.rules.yml'],
+    scrape_configs: [{ job_name: 'shop', static_configs: [{ targets: [new URL(target).host] }] }],
+  }
+  const service = await startService({
+    name: 'prometheus',
+    program: findProgram('prometheus') ?? 'prometheus',
+    prepare: (folder) => {
+      writeFileSync(join(folder, 'prometheus.yml'), JSON.stringify(config))
+      writeFileSync(join(folder, 'waybill.rules.yml'), rules)
+      return [
+        `--config.file=${join(folder, 'prometheus.yml')}`,
+        `--storage.tsdb.path=${join(folder, 'data')}`,
+        `--web.listen-address=127.0.0.1:${port}`,
+      ]
+    },
+    readyText: 'Server is ready to receive web requests.',
+  })
+  const ask = async <Data>(path: string): Promise<Data> => {
+    const response = await fetch(`http://127.0.0.1:${port}/api/v1/${path}`)
+    return ((await response.json()) as { readonly data: Data }).data
+  }
+  return {
+    firing: async () => {
+      const { alerts } = await ask<{ alerts: { state: string; labels: Record<string, string> }[] }>('alerts')
+      return alerts.filter(({ state }) => state === 'firing').map(({ labels }) => labels)
+    },
+    query: async (expr) => {
+      const { result } = await ask<{ result: { value: [number, string] }[] }>(`query?query=${encodeURIComponent(expr)}`)
+      return result.map(({ value }) => Number(value[1]))
+    },
+    stop: () => service.stop(),
+  }
+}
