@@ -39,6 +39,12 @@ export interface CommandContext {
   readonly stopSignal: () => AbortSignal
   /** A line for people, on stderr. */
   readonly note: (text: string) => void
+  /** Data before the result, to stdout as it is, for commands that go on. */
+  readonly out: (text: string) => void
+  /** Whether stdout is a terminal that can be drawn on. */
+  readonly isTerminal: boolean
+  /** The words that start this program again, without those of the command line. */
+  readonly program: readonly string[]
 }
 
 export interface CommandResult {

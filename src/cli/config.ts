@@ -43,6 +43,8 @@ export interface WaybillConfig {
   readonly backfills?: Readonly<Record<string, (context: BackfillContext) => Backfill>>
   /** Google Pub/Sub, for `provision` and `doctor pubsub`. */
   readonly pubsub?: Partial<PubsubConfig>
+  /** Makes the tables of the service's own, for `waybill dev`; called at each start, so it must not mind those that are there. */
+  readonly prepare?: (context: TransportContext) => Promise<unknown>
 }
 
 /** What a transport can be made from. */
@@ -91,6 +93,7 @@ const configNames = [
   'consumers',
   'inboxRetention',
   'pubsub',
+  'prepare',
 ]
 const fileNames = ['waybill.config.ts', 'waybill.config.mts', 'waybill.config.js', 'waybill.config.mjs']
 

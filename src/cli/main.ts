@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /**
- * The program `waybill`: the only file that touches the process.
+ * The program `waybill`: the only file that touches the process, beside the one that starts it again for `waybill dev`.
  *
  * A command that wants to stop in order asks for the stop signal; from then on the first SIGINT or SIGTERM aborts it and
  * a second one ends the process at once. Other commands die of a signal as usual, and the database rolls them back.
@@ -16,6 +16,8 @@ process.exitCode = await runCli({
   out: (text) => void process.stdout.write(text),
   err: (text) => void process.stderr.write(text),
   stopSignal,
+  isTerminal: process.stdout.isTTY === true,
+  program: [process.execPath, ...process.execArgv, process.argv[1] ?? ''],
 })
 
 function stopSignal(): AbortSignal {

@@ -22,6 +22,10 @@ export interface CliWorld {
   out(text: string): void
   err(text: string): void
   stopSignal(): AbortSignal
+  /** @default false */
+  readonly isTerminal?: boolean
+  /** The words that start this program again. @default [] */
+  readonly program?: readonly string[]
 }
 
 /** Runs one command line; never throws. */
@@ -45,7 +49,16 @@ export async function runCli(world: CliWorld): Promise<ExitCode> {
       return exitCodes.usage
     }
     const settings = await readSettings({ values, env: world.env, folder: world.folder })
-    const result = await command.run({ values, settings, user: world.user, stopSignal: () => world.stopSignal(), note: err })
+    const result = await command.run({
+      values,
+      settings,
+      user: world.user,
+      stopSignal: () => world.stopSignal(),
+      note: err,
+      out: (text) => world.out(text),
+      isTerminal: world.isTerminal ?? false,
+      program: world.program ?? [],
+    })
     answer(result.text, result.data)
     return result.exitCode ?? exitCodes.ok
   } catch (error) {

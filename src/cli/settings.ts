@@ -12,6 +12,7 @@ import { loadConfig, type InboxRetentionConfig, type PubsubConfig, type WaybillC
 export interface Settings {
   /** INVALID_OPTION if nobody said which. */
   databaseUrl(): string
+  knownDatabaseUrl(): string | undefined
   names(): DeploymentNames
   /** The names as far as they are known: enough to look at a schema. */
   knownNames(): Omit<DeploymentNames, 'service'> & { readonly service: string | undefined }
@@ -23,6 +24,11 @@ export interface Settings {
   backfill(name: string | boolean | undefined): ConfiguredBackfill
   /** INVALID_OPTION if nobody said which project. */
   pubsub(): PubsubConfig
+  knownPubsub(): { readonly projectId: string | undefined; readonly emulatorHost: string | undefined }
+  /** The parts of the configuration that are there, as they are. */
+  readonly config: Partial<WaybillConfig>
+  /** The settings of another service: its own configuration alone, not this command line or environment. */
+  other(file: string): Promise<Settings>
 }
 
 export interface ConfiguredBackfill {
@@ -69,10 +75,18 @@ export async function readSettings({
     service: pick('service', 'WAYBILL_SERVICE', config.service),
     deploymentId: pick('deployment-id', 'WAYBILL_DEPLOYMENT_ID', config.deploymentId),
   })
+  const knownDatabaseUrl = (): string | undefined => pick('database-url', 'DATABASE_URL', config.database?.url)
+  const knownPubsub: Settings['knownPubsub'] = () => ({
+    projectId: pick('project', 'PUBSUB_PROJECT_ID', config.pubsub?.projectId),
+    emulatorHost: pick('emulator-host', 'PUBSUB_EMULATOR_HOST', config.pubsub?.emulatorHost),
+  })
   return {
+    config,
+    other: (file) => readSettings({ values: { config: file }, env: {}, folder }),
     knownNames,
+    knownDatabaseUrl,
     databaseUrl: () =>
-      pick('database-url', 'DATABASE_URL', config.database?.url) ??
+      knownDatabaseUrl() ??
       missing('Which database? Pass --database-url, set DATABASE_URL, or set database.url in waybill.config.ts.'),
     names: () => {
       const { service, ...rest } = knownNames()
@@ -81,6 +95,21 @@ export async function readSettings({
         missing('Which service owns the schema? Pass --service, set WAYBILL_SERVICE, or set service in waybill.config.ts.')
       return { ...rest, service: named }
     },
+    ...configuredWork(config),
+    knownPubsub,
+    pubsub: () => {
+      const { emulatorHost, projectId } = knownPubsub()
+      const named =
+        projectId ??
+        missing('Which project? Pass --project, set PUBSUB_PROJECT_ID, or set pubsub.projectId in waybill.config.ts.')
+      return { ...config.pubsub, projectId: named, ...(emulatorHost === undefined ? {} : { emulatorHost }) }
+    },
+  }
+}
+
+/** What is made from the configuration alone. */
+function configuredWork(config: Partial<WaybillConfig>): Pick<Settings, 'consume' | 'relay' | 'backfill'> {
+  return {
     consume: () => ({
       transport: transportOf(config),
       consumers:
@@ -97,13 +126,6 @@ export async function readSettings({
       retention: config.retention ?? {},
     }),
     backfill: (given) => backfillOf(config, given),
-    pubsub: () => {
-      const emulatorHost = pick('emulator-host', 'PUBSUB_EMULATOR_HOST', config.pubsub?.emulatorHost)
-      const projectId =
-        pick('project', 'PUBSUB_PROJECT_ID', config.pubsub?.projectId) ??
-        missing('Which project? Pass --project, set PUBSUB_PROJECT_ID, or set pubsub.projectId in waybill.config.ts.')
-      return { ...config.pubsub, projectId, ...(emulatorHost === undefined ? {} : { emulatorHost }) }
-    },
   }
 }
 

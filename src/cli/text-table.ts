@@ -27,7 +27,11 @@ export function textDuration(ms: number): string {
 }
 
 /** One line, without what a terminal would act upon. */
+export function oneLine(text: string): string {
+  return text.replaceAll(/\p{Cc}+/gu, ' ')
+}
+
 function cut(text: string): string {
-  const clean = text.replaceAll(/\p{Cc}+/gu, ' ')
+  const clean = oneLine(text)
   return clean.length <= 80 ? clean : `${clean.slice(0, 79)}…`
 }

@@ -9,6 +9,7 @@ import { execute, rows, type Tx } from '../postgres/database.ts'
 import { transaction } from '../postgres/transaction.ts'
 import type { Admitted } from './admission.ts'
 import { aggregateKey, lockAggregates, type Aggregate, type LockedAggregate } from './aggregate.ts'
+import { withCommandId } from './command-id.ts'
 import { rollBackToSavepoint, selectVersions, setSavepoint, type MarkerKey, type MarkerRow } from './command.sql.ts'
 import type { AttemptState } from './execute-plan.ts'
 import type { Pipeline } from './pipeline.ts'
@@ -106,7 +107,8 @@ async function executeAndAnswer(pipeline: Pipeline, { node, attempt }: Work, tak
   const { tx, key, aggregates } = taken
   const state: AttemptState = { attempt: attempt.number, aggregates, emitted: [] }
   const value = await validResponse(node.definition, await pipeline.execute(tx, node, state))
-  const added = state.emitted.length === 0 ? [] : await pipeline.outbox.addMany(tx, state.emitted)
+  const events = key === undefined ? state.emitted : withCommandId(state.emitted, key)
+  const added = events.length === 0 ? [] : await pipeline.outbox.addMany(tx, events)
   assertUnchanged(node, state, added)
   const token = tokenOf(pipeline, node, state, added)
   const response = encodeResponse(node, value)

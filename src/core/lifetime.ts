@@ -22,6 +22,8 @@ export interface Service {
   readonly name: string
   /** Resolves when the service has stopped; rejects when it cannot go on. */
   run(lifetime: Lifetime): Promise<void>
+  /** How long ago its last pass ended, by success or failure; `undefined` while it does not run. For liveness. */
+  readonly lastPassAgeMs?: () => number | undefined
 }
 
 export interface RunOptions {

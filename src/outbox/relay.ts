@@ -7,13 +7,16 @@
  */
 import type { Lifetime, Service } from '../core/lifetime.ts'
 import { createWaker } from '../core/loop.ts'
+import { createPulse } from '../core/pulse.ts'
 import { assertSchema } from '../postgres/deployment.ts'
 import { createListener } from '../postgres/listen.ts'
 import { outboxChannel } from './notify.ts'
 import { createRelayEngine, type RelayEngine } from './relay-engine.ts'
-import { resolveRelayOptions, type RelayOptions } from './relay-options.ts'
+import { resolveRelayOptions, type RelayOptions, type RelaySettings } from './relay-options.ts'
 
 export interface Relay extends Service {
+  readonly settings: RelaySettings
+  readonly lastPassAgeMs: () => number | undefined
   /** Works until nothing is due any more, gives its lanes back and returns how many events it published. */
   once(signal?: AbortSignal): Promise<number>
   /** Says that there is news: shortens the wait under way. */
@@ -24,6 +27,7 @@ export function createRelay(options: RelayOptions): Relay {
   const settings = resolveRelayOptions(options)
   const { db, outbox, service, listen, signals, clock } = settings
   const waker = createWaker()
+  const pulse = createPulse(clock)
   const withEngine = async <Result>(work: (engine: RelayEngine) => Promise<Result>): Promise<Result> => {
     await assertSchema(db, { schema: outbox.tables.schema, service })
     const engine = createRelayEngine(settings)
@@ -42,8 +46,13 @@ export function createRelay(options: RelayOptions): Relay {
   }
   return {
     name: `relay ${settings.name}`,
+    settings,
+    lastPassAgeMs: pulse.ageMs,
     nudge: () => waker.wake(),
-    run: (life) => withEngine(async (engine) => void (await Promise.all([engine.run(life, waker), hear(life)]))),
+    run: (life) =>
+      withEngine((engine) =>
+        pulse.during(async () => void (await Promise.all([engine.run(life, waker, pulse), hear(life)]))),
+      ),
     once: (signal = new AbortController().signal) => withEngine((engine) => engine.drain(signal)),
   }
 }

@@ -1,0 +1,160 @@
+/**
+ * `waybill dev`: a service's whole surroundings by one command. A Postgres and a Pub/Sub server of their own where none are
+ * given, the schema migrated, topics and subscriptions made, relay and consumers running; all of it gone with Ctrl-C.
+ *
+ * Relay and consumers are processes that load the configuration with the addresses in their environment, and are started
+ * again when it, or a file that it imports, changes. It works on this machine's databases only, unless told otherwise.
+ */
+import { WaybillError } from '../core/errors.ts'
+import { desiredResources } from '../ops/provision-desired.ts'
+import { applyProvision, planProvision } from '../ops/provision.ts'
+import { withDatabase } from '../ops/with-database.ts'
+import { parseDatabaseUrl } from '../postgres/connect-failure.ts'
+import { migrate } from '../postgres/migrate.ts'
+import { createPubsubAdmin } from '../transport/pubsub-admin.ts'
+import type { Command, CommandContext, OptionValues } from './command.ts'
+import { databaseOptions } from './settings.ts'
+import { startProgram, type RunningProgram } from './start-program.ts'
+
+export const devCommand: Command = {
+  summary: 'Run a service for development: databases, broker, relay and consumers, by one command',
+  details: [
+    'Starts a Postgres of its own unless a database is named, and a Pub/Sub server of its own if the configuration has a',
+    'pubsub section and no emulator is named. Migrates, calls prepare of the configuration for the tables of your own,',
+    'provisions, and runs relay and consumers; both start again when the configuration or what it imports changes. They find',
+    'DATABASE_URL, PUBSUB_EMULATOR_HOST and PUBSUB_PROJECT_ID in their environment. Ctrl-C ends all, and its data is gone.',
+  ],
+  options: {
+    ...databaseOptions,
+    pubsub: { type: 'boolean', help: 'a Pub/Sub server even if the configuration has no pubsub section' },
+    port: { type: 'string', value: '<port>', help: 'the port of Postgres [a free one]' },
+    yes: { type: 'boolean', help: 'also on a database of another machine' },
+  },
+  async run(context) {
+    const { settings, stopSignal } = context
+    const names = settings.names()
+    const signal = stopSignal()
+    const closers: (() => Promise<void>)[] = []
+    try {
+      const databaseUrl = await databaseOf(context, closers)
+      const broker = await brokerOf(context, closers)
+      await prepare(context, { databaseUrl, broker })
+      const running = runProcesses(context, { databaseUrl, broker, closers })
+      if (running.length === 0)
+        context.note('The configuration has no transport, so neither relay nor consumers run; the rest does.')
+      context.note(`${names.service} runs. Ctrl-C ends all of it.`)
+      await aborted(signal)
+      return { text: 'Ended.', data: { databaseUrl, emulatorHost: broker?.emulatorHost } }
+    } finally {
+      for (const close of closers.toReversed()) await close()
+    }
+  },
+}
+
+interface DevBroker {
+  readonly emulatorHost: string
+  readonly projectId: string
+}
+
+interface Surroundings {
+  readonly databaseUrl: string
+  readonly broker: DevBroker | undefined
+}
+
+async function databaseOf({ settings, values, note }: CommandContext, closers: (() => Promise<void>)[]): Promise<string> {
+  const given = settings.knownDatabaseUrl()
+  if (given !== undefined) {
+    const { hostname } = parseDatabaseUrl(given)
+    if (!['', 'localhost', '127.0.0.1', '[::1]'].includes(hostname) && values['yes'] !== true) {
+      throw new WaybillError(
+        'REFUSED',
+        `The database is on ${hostname}: dev would migrate it and publish its events to a local broker. If that is what you want, add --yes.`,
+      )
+    }
+    return given
+  }
+  const { startPostgres } = await import('../testing/embedded-postgres.ts')
+  const port = portOption(values)
+  const postgres = await startPostgres(port === undefined ? {} : { port })
+  closers.push(() => postgres.stop())
+  note(`Postgres   DATABASE_URL=${postgres.url}`)
+  return postgres.url
+}
+
+async function brokerOf(
+  { settings, values, note }: CommandContext,
+  closers: (() => Promise<void>)[],
+): Promise<DevBroker | undefined> {
+  const { emulatorHost, projectId = 'dev' } = settings.knownPubsub()
+  if (emulatorHost !== undefined) return { emulatorHost, projectId }
+  if (settings.config.pubsub === undefined && values['pubsub'] !== true) return undefined
+  const { startPubsubServer } = await import('../pubsub-server/pubsub-server.ts')
+  const server = await startPubsubServer()
+  closers.push(() => server.stop())
+  note(`Pub/Sub    PUBSUB_EMULATOR_HOST=${server.emulatorHost}`)
+  note(`Faults     ${server.adminUrl}`)
+  return { emulatorHost: server.emulatorHost, projectId }
+}
+
+async function prepare({ settings, note }: CommandContext, { databaseUrl, broker }: Surroundings): Promise<void> {
+  const names = settings.names()
+  await withDatabase(databaseUrl, async (db) => {
+    const { applied } = await migrate(db, names)
+    note(`Schema     ${names.schema}: ${applied.length === 0 ? 'up to date' : `${applied.length} migrations applied`}`)
+    await settings.config.prepare?.({ db, schema: names.schema })
+  })
+  const wanted = settings.config.pubsub?.provision
+  if (broker === undefined || wanted === undefined) return
+  const admin = createPubsubAdmin(broker)
+  try {
+    const plan = await planProvision(admin, desiredResources(wanted))
+    await applyProvision(admin, plan)
+    note(`Broker     ${plan.changes.length} topics, subscriptions and grants made`)
+  } finally {
+    await admin.close()
+  }
+}
+
+function runProcesses(
+  { settings, values, program, note }: CommandContext,
+  { databaseUrl, broker, closers }: Surroundings & { readonly closers: (() => Promise<void>)[] },
+): readonly RunningProgram[] {
+  const { transport, consumers } = settings.config
+  const env = {
+    DATABASE_URL: databaseUrl,
+    ...(broker === undefined ? {} : { PUBSUB_EMULATOR_HOST: broker.emulatorHost, PUBSUB_PROJECT_ID: broker.projectId }),
+  }
+  const commands = [
+    ...(transport === undefined ? [] : ['relay']),
+    ...(transport === undefined || consumers === undefined ? [] : ['consume']),
+  ]
+  return commands.map((command) => {
+    const words = [command, ...sameOptions(values)]
+    const running = startProgram({ program, words, env, onLine: (line) => note(`${command.padEnd(9)}  ${line}`) })
+    closers.push(() => running.stop())
+    return running
+  })
+}
+
+/** The options that say which service it is. */
+function sameOptions(values: OptionValues): string[] {
+  return ['config', 'schema', 'service', 'deployment-id'].flatMap((option) => {
+    const value = values[option]
+    return typeof value === 'string' ? [`--${option}`, value] : []
+  })
+}
+
+function portOption(values: OptionValues): number | undefined {
+  const given = values['port']
+  if (given === undefined) return undefined
+  if (typeof given === 'string' && /^[0-9]{1,5}$/.test(given) && Number(given) > 0 && Number(given) <= 65_535)
+    return Number(given)
+  throw new WaybillError('INVALID_OPTION', `--port needs a port from 1 to 65535, not "${String(given)}".`)
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) return resolve()
+    signal.addEventListener('abort', () => resolve(), { once: true })
+  })
+}

@@ -1,0 +1,164 @@
+import { expect, test } from 'vitest'
+import { accounts, consumerFixture, deposited, published, videos } from '../../test/setup/consumer-fixture.ts'
+import { accounts as ownAccounts, outboxFixture } from '../../test/setup/outbox-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { pauseConsumer } from '../consumer/pause-consumer.ts'
+import { pauseOutbox } from '../outbox/pause.ts'
+import { connect } from '../postgres/connect.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { migrate } from '../postgres/migrate.ts'
+import { groupRole, groupRoles } from '../postgres/roles.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { eventually } from '../testing/eventually.ts'
+import { memory } from '../transport/memory.ts'
+import { status } from './status.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+
+test('an outbox is seen with what waits in each state, what holds a key, who is paused, and how long publishing took', async () => {
+  const fixture = await outboxFixture(db)
+  const { schema } = fixture.outbox.tables
+  const broker = memory({ rejects: ({ attributes }) => attributes['version'] === '2' && attributes['aggregate_id'] === 'bad' })
+  for (let amount = 1; amount <= 4; amount += 1)
+    await transaction(db, (tx) => fixture.outbox.add(tx, ownAccounts.Deposited, 'bad', { amount }))
+  await fixture.relay(broker, { maxAttempts: 1, name: 'relay-a' }).once()
+  await fixture.relay(broker).once()
+  await fixture.publish('v1', 'later')
+  await pauseOutbox({ db, outbox: fixture.outbox, aggregateType: 'video', actor: 'ada', reason: 'later' })
+  const found = await status({ db, schema })
+  expect(found).toMatchObject({
+    service: 'test',
+    schema,
+    outbox: {
+      dispatching: true,
+      due: 1,
+      retrying: 0,
+      held: 2,
+      parked: 1,
+      estimated: false,
+      highestAttempts: 1,
+      lanes: { total: 64, owned: 0, unowned: 64, expiring: 0 },
+      relays: [],
+      heldKeys: [{ aggregateType: 'account', aggregateId: 'bad', version: '2', state: 'PARKED', attempts: 1, behind: 2 }],
+      pauses: [{ aggregateType: 'video', reason: 'later', pausedBy: 'ada' }],
+      publishDelay: { sample: 1, p50Ms: expect.any(Number), lastMs: expect.any(Number) },
+    },
+    consumers: [],
+    commands: { cleanupLagMs: 0 },
+  })
+  expect(found.outbox.lagMs).toBeGreaterThan(0)
+  expect(found.outbox.oldestAgeMs).toBeGreaterThan(found.outbox.lagMs)
+  expect(found.outbox.heldKeys[0]?.error).not.toBe('')
+})
+
+test('a relay that runs is seen with its lanes', async () => {
+  const fixture = await outboxFixture(db)
+  const stop = new AbortController()
+  const relay = fixture.relay(memory(), { name: 'relay-b' })
+  const running = relay.run({ stopping: stop.signal, aborting: new AbortController().signal })
+  await eventually(async () => {
+    const { outbox } = await status({ db, schema: fixture.outbox.tables.schema })
+    expect(outbox).toMatchObject({
+      lanes: { owned: 64, unowned: 0, expiring: 0 },
+      relays: [{ relay: 'relay-b', lanes: 64, seenMs: expect.any(Number) }],
+    })
+  })
+  stop.abort()
+  await running
+})
+
+test('consumers are seen with what they applied, what waits, what is dead and who paused them', async () => {
+  const fixture = await consumerFixture(db)
+  const catalog = fixture
+    .consumer({ maxAttempts: 1 })
+    .on(accounts.Deposited, async () => {})
+    .on(videos.VideoPublished, async ({ data }) => {
+      if (data.title === 'poison') throw new Error('it is poison')
+    })
+  const stop = fixture.start(catalog)
+  await fixture.publish(
+    published('v1', 1),
+    published('v2', 1, 'poison'),
+    published('v2', 2),
+    deposited('a1', 1, 5),
+    deposited('a1', 3, 5),
+  )
+  await eventually(async () => (await fixture.count('dead_letter')) === 1 && (await fixture.count('inbox_message')) === 2)
+  await stop()
+  await pauseConsumer({ db, schema: fixture.schema, consumer: 'catalog', actor: 'ada' })
+  const { consumers } = await status({ db, schema: fixture.schema })
+  expect(consumers).toMatchObject([
+    {
+      consumer: 'catalog',
+      generation: 1,
+      paused: { by: 'ada' },
+      delay: { sample: 2, p50Ms: expect.any(Number) },
+      waiting: { messages: 2, aggregates: 2 },
+      stored: { due: 0, retrying: 0, held: 0, dead: 0 },
+      deadLetters: [{ reason: 'failed', count: 1 }],
+    },
+  ])
+  expect(consumers[0]?.heldAggregates.map(({ aggregateId, waiting }) => `${aggregateId} ${waiting}`).toSorted()).toEqual([
+    'a1 1',
+    'v2 1',
+  ])
+})
+
+test('stored mode is seen with what is stored and how long it has been', async () => {
+  const fixture = await consumerFixture(db)
+  const stop = fixture.start(
+    fixture
+      .consumer({ mode: 'stored', maxAttempts: 9, backoff: { firstMs: 60_000, maxMs: 60_000 } })
+      .on(videos.VideoPublished, async () => {
+        throw new Error('not now')
+      }),
+  )
+  await fixture.publish(published('v1', 1), published('v1', 2))
+  await eventually(async () => {
+    const { consumers } = await status({ db, schema: fixture.schema })
+    expect(consumers[0]?.stored).toMatchObject({ retrying: 1, held: 1, estimated: false })
+    expect(consumers[0]?.stored.lagMs).toBeGreaterThan(0)
+  })
+  await stop()
+})
+
+test('a backlog that is too large to be counted quickly is estimated, within a tenth', async () => {
+  const { outbox } = await outboxFixture(db)
+  const { schema } = outbox.tables
+  await db.query(`insert into ${schema}.outbox_dispatch (key, event_id, lane)
+                  select hashint8(n), gen_random_uuid(), hashint8(n) & 63 from generate_series(1, 160000) as n`)
+  const found = await status({ db, schema })
+  expect(found.outbox.estimated).toBe(true)
+  expect(Math.abs(found.outbox.due - 160_000)).toBeLessThan(16_000)
+})
+
+test('markers are counted about, and late clean-up is seen', async () => {
+  const schema = 'markers'
+  await migrate(db, { schema, service: 'test' })
+  await db.query(`insert into ${schema}.command_marker (created_at, principal, request_id, command, fingerprint)
+                  select clock_timestamp() - interval '2 hours', 'ann', n::text, 'Do', '' from generate_series(1, 50) as n`)
+  await db.query(`analyze ${schema}.command_marker`)
+  const { commands } = await status({ db, schema })
+  expect(commands.markers).toBe(50)
+  expect(commands.cleanupLagMs).toBeGreaterThan(3_000_000)
+  expect((await status({ db, schema, markerTtlMs: 86_400_000 })).commands.cleanupLagMs).toBe(0)
+})
+
+test('the role readonly may see all of it', async () => {
+  const schema = `s${database.name}`
+  await migrate(db, { schema, service: 'test', roles: true })
+  const login = `login_${groupRole(schema, 'readonly')}`
+  await db.query(`create role ${login} login in role ${groupRole(schema, 'readonly')}`)
+  const url = new URL(database.url)
+  url.username = login
+  const reader = connect({ url: url.href, max: 1 })
+  try {
+    expect(await status({ db: reader, schema })).toMatchObject({ service: 'test', outbox: { due: 0 } })
+  } finally {
+    await reader.close()
+    await db.query(`drop schema ${schema} cascade`)
+    for (const role of [login, ...groupRoles.map((each) => groupRole(schema, each))])
+      await db.query(`drop owned by ${role}; drop role ${role}`)
+  }
+})
