@@ -7,11 +7,13 @@ import { createInboxRetention } from '../consumer/inbox-retention.ts'
 import { errorMessage, WaybillError } from '../core/errors.ts'
 import { run } from '../core/lifetime.ts'
 import { createSignals, type SignalBus } from '../core/signals.ts'
+import { createHealth } from '../ops/health.ts'
 import { withDatabase } from '../ops/with-database.ts'
 import { assertSchema } from '../postgres/deployment.ts'
 import type { Command, OptionValues } from './command.ts'
 import { textOption } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'
+import { createTelemetry, telemetryOptions } from './telemetry-options.ts'
 
 /** Beside the batches: looking at what is stored, reading for waiters, retention. */
 const spareConnections = 3
@@ -26,6 +28,7 @@ export const consumeCommand: Command = {
     ...databaseOptions,
     consumer: { type: 'string', value: '<name,name>', help: 'only these consumers' },
     connections: { type: 'string', value: '<n>', help: 'connections to the database, at most [7]' },
+    ...telemetryOptions,
   },
   async run({ values, settings, stopSignal, note }) {
     const names = settings.names()
@@ -34,7 +37,8 @@ export const consumeCommand: Command = {
     const signals = createSignals()
     let applied = 0
     signals.on('consumer.applied', ({ count }) => void (applied += count))
-    tell(signals, note)
+    const telemetry = createTelemetry(values, signals, note)
+    if (!telemetry.isLogging) tell(signals, note)
     return await withDatabase(
       settings.databaseUrl(),
       async (db) => {
@@ -46,7 +50,7 @@ export const consumeCommand: Command = {
           const { retention } = configured
           const beside = retention === false ? [] : [createInboxRetention({ ...retention, db, schema: names.schema, signals })]
           note(`${consumers.map(({ name }) => name).join(', ')}: reading from ${transport.name}.`)
-          await run([...consumers, ...beside], { signal, signals })
+          await telemetry.around(createHealth({ consumers }), () => run([...consumers, ...beside], { signal, signals }))
         } finally {
           await transport.close()
         }

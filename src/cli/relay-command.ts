@@ -5,6 +5,7 @@
 import { errorMessage } from '../core/errors.ts'
 import { run } from '../core/lifetime.ts'
 import { createSignals, type SignalBus } from '../core/signals.ts'
+import { createHealth } from '../ops/health.ts'
 import { withDatabase } from '../ops/with-database.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import { createRelay } from '../outbox/relay.ts'
@@ -12,6 +13,7 @@ import { createOutboxRetention } from '../outbox/retention.ts'
 import { assertSchema } from '../postgres/deployment.ts'
 import type { Command } from './command.ts'
 import { databaseOptions } from './settings.ts'
+import { createTelemetry, telemetryOptions } from './telemetry-options.ts'
 
 /** Pass, renewal, watch and retention each need one at times. */
 const connections = 5
@@ -25,6 +27,7 @@ export const relayCommand: Command = {
   options: {
     ...databaseOptions,
     once: { type: 'boolean', help: 'publish what is due, then exit' },
+    ...telemetryOptions,
   },
   async run({ values, settings, stopSignal, note }) {
     const names = settings.names()
@@ -34,7 +37,8 @@ export const relayCommand: Command = {
     const signals = createSignals()
     let published = 0
     signals.on('relay.published', ({ count }) => void (published += count))
-    tell(signals, note)
+    const telemetry = createTelemetry(values, signals, note)
+    if (!telemetry.isLogging) tell(signals, note)
     return await withDatabase(
       settings.databaseUrl(),
       async (db) => {
@@ -48,7 +52,7 @@ export const relayCommand: Command = {
           else {
             const beside = retention === false ? [] : [createOutboxRetention({ ...retention, db, outbox, signals })]
             note(`${relay.name} publishes the outbox of schema ${schema} to ${transport.name}.`)
-            await run([relay, ...beside], { signal, signals })
+            await telemetry.around(createHealth({ relay }), () => run([relay, ...beside], { signal, signals }))
           }
         } finally {
           await transport.close()
