@@ -98,7 +98,7 @@ function createJudges(book: EventBook, findings: Findings): readonly Judge[] {
   return [
     judgeLoss(book),
     judgeGhosts(book, findings),
-    judgeOrder(book, findings),
+    judgeOrder(findings),
     judgeEffects(book, findings),
     judgeVersions(book, findings),
     judgeProjections(),

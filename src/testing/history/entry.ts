@@ -57,8 +57,9 @@ export interface Log extends Recorded {
   readonly aggregate: string
   readonly version: number
   readonly topic?: string
-  /** The ordering key; without one no order is promised, and none is checked. */
   readonly key?: string
+  /** No order is promised for it, or none is known here: its stream is ordered by versions alone. @default false */
+  readonly isUnordered?: boolean
   /** An empty message in the place of an event that an operator skipped: it has no effect. */
   readonly isVoid?: boolean
 }

@@ -14,6 +14,8 @@ export interface EventTrack {
   /** Lines; 0 if it did not happen yet. */
   committed: number
   published: number
+  /** Who saw it published first. */
+  publishedBy: string | undefined
   /** An operator dropped it. */
   isDropped: boolean
   isVoid: boolean
@@ -21,9 +23,9 @@ export interface EventTrack {
 
 export class EventBook {
   readonly #tracks = new Map<string, EventTrack>()
-  /** Messages in the broker's log. */
+  /** Messages in any log. */
   logged = 0
-  /** Messages that were more than the first of their event. */
+  /** Messages that were more than the first of their event in one log. */
   duplicates = 0
 
   get size(): number {
@@ -52,8 +54,10 @@ export class EventBook {
       case 'log': {
         const track = this.#track(entry)
         this.logged += 1
-        if (track.published > 0) this.duplicates += 1
-        else track.published = line
+        if (track.published === 0) {
+          track.published = line
+          track.publishedBy = entry.source
+        } else if (track.publishedBy === entry.source) this.duplicates += 1
         track.isVoid ||= entry.isVoid === true
         return
       }
@@ -71,7 +75,8 @@ export class EventBook {
   #track({ event, aggregate = '', version = 0 }: { event: string; aggregate?: string; version?: number }): EventTrack {
     const known = this.#tracks.get(event)
     if (known !== undefined) return known
-    const track = { event, aggregate, version, committed: 0, published: 0, isDropped: false, isVoid: false }
+    const happened = { committed: 0, published: 0, publishedBy: undefined, isDropped: false, isVoid: false }
+    const track: EventTrack = { event, aggregate, version, ...happened }
     this.#tracks.set(event, track)
     return track
   }

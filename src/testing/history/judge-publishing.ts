@@ -101,11 +101,17 @@ function isMention(entry: HistoryEntry): entry is Mention['entry'] {
 }
 
 /** Per topic and aggregate, no version is first seen after a higher one. Only the order of that topic's log matters. */
-export function judgeOrder(book: EventBook, findings: Findings): Judge {
+export function judgeOrder(findings: Findings): Judge {
+  const seen = new Map<string, Set<string>>()
   const highest = new Map<string, { readonly line: number; readonly entry: Log }>()
+  const isFirst = ({ source = '', event }: Log): boolean => {
+    const events = seen.get(source) ?? new Set()
+    seen.set(source, events)
+    return events.size < events.add(event).size
+  }
   return {
     see: (entry, line) => {
-      if (entry.op !== 'log' || entry.key === undefined || book.find(entry.event)?.published !== line) return
+      if (entry.op !== 'log' || entry.isUnordered === true || !isFirst(entry)) return
       findings.check('first-occurrence-order')
       const place = `${entry.source ?? ''}\n${entry.topic ?? ''}\n${entry.aggregate}`
       const last = highest.get(place)

@@ -2,20 +2,26 @@
  * Messages and outcomes as entries of a history, for whoever stands at the broker or beside a client.
  */
 import type { Outcome } from '../../command/outcome.ts'
+import type { AnyStream } from '../../core/stream.ts'
 import { voidEventType } from '../../outbox/message.ts'
 import type { OutgoingMessage } from '../../transport/transport.ts'
 import { aggregateName, type Answer, type Deliver, type Log } from './entry.ts'
 
 type Named = Pick<OutgoingMessage, 'attributes'>
 
-/** A message that the broker stored. */
-export function logEntry({ topic, orderingKey, attributes }: Omit<OutgoingMessage, 'body'>): Log {
+/** A message that the broker stored. For streams that are ordered by versions alone, tell it the streams. */
+export function logEntry(
+  { topic, orderingKey, attributes }: Omit<OutgoingMessage, 'body'>,
+  streams: readonly Pick<AnyStream, 'aggregateType' | 'ordering'>[] = [],
+): Log {
+  const stream = streams.find(({ aggregateType }) => aggregateType === attributes['aggregate_type'])
   return {
     op: 'log',
     topic,
     ...(orderingKey === undefined ? {} : { key: orderingKey }),
     ...eventOf({ attributes }),
     ...(attributes['event_type'] === voidEventType ? { isVoid: true } : {}),
+    ...(stream?.ordering === 'version' ? { isUnordered: true } : {}),
   }
 }
 

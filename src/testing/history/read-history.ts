@@ -1,0 +1,259 @@
+/**
+ * A history out of the databases themselves, where nobody recorded one: what the outbox holds and has receipts for, what
+ * consumers applied and gave up, and what owner and projections are at the end.
+ *
+ * Whoever reads it says that everything is over: it ends with a rest, with whatever is still waiting. Databases do not know in
+ * which order the broker got the messages; for that, and for reads and commands, record them and let this add the rest.
+ */
+import type { ConsumerSettings } from '../../consumer/consumer-options.ts'
+import { inboxTables, readConsumer, type Scope } from '../../consumer/inbox.sql.ts'
+import type { Routes } from '../../consumer/routes.ts'
+import { defaults } from '../../core/defaults.ts'
+import type { EventKind } from '../../core/event.ts'
+import type { EventType } from '../../core/stream.ts'
+import { outboxTables, type OutboxTables } from '../../outbox/outbox.sql.ts'
+import { first, one, rows, type Queryable } from '../../postgres/database.ts'
+import type { Projection } from '../../projection/projection.ts'
+import { aggregateName, type HistoryEntry } from './entry.ts'
+import { createHistory, type Recorder } from './history.ts'
+import * as statements from './read-history.sql.ts'
+
+export interface HistoryOwner {
+  readonly db: Queryable
+  /** The schema of its outbox. @default 'waybill' */
+  readonly schema?: string
+  /**
+   * How it is known what was published: by the relays' receipts; by what is no longer in line, where they write none; or by the
+   * broker's log, which you record yourself. @default 'receipts'
+   */
+  readonly log?: 'receipts' | 'dispatch' | 'recorded'
+  /**
+   * What its aggregates are, by type: a query that returns `id` and `value`, both text. Consumers answer with queries of the
+   * same types. @default versions are compared instead
+   */
+  readonly states?: Readonly<Record<string, string>>
+}
+
+/** What is asked of a consumer: any will do, whatever its driver. */
+export interface JudgedConsumer {
+  readonly settings: Pick<ConsumerSettings, 'schema' | 'name' | 'streams' | 'inbox'> & { readonly db: Queryable }
+  readonly routes: () => Routes
+}
+
+export interface HistoryConsumer {
+  readonly consumer: JudgedConsumer
+  /**
+   * A table in which each effect leaves a row, which shows doubled effects that an inbox cannot hold: a query that returns
+   * `event`, and `aggregate` and `after` if it knows them, in the order of the commits. @default the inbox
+   */
+  readonly effects?: { readonly query: string; readonly of: readonly EventType<EventKind, never, unknown>[] }
+  /** What its projections are, by type, as the owner's `states`. */
+  readonly states?: Readonly<Record<string, string>>
+}
+
+export interface ReadHistoryOptions {
+  /** Whoever writes events; several, if consumers emit into outboxes of their own. */
+  readonly owner: HistoryOwner | readonly HistoryOwner[]
+  readonly consumers?: readonly HistoryConsumer[]
+}
+
+/** The whole history as a list. */
+export async function readHistory(options: ReadHistoryOptions): Promise<readonly HistoryEntry[]> {
+  const history = createHistory()
+  await recordHistory(history, options)
+  return history.entries
+}
+
+/** The same into a history or a checker, page by page. */
+export async function recordHistory(into: Recorder, { owner, consumers = [] }: ReadHistoryOptions): Promise<void> {
+  const left: Record<string, number> = {}
+  const readers: Reader[] = []
+  for (const source of consumers) readers.push(await readConsumerSide(into, source, left))
+  for (const each of [owner].flat()) {
+    const side = { owner: each, tables: outboxTables(each.schema ?? defaults.schema), readers }
+    await recordCommits(into, side)
+    await recordStates(into, side)
+    for (const { state, count } of await rows(each.db, statements.countDispatch(side.tables))) {
+      const what = `outbox rows (${dispatchStates[state] ?? state})`
+      left[what] = (left[what] ?? 0) + count
+    }
+  }
+  into.record({ op: 'rest', source: 'databases', left })
+}
+
+const dispatchStates = ['due', 'retry', 'held', 'parked']
+const pageSize = 10_000
+
+/** A consumer, and what it has applied. */
+interface Reader extends HistoryConsumer {
+  readonly name: string
+  readonly generation: number
+  readonly applied: ReadonlySet<string>
+}
+
+async function readConsumerSide(into: Recorder, source: HistoryConsumer, left: Record<string, number>): Promise<Reader> {
+  const { db, schema, name, streams, inbox } = source.consumer.settings
+  const tables = inboxTables(schema)
+  const generation = (await first(db, readConsumer({ tables, consumer: name })))?.generation ?? 1
+  const scope: Scope = { tables, consumer: name, generation }
+  const applied = new Set<string>()
+  const common = { source: name, consumer: name, generation } as const
+  const types = inbox || source.effects !== undefined ? streams.map(({ aggregateType }) => aggregateType) : []
+  into.record({ op: 'follow', ...common, types, projects: Object.keys(source.states ?? {}) })
+  for await (const entry of source.effects === undefined ? inboxOf(db, scope) : effectsOf(db, source.effects.query)) {
+    applied.add(entry.event)
+    into.record({ op: 'apply', ...common, ...entry })
+  }
+  for (const { event, why } of await rows(db, statements.readGivenUp(scope))) into.record({ op: 'excuse', ...common, event, why })
+  left[`stored messages of ${name}`] = (await one(db, statements.countStored(scope))).count
+  return { ...source, name, generation, applied }
+}
+
+interface AppliedEvent {
+  readonly event: string
+  readonly aggregate?: string
+  readonly after?: number
+}
+
+async function* inboxOf(db: Queryable, scope: Scope): AsyncGenerator<AppliedEvent> {
+  let after = '00000000-0000-0000-0000-000000000000'
+  for (;;) {
+    const page = await rows(db, statements.readApplied(scope, { after, limit: pageSize }))
+    yield* page
+    if (page.length < pageSize) return
+    after = page.at(-1)?.event ?? after
+  }
+}
+
+async function* effectsOf(db: Queryable, query: string): AsyncGenerator<AppliedEvent> {
+  const found = (await db.query(query)).rows as readonly { event: string; aggregate?: string; after?: string | number }[]
+  for (const { event, aggregate, after } of found)
+    yield {
+      event,
+      ...(aggregate === undefined ? {} : { aggregate }),
+      ...(after === undefined ? {} : { after: Number(after) }),
+    }
+}
+
+interface OwnerSide {
+  readonly owner: HistoryOwner
+  readonly tables: OutboxTables
+  readonly readers: readonly Reader[]
+}
+
+async function recordCommits(into: Recorder, { owner, tables, readers }: OwnerSide): Promise<void> {
+  let after = { aggregate_type: '', aggregate_id: '', version: '0' }
+  const excusing = readers.map((reader) => excuseSuperseded(into, reader))
+  for (;;) {
+    const { log = 'receipts' } = owner
+    const options = { limit: pageSize, receipts: log === 'receipts' }
+    const page = await rows(owner.db, statements.readCommitted(tables, after, options))
+    for (const row of page) {
+      const aggregate = aggregateName(row.aggregate_type, row.aggregate_id)
+      const event = { event: row.id, aggregate, version: Number(row.version) }
+      into.record({ op: 'commit', source: 'owner', ...event })
+      if (row.is_published && log !== 'recorded')
+        into.record({ op: 'log', source: log, topic: row.topic, isUnordered: true, ...event })
+      for (const excuse of excusing) excuse(row)
+    }
+    if (page.length < pageSize) return
+    after = page.at(-1) ?? after
+  }
+}
+
+/**
+ * Rows come by aggregate and version. A consumer may pass over what a later state stands for; and where effects are rows of a
+ * table, only some types of event leave one.
+ */
+function excuseSuperseded(into: Recorder, reader: Reader): (row: statements.CommittedRow) => void {
+  const { settings } = reader.consumer
+  const leavesRow = reader.effects === undefined ? undefined : new Set(reader.effects.of.map(nameOf))
+  let aggregate = ''
+  let passed: string[] = []
+  const excuse = (event: string, why: string): void =>
+    into.record({ op: 'excuse', source: reader.name, consumer: reader.name, generation: reader.generation, event, why })
+  return (row) => {
+    const stream = settings.streams.find(({ aggregateType }) => aggregateType === row.aggregate_type)
+    const type = stream?.events[row.event_type]
+    if (type === undefined) return
+    const name = aggregateName(row.aggregate_type, row.aggregate_id)
+    if (name !== aggregate) passed = []
+    aggregate = name
+    if (leavesRow !== undefined && !leavesRow.has(nameOf(type))) return excuse(row.id, 'its type leaves no row')
+    if (!reader.applied.has(row.id)) return void passed.push(row.id)
+    if (type.kind !== 'delta') for (const event of passed.splice(0)) excuse(event, `v${row.version} stands for it`)
+  }
+}
+
+function nameOf({ stream, name }: EventType<EventKind, never, unknown>): string {
+  return aggregateName(stream.aggregateType, name)
+}
+
+async function recordStates(into: Recorder, { owner, tables, readers }: OwnerSide): Promise<void> {
+  const versioned = new Set(
+    readers.flatMap(({ consumer }) => consumer.routes().projections.map(({ stream }) => stream.aggregateType)),
+  )
+  for (const type of Object.keys(owner.states ?? {})) versioned.delete(type)
+  for (const [type, query] of Object.entries(owner.states ?? {}))
+    for (const { id, value } of await statesOf(owner.db, query))
+      into.record({ op: 'state', source: 'owner', aggregate: aggregateName(type, id), value })
+  const ids = new Map<string, string[]>()
+  for (const type of versioned) {
+    const found = await rows(owner.db, statements.readVersions(tables, type))
+    ids.set(
+      type,
+      found.map(({ id }) => id),
+    )
+    for (const { id, version } of found)
+      into.record({ op: 'state', source: 'owner', aggregate: aggregateName(type, id), value: `v${version}` })
+  }
+  for (const reader of readers) await recordProjections(into, reader, ids)
+}
+
+async function recordProjections(into: Recorder, reader: Reader, ids: ReadonlyMap<string, readonly string[]>): Promise<void> {
+  const { db } = reader.consumer.settings
+  const put = (consumer: string, aggregate: string, value: string | null): void =>
+    into.record({ op: 'state', source: reader.name, consumer, aggregate, value })
+  for (const [type, query] of Object.entries(reader.states ?? {}))
+    for (const { id, value } of await statesOf(db, query)) put(reader.name, aggregateName(type, id), value)
+  const { projections } = reader.consumer.routes()
+  for (const projection of projections) {
+    const type = projection.stream.aggregateType
+    const owned = ids.get(type)
+    if (owned === undefined) continue
+    const isOnly = projections.filter(({ stream }) => stream === projection.stream).length === 1
+    const consumer = isOnly ? reader.name : `${reader.name} (${projection.tableText})`
+    for (const [id, version] of await projectedVersions(db, projection, owned)) put(consumer, aggregateName(type, id), version)
+  }
+}
+
+/** The versions of a projection's rows (`v3`) by the ids of their aggregates; of a row that belongs to none, by its key. */
+export async function projectedVersions(
+  db: Queryable,
+  projection: Projection,
+  ids: readonly string[],
+): Promise<ReadonlyMap<string, string | null>> {
+  const byKey = new Map(
+    (await rows(db, statements.readProjected(projection))).map(({ key, version }) => [
+      keyText(JSON.parse(key) as string[]),
+      version,
+    ]),
+  )
+  const versions = new Map<string, string | null>()
+  for (const id of ids) {
+    const key = keyText(projection.keyOf(id))
+    const version = byKey.get(key)
+    versions.set(id, version === undefined ? null : `v${version}`)
+    byKey.delete(key)
+  }
+  for (const [key, version] of byKey) versions.set(key, `v${version}`)
+  return versions
+}
+
+function keyText(parts: readonly string[]): string {
+  return parts.length === 1 ? (parts[0] ?? '') : JSON.stringify(parts)
+}
+
+async function statesOf(db: Queryable, query: string): Promise<readonly { id: string; value: string | null }[]> {
+  return (await db.query(query)).rows as readonly { id: string; value: string | null }[]
+}

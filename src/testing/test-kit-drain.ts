@@ -1,0 +1,188 @@
+/**
+ * Lets everything that was written arrive: relays publish, consumers apply, what handlers emit goes on its way, until nothing
+ * moves any more.
+ *
+ * Nothing is guessed from silence. An event that a relay has published is awaited at each consumer that reads its stream, until
+ * the consumer's own tables say what became of it. What does not move by itself (parked, held, delayed, dead, waiting behind a
+ * gap) ends no test in a time-out: it is counted in the result.
+ */
+import { AssertionError } from 'node:assert'
+import { setTimeout as delay } from 'node:timers/promises'
+import { inboxTables, readConsumer, type Scope } from '../consumer/inbox.sql.ts'
+import type { Routes } from '../consumer/routes.ts'
+import { errorMessage, isWaybillError } from '../core/errors.ts'
+import type { Service } from '../core/lifetime.ts'
+import type { Relay } from '../outbox/relay.ts'
+import { first, one, rows } from '../postgres/database.ts'
+import { projectedVersions, type JudgedConsumer } from './history/read-history.ts'
+import { countResting, readMoving, readPublished, readUnsettled, type PublishedRow } from './test-kit.sql.ts'
+
+export type DrainedConsumer = JudgedConsumer & Service
+
+export interface DrainOptions {
+  readonly relays?: readonly Relay[]
+  readonly consumers?: readonly DrainedConsumer[]
+  /** Runs them for as long as it takes. `false` if they run already. @default true */
+  readonly start?: boolean
+  /** @default 20_000 */
+  readonly timeoutMs?: number
+}
+
+/** What was done, and what is left that does not move by itself. */
+export interface Drained {
+  /** Events that went out, if the relays were started here. */
+  readonly published: number
+  readonly left: {
+    readonly parked: number
+    readonly held: number
+    /** Retried, or not to be published, later than the drain had time for. */
+    readonly delayed: number
+    readonly deadLetters: number
+    /** Stored behind a gap or a dead letter. */
+    readonly waiting: number
+  }
+}
+
+const pauseMs = 5
+
+/** Works until nothing moves; an AssertionError that says what still does, when time is up. */
+export async function drain(options: DrainOptions): Promise<Drained> {
+  const { relays = [], consumers = [], start = true, timeoutMs = 20_000 } = options
+  const deadline = performance.now() + timeoutMs
+  const running = start ? runAll(consumers) : undefined
+  const settling = consumers.map((consumer) => createSettling(consumer))
+  let published = 0
+  let trouble: unknown
+  const relaying = async (relay: Relay): Promise<string[]> => {
+    const { db, outbox } = relay.settings
+    const { due, soon } = await one(db, readMoving(outbox.tables, Math.max(0, deadline - performance.now())))
+    if (due > 0 && start) {
+      try {
+        published += await relay.once(AbortSignal.timeout(Math.max(1, deadline - performance.now())))
+        trouble = undefined
+      } catch (error) {
+        // An outage may end; one that does not is told when time is up.
+        if (!isWaybillError(error, 'UNAVAILABLE')) throw error
+        trouble = error
+      }
+    }
+    return due + soon > 0 ? [`${due + soon} events are on their way out of ${outbox.tables.schema}.outbox`] : []
+  }
+  try {
+    for (;;) {
+      const open: string[] = []
+      for (const relay of relays) open.push(...(await relaying(relay)))
+      for (const each of settling) open.push(...(await each.open(relays)))
+      if (open.length === 0) return { published, left: await countLeft({ relays, consumers }) }
+      running?.throwIfEnded()
+      if (performance.now() >= deadline) throw notDrained(timeoutMs, open, trouble)
+      await delay(pauseMs)
+    }
+  } finally {
+    await running?.stop()
+  }
+}
+
+interface Running {
+  throwIfEnded(): void
+  stop(): Promise<void>
+}
+
+function runAll(services: readonly Service[]): Running {
+  const stopping = new AbortController()
+  const life = { stopping: stopping.signal, aborting: new AbortController().signal }
+  const failures: unknown[] = []
+  const all = services.map((service) => service.run(life).catch((error: unknown) => void failures.push(error)))
+  const throwIfEnded = (): void => {
+    if (failures.length > 0) throw failures[0]
+  }
+  return {
+    throwIfEnded,
+    stop: async () => {
+      stopping.abort()
+      await Promise.all(all)
+      throwIfEnded()
+    },
+  }
+}
+
+interface Settling {
+  /** The published events that the consumer has not dealt with. */
+  open(relays: readonly Relay[]): Promise<string[]>
+}
+
+/** Remembers what is settled, so that each look asks for the rest only. */
+function createSettling(consumer: DrainedConsumer): Settling {
+  const { db, inbox, name, streams } = consumer.settings
+  const settled = new Set<string>()
+  const types = streams.map(({ aggregateType }) => aggregateType)
+  const look = async (published: readonly PublishedRow[]): Promise<readonly PublishedRow[]> => {
+    const positionedTypes = inbox ? consumer.routes().sequentialTypes : types
+    const found = await rows(db, readUnsettled(await scopeOf(consumer), published, positionedTypes))
+    const unsettled = found.flatMap(({ place }) => published[place - 1] ?? [])
+    const open = new Set(inbox ? unsettled : await withoutProjected(consumer, unsettled))
+    for (const event of published) if (!open.has(event)) settled.add(event.id)
+    return [...open]
+  }
+  return {
+    open: async (relays) => {
+      const open: PublishedRow[] = []
+      for (const { settings: relay } of relays) {
+        const published = await rows(relay.db, readPublished(relay.outbox.tables, types))
+        const unknown = published.filter(({ id }) => !settled.has(id))
+        if (unknown.length > 0) open.push(...(await look(unknown)))
+      }
+      return open.map(
+        ({ aggregate_type: type, aggregate_id: id, version }) => `${name} has not dealt with ${type} ${id} v${version}`,
+      )
+    },
+  }
+}
+
+/** A consumer without an inbox shows what it has applied by the versions of its rows. */
+async function withoutProjected(
+  { settings, routes }: { readonly settings: DrainedConsumer['settings']; readonly routes: () => Routes },
+  events: readonly PublishedRow[],
+): Promise<readonly PublishedRow[]> {
+  const isApplied = new Set<PublishedRow>()
+  for (const projection of routes().projections) {
+    const own = events.filter((event) => event.aggregate_type === projection.stream.aggregateType)
+    const ids = [...new Set(own.map((event) => event.aggregate_id))]
+    const versions = await projectedVersions(settings.db, projection, ids)
+    for (const event of own)
+      if (BigInt(versions.get(event.aggregate_id)?.slice(1) ?? 0) >= BigInt(event.version)) isApplied.add(event)
+  }
+  return events.filter((event) => !isApplied.has(event))
+}
+
+/** Whose rows a consumer's are. */
+export async function scopeOf({ settings: { db, schema, name } }: Pick<JudgedConsumer, 'settings'>): Promise<Scope> {
+  const tables = inboxTables(schema)
+  const registered = await first(db, readConsumer({ tables, consumer: name }))
+  return { tables, consumer: name, generation: registered?.generation ?? 1 }
+}
+
+async function countLeft({ relays = [], consumers = [] }: Pick<DrainOptions, 'relays' | 'consumers'>): Promise<Drained['left']> {
+  const left = { parked: 0, held: 0, delayed: 0, deadLetters: 0, waiting: 0 }
+  for (const { settings } of relays) {
+    const { parked, held, later } = await one(settings.db, readMoving(settings.outbox.tables, 0))
+    left.parked += parked
+    left.held += held
+    left.delayed += later
+  }
+  for (const consumer of consumers) {
+    const { deadLetters, waiting } = await one(consumer.settings.db, countResting(await scopeOf(consumer)))
+    left.deadLetters += deadLetters
+    left.waiting += waiting
+  }
+  return left
+}
+
+const shownLines = 10
+
+function notDrained(timeoutMs: number, open: readonly string[], trouble: unknown): AssertionError {
+  const more = open.length > shownLines ? [`… and ${open.length - shownLines} more`] : []
+  const why = trouble === undefined ? [] : [`The relay says: ${errorMessage(trouble)}`]
+  const lines = [`Not drained within ${timeoutMs} ms:`, ...open.slice(0, shownLines), ...more, ...why]
+  return new AssertionError({ message: lines.join('\n'), actual: open, expected: [], operator: 'drain' })
+}

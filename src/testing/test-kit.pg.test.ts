@@ -1,0 +1,176 @@
+import { AssertionError } from 'node:assert'
+import { fileURLToPath } from 'node:url'
+import { expect, test } from 'vitest'
+import { runCommand } from '../../scripts/run-command.ts'
+import { accounts, consumerFixture, mails, videos, type ConsumerFixture } from '../../test/setup/consumer-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import type { Consumer } from '../consumer/consumer.ts'
+import { seededRandom } from '../core/random.ts'
+import { createRelay } from '../outbox/relay.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { memory } from '../transport/memory.ts'
+import { expectAdded, expectApplied, expectNotApplied, expectPublished } from './test-kit-assertions.ts'
+import { drain } from './test-kit-drain.ts'
+import { createTestKit } from './test-kit.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+const nothingLeft = { parked: 0, held: 0, delayed: 0, deadLetters: 0, waiting: 0 }
+
+function catalogOf({ schema, consumer }: ConsumerFixture, options: Parameters<ConsumerFixture['consumer']>[0] = {}): Consumer {
+  return consumer(options).project(videos, {
+    table: `${schema}.video_view`,
+    key: 'video_id',
+    set: ({ data }) => ({ title: data.title }),
+  })
+}
+
+test('what was added is drained to the broker and into the consumers, and each step can be asserted', async () => {
+  const fixture = await consumerFixture(db)
+  const { schema, outbox } = fixture
+  const kit = createTestKit({ db, outbox })
+  const catalog = catalogOf(fixture, { transport: kit.transport })
+  const added = await transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, 'v1', { title: 'one' }))
+  await expectAdded(db, videos.VideoPublished, { schema, aggregateId: 'v1', times: 1 })
+  await expectPublished(db, videos.VideoPublished, { schema, times: 0 })
+  await expectNotApplied(catalog, added)
+
+  expect(await kit.drain([catalog])).toEqual({ published: 1, left: nothingLeft })
+  const [event] = await expectPublished(db, videos.VideoPublished, { schema, data: { title: 'one' } })
+  expect(event).toMatchObject({ id: added.id, version: 1n, data: { title: 'one' }, state: 'PUBLISHED' })
+  await expectApplied(catalog, added)
+  expect(await kit.verify([{ consumer: catalog }])).toMatchObject({ verdict: 'pass' })
+})
+
+test('what handlers emit is drained as well, over a broker with a bad day, in both modes', async () => {
+  for (const mode of ['direct', 'stored'] as const) {
+    const fixture = await consumerFixture(db)
+    const { outbox } = fixture
+    const kit = createTestKit({ db, outbox, transport: memory({ nasty: true, random: seededRandom(5) }) })
+    const greeter = fixture.consumer({ transport: kit.transport, name: 'greeter', mode })
+    greeter.on(accounts.Deposited, (event, { emit }) =>
+      emit(mails.MailRequested, `${event.aggregateId}-${event.version}`, { to: event.aggregateId }),
+    )
+    const mailer = fixture.consumer({ transport: kit.transport, name: 'mailer', streams: [mails], mode })
+    mailer.on(mails.MailRequested, async (event, { tx }) => {
+      await tx.query(`insert into ${fixture.schema}.effect (event_id) values ($1)`, [event.id])
+    })
+    await transaction(db, async (tx) => {
+      for (let n = 0; n < 20; n += 1) await outbox.add(tx, accounts.Deposited, `a${n % 3}`, { amount: n })
+    })
+    expect(await kit.drain([greeter, mailer])).toEqual({ published: 40, left: nothingLeft })
+    expect(await fixture.count('effect')).toBe(20)
+    expect(await kit.verify([{ consumer: greeter }, { consumer: mailer }])).toMatchObject({ verdict: 'pass' })
+  }
+})
+
+test('a drain waits for relays and consumers that run already', async () => {
+  const fixture = await consumerFixture(db)
+  const { outbox, broker: transport } = fixture
+  const relay = createRelay({ db, outbox, transport })
+  const catalog = catalogOf(fixture)
+  const stop = fixture.start(catalog)
+  const stopping = new AbortController()
+  const relaying = relay.run({ stopping: stopping.signal, aborting: new AbortController().signal })
+  const added = await transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, 'v1', { title: 'one' }))
+  await drain({ relays: [relay], consumers: [catalog], start: false })
+  await expectApplied(catalog, added)
+  stopping.abort()
+  await Promise.all([stop(), relaying])
+})
+
+test('a consumer without an inbox is drained by the versions of its rows', async () => {
+  const fixture = await consumerFixture(db)
+  const kit = createTestKit({ db, outbox: fixture.outbox, transport: fixture.broker })
+  const catalog = catalogOf(fixture, { inbox: false, streams: [videos] })
+  await transaction(db, async (tx) => {
+    for (const title of ['one', 'two']) await fixture.outbox.add(tx, videos.VideoPublished, 'v1', { title })
+  })
+  await kit.drain([catalog])
+  expect(await fixture.query('select title from $schema.video_view')).toEqual([{ title: 'two' }])
+})
+
+test('what does not move by itself is counted, and ends no drain in a time-out', async () => {
+  const fixture = await consumerFixture(db)
+  const { outbox, broker, schema } = fixture
+  const kit = createTestKit({ db, outbox, transport: broker, relay: { maxAttempts: 1 } })
+  broker.setRejects(({ attributes }) => attributes['aggregate_id'] === 'bad')
+  const ledger = fixture.consumer({ maxAttempts: 1 }).on(accounts.Deposited, async (event, { tx }) => {
+    if (event.data.amount === 666) throw new Error('never')
+    await tx.query(`insert into ${schema}.effect (event_id) values ($1)`, [event.id])
+  })
+  const added = await transaction(db, async (tx) => {
+    for (const title of ['one', 'two']) await outbox.add(tx, videos.VideoPublished, 'bad', { title })
+    await outbox.add(tx, videos.VideoPublished, 'later', { title: 'x' }, { notBefore: new Date(Date.now() + 3_600_000) })
+    const poison = await outbox.add(tx, accounts.Deposited, 'a', { amount: 666 })
+    return [poison, await outbox.add(tx, accounts.Deposited, 'a', { amount: 1 })]
+  })
+  expect(await kit.drain([ledger])).toEqual({
+    published: 2,
+    left: { parked: 1, held: 1, delayed: 1, deadLetters: 1, waiting: 1 },
+  })
+  await expect(expectApplied(ledger, added)).rejects.toThrow(
+    /catalog has not applied:\nevent [-\w]+ was given up \(dead: failed: never\)\nevent [-\w]+ waits for an earlier version/,
+  )
+})
+
+test('a drain that does not end says what still moves', async () => {
+  const fixture = await consumerFixture(db)
+  const kit = createTestKit({ db, outbox: fixture.outbox })
+  const deaf = catalogOf(fixture, { transport: memory() })
+  await transaction(db, (tx) => fixture.outbox.add(tx, videos.VideoPublished, 'v1', { title: 'one' }))
+  const drained = kit.drain([deaf], { timeoutMs: 300 })
+  await expect(drained).rejects.toThrow(AssertionError)
+  await expect(drained).rejects.toThrow(/Not drained within 300 ms:\ncatalog has not dealt with video v1 v1/)
+})
+
+test('a consumer that cannot run fails the drain with its own error', async () => {
+  const fixture = await consumerFixture(db)
+  const kit = createTestKit({ db, outbox: fixture.outbox })
+  const wrong = fixture
+    .consumer({ transport: kit.transport })
+    .project(videos, { table: 'no.such_table', key: 'id', set: ({ data }) => ({ title: data.title }) })
+  await transaction(db, (tx) => fixture.outbox.add(tx, videos.VideoPublished, 'v1', { title: 'one' }))
+  await expect(kit.drain([wrong])).rejects.toThrow(/does not exist/)
+})
+
+test('assertions that fail say what there is instead', async () => {
+  const fixture = await consumerFixture(db)
+  const { schema, outbox } = fixture
+  const look = expectPublished(db, videos.VideoPublished, { schema })
+  await expect(look).rejects.toThrow(
+    /at least one VideoPublished to be published, found 0. The outbox has no VideoPublished at all/,
+  )
+  await transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, 'v1', { title: 'one' }))
+  await expect(expectPublished(db, videos.VideoPublished, { schema })).rejects.toThrow(/found 0. .*: v1 v1 PENDING/)
+  await expect(expectAdded(db, videos.VideoPublished, { schema, data: { title: 'two' } })).rejects.toMatchObject({
+    name: 'AssertionError',
+    operator: 'expectAdded',
+    actual: [{ aggregateId: 'v1', data: { title: 'one' }, state: 'PENDING' }],
+    expected: { data: { title: 'two' } },
+  })
+  await expectAdded(db, videos.VideoPublished, { schema, data: ({ title }) => title.startsWith('o'), times: 1 })
+  await expect(expectAdded(db, videos.VideoPublished, { schema, times: 2 })).rejects.toThrow(/Expected 2 VideoPublished/)
+})
+
+test('verify explains what was broken', async () => {
+  const fixture = await consumerFixture(db)
+  const kit = createTestKit({ db, outbox: fixture.outbox, transport: fixture.broker })
+  const catalog = catalogOf(fixture)
+  await transaction(db, (tx) => fixture.outbox.add(tx, videos.VideoPublished, 'v1', { title: 'one' }))
+  await kit.drain([catalog])
+  await fixture.query('delete from $schema.video_view')
+  const verified = kit.verify([{ consumer: catalog }])
+  await expect(verified).rejects.toThrow(AssertionError)
+  await expect(verified).rejects.toThrow(
+    /projection-equals-owner: video v1 is not there at catalog, and v1 at the owner\n.*state/,
+  )
+})
+
+test('the kit works under node:test', async () => {
+  const file = fileURLToPath(new URL('../../test/fixtures/test-kit-under-node-test.ts', import.meta.url))
+  const { code, output } = await runCommand(['node', '--test', file], { env: { DATABASE_URL: database.url } })
+  expect(output).toMatch(/pass 2\b[\s\S]*fail 0\b/)
+  expect(code).toBe(0)
+})

@@ -1,0 +1,53 @@
+/**
+ * A service's events under test: an in-memory broker, a relay to it, and everything drained and verified on demand.
+ *
+ * Hand `transport` to your consumers, do what your service does, `drain` and look. `verify` holds the outbox, the broker's log
+ * and the consumers' tables to all that this package promises, and explains what was broken.
+ */
+import { AssertionError } from 'node:assert'
+import type { Outbox } from '../outbox/outbox.ts'
+import type { RelayOptions } from '../outbox/relay-options.ts'
+import { createRelay, type Relay } from '../outbox/relay.ts'
+import { memory, type MemoryTransport } from '../transport/memory.ts'
+import { createChecker, explainVerdict, type Verdict } from './history/checker.ts'
+import { logEntry } from './history/message-entries.ts'
+import { recordHistory, type HistoryConsumer, type HistoryOwner } from './history/read-history.ts'
+import { drain, type Drained, type DrainedConsumer, type DrainOptions } from './test-kit-drain.ts'
+
+export interface TestKitOptions extends Pick<RelayOptions, 'db'> {
+  readonly outbox: Outbox
+  /** @default memory(); `memory({ nasty: true })` has a bad day */
+  readonly transport?: MemoryTransport
+  /** More options of the relay. @default short back-offs */
+  readonly relay?: Partial<Omit<RelayOptions, 'db' | 'outbox' | 'transport'>>
+}
+
+export interface TestKit {
+  /** The broker. Your consumers receive from it. */
+  readonly transport: MemoryTransport
+  readonly relay: Relay
+  /** Publishes and applies everything that was committed so far. */
+  drain(consumers?: readonly DrainedConsumer[], options?: Pick<DrainOptions, 'start' | 'timeoutMs'>): Promise<Drained>
+  /** Checks the whole history of this outbox and these consumers; an AssertionError explains what was broken. */
+  verify(consumers?: readonly HistoryConsumer[], options?: Pick<HistoryOwner, 'states'>): Promise<Verdict>
+}
+
+export function createTestKit({ db, outbox, transport = memory(), relay: relayOptions }: TestKitOptions): TestKit {
+  const relay = createRelay({ db, outbox, transport, backoff: { firstMs: 1, maxMs: 10 }, ...relayOptions })
+  return {
+    transport,
+    relay,
+    drain: (consumers = [], options = {}) => drain({ relays: [relay], consumers, ...options }),
+    verify: async (consumers = [], options = {}) => {
+      const checker = createChecker()
+      const { streams } = relay.settings
+      for (const message of transport.published) checker.record({ source: 'broker', ...logEntry(message, streams) })
+      const owner = { db, schema: outbox.tables.schema, log: 'recorded', ...options } as const
+      await recordHistory(checker, { owner, consumers })
+      const verdict = checker.verdict()
+      if (verdict.verdict === 'pass') return verdict
+      const actual = verdict.violations.map(({ text }) => text)
+      throw new AssertionError({ message: explainVerdict(verdict), operator: 'verify', actual, expected: [] })
+    },
+  }
+}
