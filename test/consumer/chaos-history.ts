@@ -6,6 +6,9 @@ import { delta, state, tombstone } from '../../src/core/event.ts'
 import { newId } from '../../src/core/id.ts'
 import { stream } from '../../src/core/stream.ts'
 import type { Database } from '../../src/postgres/database.ts'
+import { checkHistory } from '../../src/testing/history/checker.ts'
+import { aggregateName } from '../../src/testing/history/entry.ts'
+import { createHistory, type Recorder } from '../../src/testing/history/history.ts'
 
 const change = z.object({ amount: z.number() })
 
@@ -41,16 +44,18 @@ export async function createChaosTables({ db, schema }: Setting): Promise<void> 
     `create table ${schema}.note_view (consumer_note text primary key, amount bigint, version bigint not null, deleted_at timestamptz)`,
   )
   await db.query(
-    `create table ${schema}.total (consumer text, aggregate_id text, total bigint not null, primary key (consumer, aggregate_id))`,
+    `create table ${schema}.total (consumer text, aggregate_type text, aggregate_id text, total bigint not null, primary key (consumer, aggregate_id))`,
   )
   await db.query(
-    `create table ${schema}.effect (at bigint generated always as identity, consumer text, event_id uuid, aggregate_id text, version bigint)`,
+    `create table ${schema}.effect (at bigint generated always as identity, consumer text, event_id uuid, aggregate_type text, aggregate_id text, version bigint)`,
   )
-  await db.query(`create table ${schema}.went_back (note text)`)
+  await db.query(
+    `create table ${schema}.watched (at bigint generated always as identity, consumer_note text, version bigint not null)`,
+  )
   await db.query(
     `create function ${schema}.watch_version() returns trigger language plpgsql as $$ begin
-       if new.version < old.version then insert into ${schema}.went_back values (new.consumer_note); end if; return new; end $$;
-     create trigger watch_version after update on ${schema}.note_view for each row execute function ${schema}.watch_version()`,
+       insert into ${schema}.watched (consumer_note, version) values (new.consumer_note, new.version); return new; end $$;
+     create trigger watch_version after insert or update on ${schema}.note_view for each row execute function ${schema}.watch_version()`,
   )
 }
 
@@ -77,49 +82,55 @@ export function step(total: number, amount: number): number {
   return (total * 3 + amount) % 1_000_003
 }
 
-/** What is wrong: states that differ from the owner's, effects that did not happen once, versions that went back. */
-export async function judge({ db, schema }: Setting, consumer: string, facts: readonly Fact[]): Promise<string[]> {
-  const found: string[] = []
-  const ask = async <Row>(text: string, values: readonly string[]): Promise<readonly Row[]> =>
-    (await db.query(text, values)).rows as readonly Row[]
-  const effects = await ask<{ event_id: string; aggregate_id: string; version: number }>(
-    `select event_id::text, aggregate_id, version::int from ${schema}.effect where consumer = $1 order by at`,
-    [consumer],
-  )
-  const counts = new Map<string, number>()
-  for (const { event_id: id } of effects) counts.set(id, (counts.get(id) ?? 0) + 1)
-  for (const [id, own] of Map.groupBy(facts, ({ aggregateId }) => aggregateId)) {
-    const type = own[0]?.aggregateType
-    const expected = fold(own)
-    const [row] =
-      type === 'note'
-        ? await ask<{ value: number }>(
-            `select amount::int as value from ${schema}.note_view where consumer_note = $1 and deleted_at is null`,
-            [`${consumer} ${id}`],
-          )
-        : await ask<{ value: number }>(
-            `select total::int as value from ${schema}.total where consumer = $1 and aggregate_id = $2`,
-            [consumer, id],
-          )
-    if (row?.value !== expected) found.push(`${id} is ${row?.value}, and the owner has ${expected}`)
-    for (const fact of own) {
-      const count = counts.get(fact.id) ?? 0
-      const mayBeSkipped = fact.type === 'Turned' || fact.type === 'Erased'
-      if (count > 1 || (count === 0 && !mayBeSkipped && !isSuperseded(fact, own)))
-        found.push(`${fact.type} ${id} ${fact.version} had ${count} effects`)
-    }
-    const order = effects.filter(({ aggregate_id: of }) => of === id).map(({ version }) => version)
-    if (type !== 'note' && order.some((version, i) => version < (order[i - 1] ?? 0)))
-      found.push(`${id} was applied as ${order.join(' ')}`)
+/** What is wrong: the owner's history and what the consumer's database tells, held against each other. */
+export async function judge(setting: Setting, consumer: string, facts: readonly Fact[]): Promise<string[]> {
+  const history = createHistory()
+  history.record({ op: 'follow', consumer, types: Object.keys(streams) })
+  for (const fact of facts) {
+    const event = { event: fact.id, aggregate: aggregateOf(fact), version: fact.version }
+    history.record({ op: 'commit', ...event })
+    history.record({ op: 'log', isUnordered: true, ...event })
+    if (leavesNoEffect(fact, facts))
+      history.record({ op: 'excuse', consumer, event: fact.id, why: 'a later state may stand for it' })
   }
-  for (const { note } of await ask<{ note: string }>(`select note from ${schema}.went_back where note like $1`, [
-    `${consumer} %`,
-  ]))
-    found.push(`${note} went back`)
-  return found
+  for (const own of Map.groupBy(facts, aggregateOf).values())
+    history.record({ op: 'state', aggregate: aggregateOf(own[0] as Fact), value: fold(own)?.toString() ?? null })
+  await recordConsumer(history, setting, consumer)
+  return checkHistory(history.entries).violations.map(({ text }) => text)
 }
 
-/** A state of a meter may be skipped for a later one; every event of the other streams must have its effect. */
-function isSuperseded({ type, version }: Fact, own: readonly Fact[]): boolean {
-  return type === 'Reset' && own.some((other) => other.type === 'Reset' && other.version > version)
+async function recordConsumer(history: Recorder, { db, schema }: Setting, consumer: string): Promise<void> {
+  const ask = async <Row>(text: string): Promise<readonly Row[]> =>
+    (await db.query(text.replaceAll('$schema', schema), [consumer])).rows as readonly Row[]
+  const effects = await ask<{ event: string; type: string; aggregate: string; version: number }>(
+    `select event_id::text as event, aggregate_type as type, aggregate_type || ' ' || aggregate_id as aggregate, version::int
+       from $schema.effect where consumer = $1 order by at`,
+  )
+  // The handler of notes may be called for an older state after a newer one; deltas come in turn.
+  for (const { type, version, ...effect } of effects)
+    history.record({ op: 'apply', consumer, version, ...effect, ...(type === 'note' ? {} : { after: version }) })
+  const watched = await ask<{ aggregate: string; version: number }>(
+    `select 'note ' || split_part(consumer_note, ' ', 2) as aggregate, version::int from $schema.watched
+      where split_part(consumer_note, ' ', 1) = $1 order by at`,
+  )
+  for (const each of watched) history.record({ op: 'observe', consumer, ...each })
+  const states = await ask<{ aggregate: string; value: string | null }>(
+    `select 'note ' || split_part(consumer_note, ' ', 2) as aggregate, case when deleted_at is null then amount::text end as value
+       from $schema.note_view where split_part(consumer_note, ' ', 1) = $1
+     union all
+     select aggregate_type || ' ' || aggregate_id, total::text from $schema.total where consumer = $1`,
+  )
+  for (const each of states) history.record({ op: 'state', consumer, ...each })
+  const [waiting] = await ask<{ count: number }>('select count(*)::int as count from $schema.inbox_message where consumer = $1')
+  history.record({ op: 'rest', left: { 'stored messages': waiting?.count ?? 0 } })
+}
+
+function aggregateOf({ aggregateType, aggregateId }: Fact): string {
+  return aggregateName(aggregateType, aggregateId)
+}
+
+/** Nobody handles erasures; and a meter may go on from a state without what came before it. */
+function leavesNoEffect({ type, aggregateId, version }: Fact, facts: readonly Fact[]): boolean {
+  if (type === 'Erased') return true
+  return facts.some((other) => other.aggregateId === aggregateId && other.type === 'Reset' && other.version > version)
 }

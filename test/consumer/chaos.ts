@@ -6,6 +6,7 @@
  */
 import { createConsumer, type Consumer } from '../../src/consumer/consumer.ts'
 import type { ConsumerOptions } from '../../src/consumer/consumer-options.ts'
+import type { ConsumedEvent } from '../../src/consumer/handler.ts'
 import { randomInt, seededRandom, type Random } from '../../src/core/random.ts'
 import type { Database, QueryResult, Tx } from '../../src/postgres/database.ts'
 import { eventually } from '../../src/testing/eventually.ts'
@@ -134,13 +135,14 @@ function startInstance({ db, schema, consumer, broker, world, random, mutation }
 }
 
 function register(built: Consumer, { schema, consumer, random }: { schema: string; consumer: string; random: Random }): void {
-  const record = async (tx: Tx, event: { id: string; aggregateId: string; version: bigint }): Promise<void> => {
-    await tx.query(`insert into ${schema}.effect (consumer, event_id, aggregate_id, version) values ($1, $2, $3, $4)`, [
-      consumer,
-      event.id,
-      event.aggregateId,
-      String(event.version),
-    ])
+  const record = async (
+    tx: Tx,
+    event: Pick<ConsumedEvent, 'id' | 'aggregateType' | 'aggregateId' | 'version'>,
+  ): Promise<void> => {
+    await tx.query(
+      `insert into ${schema}.effect (consumer, event_id, aggregate_type, aggregate_id, version) values ($1, $2, $3, $4, $5)`,
+      [consumer, event.id, event.aggregateType, event.aggregateId, String(event.version)],
+    )
     // Sometimes a handler fails, once.
     if (random.next() < 0.05) throw new Error('a bad moment')
   }
@@ -153,8 +155,8 @@ function register(built: Consumer, { schema, consumer, random }: { schema: strin
     const before = (rows as { total: number }[])[0]?.total ?? 0
     const after = event.type === 'Reset' ? amount : step(before, amount)
     await tx.query(
-      `insert into ${schema}.total values ($1, $2, $3) on conflict (consumer, aggregate_id) do update set total = excluded.total`,
-      [consumer, event.aggregateId, after],
+      `insert into ${schema}.total values ($1, $2, $3, $4) on conflict (consumer, aggregate_id) do update set total = excluded.total`,
+      [consumer, event.aggregateType, event.aggregateId, after],
     )
     await record(tx, event)
   }

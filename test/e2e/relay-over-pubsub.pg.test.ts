@@ -4,8 +4,11 @@ import { seededRandom } from '../../src/core/random.ts'
 import { fromPg } from '../../src/postgres/from-pg.ts'
 import type { FaultName } from '../../src/pubsub-server/faults.ts'
 import { eventually } from '../../src/testing/eventually.ts'
+import { checkHistory } from '../../src/testing/history/checker.ts'
+import type { Log } from '../../src/testing/history/entry.ts'
+import { logEntry } from '../../src/testing/history/message-entries.ts'
+import { readHistory } from '../../src/testing/history/read-history.ts'
 import { pubsub } from '../../src/transport/pubsub.ts'
-import { factOf, violations, type Fact } from '../outbox/history.ts'
 import { write } from '../outbox/stress/writers.ts'
 import { outboxFixture } from '../setup/outbox-fixture.ts'
 import { testDatabase } from '../setup/test-database.ts'
@@ -29,7 +32,7 @@ test('relays over Pub/Sub, through every fault of the broker, lose nothing, make
   const broker = await openBroker()
   const fixture = await outboxFixture(db)
   const publisher = pubsub({ projectId: 'faults', emulatorHost: broker.server.emulatorHost, publishTimeoutMs: 2_000 })
-  const arrived: Fact[] = []
+  const arrived: Log[] = []
   const receiver = await broker.transport.receive({
     topic: 'video.events',
     consumer: 'catalog',
@@ -37,7 +40,7 @@ test('relays over Pub/Sub, through every fault of the broker, lose nothing, make
     maxBytes: 10_000_000,
     onError: () => {},
     onDelivery: (delivery) => {
-      arrived.push(factOf(delivery.message.attributes))
+      arrived.push(logEntry(delivery.message))
       void delivery.ack()
     },
   })
@@ -45,7 +48,7 @@ test('relays over Pub/Sub, through every fault of the broker, lose nothing, make
   const relays = ['one', 'two', 'three'].map((name) => fixture.relay(publisher, { name, busyMs: 2, idleMs: 20 }))
   const relaying = run(relays, { signal: stop.signal })
   try {
-    const seen = (): number => new Set(arrived.map(({ id }) => id)).size
+    const seen = (): number => new Set(arrived.map(({ event }) => event)).size
     for (const [fault, probability] of badDays) {
       broker.server.faults.set({ [fault]: probability })
       // Until it has struck, and some events of that day have arrived.
@@ -64,12 +67,12 @@ test('relays over Pub/Sub, through every fault of the broker, lose nothing, make
       broker.server.faults.clear()
     }
     await eventually(async () => expect(await fixture.dispatch()).toEqual([]), { timeoutMs: 40_000 })
-    const { rows } = await db.query(
-      `select id::text, aggregate_id as aggregate, version::int from ${fixture.outbox.tables.outbox.quoted} order by 2, 3`,
-    )
-    await eventually(() => expect(seen()).toBe(rows.length), { timeoutMs: 40_000 })
-    expect(violations({ committed: rows as Fact[], arrived, left: 0 })).toEqual([])
-    expect(rows.length).toBeGreaterThanOrEqual(150 * badDays.length)
+    const owner = { db, schema: fixture.outbox.tables.schema, log: 'recorded' } as const
+    const committed = await readHistory({ owner })
+    const events = committed.filter(({ op }) => op === 'commit').length
+    await eventually(() => expect(seen()).toBe(events), { timeoutMs: 40_000 })
+    expect(checkHistory([...arrived, ...committed]).violations).toEqual([])
+    expect(events).toBeGreaterThanOrEqual(150 * badDays.length)
   } finally {
     stop.abort()
     await relaying

@@ -23,7 +23,7 @@ const proofs: readonly {
     mutants: {
       'lets rows through behind a head': [
         (on) => scenario.commitBehindHead(on, order.letThroughBehindHead),
-        /^inverted a 1 after a 2$/,
+        /^first-occurrence-order: video a v1 was first published after v2$/,
       ],
     },
   },
@@ -31,7 +31,10 @@ const proofs: readonly {
     rule: 'what is due and what blocks it are seen at one moment',
     play: (on) => scenario.headFailsDuringRead(on),
     mutants: {
-      'reads in two snapshots': [(on) => scenario.headFailsDuringRead(on, order.twoSnapshotRead), /^inverted a 1 after a 3$/],
+      'reads in two snapshots': [
+        (on) => scenario.headFailsDuringRead(on, order.twoSnapshotRead),
+        /^first-occurrence-order: video a v1 was first published after v3$/,
+      ],
     },
   },
   {
@@ -40,33 +43,50 @@ const proofs: readonly {
     mutants: {
       'locks and looks in one statement': [
         (on) => scenario.headGoesDuringHold(on, settling.lockAndLookAtOnce),
-        /^stuck: 1 rows$/,
+        /^liveness: 1 outbox rows/,
       ],
       'settles without locking the lane': [
         (on) => scenario.headGoesDuringHold(on, settling.settleWithoutLock),
-        /^stuck: 1 rows$/,
+        /^liveness: 1 outbox rows/,
       ],
-      'holds without looking again': [(on) => scenario.headGoesDuringHold(on, settling.uncheckedHold), /^stuck: 1 rows$/],
+      'holds without looking again': [
+        (on) => scenario.headGoesDuringHold(on, settling.uncheckedHold),
+        /^liveness: 1 outbox rows/,
+      ],
     },
   },
   {
     rule: 'when a head goes, the next is promoted',
     play: scenario.headRecovers,
     mutants: {
-      'releases without promotion': [(on) => scenario.headRecovers(on, settling.releaseWithoutPromotion), /^stuck: \d rows$/],
-      'removes heads by the fast delete': [(on) => scenario.headRecovers(on, settling.fastDeleteOfAnyState), /^stuck: \d rows$/],
+      'releases without promotion': [
+        (on) => scenario.headRecovers(on, settling.releaseWithoutPromotion),
+        /^liveness: \d outbox rows/,
+      ],
+      'removes heads by the fast delete': [
+        (on) => scenario.headRecovers(on, settling.fastDeleteOfAnyState),
+        /^liveness: \d outbox rows/,
+      ],
     },
   },
   {
     rule: 'only what was confirmed is removed, not what committed in between',
     play: scenario.commitDuringConfirm,
-    mutants: { 'deletes a range': [(on) => scenario.commitDuringConfirm(on, order.rangeDelete), /^lost b 1$/] },
+    mutants: {
+      'deletes a range': [
+        (on) => scenario.commitDuringConfirm(on, order.rangeDelete),
+        /^no-loss: video b v1 was committed and never published$/,
+      ],
+    },
   },
   {
     rule: 'a row is removed by its event, not by a number that a restore gave away again',
     play: scenario.sequenceFallsBack,
     mutants: {
-      'deletes by lane and number': [(on) => scenario.sequenceFallsBack(on, order.deleteBySequenceOnly), /^lost b 1$/],
+      'deletes by lane and number': [
+        (on) => scenario.sequenceFallsBack(on, order.deleteBySequenceOnly),
+        /^no-loss: video b v1 was committed and never published$/,
+      ],
     },
   },
   {
@@ -75,7 +95,7 @@ const proofs: readonly {
     mutants: {
       'continues after a failure': [
         (on) => scenario.failureInsideRun(on, order.continueAfterFailure),
-        /^inverted a 1 after a 3$/,
+        /^first-occurrence-order: video a v1 was first published after v3$/,
       ],
     },
   },
@@ -83,7 +103,10 @@ const proofs: readonly {
     rule: 'writers of one aggregate take their versions in turn',
     play: scenario.writersMeet,
     mutants: {
-      'takes the version outside the lock': [(on) => scenario.writersMeet(on, order.versionOutsideLock), /^twice a 1$/],
+      'takes the version outside the lock': [
+        (on) => scenario.writersMeet(on, order.versionOutsideLock),
+        /^no-ghost: video a v1 was committed as two events$/,
+      ],
     },
   },
   {
@@ -92,7 +115,7 @@ const proofs: readonly {
     mutants: {
       'takes its place before the lock': [
         (on) => scenario.writerOvertaken(on, order.placeBeforeLock),
-        /^inverted a 1 after a 2$/,
+        /^first-occurrence-order: video a v1 was first published after v2$/,
       ],
     },
   },
@@ -110,18 +133,28 @@ const proofs: readonly {
   {
     rule: 'what a relay learns after it lost its lane has no effect',
     play: scenario.lateRefusal,
-    mutants: { 'settles without a fence': [(on) => scenario.lateRefusal(on, settling.unfencedSettle), /^stuck: 2 rows$/] },
+    mutants: {
+      'settles without a fence': [(on) => scenario.lateRefusal(on, settling.unfencedSettle), /^liveness: 1 outbox rows \(held\)/],
+    },
   },
   {
     rule: 'an event that commits below what was seen already goes out',
     play: scenario.commitBelowWhatWasSeen,
-    mutants: { 'polls by a cursor': [(on) => scenario.commitBelowWhatWasSeen(on, order.cursorPolling()), /^lost a 1$/] },
+    mutants: {
+      'polls by a cursor': [
+        (on) => scenario.commitBelowWhatWasSeen(on, order.cursorPolling()),
+        /^no-loss: video a v1 was committed and never published$/,
+      ],
+    },
   },
   {
     rule: 'two relays at once keep the order of an aggregate',
     play: (on) => scenario.twoRelaysAtOnce(on),
     mutants: {
-      'claims rows instead of lanes': [(on) => scenario.twoRelaysAtOnce(on, { naive: true }), /^inverted a 1 after a 2$/],
+      'claims rows instead of lanes': [
+        (on) => scenario.twoRelaysAtOnce(on, { naive: true }),
+        /^first-occurrence-order: video a v1 was first published after v2$/,
+      ],
     },
   },
   {

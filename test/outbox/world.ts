@@ -6,10 +6,13 @@ import { transaction } from '../../src/postgres/transaction.ts'
 import { settleDispatch, type Settlement } from '../../src/outbox/dispatch.sql.ts'
 import { one } from '../../src/postgres/database.ts'
 import { eventually } from '../../src/testing/eventually.ts'
+import { checkHistory } from '../../src/testing/history/checker.ts'
+import { createHistory } from '../../src/testing/history/history.ts'
+import { logEntry } from '../../src/testing/history/message-entries.ts'
+import { recordHistory } from '../../src/testing/history/read-history.ts'
 import { memory, type MemoryTransport } from '../../src/transport/memory.ts'
 import type { Publisher } from '../../src/transport/transport.ts'
 import { outboxFixture, type OutboxFixture } from '../setup/outbox-fixture.ts'
-import { factOf, violations } from './history.ts'
 import type { Mutant } from './mutants/mutant.ts'
 import { relayByHand, useOneLane, type ByHandOptions, type RelayByHand } from './relay-by-hand.ts'
 
@@ -39,16 +42,12 @@ export async function openWorld(db: Database, mutant: Mutant = {}): Promise<Worl
       relayByHand(fixture, mutant.publisher?.(publisher) ?? publisher, { ...options, steps: { ...mutant.steps, ...steps } }),
     refuse: (...names) =>
       broker.setRejects(({ attributes: { aggregate_id: id, version } }) => names.includes(`${id} ${version}`)),
-    found: async (dropped) => {
-      const { rows } = await db.query(
-        `select id::text, aggregate_id as aggregate, version::int from ${tables.outbox.quoted} order by aggregate_id, version`,
-      )
-      return violations({
-        committed: rows as { id: string; aggregate: string; version: number }[],
-        arrived: broker.published.map(({ attributes }) => factOf(attributes)),
-        left: (await fixture.dispatch()).length,
-        ...(dropped === undefined ? {} : { dropped }),
-      })
+    found: async (dropped = new Set()) => {
+      const history = createHistory()
+      for (const message of broker.published) history.record(logEntry(message))
+      for (const event of dropped) history.record({ op: 'excuse', event, why: 'an operator dropped it' })
+      await recordHistory(history, { owner: { db, schema: tables.schema, log: 'recorded' } })
+      return checkHistory(history.entries).violations.map(({ text }) => text)
     },
     row: async (name) => {
       const [id, version] = name.split(' ')

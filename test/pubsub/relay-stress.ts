@@ -3,7 +3,8 @@
  * rules. What the server stored is held against what the database committed, and what a subscriber was handed against what the
  * server stored.
  */
-import { duplicates, violations, type Fact } from '../outbox/history.ts'
+import { checkHistory, type Verdict } from '../../src/testing/history/checker.ts'
+import type { Commit, Log } from '../../src/testing/history/entry.ts'
 import { stress, type StressOptions, type StressReport } from '../outbox/stress/stress.ts'
 import { startStressBroker, type BadDay, type PubsubStressBroker } from './stress-broker.ts'
 
@@ -39,14 +40,17 @@ export async function stressOverPubsub(
       return broker
     },
   })
-  const [landed, delivered] = brokers.map((broker) => [broker.landed, broker.delivered] as const)[0] ?? [[], []]
+  const [broker] = brokers
+  const { violations, counts } = judgeDelivery(broker?.landed ?? [], broker?.delivered ?? [])
   return {
     ...report,
-    deliveryViolations: violations({ committed: firsts(landed), arrived: delivered, left: 0 }),
-    redelivered: duplicates(delivered) - duplicates(landed),
+    deliveryViolations: violations.map(({ text }) => text),
+    redelivered: counts.duplicates - report.duplicates,
   }
 }
 
-function firsts(facts: readonly Fact[]): readonly Fact[] {
-  return [...new Map(facts.map((fact) => [fact.id, fact])).values()]
+/** What the server stored stands for what was committed, and what the subscriber got for what arrived. */
+function judgeDelivery(landed: readonly Log[], delivered: readonly Log[]): Verdict {
+  const commits = landed.map(({ event, aggregate, version }): Commit => ({ op: 'commit', event, aggregate, version }))
+  return checkHistory([...commits, ...delivered, { op: 'rest' }])
 }

@@ -9,13 +9,13 @@ import { seededRandom } from '../../src/core/random.ts'
 import { Faults, type FaultName } from '../../src/pubsub-server/faults.ts'
 import { listenGrpc } from '../../src/pubsub-server/grpc-server.ts'
 import { memoryJournal } from '../../src/pubsub-server/storage/journal.ts'
-import { voidEventType } from '../../src/outbox/message.ts'
 import { eventually } from '../../src/testing/eventually.ts'
+import type { Log } from '../../src/testing/history/entry.ts'
+import { logEntry } from '../../src/testing/history/message-entries.ts'
 import { createPubsubAdmin } from '../../src/transport/pubsub-admin.ts'
 import { pubsub } from '../../src/transport/pubsub.ts'
 import type { Clock } from '../../src/core/clock.ts'
 import { fastClock } from '../e2e/fast-clock.ts'
-import { factOf, type Fact } from '../outbox/history.ts'
 import type { BrokerServerOptions } from '../outbox/stress/broker-server.ts'
 import type { StressBroker } from '../outbox/stress/stress.ts'
 import { RecordingBroker } from './recording-broker.ts'
@@ -32,14 +32,14 @@ export interface StressBrokerOptions extends BrokerServerOptions {
 
 export interface PubsubStressBroker extends StressBroker {
   /** What the subscriber was handed, in its order. It has had everything when the broker is closed. */
-  readonly delivered: readonly Fact[]
+  readonly delivered: readonly Log[]
 }
 
 const topic = 'video.events'
 const consumer = 'follower'
 
 export async function startStressBroker({ seed, events, badDays, rejects }: StressBrokerOptions): Promise<PubsubStressBroker> {
-  const landed: Fact[] = []
+  const landed: Log[] = []
   const different = new Set<string>()
   const faults = new Faults(seededRandom(`faults ${seed}`))
   const week = createWeek(faults, badDays, events)
@@ -48,11 +48,11 @@ export async function startStressBroker({ seed, events, badDays, rejects }: Stre
     clock,
     faults,
     journal: memoryJournal,
-    rejects: (attributes) => rejects({ ...fact(attributes), isVoid: attributes.get('event_type') === voidEventType }),
+    rejects: (attributes) => rejects({ isVoid: false, ...stored(attributes) }),
     onStored: (attributes) => {
-      const stored = fact(attributes)
-      landed.push(stored)
-      different.add(stored.id)
+      const entry = stored(attributes)
+      landed.push(entry)
+      different.add(entry.event)
       week.advance(different.size)
     },
   })
@@ -77,8 +77,8 @@ export async function startStressBroker({ seed, events, badDays, rejects }: Stre
   }
 }
 
-function fact(attributes: ReadonlyMap<string, string>): Fact {
-  return factOf(Object.fromEntries(attributes))
+function stored(attributes: ReadonlyMap<string, string>): Log {
+  return logEntry({ topic, orderingKey: undefined, attributes: Object.fromEntries(attributes) })
 }
 
 interface Week {
@@ -111,7 +111,7 @@ function createWeek(faults: Faults, badDays: readonly BadDay[], events: number):
 }
 
 interface Follower {
-  readonly delivered: readonly Fact[]
+  readonly delivered: readonly Log[]
   close(): Promise<void>
 }
 
@@ -132,7 +132,7 @@ async function follow(emulatorHost: string, clock: Clock): Promise<Follower> {
     expiresAfterSeconds: 0,
   })
   await admin.close()
-  const delivered: Fact[] = []
+  const delivered: Log[] = []
   const transport = pubsub({ projectId: 'stress', emulatorHost, leaseMs: 10_000, clock })
   const receiver = await transport.receive({
     topic,
@@ -141,7 +141,7 @@ async function follow(emulatorHost: string, clock: Clock): Promise<Follower> {
     maxBytes: 10_000_000,
     onError: () => {},
     onDelivery: (delivery) => {
-      delivered.push(factOf(delivery.message.attributes))
+      delivered.push(logEntry(delivery.message))
       void delivery.ack()
     },
   })

@@ -8,10 +8,10 @@ import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
 import { createInterface } from 'node:readline'
 import { randomInt, type Random } from '../../../src/core/random.ts'
-import type { Fact } from '../history.ts'
+import type { Log } from '../../../src/testing/history/entry.ts'
 
 /** A message on the wire. */
-export interface WireMessage extends Fact {
+export interface WireMessage extends Pick<Log, 'event' | 'aggregate' | 'version'> {
   readonly isVoid: boolean
 }
 
@@ -33,7 +33,7 @@ export interface BrokerServer {
   readonly protocol: 'tcp'
   readonly port: number
   /** Everything that landed, duplicates included. */
-  readonly landed: readonly Fact[]
+  readonly landed: readonly Log[]
   /** How many different events landed. */
   arrived(): number
   /** How often each fault has struck. */
@@ -49,7 +49,7 @@ export interface BrokerServerOptions {
 }
 
 export async function startBrokerServer({ random, rejects }: BrokerServerOptions): Promise<BrokerServer> {
-  const landed: Fact[] = []
+  const landed: Log[] = []
   const different = new Set<string>()
   const struck = { refuse: 0, lie: 0, landPart: 0, landLate: 0, duplicate: 0, hang: 0 }
   const sockets = new Set<Socket>()
@@ -62,9 +62,9 @@ export async function startBrokerServer({ random, rejects }: BrokerServerOptions
     return true
   }
   const land = (messages: readonly WireMessage[]): void => {
-    for (const { aggregate, version, id } of messages) {
-      landed.push({ aggregate, version, id })
-      different.add(id)
+    for (const { aggregate, version, event } of messages) {
+      landed.push({ op: 'log', source: 'broker', aggregate, version, event })
+      different.add(event)
     }
   }
   const landLate = (): void => {
@@ -80,7 +80,7 @@ export async function startBrokerServer({ random, rejects }: BrokerServerOptions
       return 'unavailable'
     }
     land(strikes('landPart') ? messages.slice(0, randomInt(random, 1, messages.length)) : messages)
-    if (landed.at(-1)?.id !== messages.at(-1)?.id || strikes('lie')) return 'unavailable'
+    if (landed.at(-1)?.event !== messages.at(-1)?.event || strikes('lie')) return 'unavailable'
     if (strikes('duplicate')) land(messages)
     return strikes('hang') ? undefined : 'confirmed'
   }

@@ -8,8 +8,11 @@ import { seededRandom } from '../../../src/core/random.ts'
 import { dropParked, listParked, redriveParked, skipParked } from '../../../src/outbox/parked.ts'
 import type { Database } from '../../../src/postgres/database.ts'
 import { eventually } from '../../../src/testing/eventually.ts'
+import { checkHistory, type Verdict } from '../../../src/testing/history/checker.ts'
+import { aggregateName, type Commit } from '../../../src/testing/history/entry.ts'
+import { createHistory } from '../../../src/testing/history/history.ts'
+import { recordHistory } from '../../../src/testing/history/read-history.ts'
 import { outboxFixture, type OutboxFixture } from '../../setup/outbox-fixture.ts'
-import { duplicates, violations, type Fact } from '../history.ts'
 import type { Mutant } from '../mutants/mutant.ts'
 import { startBrokerServer, type BrokerServer, type BrokerServerOptions } from './broker-server.ts'
 import { startRelayProcesses, type RelayChildSettings, type RelayProcesses } from './relay-processes.ts'
@@ -60,7 +63,7 @@ export async function stress(options: StressOptions): Promise<StressReport> {
   const healed = new Set<string>()
   const broker = await startBroker({
     random: seededRandom(`broker ${seed}`),
-    rejects: ({ isVoid, ...fact }) => chanceOf(fact, `poison ${seed}`) < 0.01 && !isVoid && !healed.has(fact.id),
+    rejects: ({ isVoid, ...fact }) => chanceOf(fact, `poison ${seed}`) < 0.01 && !isVoid && !healed.has(fact.event),
   })
   const processes = await startRelayProcesses({
     db,
@@ -110,24 +113,31 @@ export async function stress(options: StressOptions): Promise<StressReport> {
   await drained(fixture, operator)
   await processes.stop()
   await broker.close()
-  const committed = [...(await committedIn(fixture)), ...operator.dropped]
+  const { violations, counts } = await judge(fixture, broker, operator)
   return {
-    violations: violations({
-      committed,
-      arrived: broker.landed,
-      left: 0,
-      dropped: new Set(operator.dropped.map(({ id }) => id)),
-    }),
-    events: committed.length,
-    duplicates: duplicates(broker.landed),
+    violations: violations.map(({ text }) => text),
+    events: counts.ops.commit ?? 0,
+    duplicates: counts.duplicates,
     rolledBack: (await written).reduce((sum, count) => sum + count, 0),
     struck: broker.struck,
     operated: operator.done,
   }
 }
 
+/** What the database committed, and what operators removed from it, against what reached the broker in its order. */
+async function judge({ db, outbox }: OutboxFixture, { landed }: StressBroker, { dropped }: Operator): Promise<Verdict> {
+  const history = createHistory()
+  for (const entry of landed) history.record(entry)
+  for (const commit of dropped) {
+    history.record(commit)
+    history.record({ op: 'excuse', event: commit.event, why: 'an operator dropped it' })
+  }
+  await recordHistory(history, { owner: { db, schema: outbox.tables.schema, log: 'recorded' } })
+  return checkHistory(history.entries)
+}
+
 /** A number from 0 to 1 that depends on nothing but the event's place and what is asked. */
-function chanceOf({ aggregate, version }: Pick<Fact, 'aggregate' | 'version'>, what: string): number {
+function chanceOf({ aggregate, version }: Pick<Commit, 'aggregate' | 'version'>, what: string): number {
   return seededRandom(`${what} ${aggregate} ${version}`).next()
 }
 
@@ -154,7 +164,7 @@ async function happen({ incidents, events, relays, fixture, broker, processes, r
 interface Operator {
   /** Does something about everything that is parked now. */
   operate(): Promise<void>
-  readonly dropped: readonly Fact[]
+  readonly dropped: readonly Commit[]
   readonly done: { redriven: number; skipped: number; dropped: number }
 }
 
@@ -163,16 +173,17 @@ function createOperator(
   healed: Set<string>,
   { seed, leaseMs }: { readonly seed: number; readonly leaseMs: number },
 ): Operator {
-  const dropped: Fact[] = []
+  const dropped: Commit[] = []
   const done = { redriven: 0, skipped: 0, dropped: 0 }
   const common = { db, outbox, actor: 'stress' }
   return {
     dropped,
     done,
     operate: async () => {
-      for (const { eventId, aggregateId: aggregate = '', ...parked } of await listParked(db, outbox)) {
+      for (const { eventId, aggregateId = '', ...parked } of await listParked(db, outbox)) {
         const action = { ...common, filter: { eventId } }
         const version = Number(parked.version)
+        const aggregate = aggregateName('video', aggregateId)
         const chance = chanceOf({ aggregate, version }, `operator ${seed}`)
         if (chance < 0.4) {
           healed.add(eventId)
@@ -180,7 +191,7 @@ function createOperator(
         } else if (chance < 0.8) {
           done.skipped += (await skipParked(action)).events.length
         } else if ((await dropParked({ ...action, leaseMs, publishTimeoutMs: leaseMs / 2 })).events.length > 0) {
-          dropped.push({ aggregate, version, id: eventId })
+          dropped.push({ op: 'commit', aggregate, version, event: eventId })
           done.dropped += 1
         }
       }
@@ -200,11 +211,4 @@ async function drained({ db, outbox }: OutboxFixture, operator: Operator): Promi
     },
     { timeoutMs: 90_000, intervalMs: 50 },
   )
-}
-
-async function committedIn({ db, outbox }: OutboxFixture): Promise<readonly Fact[]> {
-  const { rows } = await db.query(
-    `select id::text, aggregate_id as aggregate, version::int from ${outbox.tables.outbox.quoted} order by aggregate_id, version`,
-  )
-  return rows as Fact[]
 }

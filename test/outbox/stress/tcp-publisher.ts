@@ -5,7 +5,7 @@ import { connect } from 'node:net'
 import { createInterface } from 'node:readline'
 import { publishRuns, type RunSender } from '../../../src/transport/publish-runs.ts'
 import type { OutgoingMessage, Publisher } from '../../../src/transport/transport.ts'
-import { factOf } from '../history.ts'
+import { eventOf } from '../../../src/testing/history/message-entries.ts'
 import { voidEventType } from '../../../src/outbox/message.ts'
 import type { WireAnswer, WireMessage, WireRequest } from './broker-server.ts'
 
@@ -43,5 +43,5 @@ export function tcpPublisher(port: number): Publisher {
 }
 
 function onWire({ attributes }: OutgoingMessage): WireMessage {
-  return { ...factOf(attributes), isVoid: attributes['event_type'] === voidEventType }
+  return { ...eventOf({ attributes }), isVoid: attributes['event_type'] === voidEventType }
 }
