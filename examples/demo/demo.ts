@@ -3,12 +3,15 @@
  *
  * `finish` ends the traffic, waits until everything has arrived, checks what holds only at rest, and closes the books.
  */
+import type { Consumer } from 'waybill'
 import { pubsub } from 'waybill/pubsub'
 import { checkBooks } from '../game/books.ts'
 import { createActions, type Action } from './actions.ts'
+import { createCatalog } from './catalog-consumer.ts'
+import { RunHistory } from './history.ts'
 import { Latencies } from './latencies.ts'
 import { Ledger } from './ledger.ts'
-import { findDifferences, Observer } from './observer.ts'
+import { Observer, readStates } from './observer.ts'
 import type { ProcessKeeper } from './process-keeper.ts'
 import { streams } from './streams.ts'
 import { startSystem, straight, type System } from './system.ts'
@@ -27,6 +30,9 @@ export interface Demo {
   readonly system: System
   readonly processes: readonly ProcessKeeper[]
   readonly ledger: Ledger
+  readonly history: RunHistory
+  /** Knows what the catalog projects; it does not run here. */
+  readonly consumer: Consumer
   readonly latencies: Latencies
   readonly observer: Observer
   readonly tap: Tap
@@ -50,14 +56,19 @@ export async function startDemo({ env, perSecond, onHappening }: DemoOptions): P
   const { settings, databases, broker, cache, keepers, video, catalog } = system
   const latencies = new Latencies()
   const ledger = new Ledger(latencies)
-  const tap = new Tap(pubsub(straight(broker)), ledger)
+  const history = new RunHistory()
+  const transport = pubsub(straight(broker))
+  const tap = new Tap(transport, { ledger, history })
   closers.defer(() => tap.close())
   await tap.open(streams, system.tapConsumer)
 
   const at = (port: number): string => `http://127.0.0.1:${port}`
   const urls = { videoUrl: at(settings.videoPort), catalogUrl: at(settings.catalogPort) }
-  const traffic = new Traffic({ ...urls, ledger, perSecond })
-  const observer = new Observer({ video, catalog, ledger, isForged: (eventId) => tap.isForged(eventId) })
+  const traffic = new Traffic({ ...urls, ledger, history, perSecond })
+  const name = settings.consumer
+  const isForged = (eventId: string): boolean => tap.isForged(eventId)
+  const observer = new Observer({ video, catalog, ledger, history, consumer: name, isForged })
+  const consumer = createCatalog({ db: catalog, transport, name })
   const proxies = [databases.proxy, broker.proxy].filter((proxy) => proxy !== undefined)
   const actions = createActions({ keepers, proxies, cache, tap, timeline })
   const processes = Object.values(keepers)
@@ -67,11 +78,35 @@ export async function startDemo({ env, perSecond, onHappening }: DemoOptions): P
   const kept = closers.move()
   const finish = async (patienceMs: number): Promise<void> => {
     await watch.stop()
-    await settle({ traffic, ledger, observer, patienceMs })
-    const problems = [...(await findDifferences(video, catalog)), ...(await checkBooks(video))]
-    for (const problem of problems) ledger.violate('stale', problem)
-    ledger.close()
+    await settle({ traffic, ledger, observer, tap, patienceMs })
+    await closeBooks({ system, ledger, history, observer })
   }
   const stop = (): Promise<void> => kept.disposeAsync()
-  return { system, processes, ledger, latencies, observer, tap, traffic, timeline, actions, startedAtMs, finish, stop }
+  const watched = { ledger, history, consumer, latencies, observer, tap, traffic, timeline }
+  return { system, processes, ...watched, actions, startedAtMs, finish, stop }
+}
+
+/** Enters what holds only at rest: every row is its owner's, the game's books agree, and nothing is left under way. */
+async function closeBooks({
+  system,
+  ledger,
+  history,
+  observer,
+}: Pick<Demo, 'system' | 'ledger' | 'history' | 'observer'>): Promise<void> {
+  const { video, catalog, settings } = system
+  const states = await readStates(video, catalog)
+  const consumer = settings.consumer
+  for (const [aggregate, value] of states.owner) {
+    history.record({ op: 'state', aggregate, value })
+    if (states.catalog.get(aggregate) !== value) ledger.violate('stale', `${aggregate}: the catalog's row is not its owner's`)
+  }
+  for (const [aggregate, value] of states.catalog) {
+    history.record({ op: 'state', consumer, aggregate, value })
+    if (!states.owner.has(aggregate)) ledger.violate('stale', `${aggregate}: the catalog has it and its owner has not`)
+  }
+  for (const problem of await checkBooks(video)) ledger.violate('doubled', problem)
+  const types = streams.map(({ aggregateType }) => aggregateType)
+  history.record({ op: 'follow', consumer, types, projects: types })
+  history.record({ op: 'rest', left: { 'events under way': ledger.flights.size, 'outbox rows': observer.sizes.backlog } })
+  ledger.close()
 }

@@ -129,12 +129,14 @@ export class Ledger {
     this.#land(effect.eventId, flight)
   }
 
-  /** A version as a reader of the projection sees it. */
-  project(at: AggregateName & { readonly version: number }): void {
+  /** A version as a reader of the projection sees it. Returns whether it is another one than before. */
+  project(at: AggregateName & { readonly version: number }): boolean {
     const aggregate = this.#aggregate(at)
+    const isOther = at.version !== aggregate.projected
     if (at.version < aggregate.projected)
       this.#violate('stale', `${nameOf(at)}: its projection went from version ${aggregate.projected} back to ${at.version}`)
     aggregate.projected = at.version
+    return isOther
   }
 
   ask(edit: string): void {

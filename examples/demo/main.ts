@@ -54,6 +54,7 @@ async function main(args: readonly string[]): Promise<number> {
     // Counted from the start of the process, loading included.
     const readyMs = Math.round(performance.now())
     introduce(demo, page, { ...options, readyMs })
+    demo.timeline.add('note', `started: users make ${options.perSecond} changes a second`)
     const startedAt = performance.now()
     if (forMs !== undefined) await wreak(demo.actions, forMs, stop.signal)
     else if (!stop.signal.aborted) await once(stop.signal, 'abort')
@@ -88,7 +89,7 @@ function pageSource(demo: Demo): Parameters<typeof startPageServer>[0] {
   const rate = new Rate()
   return {
     snapshot: () => snapshotOf(demo, rate),
-    journey: (eventId) => journeyOf({ ...demo.system, consumer: demo.system.settings.consumer }, eventId),
+    journey: (eventId) => journeyOf({ ...demo.system, consumer: demo.consumer }, eventId),
     act: (name, value) => {
       if (name === 'rate') {
         demo.traffic.perSecond = rateOf(value)

@@ -6,6 +6,7 @@
  * after them: an effect is never seen without its commit.
  */
 import type { Queryable } from 'waybill'
+import { RunHistory } from './history.ts'
 import type { Commit, Effect, Ledger } from './ledger.ts'
 
 export interface Sizes {
@@ -18,6 +19,9 @@ export interface ObserverOptions {
   readonly video: Queryable
   readonly catalog: Queryable
   readonly ledger: Ledger
+  readonly history: RunHistory
+  /** The catalog's name as a consumer. */
+  readonly consumer: string
   /** Whether the event was made up by the demo itself, to be turned away. */
   readonly isForged: (eventId: string) => boolean
 }
@@ -42,19 +46,29 @@ export class Observer {
   }
 
   async look(): Promise<void> {
-    const { ledger } = this.#options
+    const { ledger, history, consumer } = this.#options
     const effects = await this.#readEffects()
     for (const commit of await this.#readCommits()) {
       ledger.commit(commit)
+      const aggregate = RunHistory.of(commit)
+      history.record({ op: 'commit', event: commit.eventId, aggregate, version: commit.version })
+      if (typeof commit.edit === 'string') history.record({ op: 'effect', request: commit.edit })
       this.recent.push(commit)
     }
     this.recent.splice(0, this.recent.length - keptCommits)
     for (const effect of effects) {
-      if (this.#options.isForged(effect.eventId)) this.forgedEffects += 1
-      else ledger.effect(effect)
+      const { eventId: event, version } = effect
+      if (this.#options.isForged(event)) {
+        this.forgedEffects += 1
+        continue
+      }
+      ledger.effect(effect)
+      history.record({ op: 'apply', consumer, event, aggregate: RunHistory.of(effect), version })
     }
     for (const { eventId, atMs } of await this.#readReceipts()) ledger.publish(eventId, atMs)
-    for (const at of await this.#readProjections()) ledger.project(at)
+    for (const at of await this.#readProjections()) {
+      if (ledger.project(at)) history.record({ op: 'observe', consumer, aggregate: RunHistory.of(at), version: at.version })
+    }
     this.sizes = await this.#readSizes()
     ledger.review()
   }
@@ -129,8 +143,13 @@ export class Observer {
   }
 }
 
-/** Rows of the catalog that differ from their owner's, in sentences. Zero rows at rest. */
-export async function findDifferences(video: Queryable, catalog: Queryable): Promise<string[]> {
+/** What every aggregate is, at its owner and in the catalog. */
+export interface States {
+  readonly owner: ReadonlyMap<string, string>
+  readonly catalog: ReadonlyMap<string, string>
+}
+
+export async function readStates(video: Queryable, catalog: Queryable): Promise<States> {
   const owner = await select<{ key: string; state: string }>(
     video,
     `select 'video ' || id as key, json_build_array(title, edit)::text as state from video
@@ -143,12 +162,8 @@ export async function findDifferences(video: Queryable, catalog: Queryable): Pro
     `select 'video ' || video_id as key, json_build_array(title, edit)::text as state from catalog_video where deleted_at is null
      union all select 'player ' || player_id, resources::text from catalog_player where deleted_at is null`,
   )
-  const read = new Map(reader.map(({ key, state }) => [key, state]))
-  const unlike = owner.flatMap(({ key, state }) =>
-    read.get(key) === state ? [] : [`${key}: the catalog's row is not its owner's`],
-  )
-  const known = new Set(owner.map(({ key }) => key))
-  return [...unlike, ...reader.flatMap(({ key }) => (known.has(key) ? [] : [`${key}: the catalog has it and its owner has not`]))]
+  const mapOf = (rows: typeof owner): Map<string, string> => new Map(rows.map(({ key, state }) => [key, state]))
+  return { owner: mapOf(owner), catalog: mapOf(reader) }
 }
 
 async function select<Row>(db: Queryable, text: string, values: readonly string[] = []): Promise<Row[]> {

@@ -1,6 +1,7 @@
 /**
  * What the page shows, twice a second, and the report of a run: the same figures in two shapes.
  */
+import { explainVerdict, type InvariantId, type Verdict } from 'waybill/testing'
 import type { Counts } from './ledger.ts'
 import type { Demo } from './demo.ts'
 import type { Percentiles } from './latencies.ts'
@@ -41,7 +42,7 @@ export function snapshotOf(demo: Demo, rate: Rate): unknown {
     events: observer.recent
       .slice(-shownEvents)
       .toReversed()
-      .map(({ eventId, type, id, version }) => ({ eventId, what: `${type} ${id}`, version })),
+      .map(({ eventId, id, version }) => ({ eventId, what: id, version })),
     actions: demo.actions.map(({ name, label, hint, disabled, count }) => ({ name, label, hint, disabled, count })),
   }
 }
@@ -55,15 +56,19 @@ export interface Report extends Counts {
   readonly kills: { readonly count: number; readonly kinds: Readonly<Record<string, number>> }
   readonly survived: Readonly<Record<string, number>>
   readonly restarts: Readonly<Record<string, number>>
+  /** What the history checker says to each of its promises; `null` if the run was longer than it remembers. */
+  readonly promises: Readonly<Record<InvariantId, string>> | null
   readonly violations: readonly string[]
 }
 
 export function reportOf(demo: Demo, { readyMs, ranMs }: { readonly readyMs: number; readonly ranMs: number }): Report {
   const { ledger, latencies, observer, tap, traffic, actions } = demo
   const { counts } = ledger
+  const judged = demo.history.verdict()
+  const isOk = ledger.isClean && judged?.verdict !== 'fail' && counts.committed > 0
   const kinds = Object.fromEntries(actions.filter(({ count }) => count > 0).map(({ name, count }) => [name, count]))
   return {
-    verdict: ledger.isClean && counts.committed > 0 ? 'ok' : 'violated',
+    verdict: isOk ? 'ok' : 'violated',
     ...counts,
     readyMs,
     ranMs,
@@ -77,6 +82,12 @@ export function reportOf(demo: Demo, { readyMs, ranMs }: { readonly readyMs: num
       ...traffic.counts,
     },
     restarts: Object.fromEntries(demo.processes.map(({ name, restarts }) => [processLabels[name], restarts])),
-    violations: ledger.violations,
+    promises: judged === undefined ? null : promisesOf(judged),
+    violations: [...ledger.violations, ...(judged?.verdict === 'fail' ? explainVerdict(judged).split('\n') : [])],
   }
+}
+
+function promisesOf({ invariants }: Verdict): Record<InvariantId, string> {
+  const states = Object.entries(invariants).map(([id, { state }]) => [id, state])
+  return Object.fromEntries(states) as Record<InvariantId, string>
 }

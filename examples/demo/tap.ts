@@ -6,6 +6,7 @@
  */
 import { newId } from 'waybill'
 import type { AnyStream, IncomingMessage, OutgoingMessage, Receiver, Transport } from 'waybill'
+import { RunHistory } from './history.ts'
 import type { Ledger } from './ledger.ts'
 
 export const tapName = 'tap'
@@ -20,15 +21,22 @@ export class Tap {
   duplicates = 0
   readonly #transport: Transport
   readonly #ledger: Ledger
+  readonly #history: RunHistory
   readonly #forged = new Set<string>()
   readonly #seen = new Map<string, number>()
   readonly #recent: IncomingMessage[] = []
   readonly #receivers: Receiver[] = []
   #poisons = 0
 
-  constructor(transport: Transport, ledger: Ledger) {
+  constructor(transport: Transport, { ledger, history }: { readonly ledger: Ledger; readonly history: RunHistory }) {
     this.#transport = transport
     this.#ledger = ledger
+    this.#history = history
+  }
+
+  /** Whether everything that was committed has been seen here. */
+  get isThrough(): boolean {
+    return this.#ledger.cursors().every((at) => (this.#seen.get(RunHistory.of(at)) ?? 0) >= at.version)
   }
 
   async open(streams: readonly AnyStream[], consumer: string): Promise<void> {
@@ -83,6 +91,8 @@ export class Tap {
     const key = keyOf(message)
     const version = versionOf(message)
     const seen = this.#seen.get(key) ?? 0
+    const event = message.attributes['event_id'] ?? ''
+    this.#history.record({ op: 'log', source: tapName, topic: message.topic, event, aggregate: key, version })
     if (version <= seen) return void (this.duplicates += 1)
     if (version > seen + 1) this.#ledger.violate('outOfOrder', `${key}: the broker got version ${version} after ${seen}`)
     this.#seen.set(key, version)
@@ -109,7 +119,7 @@ function copy({ topic, orderingKey, attributes, body }: IncomingMessage): Outgoi
 }
 
 function keyOf({ attributes }: IncomingMessage): string {
-  return `${attributes['aggregate_type']} ${attributes['aggregate_id']}`
+  return RunHistory.of({ type: attributes['aggregate_type'] ?? '', id: attributes['aggregate_id'] ?? '' })
 }
 
 function versionOf({ attributes }: IncomingMessage): number {

@@ -7,6 +7,7 @@
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { createTokens, readTokenHeader, seededRandom, writeTokenHeader } from 'waybill'
+import { RunHistory } from './history.ts'
 import type { Ledger } from './ledger.ts'
 import { createPlayers, playTurn } from './traffic-game.ts'
 
@@ -14,6 +15,7 @@ export interface TrafficOptions {
   readonly videoUrl: string
   readonly catalogUrl: string
   readonly ledger: Ledger
+  readonly history: RunHistory
   readonly perSecond: number
 }
 
@@ -120,20 +122,27 @@ export class Traffic {
   }
 
   async #edit(editor: string): Promise<void> {
-    const { ledger } = this.#options
+    const { ledger, history } = this.#options
     const id = `video-${Math.floor(this.#random.next() * videoCount)}`
     const key = this.newKey()
     const ask: Ask = { path: `/videos/${id}`, key, who: { 'x-editor': editor }, body: { title: `Take ${this.#requests}` } }
     ledger.ask(key)
+    history.record({ op: 'invoke', call: key, request: key })
     const answer = await this.insist(ask)
     if (answer.status !== 200) return ledger.violate('lost', `request ${key} was answered with ${answer.status}`)
     ledger.answer(key)
+    const response = JSON.stringify(answer.body)
+    history.record({ op: 'answer', call: key, request: key, outcome: 'ok', response })
     if (this.chance(0.03)) await this.#askAgain(ask)
     if (this.chance(0.3)) await this.#readBack(id, readTokenHeader(answer.headers))
   }
 
   async #askAgain(ask: Ask): Promise<void> {
+    const call = `${ask.key} again`
+    this.#options.history.record({ op: 'invoke', call, request: ask.key })
     const again = await this.insist(ask)
+    const response = JSON.stringify(again.body)
+    this.#options.history.record({ op: 'answer', call, request: ask.key, outcome: 'ok', response })
     if (again.headers.get('idempotent-replayed') === 'true') this.counts.replayed += 1
     else this.#options.ledger.violate('doubled', `request ${ask.key} was not recognised when it came again`)
   }
@@ -147,10 +156,12 @@ export class Traffic {
     // A catalog that is down answers nobody; whoever is answered must be shown what it knows.
     if (response?.ok !== true) return
     this.counts.reads += 1
-    if (response.headers.get('served-by') === 'owner') this.counts.readsByOwner += 1
-    const wanted = token === undefined ? 0n : tokens.decode(token).version
-    if (BigInt(row?.version ?? 0) < wanted)
-      this.#options.ledger.violate('stale', `${id}: a reader who knew version ${wanted} was shown ${row?.version ?? 'nothing'}`)
+    const by = response.headers.get('served-by') === 'owner' ? 'owner' : 'projection'
+    if (by === 'owner') this.counts.readsByOwner += 1
+    const atLeast = token === undefined ? 0 : Number(tokens.decode(token).version)
+    const served = Number(row?.version ?? 0)
+    this.#options.history.record({ op: 'read', aggregate: RunHistory.of({ type: 'video', id }), atLeast, served, by })
+    if (served < atLeast) this.#options.ledger.violate('stale', `${id}: a reader who knew version ${atLeast} was shown ${served}`)
   }
 
   async #send({ path, key, who, body }: Ask): Promise<Answer> {

@@ -6,6 +6,7 @@ import type { Latencies } from './latencies.ts'
 import type { Ledger } from './ledger.ts'
 import type { Observer } from './observer.ts'
 import type { ProcessKeeper } from './process-keeper.ts'
+import type { Tap } from './tap.ts'
 import type { Timeline } from './timeline.ts'
 import type { Traffic } from './traffic.ts'
 
@@ -53,17 +54,18 @@ export function startWatch({ ledger, latencies, observer, timeline, processes }:
 }
 
 export interface SettleParts extends Pick<WatchParts, 'ledger' | 'observer'> {
+  readonly tap: Tap
   readonly traffic: Traffic
   readonly patienceMs: number
 }
 
 /** Ends the traffic and looks until everything has arrived, or patience is over. */
-export async function settle({ traffic, ledger, observer, patienceMs }: SettleParts): Promise<void> {
+export async function settle({ traffic, ledger, observer, tap, patienceMs }: SettleParts): Promise<void> {
   const deadline = performance.now() + patienceMs
   await Promise.race([traffic.stop(), delay(patienceMs, undefined, { ref: false })])
   do {
     await observer.look()
-    const isAtRest = ledger.flights.size === 0 && observer.sizes.backlog === 0
+    const isAtRest = ledger.flights.size === 0 && observer.sizes.backlog === 0 && tap.isThrough
     if (isAtRest) return
     await delay(50)
   } while (performance.now() < deadline)

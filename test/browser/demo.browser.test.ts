@@ -12,6 +12,8 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { startChild, type Child } from '../../src/testing/child.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 
+/** A machine that is busy with other tests is slow, not broken. */
+const patience = { timeoutMs: 90_000 }
 const folder = process.env['WAYBILL_SCREENSHOTS'] ?? mkdtempSync(join(tmpdir(), 'waybill-screenshots-'))
 let demo: Child
 let browser: Browser
@@ -21,9 +23,10 @@ beforeAll(async () => {
   mkdirSync(folder, { recursive: true })
   demo = startChild(new URL('../../scripts/start.ts', import.meta.url))
   const executablePath = await chromium.executablePath()
-  browser = await playwright.launch({ executablePath, args: chromium.args, headless: true })
+  // The package's own arguments are for a place without processes: one page, and no web security, which is what is tested here.
+  browser = await playwright.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu'], headless: true })
   url = (await demo.message<{ url: string }>((message) => typeof message?.url === 'string')).url
-}, 120_000)
+}, 180_000)
 
 afterAll(async () => {
   await browser?.close()
@@ -60,61 +63,69 @@ async function isClean(page: Page): Promise<void> {
   expect(await page.locator('#verdict').getAttribute('class')).toContain('ok')
 }
 
-test('the page comes alive: events flow, and nothing is lost, doubled or reordered', async () => {
+test('the page comes alive: events flow, and nothing is lost, doubled or reordered', { timeout: 240_000 }, async () => {
   const { page, complaints } = await visit('light')
-  await eventually(async () => (await number(page, 'applied')) > 50)
+  await eventually(async () => (await number(page, 'applied')) > 50, patience)
   const before = await number(page, 'committed')
-  await eventually(async () => (await number(page, 'committed')) > before)
+  await eventually(async () => (await number(page, 'committed')) > before, patience)
   await isClean(page)
   expect(complaints).toEqual([])
   await page.context().close()
 })
 
-test('by keyboard alone the relay is killed; it comes back, everything catches up, and the counters stay zero', async () => {
-  const { page, complaints } = await visit('light')
-  const button = page.locator('#kill-relay')
-  await button.waitFor()
-  for (let tabs = 0; tabs < 40; tabs += 1) {
-    await page.keyboard.press('Tab')
-    if (await button.evaluate('(element) => element === document.activeElement')) break
-  }
-  expect(await button.evaluate('(element) => getComputedStyle(element).outlineStyle')).not.toBe('none')
-  await page.keyboard.press('Enter')
-  const timeline = page.locator('#timeline')
-  await eventually(async () => (await timeline.textContent())?.includes('kill -9 relay') === true)
-  await eventually(async () => (await timeline.textContent())?.includes('relay is back') === true)
-  await eventually(async () => (await timeline.textContent())?.includes('caught up') === true, { timeoutMs: 40_000 })
-  const applied = await number(page, 'applied')
-  await eventually(async () => (await number(page, 'applied')) > applied)
-  await isClean(page)
-  expect(complaints).toEqual([])
-  await page.screenshot({ path: join(folder, 'light.png'), fullPage: true })
-  await page.context().close()
-})
+test(
+  'by keyboard alone the relay is killed; it comes back, everything catches up, and the counters stay zero',
+  { timeout: 240_000 },
+  async () => {
+    const { page, complaints } = await visit('light')
+    const button = page.locator('#kill-relay')
+    await button.waitFor()
+    for (let tabs = 0; tabs < 40; tabs += 1) {
+      await page.keyboard.press('Tab')
+      if ((await page.evaluate('document.activeElement.id')) === 'kill-relay') break
+    }
+    expect(await page.evaluate('document.activeElement.id')).toBe('kill-relay')
+    expect(await page.evaluate('getComputedStyle(document.activeElement).outlineStyle')).toBe('solid')
+    await page.keyboard.press('Enter')
+    const timeline = page.locator('#timeline')
+    await eventually(async () => (await timeline.textContent())?.includes('kill -9 relay') === true, patience)
+    await eventually(async () => (await timeline.textContent())?.includes('relay is back') === true, patience)
+    await eventually(async () => (await timeline.textContent())?.includes('caught up') === true, patience)
+    const applied = await number(page, 'applied')
+    await eventually(async () => (await number(page, 'applied')) > applied, patience)
+    await isClean(page)
+    expect(complaints).toEqual([])
+    await page.screenshot({ path: join(folder, 'light.png'), fullPage: true })
+    await page.context().close()
+  },
+)
 
-test('the journey of one event opens, from its commit to the projection', async () => {
+test('the journey of one event opens, from its commit to the projection', { timeout: 240_000 }, async () => {
   const { page, complaints } = await visit('dark')
   await page.locator('#events button').first().waitFor()
   await page.locator('#hold').click()
   await page.locator('#events button').first().click()
   const steps = page.locator('.journey li.done')
-  await eventually(async () => (await steps.count()) === 5)
+  await eventually(async () => (await steps.count()) === 5, patience)
   const journey = (await page.locator('#journey').textContent()) ?? ''
-  for (const place of ['Committed', 'Confirmed by the broker', 'inbox', 'Took effect', 'times 1', 'Projection now'])
+  for (const place of ['Asked for', 'Committed', 'Confirmed by the broker', 'catalog: applied', 'has version'])
     expect(journey).toContain(place)
   await page.locator('#event-id').fill('no such event')
   await page.locator('#event-id').press('Enter')
-  await eventually(async () => (await page.locator('#journey').textContent())?.includes('no event with this id') === true)
+  await eventually(
+    async () => (await page.locator('#journey').textContent())?.includes('no event with this id') === true,
+    patience,
+  )
   expect(complaints.filter((each) => !each.includes('404'))).toEqual([])
   await page.locator('#events button').first().click()
-  await eventually(async () => (await steps.count()) === 5)
+  await eventually(async () => (await steps.count()) === 5, patience)
   await page.screenshot({ path: join(folder, 'dark.png'), fullPage: true })
   await page.context().close()
 })
 
-test('on a narrow screen nothing sticks out', async () => {
+test('on a narrow screen nothing sticks out', { timeout: 240_000 }, async () => {
   const { page } = await visit('light', { width: 390, height: 800 })
-  await eventually(async () => (await number(page, 'applied')) > 0)
+  await eventually(async () => (await number(page, 'applied')) > 0, patience)
   expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(390)
   await page.screenshot({ path: join(folder, 'narrow.png'), fullPage: true })
   await page.context().close()

@@ -23,7 +23,7 @@ export function createJourney() {
       const journey = await ask(eventId)
       if (turn !== shown) return
       byId('journey').replaceChildren(...draw(journey))
-      if (journey.error !== undefined || journey.steps.every(isThere)) return
+      if (journey.error !== undefined || journey.steps.every(({ isDone }) => isDone)) return
       await new Promise((done) => setTimeout(done, askAgainMs))
     }
   }
@@ -36,7 +36,7 @@ export function createJourney() {
       if (isHeld) return
       list.replaceChildren(
         ...events.map(({ eventId, what, version }) => {
-          const button = element('button', { text: `${what} · ${version}` })
+          const button = element('button', { text: `${what} · v${version}` })
           button.type = 'button'
           button.addEventListener('click', () => {
             byId('event-id').value = eventId
@@ -58,23 +58,17 @@ async function ask(eventId) {
   }
 }
 
-/** The last step is where the projection is now; it has no moment of its own. */
-function isThere({ atMs, details }) {
-  return atMs !== undefined || details.version !== undefined
-}
-
 function draw({ error, eventId, title, steps }) {
   if (error !== undefined) return [element('p', { class: 'about', text: error })]
   const startMs = steps[0].atMs
   const items = steps.map((step) => {
     const after = step.atMs === undefined || step.atMs === startMs ? '' : `+${duration(step.atMs - startMs)}`
-    const details = Object.entries(step.details).map(([name, value]) => `${name} ${value}`)
     return element(
       'li',
-      { class: isThere(step) ? 'done' : '' },
+      { class: step.isDone ? 'done' : '' },
       element('strong', { text: step.place }),
       element('span', { class: 'after', text: after }),
-      element('small', { text: isThere(step) ? details.join(' · ') : 'not yet' }),
+      element('small', { text: step.details }),
     )
   })
   return [

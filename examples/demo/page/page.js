@@ -73,27 +73,30 @@ function showPath({ processes, sizes, rates }) {
   while (path.children.length < stations.length) path.append(station())
   for (const [index, { name, process, note = '' }] of stations.entries()) {
     const item = path.children[index]
-    const restarts = process === undefined || process.restarts === 0 ? '' : ` · back ×${process.restarts}`
+    const restarts = process === undefined || process.restarts === 0 ? '' : `×${process.restarts}`
     item.className = process === undefined ? 'table' : process.isUp ? 'up' : 'down'
     setText(item.querySelector('strong'), name)
-    setText(item.querySelector('small'), process === undefined ? note : process.isUp ? `pid ${process.pid}${restarts}` : 'down')
+    setText(item.querySelector('.times'), restarts)
+    setText(item.querySelector('small'), process === undefined ? note : process.isUp ? `pid ${process.pid}` : 'down')
   }
 }
 
 function station() {
   const dot = element('span', { class: 'dot' })
   dot.setAttribute('aria-hidden', 'true')
-  return element('li', {}, dot, element('div', {}, element('strong'), element('small')))
+  const times = element('span', { class: 'times' })
+  times.title = 'times it was started again'
+  return element('li', {}, dot, element('div', {}, element('strong'), times, element('small')))
 }
 
 function showFigures({ slices, sizes }) {
   const last = slices.findLast(({ applied }) => applied !== null)
   const figures = [
-    ['Published, median', duration(last?.published?.p50)],
-    ['Applied, median', duration(last?.applied?.p50)],
+    ['Published', duration(last?.published?.p50)],
+    ['Applied', duration(last?.applied?.p50)],
     ['Applied, 95 %', duration(last?.applied?.p95)],
     ['Under way', count(sizes.underWay)],
-    ['Backlog in the outbox', count(sizes.backlog)],
+    ['In the outbox', count(sizes.backlog)],
     ['Dead letters', count(sizes.deadLetters)],
   ]
   const target = byId('figures')
