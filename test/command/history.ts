@@ -1,11 +1,13 @@
 /**
- * What was asked, what was answered and what is in the ledger, and the checker that compares them.
+ * What was asked, what was answered and what is in the ledger, for the history checker.
  *
  * A call is one `commands.run`. What it planned is known by the number it drew, so that every effect can be traced to its call.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { isDeepStrictEqual } from 'node:util'
 import type { Outcome } from '../../src/command/outcome.ts'
+import { checkHistory } from '../../src/testing/history/checker.ts'
+import { createHistory, type Recorder } from '../../src/testing/history/history.ts'
+import { answerOf } from '../../src/testing/history/message-entries.ts'
 import type { DepositResult, LedgerRow } from './bank.ts'
 
 export interface Call {
@@ -53,41 +55,35 @@ export function currentCall(): Call | undefined {
 
 /** Everything that is wrong; nothing, if the promises were kept. */
 export function violations({ calls }: Pick<History, 'calls'>, ledger: readonly LedgerRow[]): string[] {
-  const found: string[] = []
-  for (const requestId of new Set(calls.map((call) => call.requestId))) {
-    const asked = calls.filter((call) => call.requestId === requestId)
-    const effects = ledger.filter((row) => row.request_id === requestId)
-    found.push(...requestViolations(requestId, asked, effects))
+  const history = createHistory()
+  calls.forEach((each, index) => recordCall(history, `call ${index}`, each))
+  const asked = new Set(calls.map(({ requestId }) => requestId))
+  const balances = new Map<string, number>()
+  for (const { account, amount, lucky, request_id: request } of ledger) {
+    const balance = (balances.get(account) ?? 0) + amount
+    balances.set(account, balance)
+    if (!asked.has(request)) continue
+    const index = calls.findIndex((each) => each.requestId === request && each.drawn.includes(lucky))
+    const call = index === -1 ? {} : { call: `call ${index}` }
+    history.record({ op: 'effect', request, ...call, payload: String(amount), response: JSON.stringify({ balance, lucky }) })
   }
-  return found
+  history.record({ op: 'rest' })
+  return [...checkHistory(history.entries).violations.map(({ text }) => text), ...planViolations(calls, ledger)]
 }
 
-function requestViolations(requestId: string, asked: readonly Call[], effects: readonly LedgerRow[]): string[] {
-  const found: string[] = []
-  const say = (what: string): void => void found.push(`${requestId}: ${what}`)
-  const [effect] = effects
-  if (effects.length > 1) say(`${effects.length} effects`)
-  if (effects.length === 0 && asked.some(toldSuccess)) say('somebody was told success, and there is no effect')
-  for (const call of asked) {
-    if (call.drawn.length > 1) say('one call planned more than once')
-    const isOwn = effect !== undefined && call.drawn.includes(effect.lucky)
-    if (isOwn && (call.error !== undefined || call.outcome?.status === 'rejected')) say('a committed command was called failed')
-    if (isOwn && call.drawn[0] !== effect.lucky) say('the effect is not what was planned')
-    if (effect !== undefined && call.amount !== effect.amount && toldSuccess(call))
-      say('another payload was answered as if it were the same')
-  }
-  const responses = asked.map(responseOf).filter((response) => response !== undefined)
-  if (responses.some((response) => !isDeepStrictEqual(response, responses[0]))) say('repeats got different responses')
-  if (effect !== undefined && responses.some((response) => response.lucky !== effect.lucky))
-    say('a response is not that of the effect')
-  return found
+function recordCall(history: Recorder, call: string, { requestId: request, amount, outcome, error }: Call): void {
+  history.record({ op: 'invoke', call, request, payload: String(amount) })
+  if (error !== undefined) history.record({ op: 'answer', call, request, outcome: 'fail' })
+  if (outcome !== undefined) history.record({ op: 'answer', call, request, ...answerOf(outcome) })
 }
 
-function toldSuccess({ outcome }: Call): boolean {
-  if (outcome?.status === 'executed' || outcome?.status === 'replayed') return true
-  return outcome?.status === 'failed' && outcome.code === 'ALREADY_COMMITTED'
-}
-
-function responseOf({ outcome }: Call): DepositResult | undefined {
-  return outcome?.status === 'executed' || outcome?.status === 'replayed' ? outcome.response : undefined
+/** A call plans once, and what it planned is what happens. */
+function planViolations(calls: readonly Call[], ledger: readonly LedgerRow[]): string[] {
+  return calls.flatMap(({ requestId, drawn }) => {
+    const effect = ledger.find((row) => row.request_id === requestId && drawn.includes(row.lucky))
+    return [
+      ...(drawn.length > 1 ? [`${requestId}: one call planned more than once`] : []),
+      ...(effect !== undefined && drawn[0] !== effect.lucky ? [`${requestId}: the effect is not what was planned`] : []),
+    ]
+  })
 }
