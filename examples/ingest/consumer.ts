@@ -1,0 +1,28 @@
+/**
+ * The consumer's process: hundreds of readings in one transaction, a row for each business key, each effect once.
+ */
+import { businessKeyParts, connect, createConsumer, run } from 'waybill'
+import { pubsub } from 'waybill/pubsub'
+import { readings } from './readings.ts'
+
+const { DATABASE_URL = '', BROKER = '' } = process.env
+const db = connect({ url: DATABASE_URL })
+const transport = pubsub({ projectId: 'ingest', emulatorHost: BROKER, leaseMs: 10_000 })
+const consumer = createConsumer({ db, transport, name: 'readings', streams: [readings] })
+consumer.project(readings, {
+  table: 'public.reading',
+  key: ['meter', 'at'],
+  keyOf: businessKeyParts,
+  set: (event) => ({ value: event.data.value }),
+})
+consumer.on(readings.ReadingTaken, async (event, { tx }) => {
+  await tx.query('insert into reading_effect (event_id) values ($1::text::uuid)', [event.id])
+})
+
+const stop = new AbortController()
+process.once('SIGTERM', () => stop.abort())
+process.send?.('ready')
+await run([consumer], { signal: stop.signal })
+await transport.close()
+await db.close()
+process.disconnect?.()

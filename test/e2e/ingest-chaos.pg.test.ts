@@ -1,0 +1,33 @@
+/**
+ * The way of a fact, as the reader of examples/ingest would run it: by one command, and with every hop killed in turn.
+ */
+import { expect, test } from 'vitest'
+import { runCommand } from '../../scripts/run-command.ts'
+import { startChild } from '../../src/testing/child.ts'
+import { eventually } from '../../src/testing/eventually.ts'
+
+const script = new URL('../../scripts/example.ts', import.meta.url)
+
+test('one command starts it, and a reading that was accepted is found by its business key once it is in the table', async () => {
+  await using ingest = startChild(script, { args: ['ingest'] })
+  const { url } = await ingest.message<{ url: string }>((message) => typeof message?.url === 'string')
+  const send = async (): Promise<unknown> => {
+    const body = JSON.stringify({ meter: 'm/1', at: 1, value: 42 })
+    const response = await fetch(url, { method: 'POST', headers: { 'content-type': 'application/json' }, body })
+    return [response.status, await response.json()]
+  }
+  expect(await (await fetch(`${url}/m%2F1/1`)).json()).toMatchObject({ processed: false })
+  const first = await send()
+  expect(first).toEqual([202, { eventId: expect.any(String) }])
+  expect(await send()).toEqual(first)
+  await eventually(async () => expect(await (await fetch(`${url}/m%2F1/1`)).json()).toMatchObject({ processed: true }))
+  await ingest.kill('SIGTERM')
+}, 180_000)
+
+test('with gateway, service, broker and consumer killed, the table has every accepted key, none missing, none double', async () => {
+  const env = { INGEST_FACTS: '2000', INGEST_KILLS: '1' }
+  const { code, output } = await runCommand(['node', 'scripts/example.ts', 'ingest', 'chaos'], { env })
+  for (const hop of ['gateway', 'service', 'broker', 'consumer']) expect(output).toContain(`${hop} was killed`)
+  expect(output).toContain('The table agrees: 2000 rows, none missing, none double.')
+  expect(code).toBe(0)
+}, 300_000)
