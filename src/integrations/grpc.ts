@@ -8,6 +8,8 @@ import type { Outcome } from '../command/outcome.ts'
 import { rpcStatus, type RpcStatus } from '../command/outcome-status.ts'
 import { encodeStatus, errorInfo, retryInfo, type RpcDetail } from './rpc-details.ts'
 
+export { grpcHealth, type GrpcHealth, type GrpcHealthDefinition, type HealthLike, type ServingStatus } from './grpc-health.ts'
+
 /** The part of gRPC's `Metadata` we use. */
 export interface GrpcMetadata {
   set(key: string, value: Buffer): void

@@ -32,8 +32,15 @@ test('the Terraform names every resource once, and escapes what Terraform would 
   expect(names).toHaveLength(9)
   expect(new Set(names).size).toBe(9)
   expect(text).toContain('$${x}')
-  expect(text).toContain('dead_letter_topic = google_pubsub_topic.video_events_catalog_dead.id')
+  expect(text).toContain('dead_letter_topic     = google_pubsub_topic.video_events_catalog_dead.id')
+  expect(text).toContain('topic                        = google_pubsub_topic.video_events.id')
+  expect(text).toContain('subscription = google_pubsub_subscription.video_events_catalog.name')
   expect(text).toContain('  expiration_policy {\n    ttl = ""\n  }')
+})
+
+test('the topic of another service is named, because Terraform does not make it here', () => {
+  const reader = desiredResources({ consumers: [{ name: 'catalog', streams: [stream] }] })
+  expect(terraformText(reader, 'shop')).toContain('topic                        = "projects/shop/topics/video.events"')
 })
 
 test.each([

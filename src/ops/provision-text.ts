@@ -20,8 +20,8 @@ export function terraformText(desired: DesiredResources, projectId: string): str
   const blocks = [
     ...desired.schemas.map((schema) => schemaBlock(schema, projectId)),
     ...desired.topics.map((topic) => topicBlock(topic, projectId)),
-    ...desired.subscriptions.map((subscription) => subscriptionBlock(subscription, projectId)),
-    ...desired.grants.map((grant) => grantBlock(grant, projectId)),
+    ...desired.subscriptions.map((subscription) => subscriptionBlock(subscription, desired, projectId)),
+    ...desired.grants.map((grant) => grantBlock(grant, desired, projectId)),
   ]
   return [...desired.notes.map((note) => `# ${note}`), ...blocks].join('\n\n')
 }
@@ -89,12 +89,12 @@ function topicBlock({ name, schema }: TopicSettings, projectId: string): string 
   return block('google_pubsub_topic', name, lines)
 }
 
-function subscriptionBlock(subscription: SubscriptionSettings, projectId: string): string {
+function subscriptionBlock(subscription: SubscriptionSettings, desired: DesiredResources, projectId: string): string {
   const { name, topic, retry, deadLetter, expiresAfterSeconds } = subscription
   return block('google_pubsub_subscription', name, [
     `project = ${hcl(projectId)}`,
     `name = ${hcl(name)}`,
-    `topic = ${hcl(`projects/${projectId}/topics/${topic}`)}`,
+    `topic = ${isOwn(desired, 'topic', topic) ? `google_pubsub_topic.${identifier(topic)}.id` : hcl(`projects/${projectId}/topics/${topic}`)}`,
     `ack_deadline_seconds = ${subscription.ackDeadlineSeconds}`,
     `message_retention_duration = ${hcl(`${subscription.retentionSeconds}s`)}`,
     `retain_acked_messages = ${subscription.isRetainingAcked}`,
@@ -122,17 +122,37 @@ function subscriptionBlock(subscription: SubscriptionSettings, projectId: string
   ])
 }
 
-function grantBlock({ kind, name, role, member }: PubsubGrant, projectId: string): string {
+function grantBlock({ kind, name, role, member }: PubsubGrant, desired: DesiredResources, projectId: string): string {
   return block(`google_pubsub_${kind}_iam_member`, [name, role, member].join('_'), [
     `project = ${hcl(projectId)}`,
-    `${kind} = ${hcl(name)}`,
+    `${kind} = ${isOwn(desired, kind, name) ? `google_pubsub_${kind}.${identifier(name)}.name` : hcl(name)}`,
     `role = ${hcl(role)}`,
     `member = ${hcl(member)}`,
   ])
 }
 
+/** What is made here is referred to, so that Terraform makes it first; other services' topics are only named. */
+function isOwn({ topics, subscriptions }: DesiredResources, kind: PubsubGrant['kind'], name: string): boolean {
+  return (kind === 'topic' ? topics : subscriptions).some((each) => each.name === name)
+}
+
 function block(type: string, name: string, lines: readonly string[]): string {
-  return [`resource "${type}" "${identifier(name)}" {`, ...lines.map((line) => `  ${line}`), '}'].join('\n')
+  return [`resource "${type}" "${identifier(name)}" {`, ...aligned(lines).map((line) => `  ${line}`), '}'].join('\n')
+}
+
+/** As `terraform fmt` writes it: the signs of neighbouring attributes stand below each other. */
+function aligned(lines: readonly string[]): readonly string[] {
+  const attribute = /^( *)(\w+) = (.*)$/
+  return lines.map((line, at) => {
+    const [, indent = '', key = '', value = ''] = attribute.exec(line) ?? []
+    if (key === '') return line
+    const isNeighbour = (other: string | undefined): boolean => attribute.exec(other ?? '')?.[1] === indent
+    let [from, to] = [at, at]
+    while (isNeighbour(lines[from - 1])) from -= 1
+    while (isNeighbour(lines[to + 1])) to += 1
+    const longest = Math.max(...lines.slice(from, to + 1).map((each) => attribute.exec(each)?.[2]?.length ?? 0))
+    return `${indent}${key.padEnd(longest)} = ${value}`
+  })
 }
 
 function identifier(name: string): string {

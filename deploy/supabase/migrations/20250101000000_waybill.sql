@@ -1,0 +1,1268 @@
+-- Waybill 0.1.0: the schema "waybill" of the service "video".
+-- By hand: psql -v ON_ERROR_STOP=1 -f <this file>
+
+begin;
+select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('waybill.migrate.waybill'::text, 0));
+set local lock_timeout = '5s';
+
+create schema if not exists "waybill";
+
+-- 0001_create_foundation
+-- What every part of Waybill stands on: which migrations ran, whose schema this is, and what operators did.
+
+-- One row for each migration that was applied. `breaking` stops processes of older packages that do not know it.
+create table "waybill".migration (
+  number     integer     primary key,
+  name       text        not null,
+  checksum   text        not null,
+  breaking   boolean     not null,
+  applied_at timestamptz not null default clock_timestamp(),
+  applied_by text        not null
+);
+
+-- One row: the service this schema belongs to, and the database it was stamped on. A copy of the database carries the
+-- row along, but not the identity, and so its relays refuse to publish what the original publishes.
+create table "waybill".deployment (
+  only_row      boolean     primary key default true check (only_row),
+  service       text        not null,
+  deployment_id text        not null,
+  stamped_on    jsonb       not null,
+  created_at    timestamptz not null default clock_timestamp(),
+  adopted_at    timestamptz
+);
+
+-- Long work that an operator started: it saves its cursor as it goes, and goes on from there after a crash.
+create table "waybill".operation (
+  id          uuid        primary key,
+  kind        text        not null,
+  arguments   jsonb       not null default '{}',
+  state       text        not null default 'running' check (state in ('running', 'finished', 'failed', 'cancelled')),
+  progress    jsonb       not null default '{}',
+  cursor      jsonb,
+  started_at  timestamptz not null default clock_timestamp(),
+  updated_at  timestamptz not null default clock_timestamp(),
+  finished_at timestamptz,
+  error       text
+);
+create index operation_started_idx on "waybill".operation (started_at);
+
+-- Who did what, when. Rows are only ever added.
+create table "waybill".audit_log (
+  id            bigint      generated always as identity primary key,
+  at            timestamptz not null default clock_timestamp(),
+  actor         text        not null,
+  database_user text        not null default session_user,
+  action        text        not null,
+  details       jsonb       not null default '{}'
+);
+create index audit_log_at_idx on "waybill".audit_log (at);
+
+-- What tells this database from its copies: the cluster (another after a restore elsewhere, the same after a
+-- failover), the database within it, and the table (another after a restore into the same database). `system` is null
+-- where the provider does not let us ask; then it is not compared.
+create function "waybill".database_identity() returns jsonb
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  system text;
+begin
+  begin
+    select system_identifier::text into system from pg_control_system();
+  exception when insufficient_privilege or undefined_function or feature_not_supported then
+    system := null;
+  end;
+  return jsonb_build_object(
+    'system', system,
+    'database', (select oid::text from pg_database where datname = current_database()),
+    'table', (select c.oid::text
+                from pg_class c join pg_namespace n on n.oid = c.relnamespace
+               where n.nspname = 'waybill' and c.relname = 'deployment'));
+end
+$$;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (1, '0001_create_foundation', '3d6dc616fb4bbfb425268f3e483e919c481a6c5e24f50c4e5949ee24ef7d3ccf', false, '0.1.0');
+
+-- 0002_create_outbox
+-- The outbox: events wait here from the commit of their state change until the broker has confirmed them.
+--
+-- An event is a wide row that is never updated (readable by change data capture, replayable, no bloat). Beside it stands a
+-- narrow dispatch row that lives only until the broker has confirmed. Relays lease lanes, not rows: an aggregate hashes to
+-- one lane, so a lane's owner publishes it alone and in order.
+
+-- The last version of every aggregate. Its row lock makes version order = commit order. Version 0: locked by a writer before
+-- its first event, so it may still begin at any version.
+create table "waybill".aggregate_version (
+  aggregate_type text   not null,
+  aggregate_id   text   not null,
+  version        bigint not null check (version >= 0),
+  primary key (aggregate_type, aggregate_id)
+) with (fillfactor = 80);
+
+create table "waybill".outbox (
+  id             uuid        primary key,
+  topic          text        not null,
+  aggregate_type text        not null,
+  aggregate_id   text        not null,
+  version        bigint      not null check (version > 0),
+  event_type     text        not null,
+  schema_version int         not null check (schema_version > 0),
+  content_type   text        not null,
+  payload        bytea       not null,
+  headers        jsonb       not null default '{}',
+  occurred_at    timestamptz not null default clock_timestamp(),
+  unique (aggregate_type, aggregate_id, version)
+);
+create index outbox_occurred_at_idx on "waybill".outbox using brin (occurred_at) with (pages_per_range = 32, autosummarize = on);
+
+-- Events that consumers emitted, by what caused them. Outlives the event itself: a replay must not emit twice.
+create table "waybill".outbox_source (
+  source          text        not null,
+  source_event_id uuid        not null,
+  ordinal         int         not null,
+  event_id        uuid        not null,
+  emitted_at      timestamptz not null default clock_timestamp(),
+  primary key (source_event_id, source, ordinal)
+);
+create index outbox_source_emitted_at_idx on "waybill".outbox_source using brin (emitted_at) with (pages_per_range = 32, autosummarize = on);
+
+-- One row per event that the broker has not confirmed yet.
+--   0 due     in line, in order of seq
+--   1 retry   head of its key: failed, delayed or next in a chain; due at next_retry_at; blocks what is behind it
+--   2 held    behind a head, out of the due range
+--   3 parked  head that gave up: waits for an operator, blocks what is behind it
+-- `void` sends an empty marker instead of the event: how a parked head is skipped without leaving a gap in the versions.
+create table "waybill".outbox_dispatch (
+  seq              bigint generated always as identity (cache 1),
+  key              bigint      not null,
+  event_id         uuid        not null,
+  lane             smallint    not null,
+  state            smallint    not null default 0 check (state between 0 and 3),
+  publish_attempts int         not null default 0,
+  void             boolean     not null default false,
+  next_retry_at    timestamptz,
+  parked_at        timestamptz,
+  last_error       text,
+  primary key (lane, state, seq)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+create unique index outbox_dispatch_head_idx on "waybill".outbox_dispatch (lane, key) include (seq) where state in (1, 3);
+create index outbox_dispatch_retry_idx on "waybill".outbox_dispatch (lane, next_retry_at) where state = 1;
+create index outbox_dispatch_held_idx on "waybill".outbox_dispatch (lane, key, seq) where state = 2;
+
+-- Who works which lane, and until when. The claim is a lock on these few rows.
+create table "waybill".outbox_lane (
+  lane            smallint primary key,
+  lock_token      uuid,
+  locked_by       text,
+  locked_at       timestamptz,
+  lock_expires_at timestamptz,
+  batch_from      bigint,
+  batch_to        bigint
+) with (fillfactor = 50);
+insert into "waybill".outbox_lane (lane) select generate_series(0, 63);
+
+-- Heartbeats, from which every relay computes its fair share of the lanes.
+create table "waybill".outbox_relay (
+  worker  text        primary key,
+  seen_at timestamptz not null
+) with (fillfactor = 50);
+
+-- One row per confirmed publish, written with the delete of the dispatch row.
+create table "waybill".outbox_receipt (
+  event_id     uuid        not null,
+  published_at timestamptz not null,
+  attempts     int         not null,
+  relay        text        not null,
+  message_id   text        not null
+);
+create index outbox_receipt_event_id_idx on "waybill".outbox_receipt (event_id);
+create index outbox_receipt_published_at_idx on "waybill".outbox_receipt using brin (published_at) with (pages_per_range = 32, autosummarize = on);
+
+-- Streams (aggregate_id '') and single aggregates whose events an operator holds back.
+create table "waybill".outbox_pause (
+  aggregate_type text        not null,
+  aggregate_id   text        not null default '',
+  reason         text        not null,
+  paused_by      text        not null,
+  paused_at      timestamptz not null default clock_timestamp(),
+  primary key (aggregate_type, aggregate_id)
+);
+
+-- Settings as functions: the planner folds them into the statements that use them, and replacing one is seen by every
+-- statement that starts afterwards, whatever the isolation of its transaction.
+create function "waybill".outbox_lanes() returns int language sql immutable parallel safe as 'select 64';
+create function "waybill".outbox_dispatching() returns boolean language sql immutable parallel safe as 'select true';
+
+create function "waybill".outbox_refuse_update() returns trigger language plpgsql as $$
+begin
+  raise exception 'The outbox is append-only: an event that was recorded is never changed. Add a new event instead.' using errcode = '0A000';
+end $$;
+create trigger outbox_append_only before update on "waybill".outbox for each statement execute function "waybill".outbox_refuse_update();
+
+create function "waybill".outbox_wrong_version(aggregate text, given bigint, expected bigint) returns bigint language plpgsql as $$
+begin
+  raise exception 'Version % of % is out of turn: the next one is %.', given, aggregate, expected using errcode = 'WB001';
+end $$;
+
+-- The way into the outbox for one event, from this library, from plain SQL and from other languages:
+--
+--   select waybill.add_event('order.events', 'order', '17', 'OrderPlaced', convert_to('{"total": 3}', 'UTF8'));
+--
+-- Takes the next version of the aggregate under its row lock, or checks that the given one is next; writes the event and its
+-- dispatch row. Three small statements, whose plans are kept. The id is a UUIDv7 unless one is given: ids that carry their time
+-- are what retention finds old events by.
+create function "waybill".add_event(
+  topic text, aggregate_type text, aggregate_id text, event_type text, payload bytea,
+  id uuid default encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
+    placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3) from 1 for 6), 52, 1), 53, 1), 'hex')::uuid,
+  given bigint default null, schema_version int default 1, content_type text default 'application/json',
+  headers jsonb default '{}', not_before timestamptz default null, out version bigint
+) language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  key bigint;
+begin
+  insert into "waybill".aggregate_version as a (aggregate_type, aggregate_id, version)
+  values (add_event.aggregate_type, add_event.aggregate_id, coalesce(given, 1))
+  on conflict (aggregate_type, aggregate_id) do update set version = case a.version when 0 then excluded.version else a.version + 1 end
+  returning a.version into add_event.version;
+  if given <> add_event.version then
+    perform "waybill".outbox_wrong_version(add_event.aggregate_type || ' ' || add_event.aggregate_id, given, add_event.version);
+  end if;
+
+  insert into "waybill".outbox (id, topic, aggregate_type, aggregate_id, version, event_type, schema_version, content_type, payload, headers)
+  values (add_event.id, add_event.topic, add_event.aggregate_type, add_event.aggregate_id, add_event.version, add_event.event_type,
+          add_event.schema_version, add_event.content_type, add_event.payload, add_event.headers);
+
+  -- Asked after the event is written: whoever changes these settings locks one of the tables above, so from here on they hold.
+  if "waybill".outbox_dispatching() then
+    key := ('x' || encode(substring(sha256(convert_to(add_event.aggregate_type || chr(31) || add_event.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint;
+    insert into "waybill".outbox_dispatch (lane, key, event_id, next_retry_at)
+    values ((key & ("waybill".outbox_lanes() - 1))::smallint, key, add_event.id, not_before);
+  end if;
+end $$;
+
+-- The same for many events, in one statement. Aggregates are locked in a fixed order. An event that the same source emitted
+-- before is not written again (added = false). `columns` are values for columns that the user added to the outbox. The planner
+-- cannot know how many events an array holds: one plan, made once and without nested loops, serves ten and ten thousand.
+create function "waybill".add_events(
+  ids              uuid[],
+  topics           text[],
+  aggregate_types  text[],
+  aggregate_ids    text[],
+  event_types      text[],
+  payloads         bytea[],
+  versions         bigint[]      default null,
+  schema_versions  int[]         default null,
+  content_types    text[]        default null,
+  headers          jsonb[]       default null,
+  not_before       timestamptz[] default null,
+  sources          text[]        default null,
+  source_event_ids uuid[]        default null,
+  ordinals         int[]         default null,
+  columns          jsonb[]       default null
+) returns table (id uuid, version bigint, added boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_nestloop = off as $$
+#variable_conflict use_column
+declare
+  repeated uuid[] := '{}';
+begin
+  if source_event_ids is not null then
+    with fresh as (
+      insert into "waybill".outbox_source (source, source_event_id, ordinal, event_id)
+      select s.source, s.source_event_id, s.ordinal, s.id
+        from unnest(sources, source_event_ids, ordinals, ids) as s (source, source_event_id, ordinal, id)
+       where s.source_event_id is not null
+       order by 2, 1, 3
+      on conflict do nothing
+      returning event_id)
+    select coalesce(array_agg(s.id), '{}') into repeated
+      from unnest(source_event_ids, ids) as s (source_event_id, id)
+     where s.source_event_id is not null and s.id not in (select event_id from fresh);
+  end if;
+
+  if versions is not null then
+    -- An aggregate that we have not seen may begin at any version.
+    insert into "waybill".aggregate_version as a (aggregate_type, aggregate_id, version)
+    select e.aggregate_type, e.aggregate_id, min(e.version) - 1
+      from unnest(aggregate_types, aggregate_ids, versions) as e (aggregate_type, aggregate_id, version)
+     group by 1, 2 having min(e.version) > 1
+     order by 1, 2
+    on conflict (aggregate_type, aggregate_id) do update set version = excluded.version where a.version = 0;
+  end if;
+
+  return query
+  with given as materialized (
+    select e.*, row_number() over w as nth, count(*) over (partition by e.aggregate_type, e.aggregate_id) as n
+      from unnest(ids, topics, aggregate_types, aggregate_ids, event_types, payloads, versions, schema_versions, content_types, headers, not_before, columns)
+           with ordinality as e (id, topic, aggregate_type, aggregate_id, event_type, payload, version, schema_version, content_type, headers, not_before, columns, place)
+     where e.id <> all (repeated)
+    window w as (partition by e.aggregate_type, e.aggregate_id order by e.place)),
+  taken as (
+    insert into "waybill".aggregate_version as a (aggregate_type, aggregate_id, version)
+    select g.aggregate_type, g.aggregate_id, g.n from given g where g.nth = 1 order by 1, 2
+    on conflict (aggregate_type, aggregate_id) do update set version = a.version + excluded.version
+    returning a.aggregate_type, a.aggregate_id, a.version),
+  numbered as materialized (
+    select g.*, t.version - g.n + g.nth as next,
+           ('x' || encode(substring(sha256(convert_to(g.aggregate_type || chr(31) || g.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint as key
+      from given g
+      join taken t on t.aggregate_type = g.aggregate_type and t.aggregate_id = g.aggregate_id),
+  plain as (
+    insert into "waybill".outbox (id, topic, aggregate_type, aggregate_id, version, event_type, schema_version, content_type, payload, headers)
+    select n.id, n.topic, n.aggregate_type, n.aggregate_id,
+           case when n.version is null or n.version = n.next then n.next
+                else "waybill".outbox_wrong_version(n.aggregate_type || ' ' || n.aggregate_id, n.version, n.next) end,
+           n.event_type, coalesce(n.schema_version, 1), coalesce(n.content_type, 'application/json'), n.payload, coalesce(n.headers, '{}')
+      from numbered n where n.columns is null),
+  widened as (
+    insert into "waybill".outbox
+    select r.* from numbered n cross join lateral jsonb_populate_record(cast(null as "waybill".outbox), n.columns || jsonb_build_object(
+             'id', n.id, 'topic', n.topic, 'aggregate_type', n.aggregate_type, 'aggregate_id', n.aggregate_id,
+             'version', case when n.version is null or n.version = n.next then n.next
+                             else "waybill".outbox_wrong_version(n.aggregate_type || ' ' || n.aggregate_id, n.version, n.next) end,
+             'event_type', n.event_type, 'schema_version', coalesce(n.schema_version, 1), 'content_type', coalesce(n.content_type, 'application/json'),
+             'payload', '\x' || encode(n.payload, 'hex'), 'headers', coalesce(n.headers, '{}'), 'occurred_at', clock_timestamp())) r
+     where n.columns is not null),
+  dispatched as (
+    insert into "waybill".outbox_dispatch (lane, key, event_id, next_retry_at)
+    select (n.key & ("waybill".outbox_lanes() - 1))::smallint, n.key, n.id, n.not_before
+      from numbered n where "waybill".outbox_dispatching() order by n.key, n.next)
+  select n.id, n.next, true from numbered n
+  union all
+  select r, null, false from unnest(repeated) r;
+end $$;
+
+-- What the owner of lanes may publish now: per lane a window of due rows with whether a head blocks them, the heads whose
+-- retry is due, and the chain behind heads that have not failed yet, which share `chain` rows evenly. One statement, so that
+-- no row is seen without the head that blocks it. The plan is made once and kept; the settings leave it no choice but the
+-- indexes, so that one made while the outbox was empty serves a million rows as well.
+create function "waybill".outbox_read(lanes smallint[], tokens uuid[], sizes int[], heads int, chain int)
+returns table (
+  lane smallint, seq text, key text, event_id text, state smallint, publish_attempts int, void boolean, blocked boolean, wait_ms float8,
+  topic text, aggregate_type text, aggregate_id text, version text, event_type text, schema_version int, content_type text,
+  payload bytea, headers text, occurred_at text
+) language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+#variable_conflict use_column
+begin
+  return query
+  with mine as materialized (
+    select l.lane, t.size
+      from unnest(lanes, tokens, sizes) as t (lane, token, size)
+      join "waybill".outbox_lane l on l.lane = t.lane and l.lock_token = t.token
+  ), due as materialized (
+    select d.*, exists (
+             select from "waybill".outbox_dispatch b
+              where b.lane = d.lane and b.key = d.key and b.state in (1, 3) and b.seq < d.seq) as blocked
+      from mine cross join lateral (
+        select d.* from "waybill".outbox_dispatch d where d.lane = mine.lane and d.state = 0 order by d.seq limit mine.size) d
+  ), head as materialized (
+    select h.*, false as blocked
+      from mine cross join lateral (
+        select h.* from "waybill".outbox_dispatch h
+         where h.lane = mine.lane and h.state = 1 and h.next_retry_at <= (select clock_timestamp())
+         order by h.next_retry_at limit outbox_read.heads) h
+  ), chained as materialized (
+    select c.*, false as blocked
+      from (select h.*, count(*) over () as heads from head h where h.publish_attempts = 0) h cross join lateral (
+        select c.* from "waybill".outbox_dispatch c
+         where c.lane = h.lane and c.key = h.key and c.state = 2 order by c.seq limit ceil(outbox_read.chain / h.heads::float8)) c
+  )
+  select x.lane, x.seq::text, x.key::text, x.event_id::text, x.state, x.publish_attempts, x.void, x.blocked,
+         case when x.next_retry_at is null or x.state = 1 then 0
+              else greatest(0, ceil(extract(epoch from x.next_retry_at - clock_timestamp()) * 1000))::float8 end,
+         o.topic, o.aggregate_type, o.aggregate_id, o.version::text, o.event_type, o.schema_version, o.content_type, o.payload, o.headers::text,
+         to_char(o.occurred_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+    from (table due union all table head union all table chained) x
+    left join "waybill".outbox o on o.id = x.event_id
+   order by x.lane, x.seq;
+end $$;
+
+-- The slow path of a relay, and the hand of operators (who pass null tokens): one call, one round trip.
+--
+-- It locks the lanes first and looks after: each statement below has a snapshot younger than the lock, so that nobody is
+-- held behind a head that is gone already. Returns the lanes that were still the caller's; nothing was done in the others.
+-- Its plans are kept by each session, perhaps since the tables were empty: so every row is found by its ctid through an index,
+-- `offset 0` keeps each look for a head what it is, a look, and not a join with all heads there are, and `+ 0` keeps the
+-- planner from walking an index by state and comparing what it meets with every ctid.
+create function "waybill".outbox_settle(
+  relay text, lanes smallint[], tokens uuid[],
+  ok_lane smallint[], ok_seq bigint[], ok_event uuid[], ok_message text[],
+  bad_lane smallint[], bad_seq bigint[], bad_event uuid[], bad_park boolean[], bad_void boolean[], bad_charge int[], bad_delay_ms bigint[], bad_error text[],
+  hold_lane smallint[], hold_depth int[],
+  keep_receipts boolean, keep_events boolean
+) returns smallint[] language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set lock_timeout = '5s' as $$
+declare
+  mine       smallint[];
+  freed_lane smallint[];
+  freed_key  bigint[];
+  forgotten  uuid[];
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'outbox_settle needs READ COMMITTED: it must see what committed while it waited for its lanes.' using errcode = '25001';
+  end if;
+
+  -- 1. Serialise.
+  select coalesce(array_agg(l.lane), '{}') into mine from (
+    select l.lane from "waybill".outbox_lane l join unnest(lanes, tokens) as t (lane, token) on t.lane = l.lane
+     where t.token is null or t.token = l.lock_token
+     order by l.lane for update of l) l;
+
+  -- 2. What the broker confirmed, or an operator dropped, goes, whatever its state.
+  with place as materialized (
+    select x.ctid as row, k.message
+      from unnest(ok_lane, ok_seq, ok_event, ok_message) as k (lane, seq, event_id, message) cross join lateral (
+        select x.ctid from "waybill".outbox_dispatch x
+         where x.lane = k.lane and x.state in (0, 1, 2, 3) and x.seq = k.seq and x.event_id = k.event_id offset 0) x
+     where k.lane = any (mine)),
+  gone as (
+    delete from "waybill".outbox_dispatch d using place p where d.ctid = p.row
+    returning d.lane, d.key, d.state, d.event_id, d.publish_attempts, p.message),
+  receipt as (
+    insert into "waybill".outbox_receipt (event_id, published_at, attempts, relay, message_id)
+    select g.event_id, clock_timestamp(), g.publish_attempts + 1, outbox_settle.relay, g.message
+      from gone g where keep_receipts and g.message is not null)
+  select array_agg(f.lane), array_agg(f.key), (select array_agg(g.event_id) from gone g where not keep_events)
+    into freed_lane, freed_key, forgotten
+    from (select distinct g.lane, g.key from gone g where g.state <> 0) f;
+  if forgotten is not null then
+    delete from "waybill".outbox o where o.id = any (forgotten);
+  end if;
+
+  if cardinality(bad_lane) > 0 then
+    -- 3. A head that stands behind the one that failed now is not the first of its key any more.
+    update "waybill".outbox_dispatch d set state = 2 where d.state + 0 in (1, 3) and d.ctid = any (array(
+      select h.ctid from unnest(bad_lane, bad_seq, bad_event) as k (lane, seq, event_id) cross join lateral (
+        select f.lane, f.key, f.seq from "waybill".outbox_dispatch f
+         where f.lane = k.lane and f.state in (0, 1, 2) and f.seq = k.seq and f.event_id = k.event_id offset 0) f cross join lateral (
+        select h.ctid from "waybill".outbox_dispatch h
+         where h.lane = f.lane and h.key = f.key and h.state in (1, 3) and h.seq > f.seq offset 0) h
+       where k.lane = any (mine)));
+
+    -- 4. The row that failed becomes the head that blocks its key.
+    update "waybill".outbox_dispatch d
+       set state = case when k.park then 3 else 1 end,
+           publish_attempts = d.publish_attempts + k.charge,
+           void = d.void or k.void,
+           -- Who stops a paused head may not have heard yet that an operator resumed it: then it waits a moment, not for long.
+           next_retry_at = clock_timestamp() + interval '1 millisecond' *
+             case when k.error = 'paused by an operator' and not exists (
+                         select from "waybill".outbox o join "waybill".outbox_pause p on p.aggregate_type = o.aggregate_type and p.aggregate_id in ('', o.aggregate_id)
+                          where o.id = d.event_id)
+                  then 100 else k.delay_ms end,
+           parked_at = case when k.park then clock_timestamp() end,
+           last_error = k.error
+      from (
+        select k.*, f.ctid as place from unnest(bad_lane, bad_seq, bad_event, bad_park, bad_void, bad_charge, bad_delay_ms, bad_error)
+               as k (lane, seq, event_id, park, void, charge, delay_ms, error) cross join lateral (
+          select f.ctid, f.key from "waybill".outbox_dispatch f
+           where f.lane = k.lane and f.state in (0, 1, 2) and f.seq = k.seq and f.event_id = k.event_id offset 0) f
+         where k.lane = any (mine)
+           and not exists (select from "waybill".outbox_dispatch b where b.lane = k.lane and b.key = f.key and b.state in (1, 3) and b.seq < k.seq offset 0)
+         offset 0) k
+     where d.ctid = k.place;
+  end if;
+
+  -- 5. A key that lost its head gets the next: its lowest held row, due now or when its own delay ends.
+  update "waybill".outbox_dispatch d
+     set state = 1, next_retry_at = greatest(d.next_retry_at, clock_timestamp()),
+         last_error = case when d.next_retry_at > clock_timestamp() then 'waits for its date' else d.last_error end
+   where d.state + 0 = 2 and d.ctid = any (array(
+    select h.ctid from unnest(freed_lane, freed_key) as f (lane, key) cross join lateral (
+      select h.ctid from "waybill".outbox_dispatch h where h.lane = f.lane and h.key = f.key and h.state = 2 order by h.seq limit 1) h
+     where not exists (select from "waybill".outbox_dispatch b where b.lane = f.lane and b.key = f.key and b.state in (1, 3) offset 0)));
+
+  -- 6. Rows behind a head leave the due range: those among the first hold_depth of the lane.
+  update "waybill".outbox_dispatch d set state = 2 where d.state + 0 = 0 and d.ctid = any (array(
+    select x.ctid from unnest(hold_lane, hold_depth) as k (lane, depth) cross join lateral (
+      select x.ctid, x.lane, x.key, x.seq from "waybill".outbox_dispatch x where x.lane = k.lane and x.state = 0 order by x.seq limit k.depth) x
+     where k.lane = any (mine)
+       and exists (select from "waybill".outbox_dispatch b where b.lane = x.lane and b.key = x.key and b.state in (1, 3) and b.seq < x.seq offset 0)));
+  return mine;
+end $$;
+
+-- Removes rows whose time is over: 'events' (never one that waits for the broker), 'receipts' or 'sources'.
+--
+-- Ids carry their time, so what is old stands first in the index on them: a call takes the next `batch` rows behind `after`.
+-- Ids made from a business key do not; for them a call walks 512 blocks of the table from `block` on. Returns how many rows
+-- were looked at and removed, the last id, and whether this was the end of the index or of the table.
+--
+-- Any number of callers at once. A row is locked first, and whether its event waits is looked up after that, with a younger
+-- snapshot: a replay that came before is seen, one that comes later waits for the lock and finds the event gone. While a
+-- connector reads the outbox, only rows of transactions that ended before `ended_before` go: those that its slot has confirmed.
+create function "waybill".outbox_expire(what text, older_than timestamptz, ended_before xid8, batch int, after uuid, block bigint)
+returns table (seen int, removed int, last uuid, done boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_nestloop = off as $$
+declare
+  is_event boolean := what not in ('receipts', 'sources');
+  relation regclass := '"waybill".outbox'::regclass;
+  id       text := 'id';
+  moment   text := 'occurred_at';
+  next_xid bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+  bound    uuid := (lpad(to_hex((extract(epoch from older_than) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+  picked   text;
+  rows     tid[];
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'outbox_expire needs READ COMMITTED: it must see what committed while it locked.' using errcode = '25001';
+  end if;
+  if what = 'receipts' then
+    relation := '"waybill".outbox_receipt'::regclass; id := 'event_id'; moment := 'published_at';
+  elsif what = 'sources' then
+    relation := '"waybill".outbox_source'::regclass; id := 'source_event_id'; moment := 'emitted_at';
+  elsif not "waybill".outbox_dispatching() and ended_before is null then
+    raise exception 'The outbox is read by a connector: events can be removed only behind its replication slot. Name it: option slot of the retention.'
+      using errcode = 'WB003';
+  end if;
+
+  picked := case when block is null
+    then format('select ctid, %1$I as id from %2$s where %1$I > $1 and %1$I < $2 and %3$I < $3 order by %1$I limit $4', id, relation, moment)
+    else format('select ctid, %1$I as id from %2$s where ctid >= %4$L::tid and ctid < %5$L::tid and %3$I < $3',
+                id, relation, moment, format('(%s,0)', block), format('(%s,0)', block + 512)) end;
+  execute format(
+    'with picked as materialized (%s)
+     select count(*)::int, (array_agg(p.id order by p.id desc))[1], array_agg(p.ctid) filter (where w.event_id is null)
+       from picked p left join (select distinct d.event_id from "waybill".outbox_dispatch d where $5) w on w.event_id = p.id', picked)
+    into seen, last, rows using after, bound, older_than, batch, is_event;
+  done := case when block is null then seen < batch
+               else (block + 512) * current_setting('block_size')::bigint >= pg_relation_size(relation) end;
+
+  -- A place in the table may hold another row by now, so its age is asked again.
+  execute format(
+    'with locked as (select ctid from %s where ctid = any ($1) and %I + interval ''0'' < $2 and ($3 is null or
+         (select x.id - case when x.id >= $4 then 4294967296 else 0 end < $3::text::bigint from (select ($4 >> 32 << 32) + xmin::text::bigint as id) x))
+       for update skip locked)
+     select array_agg(ctid) from locked', relation, moment)
+    into rows using rows, older_than, case when is_event then ended_before end, next_xid;
+  execute format(
+    'delete from %s r where r.ctid = any ($1)%s', relation,
+    case when is_event then ' and not exists (select from "waybill".outbox_dispatch d where d.event_id = r.id)' else '' end)
+    using rows;
+  get diagnostics removed = row_count;
+  return next;
+end $$;
+
+-- Moves every waiting row to its new lane, in one transaction that stops writers and relays for its length. Writers are
+-- stopped at the table that only they write: a relay that holds a lane and waits for another table would wait for us for ever.
+create function "waybill".outbox_change_lanes(lanes int) returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  if lanes not between 1 and 4096 or lanes & (lanes - 1) <> 0 then
+    raise exception 'The number of lanes must be a power of two from 1 to 4096, not %.', lanes using errcode = '22023';
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'outbox_change_lanes needs READ COMMITTED: it must see what committed while it waited for the writers.' using errcode = '25001';
+  end if;
+  lock table "waybill".aggregate_version in share row exclusive mode;
+  perform from "waybill".outbox_lane order by lane for update;
+  delete from "waybill".outbox_lane where lane >= lanes;
+  update "waybill".outbox_lane set lock_token = null, lock_expires_at = null, batch_from = null, batch_to = null;
+  insert into "waybill".outbox_lane (lane) select generate_series(0, lanes - 1) on conflict do nothing;
+  -- Two heads of one key stay in one lane, so no row can collide on its way.
+  update "waybill".outbox_dispatch d set lane = (d.key & (lanes - 1))::smallint where d.lane <> (d.key & (lanes - 1))::smallint;
+  execute format('create or replace function %I.outbox_lanes() returns int language sql immutable parallel safe as ''select %s''', 'waybill', lanes);
+end $$;
+
+-- Change data capture on or off: off means that a connector reads the outbox and no dispatch rows are written.
+create function "waybill".outbox_set_dispatching(dispatching boolean) returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  lock table "waybill".outbox in share row exclusive mode;
+  execute format('create or replace function %I.outbox_dispatching() returns boolean language sql immutable parallel safe as ''select %s''', 'waybill', case when dispatching then 'true' else 'false' end);
+end $$;
+
+-- Every event that is still known, with its state, in the words of an operator.
+create view "waybill".outbox_status as
+select o.id, o.topic, o.aggregate_type, o.aggregate_id, o.version, o.event_type, o.occurred_at,
+       case when d.seq is null then 'PUBLISHED'
+            when d.state = 3 then 'PARKED'
+            when d.state = 2 then 'HELD'
+            when l.lock_token is not null and l.lock_expires_at > clock_timestamp() and d.seq between l.batch_from and l.batch_to then 'INFLIGHT'
+            when d.state = 1 then 'RELEASED'
+            else 'PENDING' end as state,
+       case when d.seq is not null then l.lock_token end as lock_token,
+       case when d.seq is not null then l.locked_at end as locked_at,
+       case when d.seq is null then r.published_at end as published_at,
+       coalesce(d.publish_attempts, r.attempts, 0) as publish_attempts,
+       d.next_retry_at, d.parked_at, d.last_error, r.message_id, d.lane, d.seq
+  from "waybill".outbox o
+  left join "waybill".outbox_dispatch d
+    on d.event_id = o.id
+   and d.lane = (('x' || encode(substring(sha256(convert_to(o.aggregate_type || chr(31) || o.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint & ("waybill".outbox_lanes() - 1))::smallint
+  left join "waybill".outbox_lane l on l.lane = d.lane
+  left join lateral (select r.published_at, r.attempts, r.message_id from "waybill".outbox_receipt r where r.event_id = o.id order by r.published_at desc limit 1) r on true;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (2, '0002_create_outbox', '22e01b78c3a7375776a01406b3915fefd6d2e8a4721e60b3d5554fce4cc301b8', false, '0.1.0');
+
+-- 0003_create_transport
+-- Topics and subscriptions in Postgres itself, for those who have no broker yet.
+--
+-- A message is written once and never updated. Each subscription has a narrow delivery row for every message that its
+-- consumer has not settled. Receivers lease lanes, not rows: a key hashes to one lane, so the lane's holder delivers it
+-- alone and in order, and a delivery costs no write until it is settled.
+
+create table "waybill".transport_topic (
+  id   int  generated always as identity primary key,
+  name text not null unique
+);
+
+create table "waybill".transport_subscription (
+  id         int         generated always as identity primary key,
+  topic_id   int         not null references "waybill".transport_topic,
+  consumer   text        not null,
+  lanes      smallint    not null check (lanes > 0 and lanes & (lanes - 1) = 0),
+  created_at timestamptz not null default clock_timestamp(),
+  unique (topic_id, consumer)
+);
+
+-- Who delivers a lane, and until when. Every acquisition has a new tenure, by which all later writes are fenced.
+create table "waybill".transport_lane (
+  subscription_id int      not null references "waybill".transport_subscription on delete cascade,
+  lane            smallint not null,
+  tenure          bigint   not null default 0,
+  locked_by       uuid,
+  lock_expires_at timestamptz,
+  primary key (subscription_id, lane)
+) with (fillfactor = 50);
+
+-- Heartbeats, from which every receiver computes its fair share of the lanes.
+create table "waybill".transport_receiver (
+  subscription_id int         not null references "waybill".transport_subscription on delete cascade,
+  receiver        uuid        not null,
+  seen_at         timestamptz not null,
+  primary key (subscription_id, receiver)
+) with (fillfactor = 50);
+
+create sequence "waybill".transport_message_seq;
+create table "waybill".transport_message (
+  topic_id     int         not null,
+  seq          bigint      not null,
+  key          text,
+  attributes   jsonb       not null,
+  body         bytea       not null,
+  published_at timestamptz not null default clock_timestamp(),
+  primary key (topic_id, seq)
+);
+create index transport_message_published_at_idx on "waybill".transport_message using brin (published_at) with (pages_per_range = 32, autosummarize = on);
+
+-- `key` is the hash of the ordering key. `rest_until` is set by a nack: until then the message and those behind it under
+-- its key wait.
+create table "waybill".transport_delivery (
+  subscription_id int      not null,
+  lane            smallint not null,
+  seq             bigint   not null,
+  key             bigint,
+  bytes           int      not null,
+  attempts        int      not null default 0,
+  rest_until      timestamptz,
+  primary key (subscription_id, lane, seq)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+create index transport_delivery_resting_idx on "waybill".transport_delivery (subscription_id, key, seq) where rest_until is not null;
+
+-- The lane of a message: its key's, or for a message without a key any.
+create function "waybill".transport_lane_of(key bigint, seq bigint, lanes smallint) returns smallint
+language sql immutable parallel safe as 'select (coalesce(key, seq) & (lanes - 1))::smallint';
+
+-- Makes the lock under which a topic's subscriptions change. Publishers share it; who subscribes or seeks has it alone.
+-- Whoever has it looks only afterwards, with a snapshot younger than the lock. So a message is either seen by the one who
+-- subscribes, or its publisher sees the subscription.
+create function "waybill".transport_lock_topic(topic text, alone boolean) returns int
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  lock_key bigint := hashtextextended('waybill' || '.transport.' || topic, 0);
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'The transport needs READ COMMITTED: it must see what committed while it waited for its topic.' using errcode = '25001';
+  end if;
+  if alone then
+    perform pg_advisory_xact_lock(lock_key);
+  else
+    perform pg_advisory_xact_lock_shared(lock_key);
+  end if;
+  return (select t.id from "waybill".transport_topic t where t.name = topic);
+end $$;
+
+-- Stores messages of one topic in the order given, with a delivery for each subscription; returns their seqs in order.
+create function "waybill".transport_publish(topic text, keys text[], attributes jsonb[], bodies bytea[], sizes int[])
+returns table (seq bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  topic_id int := "waybill".transport_lock_topic(topic, false);
+begin
+  if topic_id is null then
+    insert into "waybill".transport_topic (name) values (transport_publish.topic) on conflict do nothing;
+    topic_id := (select t.id from "waybill".transport_topic t where t.name = transport_publish.topic);
+  end if;
+  return query
+  with given as materialized (
+    select g.*, nextval('"waybill".transport_message_seq') as seq
+      from (select * from unnest(keys, attributes, bodies, sizes) with ordinality as u (key, attributes, body, bytes, place) order by u.place) g),
+  stored as (
+    insert into "waybill".transport_message (topic_id, seq, key, attributes, body)
+    select topic_id, g.seq, g.key, g.attributes, g.body from given g order by g.place),
+  spread as (
+    insert into "waybill".transport_delivery (subscription_id, lane, seq, key, bytes)
+    select s.id, "waybill".transport_lane_of(hashtextextended(g.key, 0), g.seq, s.lanes), g.seq, hashtextextended(g.key, 0), g.bytes
+      from given g cross join "waybill".transport_subscription s
+     where s.topic_id = topic_id
+     order by s.id, g.place)
+  select g.seq from given g order by g.place;
+end $$;
+
+-- Gives a subscription a delivery for each retained message since a moment (null: all). The caller has the topic alone.
+create function "waybill".transport_fill(subscription int, since timestamptz) returns void
+language sql set search_path = pg_catalog, pg_temp as $$
+  insert into "waybill".transport_delivery (subscription_id, lane, seq, key, bytes)
+  select s.id, "waybill".transport_lane_of(hashtextextended(m.key, 0), m.seq, s.lanes), m.seq, hashtextextended(m.key, 0), octet_length(m.body) + octet_length(m.attributes::text)
+    from "waybill".transport_subscription s join "waybill".transport_message m on m.topic_id = s.topic_id
+   where s.id = subscription and (since is null or m.published_at >= since)
+   order by m.seq
+$$;
+
+-- Finds or makes a subscription. A new one begins with everything that is retained.
+create function "waybill".transport_subscribe(topic text, consumer text, lanes smallint) returns int
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  found_id  int;
+  own_topic int;
+begin
+  select s.id into found_id from "waybill".transport_subscription s join "waybill".transport_topic t on t.id = s.topic_id
+   where t.name = transport_subscribe.topic and s.consumer = transport_subscribe.consumer;
+  if found_id is not null then
+    return found_id;
+  end if;
+  own_topic := "waybill".transport_lock_topic(topic, true);
+  if own_topic is null then
+    insert into "waybill".transport_topic (name) values (transport_subscribe.topic) on conflict do nothing;
+    own_topic := (select t.id from "waybill".transport_topic t where t.name = transport_subscribe.topic);
+  end if;
+  insert into "waybill".transport_subscription (topic_id, consumer, lanes) values (own_topic, transport_subscribe.consumer, transport_subscribe.lanes)
+  on conflict do nothing returning id into found_id;
+  if found_id is null then
+    return (select s.id from "waybill".transport_subscription s where s.topic_id = own_topic and s.consumer = transport_subscribe.consumer);
+  end if;
+  insert into "waybill".transport_lane (subscription_id, lane) select found_id, generate_series(0, transport_subscribe.lanes - 1);
+  perform "waybill".transport_fill(found_id, null);
+  return found_id;
+end $$;
+
+-- Starts a subscription over with what is retained since a moment (null: all). A new tenure of every lane makes whatever
+-- is in hand lost to its receiver.
+create function "waybill".transport_seek(topic text, subscription int, since timestamptz) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform "waybill".transport_lock_topic(topic, true);
+  perform from "waybill".transport_subscription s where s.id = subscription for update;
+  update "waybill".transport_lane l set tenure = l.tenure + 1, locked_by = null, lock_expires_at = null where l.subscription_id = subscription;
+  delete from "waybill".transport_delivery d where d.subscription_id = subscription;
+  perform "waybill".transport_fill(subscription, since);
+end $$;
+
+-- A receiver's heartbeat: gives back the lanes that it is leaving, renews the others, and takes free ones up to its fair
+-- share. Returns the lanes that are its own now. A receiver that does not stay gives everything back.
+create function "waybill".transport_lease(subscription int, receiver uuid, lease_ms int, leaving smallint[], stays boolean)
+returns table (lane smallint, tenure bigint, share int)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  lease interval := lease_ms * interval '1 millisecond';
+  fair  int;
+begin
+  -- One at a time, and each looks with a snapshot younger than this lock.
+  perform from "waybill".transport_subscription s where s.id = subscription for update;
+  if not found then
+    raise exception 'The subscription is gone.' using errcode = 'WB002';
+  end if;
+  update "waybill".transport_lane l set locked_by = null, lock_expires_at = null
+   where l.subscription_id = subscription and l.locked_by = transport_lease.receiver and (not stays or l.lane = any (leaving));
+  if not stays then
+    delete from "waybill".transport_receiver r where r.subscription_id = subscription and r.receiver = transport_lease.receiver;
+    return;
+  end if;
+  insert into "waybill".transport_receiver as r (subscription_id, receiver, seen_at) values (subscription, transport_lease.receiver, clock_timestamp())
+  on conflict (subscription_id, receiver) do update set seen_at = excluded.seen_at;
+  delete from "waybill".transport_receiver r where r.subscription_id = subscription and r.seen_at < clock_timestamp() - 20 * lease;
+
+  select s.lanes / w.alive + (w.rank < s.lanes % w.alive)::int into fair
+    from "waybill".transport_subscription s,
+         (select count(*)::int as alive, count(*) filter (where r.receiver < transport_lease.receiver)::int as rank
+            from "waybill".transport_receiver r
+           where r.subscription_id = subscription and r.seen_at > clock_timestamp() - lease) w
+   where s.id = subscription;
+  update "waybill".transport_lane l set lock_expires_at = clock_timestamp() + lease
+   where l.subscription_id = subscription and l.locked_by = transport_lease.receiver;
+  -- Free, expired, or leased from a future that no lease reaches (the clock stepped back).
+  update "waybill".transport_lane l
+     set tenure = l.tenure + 1, locked_by = transport_lease.receiver, lock_expires_at = clock_timestamp() + lease
+   where l.subscription_id = subscription and l.lane = any (array(
+           select f.lane from "waybill".transport_lane f
+            where f.subscription_id = subscription
+              and (f.locked_by is null or f.lock_expires_at <= clock_timestamp() or f.lock_expires_at > clock_timestamp() + 2 * lease)
+            order by f.lane
+            limit greatest(0, fair - (select count(*) from "waybill".transport_lane o where o.subscription_id = subscription and o.locked_by = transport_lease.receiver))));
+  return query
+  select l.lane, l.tenure, fair from "waybill".transport_lane l
+   where l.subscription_id = subscription and l.locked_by = transport_lease.receiver order by l.lane;
+end $$;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (3, '0003_create_transport', '75e0bd0d855431ac2e7d708db8d5b86190d1ed350b91b07db288aa70130ff608', false, '0.1.0');
+
+-- 0004_create_command_marker
+-- Idempotent commands: one row says that a request took effect. It is the first thing its transaction writes, and it commits or
+-- rolls back with everything else in there.
+--
+-- A plain table: the key must be unique for ever, so time partitions are out. Rows live for an hour and a little; clean-up deletes
+-- the oldest by the index on created_at. Autovacuum keeps pace with it, because each row is written once and deleted once.
+create table "waybill".command_marker (
+  created_at  timestamptz not null default clock_timestamp(),
+  rejected    boolean     not null default false,
+  principal   text        not null,
+  request_id  text        not null,
+  command     text        not null,
+  -- The first 16 bytes of the SHA-256 of the command's name and input.
+  fingerprint bytea       not null,
+  -- What the first run answered, as JSON; null where the command does not keep it.
+  response    text,
+  token       text,
+  primary key (principal, request_id)
+) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0,
+        autovacuum_vacuum_insert_scale_factor = 0.2);
+create index command_marker_created_at_idx on "waybill".command_marker (created_at);
+
+-- The lock that every writer of an aggregate takes first: its row in aggregate_version, made if it is new. Several are locked
+-- one after the other in the order of type and id, the same for everybody, so that no two writers can wait for each other.
+create function "waybill".lock_aggregates(types text[], ids text[])
+returns table (aggregate_type text, aggregate_id text, version bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  wanted record;
+begin
+  for wanted in select distinct w.type, w.id from unnest(types, ids) as w (type, id) order by 1, 2 loop
+    select a.version into version from "waybill".aggregate_version a
+     where a.aggregate_type = wanted.type and a.aggregate_id = wanted.id for update;
+    if not found then
+      insert into "waybill".aggregate_version (aggregate_type, aggregate_id, version)
+      values (wanted.type, wanted.id, 0) on conflict do nothing;
+      select a.version into version from "waybill".aggregate_version a
+       where a.aggregate_type = wanted.type and a.aggregate_id = wanted.id for update;
+    end if;
+    aggregate_type := wanted.type;
+    aggregate_id := wanted.id;
+    return next;
+  end loop;
+end $$;
+
+-- How a command's transaction begins, in one round trip: the marker first, then the aggregates. No rows, and no locks, if the
+-- request is known already; otherwise one row per aggregate, and one with nulls if there is none.
+--
+-- Who waits for another run of the same request waits for the short lock time-out that the transaction began with; what comes
+-- after it may wait longer.
+create function "waybill".claim_command(
+  principal text, request_id text, command text, fingerprint bytea, types text[], ids text[], lock_timeout_ms text
+) returns table (aggregate_type text, aggregate_id text, version bigint)
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  insert into "waybill".command_marker (principal, request_id, command, fingerprint)
+  values (claim_command.principal, claim_command.request_id, claim_command.command, claim_command.fingerprint)
+  on conflict (principal, request_id) do nothing;
+  if not found then
+    return;
+  end if;
+  perform set_config('lock_timeout', lock_timeout_ms, true);
+  if cardinality(types) = 0 then
+    return next;
+  else
+    return query select * from "waybill".lock_aggregates(types, ids);
+  end if;
+end $$;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (4, '0004_create_command_marker', '789ce7cdc208db5af963f2b2edc12252761a23fdec9b6d6364cab3ce9fedbcca', false, '0.1.0');
+
+-- 0005_create_inbox
+-- The consumer's side: what was applied, how far each aggregate is, what waits, and what was given up.
+--
+-- A consumer is a named reader of streams. Everything it remembers is kept per generation: one life of its projections. A
+-- rebuild starts the next generation, so that the inbox of the old one does not swallow the replay.
+
+-- The consumers of this service. `generation` is the one that readers see; `next_generation` is being built beside it.
+create table "waybill".consumer (
+  name            text        primary key,
+  generation      int         not null default 1 check (generation > 0),
+  next_generation int         check (next_generation > generation),
+  state           text        not null default 'live',
+  paused          boolean     not null default false,
+  paused_by       text,
+  paused_at       timestamptz,
+  ready_at        timestamptz,
+  created_at      timestamptz not null default clock_timestamp()
+);
+
+-- One row per event whose effect committed, written in the transaction of that effect. Its key is the producer's event id: the
+-- broker's own ids change when a message is published again.
+create table "waybill".inbox (
+  consumer     text        not null,
+  generation   int         not null,
+  event_id     uuid        not null,
+  source       text        not null,
+  processed_at timestamptz not null default clock_timestamp(),
+  primary key (consumer, generation, event_id)
+);
+create index inbox_processed_at_idx on "waybill".inbox using brin (processed_at) with (pages_per_range = 32, autosummarize = on);
+
+-- How far a consumer is with each aggregate. Advances with every event, also with those that it ignores: tokens wait for it,
+-- and deltas apply only at version + 1. Its row lock puts whoever works on the aggregate in line.
+--   waiting   messages of this aggregate that are stored in inbox_message, behind a gap or behind a dead letter
+--   held_by   the dead letter that later versions wait for
+create table "waybill".consumer_position (
+  consumer       text        not null,
+  generation     int         not null,
+  aggregate_type text        not null,
+  aggregate_id   text        not null,
+  version        bigint      not null check (version >= 0),
+  waiting        int         not null default 0 check (waiting >= 0),
+  held_by        uuid,
+  updated_at     timestamptz not null default clock_timestamp(),
+  primary key (consumer, generation, aggregate_type, aggregate_id)
+) with (fillfactor = 70);
+create index consumer_position_waiting_idx on "waybill".consumer_position (consumer, generation) where waiting > 0 or held_by is not null;
+
+-- Failures of events that have not been applied, counted in transactions of their own: the one that failed was rolled back.
+-- `unfinished` counts starts that nobody finished: what ends the process, and not only its own transaction, shows here.
+create table "waybill".delivery_attempt (
+  consumer    text        not null,
+  generation  int         not null,
+  event_id    uuid        not null,
+  attempts    int         not null default 0,
+  unfinished  int         not null default 0,
+  first_error text,
+  last_error  text,
+  first_at    timestamptz not null default clock_timestamp(),
+  started_at  timestamptz,
+  finished_at timestamptz,
+  primary key (consumer, generation, event_id)
+) with (fillfactor = 70);
+create index delivery_attempt_first_at_idx on "waybill".delivery_attempt using brin (first_at) with (pages_per_range = 32, autosummarize = on);
+
+-- Messages that are stored before they are applied: all of them in stored mode, in direct mode only those that wait.
+--   0 due      in line, in order of seq
+--   1 retry    head of its key: failed, due again at next_attempt_at; blocks what is behind it
+--   2 held     behind a head, out of the due range
+--   3 dead     head that gave up: its dead letter waits for an operator, and it blocks what is behind it
+--   4 waiting  came before its predecessor, or behind a dead letter; applied in the order of versions when its turn comes
+create table "waybill".inbox_message (
+  seq             bigint generated always as identity (cache 1),
+  key             bigint      not null,
+  lane            smallint    not null,
+  state           smallint    not null default 0 check (state between 0 and 4),
+  consumer        text        not null,
+  generation      int         not null,
+  event_id        uuid        not null,
+  aggregate_type  text        not null,
+  aggregate_id    text        not null,
+  version         bigint      not null,
+  attempts        int         not null default 0,
+  topic           text        not null,
+  ordering_key    text,
+  message_id      text        not null,
+  attributes      jsonb       not null,
+  body            bytea       not null,
+  published_at    timestamptz not null,
+  received_at     timestamptz not null default clock_timestamp(),
+  next_attempt_at timestamptz,
+  started_at      timestamptz,
+  error           text,
+  primary key (consumer, generation, lane, state, seq),
+  unique (consumer, generation, event_id)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+create unique index inbox_message_head_idx on "waybill".inbox_message (consumer, generation, lane, key) include (seq) where state in (1, 3);
+create index inbox_message_retry_idx on "waybill".inbox_message (consumer, generation, lane, next_attempt_at) where state = 1;
+create index inbox_message_held_idx on "waybill".inbox_message (consumer, generation, lane, key, seq) where state = 2;
+create index inbox_message_waiting_idx on "waybill".inbox_message (consumer, generation, aggregate_type, aggregate_id, version) where state = 4;
+
+-- Who works which lane of a consumer's stored messages, and until when.
+create table "waybill".inbox_lane (
+  consumer        text     not null,
+  lane            smallint not null,
+  lock_token      uuid,
+  locked_by       text,
+  locked_at       timestamptz,
+  lock_expires_at timestamptz,
+  primary key (consumer, lane)
+) with (fillfactor = 50);
+
+-- Messages that a consumer gave up on, with everything that is needed to apply them later.
+--   dead ──▶ redriving ──▶ redriven        redriving ──▶ dead (it failed again)
+--   dead ──▶ discarded                     a handler that says discard(reason) makes it discarded at once
+-- `history` lists what happened to it since, oldest first.
+create table "waybill".dead_letter (
+  id              bigint generated always as identity primary key,
+  consumer        text        not null,
+  generation      int         not null,
+  event_id        uuid        not null,
+  event_type      text        not null,
+  topic           text        not null,
+  aggregate_type  text,
+  aggregate_id    text,
+  version         bigint,
+  reason          text        not null,
+  error           text        not null,
+  attempts        int         not null,
+  state           text        not null default 'dead' check (state in ('dead', 'redriving', 'redriven', 'discarded')),
+  redrives        int         not null default 0,
+  ordering_key    text,
+  message_id      text        not null,
+  attributes      jsonb       not null,
+  body            bytea       not null,
+  published_at    timestamptz not null,
+  first_failed_at timestamptz not null,
+  dead_at         timestamptz not null default clock_timestamp(),
+  next_attempt_at timestamptz,
+  history         jsonb       not null default '[]',
+  unique (consumer, generation, event_id)
+);
+create index dead_letter_group_idx on "waybill".dead_letter (consumer, reason, event_type, id) where state = 'dead';
+create index dead_letter_redriving_idx on "waybill".dead_letter (consumer, generation, id) where state = 'redriving';
+create index dead_letter_aggregate_idx on "waybill".dead_letter (consumer, generation, aggregate_type, aggregate_id, version);
+create index dead_letter_dead_at_idx on "waybill".dead_letter (dead_at);
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (5, '0005_create_inbox', '5c2e755e2ea782454dcd1ac577b0bba5a31af6c225b8f9ea44624213570d3a64', false, '0.1.0');
+
+-- 0006_create_blob
+-- Payloads that are too large for an event: the event carries a reference, the bytes are here (a claim check).
+--
+-- A blob is written before the transaction whose event refers to it commits, in a transaction of its own, under a key made from
+-- its hash. So a crash in between leaves a blob that nobody refers to, never a reference without its blob. `used_at` is the last
+-- time that somebody wrote the same bytes; retention goes by it.
+create table "waybill".blob (
+  key     text        primary key,
+  bytes   bigint      not null check (bytes >= 0),
+  used_at timestamptz not null default clock_timestamp()
+);
+create index blob_used_at_idx on "waybill".blob (used_at);
+
+-- The bytes in parts, so that no statement has to carry all of them.
+create table "waybill".blob_part (
+  key   text  not null references "waybill".blob on delete cascade,
+  part  int   not null,
+  bytes bytea not null,
+  primary key (key, part)
+);
+-- Large payloads are often compressed already, and Postgres would try for longer than it takes to write them.
+alter table "waybill".blob_part alter column bytes set storage external;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (6, '0006_create_blob', '8adb97d6cfd9eaa27689b397339a5a1605ff9ee4d2fb1a94b6cb1bf8e0a2e1df', false, '0.1.0');
+
+-- 0007_add_inbox_memory
+-- How far back a consumer's inbox remembers. What it processed before `forgotten_before` may be gone from the inbox, so a
+-- message from that time would pass for a new one. Written with the deletion, read before every redrive and replay.
+alter table "waybill".consumer add column forgotten_before timestamptz;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (7, '0007_add_inbox_memory', '374fbbc4a9a43950818352ec5b0e1e00ba4639e8e7b4669c7671566690073c3f', false, '0.1.0');
+
+-- 0008_create_consumer_offset
+-- How far a consumer is with each partition, for consumers that keep this here instead of at the broker. Moved in the
+-- transaction of the effects, under the row's lock: what is below `next_offset` is done, whatever the broker delivers again.
+create table "waybill".consumer_offset (
+  consumer    text        not null,
+  generation  int         not null,
+  topic       text        not null,
+  partition   text        not null,
+  next_offset bigint      not null check (next_offset >= 0),
+  updated_at  timestamptz not null default clock_timestamp(),
+  primary key (consumer, generation, topic, partition)
+) with (fillfactor = 50);
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (8, '0008_create_consumer_offset', '87bf4b56c806e6edb4236fd3cb1a3dce09792f812be5f163498f8ece0359b5ac', false, '0.1.0');
+
+insert into "waybill"."deployment" (service, deployment_id, stamped_on)
+values ('video', coalesce(null::text, gen_random_uuid()::text), "waybill"."database_identity"())
+on conflict do nothing;
+
+do $waybill$
+declare
+  everybody text := 'public';
+  role text;
+begin
+  foreach role in array array['anon', 'authenticated'] loop
+    if exists (select from pg_catalog.pg_roles where rolname = role) then
+      everybody := everybody || ', ' || quote_ident(role);
+    end if;
+  end loop;
+  execute 'revoke all on schema "waybill" from ' || everybody;
+  execute 'revoke all on all tables in schema "waybill" from ' || everybody;
+  execute 'revoke all on all sequences in schema "waybill" from ' || everybody;
+  execute 'revoke all on all routines in schema "waybill" from ' || everybody;
+end
+$waybill$;
+
+do $waybill$
+begin
+  if not exists (select from pg_catalog.pg_roles where rolname = 'waybill_owner') then
+    create role "waybill_owner" nologin;
+  end if;
+exception when duplicate_object or unique_violation then
+  null;
+end
+$waybill$;
+do $waybill$
+begin
+  if not exists (select from pg_catalog.pg_roles where rolname = 'waybill_app') then
+    create role "waybill_app" nologin;
+  end if;
+exception when duplicate_object or unique_violation then
+  null;
+end
+$waybill$;
+do $waybill$
+begin
+  if not exists (select from pg_catalog.pg_roles where rolname = 'waybill_relay') then
+    create role "waybill_relay" nologin;
+  end if;
+exception when duplicate_object or unique_violation then
+  null;
+end
+$waybill$;
+do $waybill$
+begin
+  if not exists (select from pg_catalog.pg_roles where rolname = 'waybill_consumer') then
+    create role "waybill_consumer" nologin;
+  end if;
+exception when duplicate_object or unique_violation then
+  null;
+end
+$waybill$;
+do $waybill$
+begin
+  if not exists (select from pg_catalog.pg_roles where rolname = 'waybill_readonly') then
+    create role "waybill_readonly" nologin;
+  end if;
+exception when duplicate_object or unique_violation then
+  null;
+end
+$waybill$;
+
+do $waybill$
+declare
+  made record;
+begin
+  if not pg_catalog.pg_has_role(current_user, 'waybill_owner', 'usage') then
+    execute pg_catalog.format('grant "waybill_owner" to %I', current_user);
+  end if;
+  alter schema "waybill" owner to "waybill_owner";
+  for made in
+    select c.oid::pg_catalog.regclass as object, case c.relkind when 'v' then 'view' when 'S' then 'sequence' else 'table' end as kind
+      from pg_catalog.pg_class c
+     where c.relnamespace = '"waybill"'::pg_catalog.regnamespace and c.relkind in ('r', 'p', 'v', 'S')
+       and c.relowner <> '"waybill_owner"'::pg_catalog.regrole
+       and not exists (select from pg_catalog.pg_depend d where d.objid = c.oid and d.deptype = 'i' and d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass)
+  loop
+    execute pg_catalog.format('alter %s %s owner to "waybill_owner"', made.kind, made.object);
+  end loop;
+  for made in
+    select p.oid::pg_catalog.regprocedure as object
+      from pg_catalog.pg_proc p
+     where p.pronamespace = '"waybill"'::pg_catalog.regnamespace
+       and p.proowner <> '"waybill_owner"'::pg_catalog.regrole
+  loop
+    execute pg_catalog.format('alter routine %s owner to "waybill_owner"', made.object);
+  end loop;
+end
+$waybill$;
+
+revoke all on schema "waybill" from "waybill_app", "waybill_relay", "waybill_consumer", "waybill_readonly";
+revoke all on all tables in schema "waybill" from "waybill_app", "waybill_relay", "waybill_consumer", "waybill_readonly";
+revoke all on all sequences in schema "waybill" from "waybill_app", "waybill_relay", "waybill_consumer", "waybill_readonly";
+revoke all on all routines in schema "waybill" from "waybill_app", "waybill_relay", "waybill_consumer", "waybill_readonly";
+grant usage on schema "waybill" to "waybill_app", "waybill_relay", "waybill_consumer", "waybill_readonly";
+grant select on "waybill"."migration" to "waybill_app";
+grant select on "waybill"."migration" to "waybill_relay";
+grant select on "waybill"."migration" to "waybill_consumer";
+grant select on "waybill"."migration" to "waybill_readonly";
+grant select on "waybill"."deployment" to "waybill_app";
+grant select on "waybill"."deployment" to "waybill_relay";
+grant select on "waybill"."deployment" to "waybill_consumer";
+grant select on "waybill"."deployment" to "waybill_readonly";
+grant select on "waybill"."operation" to "waybill_readonly";
+grant select on "waybill"."audit_log" to "waybill_readonly";
+grant select on "waybill"."aggregate_version" to "waybill_app";
+grant select on "waybill"."aggregate_version" to "waybill_readonly";
+grant select, delete on "waybill"."outbox" to "waybill_relay";
+grant select on "waybill"."outbox" to "waybill_readonly";
+grant select on "waybill"."outbox_source" to "waybill_readonly";
+grant select, update (state, publish_attempts, void, next_retry_at, parked_at, last_error), delete on "waybill"."outbox_dispatch" to "waybill_relay";
+grant select on "waybill"."outbox_dispatch" to "waybill_readonly";
+grant select, update (lock_token, locked_by, locked_at, lock_expires_at, batch_from, batch_to) on "waybill"."outbox_lane" to "waybill_relay";
+grant select on "waybill"."outbox_lane" to "waybill_readonly";
+grant select, insert, update, delete on "waybill"."outbox_relay" to "waybill_relay";
+grant select on "waybill"."outbox_relay" to "waybill_readonly";
+grant select, insert on "waybill"."outbox_receipt" to "waybill_relay";
+grant select on "waybill"."outbox_receipt" to "waybill_readonly";
+grant select on "waybill"."outbox_pause" to "waybill_relay";
+grant select on "waybill"."outbox_pause" to "waybill_readonly";
+grant select on "waybill"."outbox_status" to "waybill_relay";
+grant select on "waybill"."outbox_status" to "waybill_readonly";
+grant select, insert, update (used_at) on "waybill"."blob" to "waybill_app";
+grant select, insert, update (used_at) on "waybill"."blob" to "waybill_consumer";
+grant select, update (used_at), delete on "waybill"."blob" to "waybill_relay";
+grant select on "waybill"."blob" to "waybill_readonly";
+grant select, insert on "waybill"."blob_part" to "waybill_app";
+grant select, insert on "waybill"."blob_part" to "waybill_consumer";
+grant select, insert, update (rejected, response, token), delete on "waybill"."command_marker" to "waybill_app";
+grant select (created_at, rejected, principal, request_id, command) on "waybill"."command_marker" to "waybill_readonly";
+grant select on "waybill"."consumer" to "waybill_app";
+grant select, insert, update on "waybill"."consumer" to "waybill_consumer";
+grant select on "waybill"."consumer" to "waybill_readonly";
+grant select, insert, delete on "waybill"."inbox" to "waybill_consumer";
+grant select on "waybill"."inbox" to "waybill_readonly";
+grant select on "waybill"."consumer_position" to "waybill_app";
+grant select, insert, update, delete on "waybill"."consumer_position" to "waybill_consumer";
+grant select on "waybill"."consumer_position" to "waybill_readonly";
+grant select, insert, update, delete on "waybill"."consumer_offset" to "waybill_consumer";
+grant select on "waybill"."consumer_offset" to "waybill_readonly";
+grant select, insert, update, delete on "waybill"."delivery_attempt" to "waybill_consumer";
+grant select on "waybill"."delivery_attempt" to "waybill_readonly";
+grant select, insert, update, delete on "waybill"."inbox_message" to "waybill_consumer";
+grant select on "waybill"."inbox_message" to "waybill_readonly";
+grant select, insert, update on "waybill"."inbox_lane" to "waybill_consumer";
+grant select on "waybill"."inbox_lane" to "waybill_readonly";
+grant select, insert, update, delete on "waybill"."dead_letter" to "waybill_consumer";
+grant select on "waybill"."dead_letter" to "waybill_readonly";
+grant select on "waybill"."transport_topic" to "waybill_consumer";
+grant select on "waybill"."transport_topic" to "waybill_readonly";
+grant select on "waybill"."transport_subscription" to "waybill_consumer";
+grant select on "waybill"."transport_subscription" to "waybill_readonly";
+grant select on "waybill"."transport_lane" to "waybill_consumer";
+grant select on "waybill"."transport_lane" to "waybill_readonly";
+grant select on "waybill"."transport_receiver" to "waybill_readonly";
+grant select, delete on "waybill"."transport_message" to "waybill_consumer";
+grant select on "waybill"."transport_message" to "waybill_readonly";
+grant select, update (attempts, rest_until), delete on "waybill"."transport_delivery" to "waybill_consumer";
+grant select on "waybill"."transport_delivery" to "waybill_readonly";
+grant execute on function "waybill"."database_identity" to "waybill_app", "waybill_relay", "waybill_consumer", "waybill_readonly";
+grant execute on function "waybill"."add_events" to "waybill_app", "waybill_consumer";
+grant execute on function "waybill"."add_event" to "waybill_app", "waybill_consumer";
+grant execute on function "waybill"."outbox_lanes" to "waybill_relay", "waybill_readonly";
+grant execute on function "waybill"."outbox_dispatching" to "waybill_relay", "waybill_readonly";
+grant execute on function "waybill"."outbox_read" to "waybill_relay";
+grant execute on function "waybill"."outbox_settle" to "waybill_relay";
+grant execute on function "waybill"."outbox_expire" to "waybill_relay";
+grant execute on function "waybill"."lock_aggregates" to "waybill_app", "waybill_consumer";
+grant execute on function "waybill"."claim_command" to "waybill_app";
+grant execute on function "waybill"."transport_publish" to "waybill_relay";
+grant execute on function "waybill"."transport_subscribe" to "waybill_consumer";
+grant execute on function "waybill"."transport_seek" to "waybill_consumer";
+grant execute on function "waybill"."transport_lease" to "waybill_consumer";
+grant execute on function "waybill"."transport_lane_of" to "waybill_consumer";
+
+commit;

@@ -1,0 +1,77 @@
+/**
+ * The catalog of deploy/ as Cloud Run would run it: gRPC with health on one HTTP/2 port, the consumer in the same process.
+ */
+import { Client, credentials, type ServiceError } from '@grpc/grpc-js'
+import { afterAll, expect, test } from 'vitest'
+import { grpcHealth, type ServingStatus } from '../../src/integrations/grpc-health.ts'
+import { desiredResources } from '../../src/ops/provision-desired.ts'
+import { applyProvision, planProvision } from '../../src/ops/provision.ts'
+import { fromPg } from '../../src/postgres/from-pg.ts'
+import { migrate } from '../../src/postgres/migrate.ts'
+import { startPubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
+import { startChild } from '../../src/testing/child.ts'
+import { eventually } from '../../src/testing/eventually.ts'
+import { createPubsubAdmin } from '../../src/transport/pubsub-admin.ts'
+import { pubsub } from '../../src/transport/pubsub.ts'
+import { published, videos } from '../setup/consumer-fixture.ts'
+import { testDatabase } from '../setup/test-database.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+const server = await startPubsubServer()
+afterAll(() => server.stop())
+const { definition } = grpcHealth({ live: () => ({ ok: true }), ready: async () => ({ ok: true }) })
+
+async function prepare(): Promise<void> {
+  await migrate(db, { schema: 'waybill', service: 'catalog' })
+  await db.query('create schema catalog')
+  await db.query(
+    'create table catalog.video (video_id text primary key, title text, url text, version bigint not null, deleted_at timestamptz)',
+  )
+  const admin = createPubsubAdmin({ projectId: 'shop', emulatorHost: server.emulatorHost })
+  const desired = desiredResources({ streams: [videos], consumers: [{ name: 'catalog', streams: [videos] }] })
+  await applyProvision(admin, await planProvision(admin, desired))
+  await admin.close()
+}
+
+test('one HTTP/2 port answers health by gRPC, events are applied beside it, and SIGTERM ends it in order', async () => {
+  await prepare()
+  await using child = startChild(new URL('../../deploy/catalog.ts', import.meta.url), {
+    env: {
+      NODE_OPTIONS: `--import ${new URL('../../scripts/from-source.ts', import.meta.url).href}`,
+      DATABASE_URL: database.url,
+      PUBSUB_EMULATOR_HOST: server.emulatorHost,
+      PORT: '0',
+      METRICS_PORT: '0',
+    },
+  })
+  const { port, metrics } = JSON.parse(await child.line('The catalog listens.')) as { port: number; metrics: string }
+  const client = new Client(`127.0.0.1:${port}`, credentials.createInsecure())
+  const check = (service: string): Promise<ServingStatus | number> =>
+    new Promise((resolve) => {
+      const { path, requestSerialize, responseDeserialize } = definition.Check
+      client.makeUnaryRequest(
+        path,
+        requestSerialize,
+        responseDeserialize,
+        { service },
+        (error: ServiceError | null, status?: ServingStatus) => resolve(status ?? error?.code ?? -1),
+      )
+    })
+  expect(await check('liveness')).toBe('SERVING')
+  await eventually(async () => expect(await check('')).toBe('SERVING'))
+  expect(await check('readiness')).toBe('SERVING')
+  expect(await check('other')).toBe(5)
+
+  const transport = pubsub({ projectId: 'shop', emulatorHost: server.emulatorHost })
+  const event = published('v1', 1)
+  const body = Buffer.from(JSON.stringify({ title: 'one', url: 'https://example.com/1' }))
+  await transport.publish([{ ...event, body }], { signal: AbortSignal.timeout(10_000), maySend: () => true })
+  await eventually(async () => expect((await db.query('select title from catalog.video')).rows).toEqual([{ title: 'one' }]))
+  await eventually(async () =>
+    expect(await (await fetch(`${metrics}/metrics`)).text()).toContain('waybill_consumer_applied_total{consumer="catalog"} 1\n'),
+  )
+  await transport.close()
+  client.close()
+  expect(await child.kill('SIGTERM')).toEqual({ code: 0, signal: null })
+})

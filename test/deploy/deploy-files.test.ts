@@ -1,0 +1,80 @@
+/**
+ * The files of deploy/ say what the CLI says, in the form that their own tools want, and keep what the guides promise.
+ */
+import { readdirSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { repositoryRoot, runCommand } from '../../scripts/run-command.ts'
+import { findProgram } from '../../src/testing/find-program.ts'
+
+const deploy = join(repositoryRoot, 'deploy')
+const read = (path: string): Promise<string> => readFile(join(deploy, path), 'utf8')
+
+test('what the CLI makes is as the CLI makes it now', async () => {
+  const { code, output } = await runCommand(['node', 'scripts/deploy-files.ts', '--check'])
+  expect(output).toBe('')
+  expect(code).toBe(0)
+})
+
+test('Terraform names every topic, subscription, dead letter and grant once, and no role is given on the project', async () => {
+  const files = readdirSync(join(deploy, 'terraform')).filter((file) => file.endsWith('.tf'))
+  const text = (await Promise.all(files.map((file) => read(join('terraform', file))))).join('\n')
+  const resources = [...text.matchAll(/^resource "(\w+)" "(\w+)"/gm)].map(([, type, name]) => `${type}.${name}`)
+  expect(new Set(resources).size).toBe(resources.length)
+  expect(resources).toEqual(
+    expect.arrayContaining([
+      'google_pubsub_topic.video_events',
+      'google_pubsub_topic.video_events_catalog_dead',
+      'google_pubsub_subscription.video_events_catalog',
+      'google_pubsub_subscription.video_events_catalog_dead_catalog',
+      'google_service_account.video_relay',
+      'google_service_account.catalog',
+    ]),
+  )
+  expect(resources.filter((name) => name.startsWith('google_project_iam'))).toEqual([])
+  const accounts = [...text.matchAll(/serviceAccount:([\w-]+)@shop\.iam/g)].map((match) => match[1])
+  const made = [...text.matchAll(/account_id += "([\w-]+)"/g)].map((match) => match[1])
+  expect(accounts.filter((account) => !made.includes(account))).toEqual([])
+  // Where Terraform is, it must find nothing to change; it cannot know Google's resources without their provider.
+  if (findProgram('terraform') === undefined) return
+  const { code, output } = await runCommand(['terraform', 'fmt', '-check', '-diff', join(deploy, 'terraform')])
+  expect({ code, changed: output.match(/^[+-].*$/gm) ?? [] }).toEqual({ code: 0, changed: [] })
+})
+
+test.each(['catalog-service.yaml', 'relay-service.yaml'])(
+  '%s has CPU between requests, instances at all times, and probes',
+  async (file) => {
+    const text = await read(join('cloud-run', file))
+    expect(text).toContain("run.googleapis.com/cpu-throttling: 'false'")
+    expect(Number(/minScale: '(\d+)'/.exec(text)?.[1])).toBeGreaterThanOrEqual(1)
+    expect(text).toMatch(/startupProbe:[\s\S]*livenessProbe:/)
+    expect(text).toContain('secretKeyRef:')
+  },
+)
+
+test('the catalog asks for health by gRPC, on the HTTP/2 port that it serves', async () => {
+  const text = await read(join('cloud-run', 'catalog-service.yaml'))
+  expect(text).toMatch(/name: h2c\n\s+containerPort: 8080/)
+  expect(text.match(/grpc:\n\s+port: 8080\n\s+service: liveness/g)).toHaveLength(2)
+})
+
+test('the arguments of containers are commands that there are', async () => {
+  const texts = await Promise.all(['relay-service.yaml', 'relay-job.yaml'].map((file) => read(join('cloud-run', file))))
+  for (const text of texts) {
+    const words = JSON.parse(
+      (/args:\s*(\[[^\]]*\])/.exec(text)?.[1] ?? '[]').replaceAll("'", '"').replace(/,\s*\]/, ']'),
+    ) as string[]
+    expect(words.slice(0, 2)).toEqual(['node_modules/.bin/waybill', 'relay'])
+    const { output } = await runCommand(['node', 'src/cli/main.ts', 'relay', '--help'])
+    for (const option of words.filter((word) => word.startsWith('--'))) expect(output).toContain(`  ${option}`)
+  }
+})
+
+test('no password, key or address of a machine is in a file', async () => {
+  for (const entry of readdirSync(deploy, { recursive: true, withFileTypes: true })) {
+    if (!entry.isFile()) continue
+    const text = await readFile(join(entry.parentPath, entry.name), 'utf8')
+    expect(`${entry.name}\n${text}`).not.toMatch(/postgres(ql)?:\/\/[^\s$]*:[^\s$]*@|BEGIN (RSA |EC )?PRIVATE KEY|password '/i)
+  }
+})
