@@ -8,9 +8,9 @@
  * What it started itself stands behind a fault proxy, so that the network can be cut; what it was given is never harmed.
  */
 import { randomBytes } from 'node:crypto'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { connect } from 'waybill'
 import { findRedis, freePort, startFaultProxy, startPostgres, startRedis, type FaultProxy, type Redis } from 'waybill/testing'
 
@@ -20,6 +20,8 @@ export interface Databases {
   readonly videoUrl: string
   readonly catalogUrl: string
   readonly proxy: FaultProxy | undefined
+  /** A folder for the broker's files. */
+  readonly scratchDir: string
   stop(): Promise<void>
 }
 
@@ -28,11 +30,14 @@ export async function openDatabases(given: string | undefined): Promise<Database
   const postgres = await startPostgres()
   const [videoUrl, catalogUrl] = [await postgres.createDatabase('video'), await postgres.createDatabase('catalog')]
   const proxy = await startFaultProxy({ target: { host: postgres.host, port: postgres.port } })
+  // Beside the server's data: it is gone with the server, even if this process is killed.
+  const scratchDir = join(dirname(postgres.dataDir), 'broker')
+  await mkdir(scratchDir)
   const stop = async (): Promise<void> => {
     await proxy.stop()
     await postgres.stop('immediate')
   }
-  return { isOwn: true, videoUrl, catalogUrl, proxy, stop }
+  return { isOwn: true, videoUrl, catalogUrl, proxy, scratchDir, stop }
 }
 
 async function createGivenDatabases(url: string): Promise<Databases> {
@@ -48,8 +53,12 @@ async function createGivenDatabases(url: string): Promise<Databases> {
   }
   const urlOf = (name: string): string => Object.assign(new URL(url), { pathname: `/${name}` }).href
   await withServer(names.map((name) => `create database ${name}`))
-  const stop = (): Promise<void> => withServer(names.map((name) => `drop database if exists ${name} with (force)`))
-  return { isOwn: false, videoUrl: urlOf(names[0]), catalogUrl: urlOf(names[1]), proxy: undefined, stop }
+  const scratchDir = await mkdtemp(join(tmpdir(), 'waybill-demo-'))
+  const stop = async (): Promise<void> => {
+    await rm(scratchDir, { recursive: true, force: true })
+    await withServer(names.map((name) => `drop database if exists ${name} with (force)`))
+  }
+  return { isOwn: false, videoUrl: urlOf(names[0]), catalogUrl: urlOf(names[1]), proxy: undefined, scratchDir, stop }
 }
 
 export interface Broker {
@@ -58,23 +67,20 @@ export interface Broker {
   /** Straight to it; `undefined` is Google itself. */
   readonly emulatorHost: string | undefined
   readonly proxy: FaultProxy | undefined
-  readonly ports: { readonly port: number; readonly adminPort: number; readonly dataDir: string }
+  readonly ports: { readonly port: number; readonly adminPort: number }
   stop(): Promise<void>
 }
 
 /** Where the broker is or will be: its process, if it is ours, is kept by a ProcessKeeper. */
-export async function openBroker(projectId: string | undefined, emulatorHost: string | undefined): Promise<Broker> {
-  if (projectId !== undefined || emulatorHost !== undefined) {
-    const ports = { port: 0, adminPort: 0, dataDir: '' }
-    return { isOwn: false, projectId: projectId ?? 'demo', emulatorHost, proxy: undefined, ports, stop: async () => {} }
+export async function openBroker(projectId: string | undefined, given: string | undefined): Promise<Broker> {
+  if (projectId !== undefined || given !== undefined) {
+    const ports = { port: 0, adminPort: 0 }
+    return { isOwn: false, projectId: projectId ?? 'demo', emulatorHost: given, proxy: undefined, ports, stop: async () => {} }
   }
-  const [port, adminPort, dataDir] = [await freePort(), await freePort(), await mkdtemp(join(tmpdir(), 'waybill-demo-broker-'))]
+  const [port, adminPort] = [await freePort(), await freePort()]
   const proxy = await startFaultProxy({ target: { host: '127.0.0.1', port } })
-  const stop = async (): Promise<void> => {
-    await proxy.stop()
-    await rm(dataDir, { recursive: true, force: true })
-  }
-  return { isOwn: true, projectId: 'demo', emulatorHost: `127.0.0.1:${port}`, proxy, ports: { port, adminPort, dataDir }, stop }
+  const emulatorHost = `127.0.0.1:${port}`
+  return { isOwn: true, projectId: 'demo', emulatorHost, proxy, ports: { port, adminPort }, stop: () => proxy.stop() }
 }
 
 export interface Cache {

@@ -93,7 +93,7 @@ function settingsOf({ broker, databases, cache, videoPort, catalogPort }: Places
     consumer: broker.isOwn ? 'catalog' : `catalog-${newId().slice(-8)}`,
     videoPort,
     catalogPort,
-    broker: broker.ports,
+    broker: { ...broker.ports, dataDir: databases.scratchDir },
   }
 }
 

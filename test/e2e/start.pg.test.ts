@@ -6,7 +6,10 @@ import { runCommand } from '../../scripts/run-command.ts'
 import { startChild } from '../../src/testing/child.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { findRedis } from '../../src/testing/redis.ts'
+import { startPubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
+import { testDatabase } from '../setup/test-database.ts'
 
+const database = await testDatabase()
 const script = new URL('../../scripts/start.ts', import.meta.url)
 
 interface Report {
@@ -40,6 +43,25 @@ test('headless it breaks everything in turn, and nothing is lost, doubled or reo
   expect(report.throughputPerSecond).toBeGreaterThan(0)
   expect(code).toBe(0)
 })
+
+test(
+  'services that it is given are used and never harmed, and it takes its databases with it',
+  { timeout: 240_000 },
+  async () => {
+    const broker = await startPubsubServer()
+    const env = { DATABASE_URL: database.directUrl, PUBSUB_EMULATOR_HOST: broker.emulatorHost, PUBSUB_PROJECT_ID: 'given' }
+    const { code, output } = await runCommand(['node', 'scripts/start.ts', '--for', '3s', '--json'], { env })
+    const report = JSON.parse(output.split('\n').find((each) => each.startsWith('{')) ?? '{}') as Report
+    expect(report).toMatchObject({ verdict: 'ok', lost: 0, doubled: 0, outOfOrder: 0, stale: 0, violations: [] })
+    expect(report.kills.kinds).not.toHaveProperty('kill-broker')
+    expect(report.kills.kinds).not.toHaveProperty('cut-network')
+    expect(broker.stats().published).toBeGreaterThanOrEqual(report.committed)
+    const { rows } = await database.pool.query(`select datname from pg_database where datname like 'waybill_demo_%'`)
+    expect(rows).toEqual([])
+    expect(code).toBe(0)
+    await broker.stop()
+  },
+)
 
 test.each(['SIGINT', 'SIGKILL'] as const)('ended by %s it leaves no process behind', { timeout: 120_000 }, async (signal) => {
   const demo = startChild(script, { args: ['--rate', '20'] })
