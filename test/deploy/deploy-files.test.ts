@@ -71,6 +71,10 @@ test('the arguments of containers are commands that there are', async () => {
   }
 })
 
+test('the services compile', async () => {
+  expect(await runCommand(['tsc', '--noEmit', '-p', deploy])).toMatchObject({ code: 0, output: '' })
+})
+
 test('no password, key or address of a machine is in a file', async () => {
   for (const entry of readdirSync(deploy, { recursive: true, withFileTypes: true })) {
     if (!entry.isFile()) continue
