@@ -15,7 +15,7 @@ import type { Service } from '../core/lifetime.ts'
 import type { Relay } from '../outbox/relay.ts'
 import { first, one, rows } from '../postgres/database.ts'
 import { projectedVersions, type JudgedConsumer } from './history/read-history.ts'
-import { countResting, readMoving, readPublished, readUnsettled, type PublishedRow } from './test-kit.sql.ts'
+import { countResting, readMoving, readPublished, readUnsettled, readWritten, type PublishedRow } from './test-kit.sql.ts'
 
 export type DrainedConsumer = JudgedConsumer & Service
 
@@ -28,19 +28,15 @@ export interface DrainOptions {
   readonly timeoutMs?: number
 }
 
-/** What was done, and what is left that does not move by itself. */
+/** What is left, because it does not move by itself. */
 export interface Drained {
-  /** Events that went out, if the relays were started here. */
-  readonly published: number
-  readonly left: {
-    readonly parked: number
-    readonly held: number
-    /** Retried, or not to be published, later than the drain had time for. */
-    readonly delayed: number
-    readonly deadLetters: number
-    /** Stored behind a gap or a dead letter. */
-    readonly waiting: number
-  }
+  readonly parked: number
+  readonly held: number
+  /** Retried, or not to be published, later than the drain had time for. */
+  readonly delayed: number
+  readonly deadLetters: number
+  /** Stored behind a gap or a dead letter. */
+  readonly waiting: number
 }
 
 const pauseMs = 5
@@ -51,14 +47,14 @@ export async function drain(options: DrainOptions): Promise<Drained> {
   const deadline = performance.now() + timeoutMs
   const running = start ? runAll(consumers) : undefined
   const settling = consumers.map((consumer) => createSettling(consumer))
-  let published = 0
+  const leftMs = (): number => Math.max(1, Math.ceil(deadline - performance.now()))
   let trouble: unknown
   const relaying = async (relay: Relay): Promise<string[]> => {
     const { db, outbox } = relay.settings
-    const { due, soon } = await one(db, readMoving(outbox.tables, Math.max(0, deadline - performance.now())))
+    const { due, soon } = await one(db, readMoving(outbox.tables, leftMs()))
     if (due > 0 && start) {
       try {
-        published += await relay.once(AbortSignal.timeout(Math.max(1, deadline - performance.now())))
+        await relay.once(AbortSignal.timeout(leftMs()))
         trouble = undefined
       } catch (error) {
         // An outage may end; one that does not is told when time is up.
@@ -71,9 +67,11 @@ export async function drain(options: DrainOptions): Promise<Drained> {
   try {
     for (;;) {
       const open: string[] = []
+      const written = await countWritten(relays)
       for (const relay of relays) open.push(...(await relaying(relay)))
       for (const each of settling) open.push(...(await each.open(relays)))
-      if (open.length === 0) return { published, left: await countLeft({ relays, consumers }) }
+      // Handlers emit in the transaction that settles: if nothing was written during this look, nothing is on its way.
+      if (open.length === 0 && (await countWritten(relays)) === written) return await countLeft({ relays, consumers })
       running?.throwIfEnded()
       if (performance.now() >= deadline) throw notDrained(timeoutMs, open, trouble)
       await delay(pauseMs)
@@ -162,7 +160,13 @@ export async function scopeOf({ settings: { db, schema, name } }: Pick<JudgedCon
   return { tables, consumer: name, generation: registered?.generation ?? 1 }
 }
 
-async function countLeft({ relays = [], consumers = [] }: Pick<DrainOptions, 'relays' | 'consumers'>): Promise<Drained['left']> {
+async function countWritten(relays: readonly Relay[]): Promise<bigint> {
+  let written = 0n
+  for (const { settings } of relays) written += BigInt((await one(settings.db, readWritten(settings.outbox.tables))).versions)
+  return written
+}
+
+async function countLeft({ relays = [], consumers = [] }: Pick<DrainOptions, 'relays' | 'consumers'>): Promise<Drained> {
   const left = { parked: 0, held: 0, delayed: 0, deadLetters: 0, waiting: 0 }
   for (const { settings } of relays) {
     const { parked, held, later } = await one(settings.db, readMoving(settings.outbox.tables, 0))

@@ -36,7 +36,7 @@ test('what was added is drained to the broker and into the consumers, and each s
   await expectPublished(db, videos.VideoPublished, { schema, times: 0 })
   await expectNotApplied(catalog, added)
 
-  expect(await kit.drain([catalog])).toEqual({ published: 1, left: nothingLeft })
+  expect(await kit.drain([catalog])).toEqual(nothingLeft)
   const [event] = await expectPublished(db, videos.VideoPublished, { schema, data: { title: 'one' } })
   expect(event).toMatchObject({ id: added.id, version: 1n, data: { title: 'one' }, state: 'PUBLISHED' })
   await expectApplied(catalog, added)
@@ -59,7 +59,7 @@ test('what handlers emit is drained as well, over a broker with a bad day, in bo
     await transaction(db, async (tx) => {
       for (let n = 0; n < 20; n += 1) await outbox.add(tx, accounts.Deposited, `a${n % 3}`, { amount: n })
     })
-    expect(await kit.drain([greeter, mailer])).toEqual({ published: 40, left: nothingLeft })
+    expect(await kit.drain([greeter, mailer])).toEqual(nothingLeft)
     expect(await fixture.count('effect')).toBe(20)
     expect(await kit.verify([{ consumer: greeter }, { consumer: mailer }])).toMatchObject({ verdict: 'pass' })
   }
@@ -106,10 +106,7 @@ test('what does not move by itself is counted, and ends no drain in a time-out',
     const poison = await outbox.add(tx, accounts.Deposited, 'a', { amount: 666 })
     return [poison, await outbox.add(tx, accounts.Deposited, 'a', { amount: 1 })]
   })
-  expect(await kit.drain([ledger])).toEqual({
-    published: 2,
-    left: { parked: 1, held: 1, delayed: 1, deadLetters: 1, waiting: 1 },
-  })
+  expect(await kit.drain([ledger])).toEqual({ parked: 1, held: 1, delayed: 1, deadLetters: 1, waiting: 1 })
   await expect(expectApplied(ledger, added)).rejects.toThrow(
     /catalog has not applied:\nevent [-\w]+ was given up \(dead: failed: never\)\nevent [-\w]+ waits for an earlier version/,
   )
@@ -120,9 +117,9 @@ test('a drain that does not end says what still moves', async () => {
   const kit = createTestKit({ db, outbox: fixture.outbox })
   const deaf = catalogOf(fixture, { transport: memory() })
   await transaction(db, (tx) => fixture.outbox.add(tx, videos.VideoPublished, 'v1', { title: 'one' }))
-  const drained = kit.drain([deaf], { timeoutMs: 300 })
+  const drained = kit.drain([deaf], { timeoutMs: 1_500 })
   await expect(drained).rejects.toThrow(AssertionError)
-  await expect(drained).rejects.toThrow(/Not drained within 300 ms:\ncatalog has not dealt with video v1 v1/)
+  await expect(drained).rejects.toThrow(/Not drained within 1500 ms:[\s\S]*catalog has not dealt with video v1 v1/)
 })
 
 test('a consumer that cannot run fails the drain with its own error', async () => {

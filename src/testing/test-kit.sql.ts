@@ -49,6 +49,11 @@ export function readMoving({ dispatch }: OutboxTables, withinMs: number): Statem
       from ${dispatch} d`
 }
 
+/** Grows with every event that is added, whatever becomes of it. */
+export function readWritten({ version }: OutboxTables): Statement<{ versions: string }> {
+  return sql`select coalesce(sum(v.version), 0)::text as versions from ${version} v`
+}
+
 export interface PublishedRow {
   readonly id: string
   readonly aggregate_type: string

@@ -50,7 +50,7 @@ test('a last line that was cut off is left out; one in the middle is an error', 
   await expect(read(path)).rejects.toThrow(/Line 2 of the history/)
 })
 
-test('a history of a hundred thousand events is judged while it grows, a thousand times over', () => {
+test('a history of a hundred thousand events is judged while it grows, a hundred times over', () => {
   const checker = createChecker()
   const events = 100_000
   const verdicts = new Set<string>()
@@ -61,7 +61,7 @@ test('a history of a hundred thousand events is judged while it grows, a thousan
     checker.record({ op: 'commit', ...event })
     checker.record({ op: 'log', key: event.aggregate, ...event })
     checker.record({ op: 'apply', consumer: 'catalog', ...event })
-    if (n % 100 === 0) verdicts.add(checker.verdict({ atRest: true }).verdict)
+    if (n % 1_000 === 0) verdicts.add(checker.verdict({ atRest: true }).verdict)
   }
   expect([...verdicts]).toEqual(['pass'])
   expect(checker.verdict({ atRest: true })).toMatchObject({ verdict: 'pass', counts: { entries: 3 * events + 1, events } })

@@ -92,7 +92,7 @@ function judgeMissing(
 }
 
 function nameOf(track: EventTrack | undefined, event: string): string {
-  return track === undefined || track.aggregate === '' ? `event ${event}` : versionText(track)
+  return track === undefined || track.version === 0 ? `event ${event}` : versionText(track)
 }
 
 /** In the order of each source, what a projection is at never decreases. */

@@ -74,7 +74,7 @@ export function judgeGhosts(book: EventBook, findings: Findings): Judge {
     end: (ended, rest) => {
       for (const [track, [of]] of unexplained) {
         if (of === undefined) continue
-        const name = of.entry.aggregate === undefined ? `event ${track.event}` : versionText(track)
+        const name = track.version === 0 ? `event ${track.event}` : versionText(track)
         ended.violate('no-ghost', `${name} ${happened[of.entry.op]} and was never committed`, [of, ...rest])
       }
       for (const of of readAhead.values()) {

@@ -66,18 +66,18 @@ export async function readHistory(options: ReadHistoryOptions): Promise<readonly
 
 /** The same into a history or a checker, page by page. */
 export async function recordHistory(into: Recorder, { owner, consumers = [] }: ReadHistoryOptions): Promise<void> {
-  const left: Record<string, number> = {}
   const readers: Reader[] = []
-  for (const source of consumers) readers.push(await readConsumerSide(into, source, left))
-  for (const each of [owner].flat()) {
-    const side = { owner: each, tables: outboxTables(each.schema ?? defaults.schema), readers }
-    await recordCommits(into, side)
-    await recordStates(into, side)
-    for (const { state, count } of await rows(each.db, statements.countDispatch(side.tables))) {
+  for (const source of consumers) readers.push(await openReader(source))
+  const sides = [owner].flat().map((each) => ({ owner: each, tables: outboxTables(each.schema ?? defaults.schema), readers }))
+  for (const side of sides) await recordCommits(into, side)
+  for (const side of sides) await recordStates(into, side)
+  const left: Record<string, number> = {}
+  for (const { owner: each, tables } of sides)
+    for (const { state, count } of await rows(each.db, statements.countDispatch(tables))) {
       const what = `outbox rows (${dispatchStates[state] ?? state})`
       left[what] = (left[what] ?? 0) + count
     }
-  }
+  for (const reader of readers) left[`stored messages of ${reader.name}`] = await recordReader(into, reader)
   into.record({ op: 'rest', source: 'databases', left })
 }
 
@@ -87,26 +87,30 @@ const pageSize = 10_000
 /** A consumer, and what it has applied. */
 interface Reader extends HistoryConsumer {
   readonly name: string
-  readonly generation: number
+  readonly scope: Scope
+  /** In the order of the commits, where that is known. */
+  readonly effectList: readonly AppliedEvent[]
   readonly applied: ReadonlySet<string>
 }
 
-async function readConsumerSide(into: Recorder, source: HistoryConsumer, left: Record<string, number>): Promise<Reader> {
-  const { db, schema, name, streams, inbox } = source.consumer.settings
+async function openReader(source: HistoryConsumer): Promise<Reader> {
+  const { db, schema, name } = source.consumer.settings
   const tables = inboxTables(schema)
   const generation = (await first(db, readConsumer({ tables, consumer: name })))?.generation ?? 1
   const scope: Scope = { tables, consumer: name, generation }
-  const applied = new Set<string>()
-  const common = { source: name, consumer: name, generation } as const
-  const types = inbox || source.effects !== undefined ? streams.map(({ aggregateType }) => aggregateType) : []
-  into.record({ op: 'follow', ...common, types, projects: Object.keys(source.states ?? {}) })
-  for await (const entry of source.effects === undefined ? inboxOf(db, scope) : effectsOf(db, source.effects.query)) {
-    applied.add(entry.event)
-    into.record({ op: 'apply', ...common, ...entry })
-  }
+  const effectList = source.effects === undefined ? await inboxOf(db, scope) : await effectsOf(db, source.effects.query)
+  return { ...source, name, scope, effectList, applied: new Set(effectList.map(({ event }) => event)) }
+}
+
+/** What a consumer reads, applied and gave up; returns how much it still has in store. */
+async function recordReader(into: Recorder, { name, scope, effectList, ...reader }: Reader): Promise<number> {
+  const { db, streams, inbox } = reader.consumer.settings
+  const common = { source: name, consumer: name, generation: scope.generation } as const
+  const types = inbox || reader.effects !== undefined ? streams.map(({ aggregateType }) => aggregateType) : []
+  into.record({ op: 'follow', ...common, types, projects: Object.keys(reader.states ?? {}) })
+  for (const effect of effectList) into.record({ op: 'apply', ...common, ...effect })
   for (const { event, why } of await rows(db, statements.readGivenUp(scope))) into.record({ op: 'excuse', ...common, event, why })
-  left[`stored messages of ${name}`] = (await one(db, statements.countStored(scope))).count
-  return { ...source, name, generation, applied }
+  return (await one(db, statements.countStored(scope))).count
 }
 
 interface AppliedEvent {
@@ -115,24 +119,22 @@ interface AppliedEvent {
   readonly after?: number
 }
 
-async function* inboxOf(db: Queryable, scope: Scope): AsyncGenerator<AppliedEvent> {
-  let after = '00000000-0000-0000-0000-000000000000'
-  for (;;) {
+async function inboxOf(db: Queryable, scope: Scope): Promise<readonly AppliedEvent[]> {
+  const applied: AppliedEvent[] = []
+  for (let after = '00000000-0000-0000-0000-000000000000'; ; after = applied.at(-1)?.event ?? after) {
     const page = await rows(db, statements.readApplied(scope, { after, limit: pageSize }))
-    yield* page
-    if (page.length < pageSize) return
-    after = page.at(-1)?.event ?? after
+    for (const row of page) applied.push(row)
+    if (page.length < pageSize) return applied
   }
 }
 
-async function* effectsOf(db: Queryable, query: string): AsyncGenerator<AppliedEvent> {
+async function effectsOf(db: Queryable, query: string): Promise<readonly AppliedEvent[]> {
   const found = (await db.query(query)).rows as readonly { event: string; aggregate?: string; after?: string | number }[]
-  for (const { event, aggregate, after } of found)
-    yield {
-      event,
-      ...(aggregate === undefined ? {} : { aggregate }),
-      ...(after === undefined ? {} : { after: Number(after) }),
-    }
+  return found.map(({ event, aggregate, after }) => ({
+    event,
+    ...(aggregate === undefined ? {} : { aggregate }),
+    ...(after === undefined ? {} : { after: Number(after) }),
+  }))
 }
 
 interface OwnerSide {
@@ -171,7 +173,7 @@ function excuseSuperseded(into: Recorder, reader: Reader): (row: statements.Comm
   let aggregate = ''
   let passed: string[] = []
   const excuse = (event: string, why: string): void =>
-    into.record({ op: 'excuse', source: reader.name, consumer: reader.name, generation: reader.generation, event, why })
+    into.record({ op: 'excuse', source: reader.name, consumer: reader.name, generation: reader.scope.generation, event, why })
   return (row) => {
     const stream = settings.streams.find(({ aggregateType }) => aggregateType === row.aggregate_type)
     const type = stream?.events[row.event_type]
