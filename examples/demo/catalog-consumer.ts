@@ -1,17 +1,27 @@
 /**
  * The catalog as a consumer: what it does with the owner's events. Its own process runs it; the page asks it what it projects.
  */
-import { createConsumer, type ConsumedEvent, type Consumer, type Database, type HandlerContext, type Transport } from 'waybill'
+import {
+  createConsumer,
+  createSignals,
+  type ConsumedEvent,
+  type Consumer,
+  type Database,
+  type HandlerContext,
+  type SignalBus,
+  type Transport,
+} from 'waybill'
 import { players, streams, videos } from './streams.ts'
 
 export interface CatalogOptions {
   readonly db: Database
   readonly transport: Transport
   readonly name: string
+  readonly signals?: SignalBus
 }
 
-export function createCatalog({ db, transport, name }: CatalogOptions): Consumer {
-  return createConsumer({ db, transport, name, streams })
+export function createCatalog({ db, transport, name, signals = createSignals() }: CatalogOptions): Consumer {
+  return createConsumer({ db, transport, name, streams, signals })
     .project(videos, {
       table: 'public.catalog_video',
       key: 'video_id',

@@ -75,6 +75,8 @@ function readOptions(args: readonly string[]): Options {
   const { values } = parseArgs({
     args: [...args],
     options: { port: text, rate: text, for: text, json: { type: 'boolean', default: false } },
+    // `npm run example -- demo` passes the example's name on.
+    allowPositionals: true,
   })
   return {
     port: Number(values.port ?? 0),
@@ -118,6 +120,7 @@ function introduce(
   const { proxy } = databases
   if (proxy !== undefined)
     say(`  proxies   Postgres ${proxy.port}, broker ${broker.proxy?.port ?? 'none'}: what "cut the network" cuts`)
+  say(`  metrics   http://127.0.0.1:${settings.videoPort}/metrics, http://127.0.0.1:${settings.catalogPort}/metrics`)
   say(`  processes ${processes.map(({ name, pid }) => `${name} ${pid}`).join(', ')}`)
   say('')
   say(

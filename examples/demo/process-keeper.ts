@@ -24,6 +24,8 @@ const nodeOptions = `${process.env['NODE_OPTIONS'] ?? ''} --import=${fromSource}
 export interface ProcessEvents {
   /** It is up again, so long after it ended. */
   readonly onBack: (keeper: ProcessKeeper, downMs: number) => void
+  /** It ended although nobody killed it. */
+  readonly onFailure: (keeper: ProcessKeeper, why: string) => void
 }
 
 export class ProcessKeeper {
@@ -82,8 +84,9 @@ export class ProcessKeeper {
       this.isUp = isReady
       if (isReady && downSince !== undefined) this.#events.onBack(this, performance.now() - downSince)
       if (isReady) this.#firstUp.resolve()
-      await child.exited
+      const { code, signal } = await child.exited
       this.isUp = false
+      if (signal === null && code !== 0) this.#events.onFailure(this, errorLine(child.stderr))
       downSince ??= performance.now()
       if (isReady) downSince = performance.now()
       this.restarts += 1
@@ -93,6 +96,11 @@ export class ProcessKeeper {
       if (!isReady && performance.now() - startedAt < 5_000) await delay(100)
     }
   }
+}
+
+/** What an error says of itself, out of everything that Node prints about it. */
+function errorLine(stderr: string): string {
+  return /^(?:\w*Error\b.*)$/m.exec(stderr)?.[0] ?? stderr.trim().split('\n').at(-1) ?? ''
 }
 
 const yes = (): boolean => true

@@ -29,7 +29,7 @@ export function snapshotOf(demo: Demo, rate: Rate): unknown {
   const { counts } = ledger
   return {
     atMs: Date.now(),
-    upMs: Date.now() - demo.startedAtMs,
+    startedAtMs: demo.startedAtMs,
     verdict: ledger.isClean ? 'ok' : 'violated',
     violations: ledger.violations,
     counts,

@@ -40,8 +40,8 @@ export async function startSystem(env: Readonly<Record<string, string | undefine
   for (const each of opening) closers.defer(() => each.then((service) => service.stop(), nothing))
   const keepers = startProcesses(broker.isOwn, timeline)
   closers.defer(async () => void (await Promise.all(Object.values(keepers).map((keeper) => keeper.stop(5_000)))))
-  const [databases, cache, videoPort, catalogPort] = await Promise.all([...opening, freePort(), freePort()])
-  const settings = settingsOf({ broker, databases, cache, videoPort, catalogPort })
+  const [databases, cache] = await Promise.all(opening)
+  const settings = await settingsOf({ broker, databases, cache })
   const [video, catalog] = [connect({ url: databases.videoUrl }), connect({ url: databases.catalogUrl })]
   closers.defer(async () => void (await Promise.all([video.close(), catalog.close()])))
 
@@ -68,6 +68,7 @@ function startProcesses(isBrokerOwn: boolean, timeline: Timeline): Keepers {
     new ProcessKeeper(name, {
       onBack: ({ pid }, downMs) =>
         timeline.add('recovery', `${processLabels[name]} is back (pid ${pid}) after ${Math.round(downMs)} ms`),
+      onFailure: (_keeper, why) => timeline.add('note', `${processLabels[name]} ended and is started again: ${why}`),
     })
   const others = { video: keep('video'), relay: keep('relay'), catalog: keep('catalog') }
   return isBrokerOwn ? { broker: keep('broker'), ...others } : others
@@ -77,11 +78,9 @@ interface Places {
   readonly broker: Broker
   readonly databases: Databases
   readonly cache: Cache
-  readonly videoPort: number
-  readonly catalogPort: number
 }
 
-function settingsOf({ broker, databases, cache, videoPort, catalogPort }: Places): Settings {
+async function settingsOf({ broker, databases, cache }: Places): Promise<Settings> {
   const through = (url: string): string => databases.proxy?.url(url) ?? url
   return {
     videoUrl: through(databases.videoUrl),
@@ -91,8 +90,8 @@ function settingsOf({ broker, databases, cache, videoPort, catalogPort }: Places
     redisUrl: cache.url,
     // A broker that was there before may still hold messages of an earlier run, for readers of the same name.
     consumer: broker.isOwn ? 'catalog' : `catalog-${newId().slice(-8)}`,
-    videoPort,
-    catalogPort,
+    videoPort: await freePort(),
+    catalogPort: await freePort(),
     broker: { ...broker.ports, dataDir: databases.scratchDir },
   }
 }

@@ -2,6 +2,8 @@
  * What was done to the system and what became of it, newest last; the page shows it and marks the moments in its chart.
  */
 export interface Happening {
+  /** Counts up, so that nobody shows it twice. */
+  readonly number: number
   readonly atMs: number
   readonly kind: 'fault' | 'recovery' | 'note'
   readonly text: string
@@ -12,13 +14,14 @@ const keptHappenings = 200
 export class Timeline {
   readonly happenings: Happening[] = []
   readonly #onHappening: (happening: Happening) => void
+  #count = 0
 
   constructor(onHappening: (happening: Happening) => void) {
     this.#onHappening = onHappening
   }
 
   add(kind: Happening['kind'], text: string): void {
-    const happening = { atMs: Date.now(), kind, text }
+    const happening = { number: (this.#count += 1), atMs: Date.now(), kind, text }
     this.happenings.push(happening)
     if (this.happenings.length > keptHappenings) this.happenings.shift()
     this.#onHappening(happening)

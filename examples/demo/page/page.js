@@ -11,6 +11,7 @@ const proofs = ['lost', 'doubled', 'outOfOrder', 'stale']
 const summaryEveryMs = 10_000
 let summarizedAt = 0
 let newestHappening = 0
+let startedAtMs
 
 const stream = new EventSource('/events')
 stream.addEventListener('message', ({ data }) => show(JSON.parse(data)))
@@ -26,6 +27,9 @@ rate.addEventListener('change', () => void press(`rate?value=${rate.value}`))
 
 function show(snapshot) {
   const { counts } = snapshot
+  // Another demo on the same port is another story.
+  if (startedAtMs !== undefined && startedAtMs !== snapshot.startedAtMs) return location.reload()
+  startedAtMs = snapshot.startedAtMs
   for (const [name, value] of Object.entries(counts)) setText(byId(name), count(value))
   for (const name of proofs) byId(name).parentElement?.classList.toggle('wrong', counts[name] > 0)
   const isOk = snapshot.verdict === 'ok'
@@ -130,12 +134,12 @@ function showActions(actions) {
 
 function showTimeline(happenings) {
   const target = byId('timeline')
-  for (const { atMs, kind, text } of happenings) {
-    if (atMs <= newestHappening) continue
+  for (const { number, atMs, kind, text } of happenings) {
+    if (number <= newestHappening) continue
+    newestHappening = number
     const time = element('time', { text: new Date(atMs).toLocaleTimeString('en-GB') })
     target.prepend(element('li', { class: kind }, time, element('span', { text })))
   }
-  newestHappening = happenings.at(-1)?.atMs ?? newestHappening
   while (target.children.length > 100) target.lastElementChild?.remove()
 }
 

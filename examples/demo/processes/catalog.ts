@@ -3,7 +3,7 @@
  * never older than the token the reader shows, from its own table or, if that is behind, from the owner.
  */
 import { fastify } from 'fastify'
-import { connect, readTokenHeader, run } from 'waybill'
+import { connect, createMetrics, createSignals, readTokenHeader, run } from 'waybill'
 import { pubsub } from 'waybill/pubsub'
 import { createCatalog } from '../catalog-consumer.ts'
 import { deliveryLeaseMs } from '../settings.ts'
@@ -12,9 +12,11 @@ import { connectParent } from './parent.ts'
 
 const { settings, stopping, ready } = await connectParent()
 const { projectId, emulatorHost, consumer: name } = settings
-const db = connect({ url: settings.catalogUrl, applicationName: 'catalog' })
+const signals = createSignals()
+const metrics = createMetrics({ signals })
+const db = connect({ url: settings.catalogUrl, applicationName: 'catalog', signals })
 const transport = pubsub({ projectId, leaseMs: deliveryLeaseMs, ...(emulatorHost === undefined ? {} : { emulatorHost }) })
-const catalog = createCatalog({ db, transport, name })
+const catalog = createCatalog({ db, transport, name, signals })
 
 const app = fastify({ forceCloseConnections: true })
 app.get<{ Params: { id: string } }>('/videos/:id', async (request, reply) => {
@@ -32,10 +34,11 @@ app.get<{ Params: { id: string } }>('/videos/:id', async (request, reply) => {
   reply.header('served-by', servedBy)
   return video ?? reply.code(404).send({ title: 'There is no such video' })
 })
+app.get('/metrics', (_request, reply) => reply.type(metrics.contentType).send(metrics.text()))
 await app.listen({ port: settings.catalogPort, host: '127.0.0.1' })
 ready()
 try {
-  await run([catalog], { signal: stopping })
+  await run([catalog], { signal: stopping, signals })
 } finally {
   await app.close()
   await transport.close()

@@ -5,8 +5,10 @@
 import { Redis } from 'ioredis'
 import {
   connect,
+  createBacklogReport,
   createCommands,
   createMarkerCleanup,
+  createMetrics,
   createOutbox,
   createSignals,
   ioredisCache,
@@ -20,10 +22,12 @@ import { connectParent } from './parent.ts'
 
 const { settings, stopping, ready } = await connectParent()
 const signals = createSignals()
+const metrics = createMetrics({ signals })
 const db = connect({ url: settings.videoUrl, applicationName: 'video', signals })
 const redis = connectRedis(settings.redisUrl)
 const cache = redis === undefined ? memoryCache() : ioredisCache(redis)
-const commands = createCommands({ db, outbox: createOutbox(), cache, signals, waitForWinnerMs: 1_000 })
+const outbox = createOutbox()
+const commands = createCommands({ db, outbox, cache, signals, waitForWinnerMs: 1_000 })
 const app = createGame({ db, cache, signals })
 
 interface VideoRoute {
@@ -44,10 +48,12 @@ app.get<VideoRoute>('/videos/:id', async (request, reply) => {
   )
   return rows[0] ?? reply.code(404).send({ title: 'There is no such video' })
 })
+app.get('/metrics', (_request, reply) => reply.type(metrics.contentType).send(metrics.text()))
 await app.listen({ port: settings.videoPort, host: '127.0.0.1' })
 ready()
 try {
-  await run([createMarkerCleanup({ db, signals })], { signal: stopping, signals })
+  // Counted here too, so that somebody tells when the relay does not run.
+  await run([createMarkerCleanup({ db, signals }), createBacklogReport({ db, outbox, signals })], { signal: stopping, signals })
 } finally {
   await app.close()
   redis?.disconnect()
