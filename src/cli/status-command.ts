@@ -2,7 +2,7 @@
  * `waybill status`: services at one glance, once or again and again, for people, programs and probes.
  */
 import { systemClock } from '../core/clock.ts'
-import { WaybillError } from '../core/errors.ts'
+import { errorMessage, WaybillError } from '../core/errors.ts'
 import { checkStatus, type StatusFinding, type StatusLimits } from '../ops/status-check.ts'
 import { status, type Status } from '../ops/status.ts'
 import {
@@ -89,23 +89,34 @@ const home = '\u001b[H'
 const eraseToEndOfLine = '\u001b[K'
 const eraseBelow = '\u001b[J'
 
-/** Draws over what is there, line by line, so that nothing flickers; the last picture stays when it ends. */
+/**
+ * Draws over what is there, line by line, so that nothing flickers; the last picture stays when it ends. A database that goes
+ * away meanwhile is waited for; one that was never there is an error.
+ */
 async function watch(context: CommandContext, look: () => Promise<CommandResult>): Promise<CommandResult> {
-  const { values, out, isTerminal, stopSignal } = context
+  const { values, out, note, isTerminal, stopSignal } = context
   const everyMs = durationOption(values, 'every') ?? 2_000
   const signal = stopSignal()
-  if (isTerminal && values['json'] !== true) out(`${home}${eraseBelow}`)
-  for (;;) {
-    const result = await look()
-    if (signal.aborted) {
-      if (isTerminal && values['json'] !== true) out(`${home}${eraseBelow}`)
-      return result
-    }
-    if (values['json'] === true) out(`${JSON.stringify(result.data)}\n`)
-    else if (isTerminal) out(`${home}${result.text.replaceAll('\n', `${eraseToEndOfLine}\n`)}${eraseToEndOfLine}\n${eraseBelow}`)
-    else out(`${result.text}\n\n`)
+  const draws = isTerminal && values['json'] !== true
+  if (draws) out(`${home}${eraseBelow}`)
+  let last = await look()
+  while (!signal.aborted) {
+    if (values['json'] === true) out(`${JSON.stringify(last.data)}\n`)
+    else out(draws ? picture(last.text) : `${last.text}\n\n`)
     await systemClock.sleep(everyMs, signal)
+    try {
+      last = await look()
+    } catch (error) {
+      note(errorMessage(error))
+      last = { ...last, exitCode: exitCodes.failed }
+    }
   }
+  if (draws) out(`${home}${eraseBelow}`)
+  return last
+}
+
+function picture(text: string): string {
+  return `${home}${text.replaceAll('\n', `${eraseToEndOfLine}\n`)}${eraseToEndOfLine}\n${eraseBelow}`
 }
 
 /** `undefined` unless a check is asked for. */

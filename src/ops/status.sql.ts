@@ -20,7 +20,9 @@ export interface BacklogRow {
 /**
  * What waits in each state: counted lane by lane, up to `bound` rows a lane. Beyond that, a lane is taken to have its share of
  * the numbers between its first row and its last. The oldest of each lane and state stands first in the primary key; attempts
- * are kept by heads only. Indexes: the primary key, outbox_dispatch_head_idx.
+ * are kept by heads only. Counted in order and up to a bound that the planner cannot see, the
+ * rows are read from the index one by one, also from a table without statistics.
+ * Indexes: the primary key, outbox_dispatch_head_idx.
  */
 export function selectBacklog(tables: OutboxTables, bound: number): Statement<BacklogRow> {
   return sql`
@@ -30,7 +32,7 @@ export function selectBacklog(tables: OutboxTables, bound: number): Statement<Ba
                   else greatest(c.rows, (e.seq - f.seq) / (select count(*) from ${tables.lane})) end as estimate
         from ${tables.lane} l cross join (values (0), (1), (2), (3)) as s (state)
        cross join lateral (select count(*) as rows from (
-               select from ${tables.dispatch} d where d.lane = l.lane and d.state = s.state limit ${bound}::int) d) c
+               select from ${tables.dispatch} d where d.lane = l.lane and d.state = s.state order by d.seq limit (select ${bound}::int)) d) c
         left join lateral (select d.seq, d.event_id from ${tables.dispatch} d
                             where d.lane = l.lane and d.state = s.state order by d.seq limit 1) f on true
         left join lateral (select d.seq from ${tables.dispatch} d
@@ -181,7 +183,8 @@ export function selectStoredCounts({ tables, consumer, generation }: Scope, boun
         from ${tables.lane} l cross join (values (0), (1), (2), (3)) as s (state)
        cross join lateral (select count(*) as rows from (
                select from ${tables.message} m
-                where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = l.lane and m.state = s.state limit ${bound}::int) m) c
+                where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = l.lane and m.state = s.state
+                order by m.seq limit (select ${bound}::int)) m) c
         left join lateral (select m.received_at from ${tables.message} m
                             where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = l.lane and m.state = s.state
                             order by m.seq limit 1) f on true

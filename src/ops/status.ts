@@ -132,7 +132,7 @@ export interface Status {
 }
 
 /** Rows of one lane and state that are counted; a lane with more is estimated. */
-const laneBound = 2_000
+const laneBound = 500
 const sampleSize = 500
 const deadBound = 100_000
 

@@ -140,8 +140,13 @@ describe('a request', () => {
       code: 'INVALID_OPTION',
       message: expect.stringMatching(/ann, bob|bob, ann/),
     })
-    const found = await trace(all.services, { id: 'same', principal: 'bob' })
-    expect(found.events.map(({ recorded }) => recorded?.version)).toEqual(['2'])
+    for (const [principal, version] of [
+      ['ann', '1'],
+      ['bob', '2'],
+    ] as const) {
+      const found = await trace(all.services, { id: 'same', principal })
+      expect(found.events.map(({ recorded }) => recorded?.version)).toEqual([version])
+    }
     await publish(all, 'once')
     expect((await trace(all.services, { id: 'once' })).request).toMatchObject({ principal: 'ann', requestId: 'once' })
   })
