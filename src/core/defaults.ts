@@ -137,4 +137,15 @@ export const defaults = {
     idleMs: 5_000,
     alertLagMs: 60_000,
   },
+
+  /** What `waybill status --check` allows. */
+  statusCheck: {
+    maxLagMs: 30_000,
+    maxBacklog: 100_000,
+    maxParked: 0,
+    maxDead: 0,
+    maxGapMs: 60_000,
+    maxCleanupLagMs: 60_000,
+  },
+  health: { maxLagMs: 30_000, maxPassAgeMs: 60_000, timeoutMs: 5_000 },
 } as const
