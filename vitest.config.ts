@@ -13,7 +13,7 @@ const config: ViteUserConfig = defineConfig({
   test: {
     include: ['{src,test,bench,scripts}/**/*.test.ts'],
     exclude: ['node_modules', 'dist', '.cache', ...(proof ? [] : ['test/proof/**'])],
-    globalSetup: ['test/setup/postgres.ts'],
+    globalSetup: ['test/setup/postgres.ts', 'test/setup/kafka.ts'],
     setupFiles: ['test/setup/seed.ts'],
     pool: 'forks',
     // More would only queue at the one Postgres that all files share.

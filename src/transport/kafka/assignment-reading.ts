@@ -1,0 +1,222 @@
+/**
+ * Reads what one assignment gave us, hands it over within the bounds, and commits what is settled.
+ *
+ * It lives as long as the assignment. Paused, it hands out nothing new while what is in hand is settled and committed. Ended, it
+ * is fenced: deliveries in hand are lost, their acks are answered as such, and nothing is committed any more.
+ */
+import { backoffMs } from '../../core/backoff.ts'
+import type { Clock } from '../../core/clock.ts'
+import { WaybillError } from '../../core/errors.ts'
+import type { Random } from '../../core/random.ts'
+import type { AckOutcome, ReceiveOptions } from '../transport.ts'
+import type { Assignment } from './group-member.ts'
+import type { KafkaClient } from './kafka-client.ts'
+import { KafkaDelivery, type DeliveryOwner } from './kafka-delivery.ts'
+import { OffsetCommitter } from './offset-committer.ts'
+import { PartitionFetcher } from './partition-fetcher.ts'
+import { PartitionWindow, type WindowEntry } from './partition-window.ts'
+
+export interface ReadingOptions extends ReceiveOptions {
+  readonly client: KafkaClient
+  readonly assignment: Assignment
+  /** Records of a partition, read and not committed, at most. */
+  readonly maxWindow: number
+  readonly fetchMaxWaitMs: number
+  readonly fetchMaxBytes: number
+  readonly ackWaitMs: number
+  readonly clock: Clock
+  readonly random: Random
+  readonly onFenced: () => void
+}
+
+const retry = { firstMs: 100, maxMs: 5_000 }
+/** Messages that a partition hands over before it is the next one's turn. */
+const burst = 32
+
+export class AssignmentReading implements DeliveryOwner {
+  readonly #options: ReadingOptions
+  readonly #over = new AbortController()
+  readonly #deliveries = new Map<WindowEntry, KafkaDelivery>()
+  #windows: readonly PartitionWindow[] = []
+  #fetcher: PartitionFetcher | undefined
+  #committer: OffsetCommitter | undefined
+  #inHandBytes = 0
+  #turn = 0
+  #isPaused = false
+  #isHandingOver = false
+  #isScheduled = false
+  #whenSettled: (() => void)[] = []
+
+  constructor(options: ReadingOptions) {
+    this.#options = options
+  }
+
+  get assignment(): Assignment {
+    return this.#options.assignment
+  }
+
+  /** Finds out where to go on and begins. Resolves when it has, or when it is over. Never rejects. */
+  async start(): Promise<void> {
+    const { clock, random, onError } = this.#options
+    for (let failures = 1; !this.#over.signal.aborted; failures += 1) {
+      try {
+        return await this.#start()
+      } catch (error) {
+        onError(error instanceof Error ? error : new WaybillError('INTERNAL', String(error)))
+        await clock.sleep(backoffMs(retry, failures, random), this.#over.signal)
+      }
+    }
+  }
+
+  /** Hands out nothing new; resolves when nothing is in hand. */
+  async drain(): Promise<void> {
+    this.#isPaused = true
+    if (this.#deliveries.size > 0) await new Promise<void>((done) => this.#whenSettled.push(done))
+  }
+
+  /** Resolves when what is settled is committed, or cannot be. */
+  async flush(): Promise<void> {
+    await this.#committer?.flush()
+  }
+
+  /** The partitions are no longer ours. */
+  end(): void {
+    this.#isPaused = true
+    this.#over.abort()
+    this.#committer?.end()
+    const deliveries = [...this.#deliveries.values()]
+    this.#deliveries.clear()
+    for (const delivery of deliveries) delivery.lose()
+    this.#settled()
+  }
+
+  /** How far each partition is committed or could be, by partition. */
+  positions(): ReadonlyMap<number, bigint> {
+    return new Map(this.#windows.map(({ partition, position }) => [partition, position]))
+  }
+
+  async ack(delivery: KafkaDelivery): Promise<AckOutcome> {
+    const { window, entry } = delivery
+    delivery.state = 'acked'
+    this.#takeBack(entry)
+    window.settle(entry)
+    this.#schedule()
+    return this.#committer?.ack(window, entry.offset) ?? 'lost'
+  }
+
+  nack(delivery: KafkaDelivery, delayMs: number): void {
+    const { clock } = this.#options
+    const { window, entry } = delivery
+    const untilMs = clock.monotonicMs() + Math.max(0, delayMs)
+    delivery.state = 'over'
+    this.#takeBack(entry)
+    for (const behind of window.giveBack(entry, untilMs)) {
+      const lost = this.#deliveries.get(behind)
+      this.#takeBack(behind)
+      lost?.lose()
+    }
+    this.#committer?.sweep()
+    void clock.sleep(Math.max(0, delayMs), this.#over.signal).then(() => {
+      window.release(untilMs)
+      this.#schedule()
+    })
+  }
+
+  async #start(): Promise<void> {
+    const { client, topic, assignment, resumeFrom } = this.#options
+    const { member, partitions } = assignment
+    const committed = await client.committedOffsets({ group: member.group, topic, partitions })
+    const kept = await resumeFrom?.(partitions.map(String))
+    const unknown = partitions.filter((partition) => !committed.has(partition) && kept?.has(String(partition)) !== true)
+    const earliest =
+      unknown.length === 0 ? new Map<number, bigint>() : await client.listOffsets({ topic, partitions: unknown, at: 'earliest' })
+    if (this.#over.signal.aborted) return
+    const startOf = (partition: number): bigint =>
+      kept?.get(String(partition)) ?? committed.get(partition) ?? earliest.get(partition) ?? 0n
+    this.#windows = partitions.map((partition) => new PartitionWindow(partition, startOf(partition)))
+    const before = this.#windows.map((window) => [window, committed.get(window.partition) ?? window.position] as const)
+    this.#committer = new OffsetCommitter({ ...this.#options, member, committed: new Map(before) })
+    this.#fetcher = new PartitionFetcher({
+      ...this.#options,
+      windows: this.#windows,
+      room: () => this.#room(),
+      onRecords: () => this.#handOver(),
+      maxWaitMs: this.#options.fetchMaxWaitMs,
+      maxBytes: this.#options.fetchMaxBytes,
+      maxPartitionBytes: Math.min(this.#options.fetchMaxBytes, partitionBytes),
+      over: this.#over.signal,
+    })
+    this.#fetcher.wake()
+  }
+
+  /** What waits here is bounded like what is in hand; a window also by its length and by what is held in it. */
+  #room(): (window: PartitionWindow) => boolean {
+    const { maxMessages, maxBytes, maxWindow } = this.#options
+    const messages = this.#windows.reduce((sum, { waitingMessages }) => sum + waitingMessages, 0)
+    const bytes = this.#windows.reduce((sum, { waitingBytes }) => sum + waitingBytes, 0)
+    const isFull = this.#isPaused || messages >= maxMessages || bytes >= maxBytes
+    return ({ size, heldBytes }) => !isFull && size < maxWindow && heldBytes < maxBytes
+  }
+
+  /** Goes on after those who settle together have all settled. */
+  #schedule(): void {
+    if (this.#isScheduled) return
+    this.#isScheduled = true
+    queueMicrotask(() => {
+      this.#isScheduled = false
+      this.#handOver()
+      this.#fetcher?.wake()
+    })
+  }
+
+  #handOver(): void {
+    // A handler may settle at once, which leads back here.
+    if (this.#isHandingOver) return
+    this.#isHandingOver = true
+    const count = this.#windows.length
+    for (let idle = 0, handed = 0; idle < count && !this.#isPaused;) {
+      const window = this.#windows[this.#turn % count] as PartitionWindow
+      const entry = window.peek()
+      if (entry !== undefined && !this.#hasRoom(entry)) break
+      if (entry !== undefined) {
+        window.take()
+        this.#deliver(window, entry)
+        idle = 0
+        handed += 1
+      } else idle += 1
+      if (entry === undefined || handed % burst === 0) this.#turn = (this.#turn + 1) % count
+    }
+    this.#isHandingOver = false
+  }
+
+  #deliver(window: PartitionWindow, entry: WindowEntry): void {
+    const delivery = new KafkaDelivery(this, { window, entry })
+    this.#deliveries.set(entry, delivery)
+    this.#inHandBytes += entry.bytes
+    try {
+      this.#options.onDelivery(delivery)
+    } catch (cause) {
+      this.#options.onError(new WaybillError('INTERNAL', 'The handler of deliveries threw; it must not.', { cause }))
+      void delivery.nack()
+    }
+  }
+
+  #hasRoom({ bytes }: WindowEntry): boolean {
+    const { maxMessages, maxBytes } = this.#options
+    const inHand = this.#deliveries.size
+    return inHand === 0 || (inHand < maxMessages && this.#inHandBytes + bytes <= maxBytes)
+  }
+
+  #takeBack(entry: WindowEntry): void {
+    if (!this.#deliveries.delete(entry)) return
+    this.#inHandBytes -= entry.bytes
+    if (this.#deliveries.size === 0) this.#settled()
+  }
+
+  #settled(): void {
+    for (const wake of this.#whenSettled.splice(0)) wake()
+  }
+}
+
+/** Of one partition in one fetch: a partition with a long backlog must not fill the whole answer. */
+const partitionBytes = 1_048_576

@@ -1,0 +1,167 @@
+/**
+ * What we need of a Kafka client and nothing else: the requests of Kafka's protocol that publishing and receiving are made of.
+ *
+ * Every call is one request, sent once and answered once; repeating is for the callers, who know what may be repeated. A
+ * failure is a WaybillError whose `details.kafka` has the name of Kafka's own error, or nothing if no answer came. A client
+ * keeps the requests that wait at the broker (fetch, join) apart from the others, so that none waits for another's answer.
+ */
+
+export interface KafkaClient {
+  /** The topic's partitions and their leaders, asked of the cluster now. */
+  describeTopic(topic: string): Promise<KafkaTopic>
+  /** The topic's settings, by name. */
+  topicSettings(topic: string): Promise<ReadonlyMap<string, string>>
+  /** A producer id that nobody had before: its sequence numbers begin at 0. */
+  initProducer(): Promise<KafkaProducerId>
+  /** Appends batches to partitions of one leader, with acks of all in-sync replicas; one answer per batch, in order. */
+  produce(request: ProduceRequest): Promise<readonly ProduceAnswer[]>
+  /** Reads from partitions of one leader; waits for data at the broker, but no longer than `maxWaitMs`. */
+  fetch(request: FetchRequest): Promise<readonly FetchedPartition[]>
+  /** The first offset at or after a moment, or an end of the log. Partitions without such an offset are left out. */
+  listOffsets(request: ListOffsetsRequest): Promise<ReadonlyMap<number, bigint>>
+  /** What the group committed; partitions without are left out. */
+  committedOffsets(request: CommittedOffsetsRequest): Promise<ReadonlyMap<number, bigint>>
+  /** Fails as a whole if any partition failed. Without a member it sets the offsets of a group that nobody is in. */
+  commitOffsets(request: CommitOffsetsRequest): Promise<void>
+  /** Enters the group, or enters it again; answered when all its members have. */
+  joinGroup(request: JoinGroupRequest): Promise<JoinedGroup>
+  /** Hands out (the leader) and gets the partitions of this generation. */
+  syncGroup(request: SyncGroupRequest): Promise<readonly number[]>
+  heartbeat(member: KafkaMember, timeoutMs: number): Promise<void>
+  leaveGroup(member: KafkaMember): Promise<void>
+  createTopic(topic: KafkaTopicSettings): Promise<void>
+  /** Ends all connections; requests under way fail. */
+  close(): Promise<void>
+}
+
+export interface KafkaTopic {
+  readonly name: string
+  readonly partitions: readonly KafkaPartition[]
+}
+
+export interface KafkaPartition {
+  /** The node that leads it; undefined while none does. */
+  readonly leader: number | undefined
+  /** How many nodes are to have a copy. */
+  readonly replicas: number
+}
+
+export interface KafkaTopicSettings {
+  readonly name: string
+  readonly partitions: number
+  readonly replicationFactor: number
+  /** @default {} */
+  readonly settings?: Readonly<Record<string, string>>
+}
+
+export interface KafkaProducerId {
+  readonly id: bigint
+  readonly epoch: number
+}
+
+export interface KafkaRecord {
+  readonly key: Uint8Array | null
+  readonly value: Uint8Array | null
+  readonly headers: readonly (readonly [name: string, value: string | Uint8Array])[]
+  readonly timestampMs: number
+}
+
+export interface ProduceBatch {
+  readonly topic: string
+  readonly partition: number
+  /** The sequence number of its first record. */
+  readonly sequence: number
+  readonly records: readonly KafkaRecord[]
+}
+
+export interface ProduceRequest {
+  readonly leader: number
+  readonly producer: KafkaProducerId
+  readonly batches: readonly ProduceBatch[]
+  readonly timeoutMs: number
+}
+
+/** The offset of the first record, or the name of Kafka's error. */
+export type ProduceAnswer = { readonly baseOffset: bigint } | { readonly error: string; readonly message: string }
+
+export interface FetchRequest {
+  readonly leader: number
+  readonly topic: string
+  readonly from: ReadonlyMap<number, bigint>
+  readonly maxWaitMs: number
+  readonly maxBytes: number
+  readonly maxPartitionBytes: number
+}
+
+export interface FetchedPartition {
+  readonly partition: number
+  /** The name of Kafka's error. */
+  readonly error: string | undefined
+  /** Where to go on; more than the last record's offset + 1 where records were compacted away or are not for readers. */
+  readonly nextOffset: bigint
+  readonly records: readonly FetchedRecord[]
+}
+
+export interface FetchedRecord {
+  readonly offset: bigint
+  readonly timestampMs: number
+  readonly key: Uint8Array | null
+  readonly value: Uint8Array | null
+  readonly headers: readonly (readonly [name: string, value: Uint8Array])[]
+}
+
+export interface ListOffsetsRequest {
+  readonly topic: string
+  readonly partitions: readonly number[]
+  readonly at: 'earliest' | 'latest' | { readonly sinceMs: number }
+}
+
+export interface CommittedOffsetsRequest {
+  readonly group: string
+  readonly topic: string
+  readonly partitions: readonly number[]
+}
+
+/** Who commits or beats: the broker accepts it for this generation only. */
+export interface KafkaMember {
+  readonly group: string
+  readonly memberId: string
+  readonly generation: number
+  readonly instanceId: string | undefined
+}
+
+export interface CommitOffsetsRequest {
+  readonly member: KafkaMember | { readonly group: string }
+  readonly topic: string
+  /** The offset to go on from, by partition. */
+  readonly offsets: ReadonlyMap<number, bigint>
+}
+
+export interface JoinGroupRequest {
+  readonly group: string
+  readonly topic: string
+  /** Empty at first. */
+  readonly memberId: string
+  readonly instanceId: string | undefined
+  readonly sessionTimeoutMs: number
+  readonly rebalanceTimeoutMs: number
+}
+
+export interface JoinedGroup {
+  readonly memberId: string
+  readonly generation: number
+  /** All members, if this one is to hand out the partitions. */
+  readonly members: readonly GroupMemberId[] | undefined
+}
+
+export interface GroupMemberId {
+  readonly memberId: string
+  readonly instanceId: string | undefined
+}
+
+export interface SyncGroupRequest {
+  readonly member: KafkaMember
+  readonly topic: string
+  /** Partitions by member id, from the one who hands them out. */
+  readonly assignments: ReadonlyMap<string, readonly number[]> | undefined
+}

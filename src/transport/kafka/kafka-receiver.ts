@@ -1,0 +1,152 @@
+/**
+ * Receives from one topic for one consumer: a member of the consumer's group that reads what it is assigned.
+ *
+ * Whatever takes partitions away, the order is the same: hand out nothing new, wait for what is in hand, commit it, and only
+ * then let go. The wait is bounded, so that one slow handler does not stop the group; what it still has in hand is then lost to
+ * it, and comes again to the next owner.
+ */
+import type { Clock } from '../../core/clock.ts'
+import type { Random } from '../../core/random.ts'
+import type { SignalBus } from '../../core/signals.ts'
+import type { Receiver, ReceiveOptions } from '../transport.ts'
+import { AssignmentReading } from './assignment-reading.ts'
+import { GroupMember, type Assignment } from './group-member.ts'
+import type { KafkaClient } from './kafka-client.ts'
+import { isPermanent } from './kafka-errors.ts'
+
+export interface KafkaReceiverOptions extends ReceiveOptions {
+  readonly client: KafkaClient
+  readonly group: string
+  readonly instanceId: string | undefined
+  readonly sessionTimeoutMs: number
+  readonly rebalanceTimeoutMs: number
+  readonly heartbeatMs: number
+  readonly drainTimeoutMs: number
+  readonly metadataMaxAgeMs: number
+  readonly maxWindow: number
+  readonly fetchMaxWaitMs: number
+  readonly fetchMaxBytes: number
+  readonly lagMs: number
+  readonly clock: Clock
+  readonly random: Random
+  readonly signals: SignalBus
+}
+
+/** How long an ack waits for those before it in its partition. */
+const ackWaitMs = 1_000
+/** How long letting go waits for a last commit. */
+const flushMs = 5_000
+
+export class KafkaReceiver implements Receiver {
+  readonly #options: KafkaReceiverOptions
+  readonly #member: GroupMember
+  readonly #closed = new AbortController()
+  readonly #opened = Promise.withResolvers<void>()
+  #reading: AssignmentReading | undefined
+  #running: Promise<void> = Promise.resolve()
+  #isOpen = false
+  #isClosing = false
+  #closing: Promise<void> | undefined
+
+  constructor(options: KafkaReceiverOptions) {
+    this.#options = options
+    this.#member = new GroupMember({
+      ...options,
+      onAssigned: (assignment) => void this.#assigned(assignment),
+      onRevoked: (assignment) => this.#revoked(assignment),
+      onOver: (assignment) => this.#over(assignment),
+      onError: (error) => this.#failed(error),
+    })
+  }
+
+  /** Resolves when the group has taken us in and we know where to read. */
+  async open(): Promise<void> {
+    this.#running = this.#member.run()
+    try {
+      await this.#opened.promise
+    } catch (error) {
+      await this.close(AbortSignal.abort())
+      throw error
+    }
+    void this.#reportLag()
+  }
+
+  close(aborting?: AbortSignal): Promise<void> {
+    this.#isClosing = true
+    this.#closing ??= this.#close()
+    if (aborting?.aborted === true) this.#reading?.end()
+    else aborting?.addEventListener('abort', () => this.#reading?.end(), { once: true })
+    return this.#closing
+  }
+
+  async #assigned(assignment: Assignment): Promise<void> {
+    if (this.#isClosing) return
+    const reading = new AssignmentReading({ ...this.#options, assignment, ackWaitMs, onFenced: () => this.#member.fenced() })
+    this.#reading = reading
+    await reading.start()
+    if (this.#reading !== reading) return
+    this.#isOpen = true
+    this.#opened.resolve()
+  }
+
+  async #revoked(assignment: Assignment): Promise<void> {
+    const { clock, drainTimeoutMs } = this.#options
+    const reading = this.#readingOf(assignment)
+    if (reading === undefined) return
+    await atMost(reading.drain(), drainTimeoutMs, clock)
+    await atMost(reading.flush(), flushMs, clock)
+  }
+
+  #over(assignment: Assignment): void {
+    this.#readingOf(assignment)?.end()
+    if (this.#reading?.assignment === assignment) this.#reading = undefined
+  }
+
+  #readingOf(assignment: Assignment): AssignmentReading | undefined {
+    return this.#reading?.assignment === assignment ? this.#reading : undefined
+  }
+
+  #failed(error: Error): void {
+    if (!this.#isOpen && isPermanent(error)) this.#opened.reject(error)
+    else if (!this.#isClosing) this.#options.onError(error)
+  }
+
+  async #close(): Promise<void> {
+    const { clock, client } = this.#options
+    const reading = this.#reading
+    await reading?.drain()
+    if (reading !== undefined) await atMost(reading.flush(), flushMs, clock)
+    this.#member.stop()
+    await this.#running
+    this.#closed.abort()
+    this.#opened.resolve()
+    await client.close()
+  }
+
+  async #reportLag(): Promise<void> {
+    const { clock, client, topic, consumer, lagMs, signals } = this.#options
+    for (;;) {
+      await clock.sleep(lagMs, this.#closed.signal)
+      if (this.#closed.signal.aborted) return
+      const positions = this.#reading?.positions() ?? new Map<number, bigint>()
+      if (positions.size === 0) continue
+      const ends = await client.listOffsets({ topic, partitions: [...positions.keys()], at: 'latest' }).catch(() => undefined)
+      for (const [partition, end] of ends ?? []) {
+        const messages = Number(end - (positions.get(partition) ?? end))
+        signals.emit('transport.lag', {
+          transport: 'kafka',
+          topic,
+          consumer,
+          partition: String(partition),
+          messages: Math.max(0, messages),
+        })
+      }
+    }
+  }
+}
+
+async function atMost(work: Promise<void>, ms: number, clock: Clock): Promise<void> {
+  const done = new AbortController()
+  await Promise.race([work, clock.sleep(ms, done.signal)])
+  done.abort()
+}

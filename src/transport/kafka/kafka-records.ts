@@ -1,0 +1,54 @@
+/**
+ * A message as a record of Kafka, and back: the ordering key is the record's key, attributes are its headers.
+ *
+ * A tombstone has a null value, so that compaction removes the key; what it says beyond that travels in a header. An empty
+ * body that is no tombstone stays an empty value: to compaction it is a state like any other.
+ */
+import type { IncomingMessage, OutgoingMessage } from '../transport.ts'
+import type { FetchedRecord, KafkaRecord } from './kafka-client.ts'
+
+/** Has the body of a message whose value is null. */
+const bodyHeader = 'waybill_body'
+const nothing = new Uint8Array(0)
+
+export interface RecordOptions {
+  readonly isTombstone: boolean
+  readonly nowMs: number
+}
+
+export function toRecord(message: OutgoingMessage, { isTombstone, nowMs }: RecordOptions): KafkaRecord {
+  const { orderingKey, attributes, body } = message
+  const headers: (readonly [string, string | Uint8Array])[] = Object.entries(attributes)
+  if (isTombstone && body.byteLength > 0) headers.push([bodyHeader, body])
+  return {
+    key: orderingKey === undefined ? null : Buffer.from(orderingKey),
+    value: isTombstone ? null : body,
+    headers,
+    timestampMs: nowMs,
+  }
+}
+
+export function fromRecord(record: FetchedRecord, { topic, partition }: { topic: string; partition: number }): IncomingMessage {
+  const attributes: Record<string, string> = {}
+  let body = record.value ?? nothing
+  for (const [name, value] of record.headers) {
+    if (name === bodyHeader && record.value === null) body = value
+    else attributes[name] = Buffer.from(value.buffer, value.byteOffset, value.byteLength).toString()
+  }
+  const { offset, key } = record
+  return {
+    messageId: messageIdOf(partition, offset),
+    topic,
+    orderingKey: key === null ? undefined : Buffer.from(key.buffer, key.byteOffset, key.byteLength).toString(),
+    attributes,
+    body,
+    publishedAtMs: record.timestampMs,
+    deliveryAttempt: undefined,
+    position: { partition: String(partition), offset },
+  }
+}
+
+/** Where a record stands in its topic. */
+export function messageIdOf(partition: number, offset: bigint): string {
+  return `${partition}:${offset}`
+}

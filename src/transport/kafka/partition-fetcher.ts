@@ -1,0 +1,155 @@
+/**
+ * Reads the partitions of one assignment, from their leaders, as long as there is room for what comes.
+ *
+ * A node has one fetch under way, for all its partitions that have room; a partition without room is left out, and nothing
+ * ever waits in the way of the heartbeat. When a leader moves, the new one is looked up and reading goes on where it was.
+ */
+import type { Clock } from '../../core/clock.ts'
+import { WaybillError } from '../../core/errors.ts'
+import { messageBytes } from '../publish-runs.ts'
+import type { FetchedPartition, KafkaClient, KafkaTopic } from './kafka-client.ts'
+import { kafkaError } from './kafka-errors.ts'
+import { fromRecord } from './kafka-records.ts'
+import type { PartitionWindow } from './partition-window.ts'
+
+export interface PartitionFetcherOptions {
+  readonly client: Pick<KafkaClient, 'describeTopic' | 'fetch' | 'listOffsets'>
+  readonly topic: string
+  readonly windows: readonly PartitionWindow[]
+  /** Looks how much room there is, and answers for each partition. */
+  readonly room: () => (window: PartitionWindow) => boolean
+  /** Told after every fetch that brought something. */
+  readonly onRecords: () => void
+  readonly onError: (error: Error) => void
+  readonly maxWaitMs: number
+  readonly maxBytes: number
+  readonly maxPartitionBytes: number
+  readonly clock: Clock
+  /** Ends it. */
+  readonly over: AbortSignal
+}
+
+/** With partitions left out for want of room, a fetch must not hold up the moment when they have some. */
+const briefWaitMs = 50
+const retryMs = 100
+/** A broker that has lost what was committed needs somebody to look at it. */
+const lostLogRetryMs = 5_000
+
+export class PartitionFetcher {
+  readonly #options: PartitionFetcherOptions
+  readonly #busyNodes = new Set<number>()
+  readonly #resting = new Set<PartitionWindow>()
+  #leaders: Promise<KafkaTopic> | undefined
+  #isAwake = false
+
+  constructor(options: PartitionFetcherOptions) {
+    this.#options = options
+  }
+
+  /** Fetches whatever there is room for and nobody fetches yet. Costs nothing when called often. */
+  wake(): void {
+    if (this.#isAwake) return
+    this.#isAwake = true
+    void this.#wake()
+  }
+
+  async #wake(): Promise<void> {
+    const { client, topic, windows, room, over } = this.#options
+    if (over.aborted || windows.length === 0) return
+    try {
+      this.#leaders ??= client.describeTopic(topic)
+      const { partitions } = await this.#leaders
+      this.#isAwake = false
+      const hasRoom = room()
+      const byNode = Map.groupBy(windows, ({ partition }) => partitions[partition]?.leader)
+      for (const [node, led] of byNode) {
+        const wanted = led.filter((window) => !this.#resting.has(window) && hasRoom(window))
+        if (wanted.length === 0) continue
+        if (node === undefined) for (const window of wanted) this.#rest(window, retryMs)
+        else if (!this.#busyNodes.has(node) && !over.aborted) void this.#fetch(node, wanted, led.length)
+      }
+    } catch (error) {
+      this.#isAwake = false
+      this.#failed(error, windows)
+    }
+  }
+
+  async #fetch(leader: number, windows: readonly PartitionWindow[], led: number): Promise<void> {
+    const { client, topic, maxWaitMs, maxBytes, maxPartitionBytes, over } = this.#options
+    this.#busyNodes.add(leader)
+    try {
+      const from = new Map(windows.map(({ partition, end }) => [partition, end]))
+      const waitMs = windows.length < led ? Math.min(briefWaitMs, maxWaitMs) : maxWaitMs
+      const fetched = await client.fetch({ leader, topic, from, maxWaitMs: waitMs, maxBytes, maxPartitionBytes })
+      if (!over.aborted) for (const window of windows) this.#take(window, fetched)
+    } catch (error) {
+      this.#failed(error, windows)
+    }
+    this.#busyNodes.delete(leader)
+    this.wake()
+  }
+
+  #take(window: PartitionWindow, fetched: readonly FetchedPartition[]): void {
+    const { topic, onRecords } = this.#options
+    const found = fetched.find(({ partition }) => partition === window.partition)
+    if (found === undefined) return
+    if (found.error === 'OFFSET_OUT_OF_RANGE') return void this.#outOfRange(window)
+    if (found.error !== undefined) return this.#failed(kafkaError(found.error, `fetch ${topic}/${window.partition}`), [window])
+    if (found.nextOffset === window.end) return
+    const entries = found.records.map((record) => {
+      const message = fromRecord(record, { topic, partition: window.partition })
+      return { message, offset: record.offset, bytes: messageBytes(message) }
+    })
+    window.append(entries, found.nextOffset)
+    onRecords()
+  }
+
+  #failed(error: unknown, windows: readonly PartitionWindow[]): void {
+    const { over, onError } = this.#options
+    this.#leaders = undefined
+    if (over.aborted) return
+    if (error instanceof Error) onError(error)
+    for (const window of windows) this.#rest(window, retryMs)
+  }
+
+  /** What is asked for is no longer there, or not any more: said aloud, for either way something was lost. */
+  async #outOfRange(window: PartitionWindow): Promise<void> {
+    const { client, topic, onError, over } = this.#options
+    this.#resting.add(window)
+    try {
+      const partitions = [window.partition]
+      const earliest = (await client.listOffsets({ topic, partitions, at: 'earliest' })).get(window.partition) ?? 0n
+      if (over.aborted) return
+      const name = `${topic}/${window.partition}`
+      if (window.end < earliest) {
+        onError(
+          new WaybillError(
+            'CORRUPT',
+            `Kafka, ${name}: records ${window.end} to ${earliest - 1n} were deleted before they were read; retention is too short. Reading goes on at ${earliest}.`,
+          ),
+        )
+        window.append([], earliest)
+        return this.#rest(window, 0)
+      }
+      onError(
+        new WaybillError(
+          'CORRUPT',
+          `Kafka, ${name} ends before ${window.end}, up to where it was read: the cluster has lost records. Move the consumer to a moment before (waybill replay).`,
+        ),
+      )
+      this.#rest(window, lostLogRetryMs)
+    } catch (error) {
+      this.#failed(error, [window])
+    }
+  }
+
+  /** Leaves a partition alone for a while. */
+  #rest(window: PartitionWindow, forMs: number): void {
+    const { clock, over } = this.#options
+    this.#resting.add(window)
+    void clock.sleep(forMs, over).then(() => {
+      this.#resting.delete(window)
+      this.wake()
+    })
+  }
+}

@@ -1,0 +1,173 @@
+/**
+ * The part of a partition that was read and is not committed: what waits, what is in hand, what was given back.
+ *
+ *   append ──▶ waiting ──take──▶ in hand ──settle──▶ settled
+ *                 ▲                 │
+ *                 └──── release ◀── held ◀── giveBack, and what is behind it under its key
+ *
+ * A record that was given back holds its key until its time has come: the key's later records wait behind it, other keys go
+ * on. The window says how far the partition may be committed; it grows while an early record is held, up to its bound.
+ */
+import { Fifo } from '../fifo.ts'
+import type { IncomingMessage } from '../transport.ts'
+import { OffsetTracker } from './offset-tracker.ts'
+
+export interface WindowEntry {
+  readonly offset: bigint
+  readonly message: IncomingMessage
+  readonly bytes: number
+  state: 'waiting' | 'in-hand' | 'held' | 'settled'
+  isSettled: boolean
+}
+
+interface Hold {
+  untilMs: number
+  readonly entries: WindowEntry[]
+}
+
+export class PartitionWindow {
+  readonly partition: number
+  readonly #tracker: OffsetTracker
+  readonly #waiting = new Fifo<WindowEntry>()
+  readonly #inHand = new Set<WindowEntry>()
+  readonly #inHandByKey = new Map<string, Set<WindowEntry>>()
+  /** By key; a record without a key is held by itself. */
+  readonly #holds = new Map<string | WindowEntry, Hold>()
+  #waitingBytes = 0
+  #heldBytes = 0
+
+  constructor(partition: number, start: bigint) {
+    this.partition = partition
+    this.#tracker = new OffsetTracker(start)
+  }
+
+  /** The offset to commit: everything before it is settled. */
+  get position(): bigint {
+    return this.#tracker.position
+  }
+
+  /** The offset to read next. */
+  get end(): bigint {
+    return this.#tracker.end
+  }
+
+  /** Records between the position and the end. */
+  get size(): number {
+    return this.#tracker.size
+  }
+
+  get waitingMessages(): number {
+    return this.#waiting.size
+  }
+
+  get waitingBytes(): number {
+    return this.#waitingBytes
+  }
+
+  get heldBytes(): number {
+    return this.#heldBytes
+  }
+
+  get inHand(): ReadonlySet<WindowEntry> {
+    return this.#inHand
+  }
+
+  /** Whether the position cannot move before something that was given back has come again. */
+  get isHeld(): boolean {
+    return (this.#tracker.first as WindowEntry | undefined)?.state === 'held'
+  }
+
+  append(
+    messages: readonly { readonly message: IncomingMessage; readonly offset: bigint; readonly bytes: number }[],
+    end: bigint,
+  ): void {
+    const entries = messages.map((each): WindowEntry => ({ ...each, state: 'waiting', isSettled: false }))
+    this.#tracker.add(entries, end)
+    for (const entry of entries) {
+      this.#waiting.push(entry)
+      this.#waitingBytes += entry.bytes
+    }
+  }
+
+  /** The next record that may be handed out. Those of held keys are put aside on the way. */
+  peek(): WindowEntry | undefined {
+    for (let entry = this.#waiting.peek(); entry !== undefined; entry = this.#waiting.peek()) {
+      const hold = this.#holds.get(keyOf(entry))
+      if (hold === undefined) return entry
+      this.#waiting.take()
+      this.#waitingBytes -= entry.bytes
+      this.#hold(hold, entry)
+    }
+    return undefined
+  }
+
+  /** Takes the record that `peek` showed into hand. */
+  take(): WindowEntry | undefined {
+    const entry = this.peek()
+    if (entry === undefined) return undefined
+    this.#waiting.take()
+    this.#waitingBytes -= entry.bytes
+    entry.state = 'in-hand'
+    this.#inHand.add(entry)
+    const key = entry.message.orderingKey
+    if (key !== undefined) {
+      const siblings = this.#inHandByKey.get(key)
+      if (siblings === undefined) this.#inHandByKey.set(key, new Set([entry]))
+      else siblings.add(entry)
+    }
+    return entry
+  }
+
+  settle(entry: WindowEntry): void {
+    this.#drop(entry)
+    entry.state = 'settled'
+    entry.isSettled = true
+  }
+
+  /** Holds a record in hand until `untilMs`, and returns those of its key behind it that were in hand and are no longer. */
+  giveBack(entry: WindowEntry, untilMs: number): readonly WindowEntry[] {
+    const key = entry.message.orderingKey
+    const siblings = key === undefined ? [] : [...(this.#inHandByKey.get(key) ?? [])]
+    const behind = siblings.filter(({ offset }) => offset > entry.offset)
+    const hold = this.#holds.get(keyOf(entry)) ?? { untilMs, entries: [] }
+    hold.untilMs = Math.max(hold.untilMs, untilMs)
+    this.#holds.set(keyOf(entry), hold)
+    for (const each of [entry, ...behind]) {
+      this.#drop(each)
+      this.#hold(hold, each)
+    }
+    return behind
+  }
+
+  /** Lets those wait again whose time has come, before all that was read later. */
+  release(nowMs: number): void {
+    const due = [...this.#holds].filter(([, { untilMs }]) => untilMs <= nowMs)
+    if (due.length === 0) return
+    for (const [key] of due) this.#holds.delete(key)
+    const entries = due.flatMap(([, hold]) => hold.entries)
+    for (const entry of entries) {
+      entry.state = 'waiting'
+      this.#heldBytes -= entry.bytes
+      this.#waitingBytes += entry.bytes
+    }
+    this.#waiting.putBack(entries, (a, b) => (a.offset < b.offset ? -1 : 1))
+  }
+
+  #hold(hold: Hold, entry: WindowEntry): void {
+    entry.state = 'held'
+    hold.entries.push(entry)
+    this.#heldBytes += entry.bytes
+  }
+
+  #drop(entry: WindowEntry): void {
+    this.#inHand.delete(entry)
+    const key = entry.message.orderingKey
+    const siblings = key === undefined ? undefined : this.#inHandByKey.get(key)
+    siblings?.delete(entry)
+    if (key !== undefined && siblings?.size === 0) this.#inHandByKey.delete(key)
+  }
+}
+
+function keyOf(entry: WindowEntry): string | WindowEntry {
+  return entry.message.orderingKey ?? entry
+}

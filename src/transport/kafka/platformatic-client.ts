@@ -1,0 +1,252 @@
+/**
+ * The Kafka client over `@platformatic/kafka`: our requests in its codecs, its answers in our words.
+ *
+ * What is decided here and not there: only committed records are handed out, control records and what an aborted transaction
+ * wrote are passed over, and a partition's offset goes on behind them. Topics are never made by asking for them.
+ */
+import type { FetchRequest, KafkaClient, KafkaTopic, ProduceAnswer, ProduceRequest } from './kafka-client.ts'
+import { KafkaConnections, type Sdk } from './kafka-connections.ts'
+import { kafkaError } from './kafka-errors.ts'
+import { noEpoch, type ClientParts, type Coded, type PlatformaticClientOptions } from './client-parts.ts'
+import { grouping } from './platformatic-group.ts'
+import { readPartition, type RawPartition } from './fetched-batches.ts'
+
+export function platformaticClient(options: PlatformaticClientOptions): KafkaClient {
+  const connections = new KafkaConnections(options)
+  let names: ReadonlyMap<number, string> | undefined
+  const nameOf = async (code: number): Promise<string> => {
+    names ??= errorNames(await connections.sdk())
+    return names.get(code) ?? `error ${code}`
+  }
+  const parts: ClientParts = {
+    connections,
+    options,
+    nameOf,
+    ask: (request) => connections.call({ timeoutMs: options.requestTimeoutMs, ...request }),
+    check: async ({ errorCode, errorMessage }, what) => {
+      if (errorCode !== 0) throw kafkaError(await nameOf(errorCode), what, { said: errorMessage ?? '' })
+    },
+  }
+  const describeTopic = topicDescriber(parts)
+  return {
+    ...writing(parts),
+    ...reading(parts, describeTopic),
+    ...grouping(parts),
+    ...administering(parts),
+    describeTopic,
+    close: () => connections.close(),
+  }
+}
+
+interface RawMetadata {
+  readonly brokers: readonly { readonly nodeId: number; readonly host: string; readonly port: number }[]
+  readonly topics: readonly (Coded & {
+    readonly name: string | null
+    readonly partitions: readonly {
+      readonly partitionIndex: number
+      readonly leaderId: number
+      readonly replicaNodes: readonly number[]
+    }[]
+  })[]
+}
+
+function topicDescriber({ ask, connections, check }: ClientParts): KafkaClient['describeTopic'] {
+  return async (name): Promise<KafkaTopic> => {
+    const what = `topic ${name}`
+    const args = [[name], false, false]
+    const { brokers, topics } = await ask<RawMetadata>({ purpose: 'control', node: undefined, api: 'metadataV9', args, what })
+    connections.learn(brokers)
+    const [topic] = topics
+    if (topic === undefined) throw kafkaError('UNKNOWN_TOPIC_OR_PARTITION', what)
+    await check(topic, what)
+    const partitions = topic.partitions.toSorted((a, b) => a.partitionIndex - b.partitionIndex)
+    return {
+      name,
+      partitions: partitions.map(({ leaderId, replicaNodes }) => ({
+        leader: leaderId < 0 ? undefined : leaderId,
+        replicas: replicaNodes.length,
+      })),
+    }
+  }
+}
+
+interface RawProduced {
+  readonly responses: readonly {
+    readonly name: string
+    readonly partitionResponses: readonly (Coded & { readonly index: number; readonly baseOffset: bigint })[]
+  }[]
+}
+
+function writing({ ask, check, connections, nameOf, options }: ClientParts): Pick<KafkaClient, 'initProducer' | 'produce'> {
+  return {
+    initProducer: async () => {
+      const what = 'a producer id'
+      const request = { purpose: 'control', node: undefined, api: 'initProducerIdV4', args: [null, 0], what } as const
+      const answer = await ask<Coded & { readonly producerId: bigint; readonly producerEpoch: number }>(request)
+      await check(answer, what)
+      return { id: answer.producerId, epoch: answer.producerEpoch }
+    },
+    produce: async (request) => {
+      const { NumericMap } = await connections.sdk()
+      const { leader, batches, timeoutMs } = request
+      const answer = await ask<RawProduced>({
+        purpose: 'produce',
+        node: leader,
+        api: 'produceV9',
+        args: produceArgs(request, new NumericMap(), options.compression),
+        timeoutMs: timeoutMs + answerMarginMs,
+        what: `produce to node ${leader}`,
+      })
+      const answers = new Map(
+        answer.responses.flatMap(({ name, partitionResponses }) =>
+          partitionResponses.map((each) => [`${name}:${each.index}`, each] as const),
+        ),
+      )
+      const toAnswer = async ({ topic, partition }: ProduceRequest['batches'][number]): Promise<ProduceAnswer> => {
+        const each = answers.get(`${topic}:${partition}`)
+        if (each === undefined) return { error: 'NETWORK_EXCEPTION', message: 'the answer does not mention this partition' }
+        if (each.errorCode === 0) return { baseOffset: each.baseOffset }
+        return { error: await nameOf(each.errorCode), message: each.errorMessage ?? '' }
+      }
+      return Promise.all(batches.map(toAnswer))
+    },
+  }
+}
+
+/** The broker answers when its own time is up; a little later we give up waiting. */
+const answerMarginMs = 1_000
+const acksOfAll = -1
+
+function produceArgs(
+  { producer, batches, timeoutMs }: ProduceRequest,
+  sequences: InstanceType<Sdk['NumericMap']>,
+  compression: PlatformaticClientOptions['compression'],
+): readonly unknown[] {
+  for (const { topic, partition, sequence } of batches) sequences.set(`${topic}:${partition}`, sequence)
+  const messages = batches.flatMap(({ topic, partition, records }) =>
+    records.map(({ key, value, headers, timestampMs }) => ({
+      topic,
+      partition,
+      key,
+      value,
+      headers: new Map(headers.map(([name, text]) => [headerName(name), typeof text === 'string' ? Buffer.from(text) : text])),
+      timestamp: BigInt(timestampMs),
+    })),
+  )
+  return [acksOfAll, timeoutMs, messages, { producerId: producer.id, producerEpoch: producer.epoch, sequences, compression }]
+}
+
+const headerNames = new Map<string, Buffer>()
+
+/** A handful of names is on every record. */
+function headerName(name: string): Buffer {
+  const known = headerNames.get(name)
+  if (known !== undefined) return known
+  const bytes = Buffer.from(name)
+  if (headerNames.size < 1_000) headerNames.set(name, bytes)
+  return bytes
+}
+
+interface RawOffsets {
+  readonly topics: readonly {
+    readonly partitions: readonly (Coded & { readonly partitionIndex: number; readonly offset: bigint })[]
+  }[]
+}
+
+const readCommitted = 1
+
+function reading(
+  { ask, check, nameOf }: ClientParts,
+  describeTopic: KafkaClient['describeTopic'],
+): Pick<KafkaClient, 'fetch' | 'listOffsets'> {
+  return {
+    fetch: async (request) => {
+      const { leader, topic, from, maxWaitMs } = request
+      const answer = await ask<Coded & { readonly responses: readonly { readonly partitions: readonly RawPartition[] }[] }>({
+        purpose: 'fetch',
+        node: leader,
+        api: 'fetchV12',
+        args: fetchArgs(request),
+        timeoutMs: maxWaitMs + 10_000,
+        what: `fetch ${topic}`,
+      })
+      await check(answer, `fetch ${topic}`)
+      const raw = answer.responses.flatMap(({ partitions }) => partitions)
+      return Promise.all(
+        raw.map(async (each) => ({
+          partition: each.partitionIndex,
+          error: each.errorCode === 0 ? undefined : await nameOf(each.errorCode),
+          ...readPartition(each, from.get(each.partitionIndex) ?? 0n),
+        })),
+      )
+    },
+    listOffsets: async ({ topic, partitions, at }) => {
+      const what = `offsets of ${topic}`
+      const leaders = (await describeTopic(topic)).partitions
+      const timestamp = at === 'earliest' ? -2n : at === 'latest' ? -1n : BigInt(Math.floor(at.sinceMs))
+      const byLeader = Map.groupBy(partitions, (partition) => leaders[partition]?.leader)
+      const found = await Promise.all(
+        [...byLeader].map(async ([leader, indexes]) => {
+          if (leader === undefined) throw kafkaError('LEADER_NOT_AVAILABLE', what)
+          const asked = indexes.map((partitionIndex) => ({ partitionIndex, currentLeaderEpoch: noEpoch, timestamp }))
+          const args = [-1, readCommitted, [{ name: topic, partitions: asked }]]
+          const answer = await ask<RawOffsets>({ purpose: 'control', node: leader, api: 'listOffsetsV7', args, what })
+          const answers = answer.topics.flatMap((each) => each.partitions)
+          for (const each of answers) await check(each, what)
+          return answers
+            .filter(({ offset }) => offset >= 0n)
+            .map(({ partitionIndex, offset }) => [partitionIndex, offset] as const)
+        }),
+      )
+      return new Map(found.flat())
+    },
+  }
+}
+
+function fetchArgs({ topic, from, maxWaitMs, maxBytes, maxPartitionBytes }: FetchRequest): readonly unknown[] {
+  const partitions = [...from].map(([partition, fetchOffset]) => ({
+    partition,
+    currentLeaderEpoch: noEpoch,
+    fetchOffset,
+    lastFetchedEpoch: noEpoch,
+    partitionMaxBytes: maxPartitionBytes,
+  }))
+  // No fetch session: what is asked for changes with what there is room for.
+  return [maxWaitMs, 1, maxBytes, readCommitted, 0, -1, [{ topicId: topic, partitions }], [], '']
+}
+
+interface RawConfigs {
+  readonly results: readonly (Coded & { readonly configs: readonly { readonly name: string; readonly value: string | null }[] })[]
+}
+
+const topicResource = 2
+
+function administering({ ask, check }: ClientParts): Pick<KafkaClient, 'topicSettings' | 'createTopic'> {
+  return {
+    topicSettings: async (topic) => {
+      const what = `settings of ${topic}`
+      const args = [[{ resourceType: topicResource, resourceName: topic, configurationKeys: null }], false, false]
+      const { results } = await ask<RawConfigs>({ purpose: 'control', node: undefined, api: 'describeConfigsV4', args, what })
+      for (const each of results) await check(each, what)
+      return new Map(results.flatMap(({ configs }) => configs.map(({ name, value }) => [name, value ?? ''] as const)))
+    },
+    createTopic: async ({ name, partitions, replicationFactor, settings = {} }) => {
+      const what = `create topic ${name}`
+      const configs = Object.entries(settings).map(([key, value]) => ({ name: key, value }))
+      const topic = { name, numPartitions: partitions, replicationFactor, assignments: [], configs }
+      const request = {
+        purpose: 'control',
+        node: undefined,
+        api: 'createTopicsV7',
+        args: [[topic], 10_000, false],
+        what,
+      } as const
+      const answer = await ask<{ readonly topics: readonly Coded[] }>(request)
+      for (const each of answer.topics) await check(each, what)
+    },
+  }
+}
+
+function errorNames({ protocolErrors }: Sdk): ReadonlyMap<number, string> {
+  return new Map(Object.values(protocolErrors).map(({ code, id }) => [code, id]))
+}
