@@ -24,11 +24,14 @@ export async function fillDocuments({ db }: OutboxBench, count: number): Promise
   )
 }
 
-/** Events per second: claim a batch, publish, mark each row. */
-export async function drainDocuments({ db }: OutboxBench, batchSize: number): Promise<number> {
+/** Events per second over the first `count` of the backlog: claim a batch, publish, mark each row. */
+export async function drainDocuments(
+  { db }: OutboxBench,
+  { count, batchSize }: { readonly count: number; readonly batchSize: number },
+): Promise<number> {
   const startedAt = performance.now()
   let published = 0
-  for (;;) {
+  while (published < count) {
     const token = randomUUID()
     const { rows } = await db.query(
       `with claimed as materialized (
