@@ -9,7 +9,7 @@ import type { EmittedEvent } from './command-outbox.ts'
 import type { MarkerKey } from './command.sql.ts'
 
 /** The header, and the attribute of the message. */
-export const commandIdHeader = 'command_id'
+const commandIdHeader = 'command_id'
 
 /** The id of a request: half of the SHA-256 of principal and request id, which contain no line feed themselves. */
 export function commandId({ principal, requestId }: MarkerKey): string {
