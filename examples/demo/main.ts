@@ -27,10 +27,13 @@ interface Options {
 
 const rates = { least: 1, usual: 150, most: 1_000 }
 const stop = new AbortController()
+let askedAtMs: number | undefined
 for (const signal of ['SIGINT', 'SIGTERM'] as const) {
   process.on(signal, () => {
-    // Asked twice, it does not wait for anything; whatever it started ends with it.
-    if (stop.signal.aborted) process.exit(130)
+    const now = performance.now()
+    // Ctrl-C comes from the terminal and from npm at once. Asked again later, it waits for nothing; what it started ends with it.
+    if (now - (askedAtMs ?? now) > 1_000) process.exit(130)
+    askedAtMs ??= now
     stop.abort()
   })
 }

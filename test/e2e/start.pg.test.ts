@@ -70,6 +70,8 @@ test.each(['SIGINT', 'SIGKILL'] as const)('ended by %s it leaves no process behi
   expect(pids).toHaveLength(4)
   expect(pids.every(isAlive)).toBe(true)
   expect((await fetch(url)).status).toBe(200)
+  // npm hands Ctrl-C on, although the terminal has sent it to everybody already.
+  if (signal === 'SIGINT') process.kill(demo.pid, signal)
   const { code } = await demo.kill(signal)
   expect(code).toBe(signal === 'SIGINT' ? 0 : null)
   await eventually(() => !pids.some(isAlive))
