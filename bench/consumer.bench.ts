@@ -40,6 +40,7 @@ export const bench: Bench = defineBench<ConsumerBench>({
     'set-based by hand, 500': (context) => setBased(context, 20_000, parallel),
     'project, 500': (context) => project(context, 500, 20_000),
     'project, 500, no positions': (context) => project(context, 500, 20_000, { positions: 'needed' }),
+    'stored, project': (context) => project(context, 500, 20_000, { mode: 'stored' }),
     'project, 100': (context) => project(context, 100, 20_000),
     'project, 10': (context) => project(context, 10, 3_000),
     'project, 1': (context) => project(context, 1, 600),
@@ -56,6 +57,12 @@ export const bench: Bench = defineBench<ConsumerBench>({
       of: (s) => s('project, 500') / s('per event, 8 in parallel'),
     },
     { name: 'on ≥ 2 × per event', target: 2, direction: 'at-least', of: (s) => s('on, 500') / s('per event, 8 in parallel') },
+    {
+      name: 'stored ≥ 4 × per event',
+      target: 4,
+      direction: 'at-least',
+      of: (s) => s('stored, project') / s('per event, 8 in parallel'),
+    },
     // By hand there are no positions either: they are what tokens wait for.
     {
       name: 'project ≥ 0.7 × set-based',

@@ -135,7 +135,8 @@ export { drainBrokerDeadLetters, type BrokerDeadLettersOptions } from './consume
 export { pauseConsumer, resumeConsumer, type ConsumerPauseAction } from './consumer/pause-consumer.ts'
 export { createInboxRetention, type InboxRetention, type InboxRetentionOptions } from './consumer/inbox-retention.ts'
 export { replayConsumer, type ReplayOptions } from './consumer/replay.ts'
-export type { ProjectedEvent, ProjectOptions } from './projection/projection.ts'
+export type { InsertOptions } from './projection/fact-table.ts'
+export type { ColumnValue, ProjectedEvent, ProjectOptions } from './projection/projection.ts'
 export type { NotReadyCode, Readiness } from './projection/readiness.ts'
 export type { NotServed, ProjectionRow, ReadOptions, WaitForOptions } from './projection/reads.ts'
 export { readTokenHeader, writeTokenHeader, type HeadersLike } from './projection/token-header.ts'
@@ -181,7 +182,6 @@ export type { FactOutbox, FactTarget } from './ingest/fact-sink.ts'
 export type { Accepted, FactOutcome, IngestErrorCode, Refused } from './ingest/fact-outcome.ts'
 export { createIngestClient, type IngestClient, type IngestClientOptions, type SendOptions } from './ingest/ingest-client.ts'
 
-export { listGaps, repairGap, type Gap, type GapOptions, type RepairedGap, type RepairOptions } from './ops/repair-gap.ts'
 export { createMetrics, type Metrics, type MetricsOptions } from './telemetry/metrics.ts'
 export { logSignals, type LogEntry, type LogFields, type LogSignalsOptions } from './telemetry/log-signals.ts'
 export type { LogLevel } from './telemetry/log-rules.ts'
@@ -218,4 +218,5 @@ export type {
   TraceOptions,
 } from './ops/trace-report.ts'
 export { createHealth, type Health, type HealthOptions, type HealthReason, type HealthReport } from './ops/health.ts'
+export { listGaps, repairGap, type Gap, type GapOptions, type RepairedGap, type RepairOptions } from './ops/repair-gap.ts'
 export { recordedProblems, recordEvent, type RecordedEvent } from './ops/recorded-events.ts'

@@ -9,6 +9,7 @@ import { createConsumer, type Consumer } from '../../src/consumer/consumer.ts'
 import type { ConsumerOptions } from '../../src/consumer/consumer-options.ts'
 import { state } from '../../src/core/event.ts'
 import { newId } from '../../src/core/id.ts'
+import { createSignals, type SignalBus } from '../../src/core/signals.ts'
 import { stream } from '../../src/core/stream.ts'
 import { connect, type Connection } from '../../src/postgres/connect.ts'
 import { migrate } from '../../src/postgres/migrate.ts'
@@ -95,7 +96,10 @@ export function toMessage({ id, aggregateId, version, data }: Fact): IncomingMes
   }
 }
 
-/** Events per second of one consumer. The clock starts when those that were first in hand after the start are done. */
+/**
+ * Events per second of one consumer, from the broker's hand to the committed effect. The clock starts when the effects of
+ * those that came first after the start are committed, and nothing else was handed out before that.
+ */
 export async function consume(
   { db, facts, quick }: ConsumerBench,
   { count, ...options }: Partial<ConsumerOptions> & { readonly count: number },
@@ -103,51 +107,83 @@ export async function consume(
 ): Promise<number> {
   const maxInFlight = Math.max(100, 2 * (options.batchSize ?? 500))
   const measured = quick ? Math.ceil(count / 5) : count
-  const feed = feeding(facts(maxInFlight + measured).map(toMessage), maxInFlight)
-  const consumer = createConsumer({ db, transport: feed, name: 'bench', streams: [videos], maxInFlight, ...options })
+  const messages = facts(maxInFlight + measured).map(toMessage)
+  const feed = feeding(messages, maxInFlight)
+  const signals = createSignals()
+  const common = { db, transport: feed, name: 'bench', streams: [videos], maxInFlight, signals }
+  const consumer = createConsumer({ ...common, ...options })
   register(consumer as Consumer<never>)
+  const timing = timed(signals, { warmUp: maxInFlight, total: messages.length, onWarm: feed.open })
   const stop = new AbortController()
   const running = consumer.run({ stopping: stop.signal, aborting: new AbortController().signal })
-  const elapsedMs = await Promise.race([feed.elapsedMs, running.then(() => Number.NaN)])
+  const elapsedMs = await Promise.race([timing, feed.failed, running.then(() => Number.NaN)])
   stop.abort()
   await running
   return (measured / elapsedMs) * 1_000
 }
 
-function feeding(
-  messages: readonly IncomingMessage[],
-  warmUp: number,
-): Pick<Transport, 'receive'> & { readonly elapsedMs: Promise<number> } {
+/** How long it took from the last of the warm-up's effects to the last of all. */
+function timed(
+  signals: SignalBus,
+  { warmUp, total, onWarm }: { readonly warmUp: number; readonly total: number; readonly onWarm: () => void },
+): Promise<number> {
+  return new Promise((resolve) => {
+    let [applied, startedAt] = [0, 0]
+    signals.on('consumer.applied', ({ count }) => {
+      const isWarm = applied >= warmUp
+      applied += count
+      if (!isWarm && applied >= warmUp) {
+        startedAt = performance.now()
+        onWarm()
+      }
+      if (applied === total) resolve(performance.now() - startedAt)
+    })
+  })
+}
+
+interface Feed extends Pick<Transport, 'receive'> {
+  /** Hands out more than the first ones. */
+  readonly open: () => void
+  /** Rejects if a message is given back. */
+  readonly failed: Promise<never>
+}
+
+function feeding(messages: readonly IncomingMessage[], first: number): Feed {
   const lost = new AbortController().signal
-  const done = Promise.withResolvers<number>()
+  const failed = Promise.withResolvers<never>()
+  let [next, acked, limit, scheduled] = [0, 0, first, false]
+  let give = (): void => undefined
+  const schedule = (): void => {
+    if (scheduled) return
+    scheduled = true
+    setImmediate(() => {
+      scheduled = false
+      give()
+    })
+  }
+  const delivery = (message: IncomingMessage): Delivery => ({
+    message,
+    lost,
+    ack: () => {
+      acked += 1
+      schedule()
+      return Promise.resolve('confirmed')
+    },
+    nack: () => {
+      failed.reject(new Error('The bench does not expect a failure.'))
+      return Promise.resolve()
+    },
+  })
   return {
-    elapsedMs: done.promise,
+    failed: failed.promise,
+    open: () => {
+      limit = messages.length
+      schedule()
+    },
     receive: ({ maxMessages, onDelivery }) => {
-      let startedAt = 0
-      let [next, acked, scheduled] = [0, 0, false]
-      const give = (): void => {
-        scheduled = false
-        while (next < messages.length && next - acked < maxMessages) onDelivery(delivery(messages[next++] as IncomingMessage))
+      give = () => {
+        while (next < limit && next - acked < maxMessages) onDelivery(delivery(messages[next++] as IncomingMessage))
       }
-      const schedule = (): void => {
-        if (!scheduled) setImmediate(give)
-        scheduled = true
-      }
-      const delivery = (message: IncomingMessage): Delivery => ({
-        message,
-        lost,
-        ack: () => {
-          acked += 1
-          if (acked === warmUp) startedAt = performance.now()
-          if (acked === messages.length) done.resolve(performance.now() - startedAt)
-          schedule()
-          return Promise.resolve('confirmed')
-        },
-        nack: () => {
-          done.reject(new Error('The bench does not expect a failure.'))
-          return Promise.resolve()
-        },
-      })
       schedule()
       return Promise.resolve({ close: () => Promise.resolve() })
     },

@@ -9,17 +9,21 @@ import { WaybillError } from '../core/errors.ts'
 import { execute, rows, type Tx } from '../postgres/database.ts'
 import type { Statement } from '../postgres/sql.ts'
 import { transaction } from '../postgres/transaction.ts'
+import { insertFacts } from '../projection/fact-table.ts'
 import { upsertChanges, type VersionedChange } from '../projection/versioned-upsert.ts'
+import { observeHandler } from './batch-spans.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import { forgetAttempts, markRedriven } from './dead-letter.sql.ts'
 import { fromStored } from './decode.ts'
 import { createEmissions, type Emissions } from './emissions.ts'
 import type { ConsumedEvent } from './handler.ts'
-import { callHandler } from './call-handler.ts'
+import { createHandlerCalls, type HandlerCall } from './call-handler.ts'
 import {
   claim,
   claimProjected,
+  claimRows,
   claimStored,
+  lookBlocked,
   moveOnly,
   movePositions,
   readWaiting,
@@ -30,9 +34,19 @@ import {
   type Scope,
 } from './inbox.sql.ts'
 import { ItemFailure, type Applied, type Item } from './item.ts'
-import type { Routes } from './routes.ts'
+import { writesRow, type Routes } from './routes.ts'
 import { removeReceived, setAside, type StoredPlace } from './stored.sql.ts'
-import { positionChanges, readClaim, takeStoredTurns, takeTurns, type AggregateState, type Turns } from './turns.ts'
+import { takeOffsets } from './take-offsets.ts'
+import {
+  latenessOf,
+  positionChanges,
+  readClaim,
+  takeStoredTurns,
+  takeTurns,
+  type AggregateState,
+  type TurnOptions,
+  type Turns,
+} from './turns.ts'
 
 export interface ApplyDeps {
   readonly settings: ConsumerSettings
@@ -72,8 +86,10 @@ export async function applyIn(
 ): Promise<Applied> {
   const { scope, routes, settings } = deps
   await deps.guard?.(tx)
-  const claimed = readClaim(await rows(tx, firstStatement(deps, items)))
-  const turns = takeTurns(items, claimed, settings)
+  const open = await takeOffsets(tx, scope, items)
+  const claimed = readClaim(open.length === 0 ? [] : await rows(tx, firstStatement(deps, open)))
+  const isLate = latenessOf(open, claimed)
+  const turns = takeTurns(open, claimed, turnOptions(settings))
   const withoutEffect = [...turns.wait, ...turns.skip]
   // Before anything stored is looked at: a stored copy of one that waits here may be what is applied.
   if (settings.inbox && withoutEffect.length > 0) await execute(tx, unclaim(scope, withoutEffect))
@@ -82,14 +98,15 @@ export async function applyIn(
   if (refused !== undefined) throw new ItemFailure(refused, new Error(refused.refusal?.error))
 
   const applied = [...turns.apply, ...drained.apply]
-  await project(tx, routes, applied)
-  const emissions = await handle(deps, { tx, items: applied, aggregates: claimed.aggregates, attempts })
+  await writeRows(tx, routes, applied)
+  const emissions = await handle(deps, { tx, items: applied, isLate, attempts })
   await emissions.record(tx)
   await conclude(deps, { tx, turns, drained, aggregates: claimed.aggregates })
   if (attempts.size > 0) await execute(tx, forgetAttempts(scope, [...attempts.keys()]))
   return {
     applied: turns.apply.length,
-    duplicates: turns.seen.length + turns.skip.length,
+    effects: applied,
+    duplicates: items.length - open.length + turns.seen.length + turns.skip.length,
     waiting: turns.wait,
     drained: drained.apply.length,
     emitted: emissions.count,
@@ -97,14 +114,21 @@ export async function applyIn(
 }
 
 function firstStatement({ scope, routes, settings }: ApplyDeps, items: readonly Item[]): Statement<ClaimRow> {
-  if (!settings.inbox) return moveOnly(scope, items)
-  const isProjected = settings.positions === 'needed' && items.every(hasRowOnly)
-  return isProjected ? claimProjected(scope, items) : claim(scope, items, routes.sequentialTypes)
+  const isRows = items.every(hasRowOnly)
+  const isUnplaced = isRows && settings.positions === 'needed'
+  if (!settings.inbox) return isUnplaced ? lookBlocked(scope, items) : moveOnly(scope, items, routes.handledTypes)
+  if (isUnplaced) return claimProjected(scope, items)
+  return isRows ? claimRows(scope, items) : claim(scope, items, routes.sequentialTypes)
+}
+
+/** Without an inbox a handler's event is known by its version, which is in order because the log is. */
+function turnOptions({ deltaStart, inbox }: ConsumerSettings): TurnOptions {
+  return { deltaStart, byVersion: !inbox }
 }
 
 /** Its one effect is a row that has its version. */
 function hasRowOnly({ route, refusal }: Item): boolean {
-  return refusal === undefined && route !== undefined && route.handler === undefined && route.projections.length > 0
+  return refusal === undefined && route !== undefined && route.handler === undefined && writesRow(route)
 }
 
 interface Drained extends Pick<Turns, 'apply' | 'skip'> {
@@ -127,7 +151,7 @@ async function takeStored(
   const turns = takeStoredTurns(
     stored.filter((item) => item !== undefined),
     aggregates,
-    settings,
+    turnOptions(settings),
   )
   if (turns.apply.length === 0) return { ...turns, seen: [] }
   if (!settings.inbox) return { ...turns, seen: [] }
@@ -139,7 +163,7 @@ async function takeStored(
   }
 }
 
-async function project(tx: Tx, routes: Routes, items: readonly Item[]): Promise<void> {
+async function writeRows(tx: Tx, routes: Routes, items: readonly Item[]): Promise<void> {
   for (const projection of routes.projections) {
     const changes: VersionedChange[] = []
     for (const item of items) {
@@ -148,6 +172,10 @@ async function project(tx: Tx, routes: Routes, items: readonly Item[]): Promise<
     }
     if (changes.length > 0) await upsertChanges(tx, projection, changes)
   }
+  for (const factTable of routes.factTables) {
+    const events = items.flatMap((item) => (item.route?.factTables.includes(factTable) === true ? [toConsumed(item)] : []))
+    if (events.length > 0) await insertFacts(tx, factTable, events)
+  }
 }
 
 async function handle(
@@ -155,26 +183,33 @@ async function handle(
   batch: {
     readonly tx: Tx
     readonly items: readonly Item[]
-    readonly aggregates: ReadonlyMap<string, AggregateState>
+    readonly isLate: (item: Item) => boolean
     readonly attempts: ReadonlyMap<string, number>
   },
 ): Promise<Emissions> {
   const emissions = createEmissions({ settings, emitting })
-  for (const item of batch.items) {
-    const handler = item.route?.handler
-    if (handler === undefined) continue
-    const event = toConsumed(item)
-    const context = {
-      tx: batch.tx as Tx<never>,
-      emit: emissions.emitFor(item),
-      attempt: (batch.attempts.get(event.id) ?? 0) + 1,
-      late: event.kind !== 'delta' && (batch.aggregates.get(item.key)?.version ?? 0n) > event.version,
+  const calls = createHandlerCalls(settings, aborting)
+  try {
+    for (const item of batch.items) {
+      const handler = item.route?.handler
+      if (handler === undefined) continue
+      const event = toConsumed(item)
+      const call = (calling: HandlerCall): Promise<void> | void =>
+        handler(event as never, {
+          tx: batch.tx as Tx<never>,
+          emit: emissions.emitFor(item),
+          attempt: (batch.attempts.get(event.id) ?? 0) + 1,
+          late: batch.isLate(item),
+          get signal() {
+            return calling.signal
+          },
+        })
+      await observeHandler(settings, item, () => calls.call(call)).catch((error: unknown) => {
+        throw new ItemFailure(item, error)
+      })
     }
-    try {
-      await callHandler((signal) => handler(event as never, { ...context, signal }), settings, aborting)
-    } catch (error) {
-      throw new ItemFailure(item, error)
-    }
+  } finally {
+    calls.end()
   }
   return emissions
 }

@@ -5,6 +5,7 @@
 import type { SpanAttributes, Tracing } from '../core/tracing.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import type { Item } from './item.ts'
+import { writesRow } from './routes.ts'
 
 /** More links than this are cut off by most who record them. */
 const mostLinks = 128
@@ -51,14 +52,14 @@ export async function observeHandler(settings: ConsumerSettings, item: Item, cal
   }
 }
 
-/** Records, after the commit, that these items changed their projections. */
+/** Records, after the commit, that these items changed their projections or added their facts. */
 export function recordProjected(
   { consumer, tracing }: BatchSpanDeps,
   items: readonly Item[],
   times: { readonly startedAtMs: number; readonly endedAtMs: number },
 ): void {
   for (const item of items) {
-    if (!hasTrace(item) || item.route === undefined || item.route.projections.length === 0) continue
+    if (!hasTrace(item) || item.route === undefined || !writesRow(item.route)) continue
     const details = { name: `project ${item.event.type}`, kind: 'consumer', attributes: describe(consumer, item) } as const
     tracing.record({ ...details, parent: item.message.attributes }, times)
   }

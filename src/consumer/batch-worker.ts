@@ -13,10 +13,12 @@ import { backoffMs } from '../core/backoff.ts'
 import { errorMessage } from '../core/errors.ts'
 import { execute, rows } from '../postgres/database.ts'
 import { applyBatch, type ApplyDeps } from './apply-batch.ts'
+import { batchSpan, recordProjected } from './batch-spans.ts'
 import { readAttempts, startAttempts, type AttemptRow } from './dead-letter.sql.ts'
+import { Fenced } from './fenced.ts'
 import { isHandlerOutage, isOutage } from './outage.ts'
-import { ItemFailure, type Applied, type Item } from './item.ts'
-import { LaneLost } from './stored-processor.ts'
+import { ItemFailure, keepsLine, lineOf, type Applied, type Item } from './item.ts'
+import { placeOf } from './take-offsets.ts'
 import type { Undertaker } from './undertaker.ts'
 
 export interface WorkerDeps extends ApplyDeps {
@@ -28,7 +30,7 @@ export interface WorkerDeps extends ApplyDeps {
   readonly onCommitted: (items: readonly Item[]) => void
 }
 
-/** One call of `work`: what is known of earlier attempts, and the aggregates that failed meanwhile. */
+/** One call of `work`: what is known of earlier attempts, and the lines in which one failed meanwhile. */
 interface Round {
   readonly marks: ReadonlyMap<string, AttemptRow>
   readonly failed: Set<string>
@@ -41,7 +43,7 @@ const outageBackoff = { firstMs: 50, maxMs: 5_000 }
 /** Settles every item; never rejects. Items of one aggregate come in the order of versions. */
 export async function workBatch(deps: WorkerDeps, items: readonly Item[]): Promise<void> {
   if (items.length === 0) return
-  const { first, again } = withoutTwins(items)
+  const { first, again } = settleInOrder(items) ? untilTwin(items) : withoutTwins(items)
   try {
     await workRound(deps, first)
     if (again.length > 0) await workBatch(deps, again)
@@ -97,8 +99,7 @@ async function workPart(
   const items: Item[] = []
   for (const item of part.items) {
     // Its predecessor comes again, so it comes again behind it. Without an ordering key there is nothing to wait for.
-    if (round.failed.has(item.key) && item.message.orderingKey !== undefined)
-      await deps.undertaker.follow(item, round.marks.has(item.event.id))
+    if (round.failed.has(lineOf(item)) && keepsLine(item)) await deps.undertaker.follow(item, round.marks.has(item.event.id))
     else items.push(item)
   }
   if (items.length === 0) return
@@ -114,14 +115,14 @@ async function workFailed(
   round: Round,
   { items, drain, error }: { readonly items: readonly Item[]; readonly drain: boolean; readonly error: unknown },
 ): Promise<void> {
-  if (error instanceof LaneLost) throw error
+  if (error instanceof Fenced) throw error
   const culprit = error instanceof ItemFailure ? items.indexOf(error.item) : undefined
   // A stored one, whose turn came with this batch, fails by itself another time.
   if (culprit === -1 && drain) return await workPart(deps, round, { items, drain: false })
   const [only] = items
   if (items.length === 1 && only !== undefined) {
     const end = await persist(deps, 1, () => deps.undertaker.charge(only, error instanceof ItemFailure ? error.cause : error))
-    if (end === 'again') round.failed.add(only.key)
+    if (end === 'again') round.failed.add(lineOf(only))
     return
   }
   const middle = culprit ?? Math.ceil(items.length / 2)
@@ -146,16 +147,24 @@ async function applyAndAck(
   const marked = items.flatMap(({ event }) =>
     marks.has(event.id) ? [[event.id, marks.get(event.id)?.attempts ?? 0] as const] : [],
   )
-  const startedAt = settings.clock.monotonicMs()
-  const done = await persist(deps, items.length, () => applyBatch(deps, items, { drain, attempts: new Map(marked) }))
+  const { clock, tracing } = settings
+  const spans = { consumer: scope.consumer, tracing }
+  const [startedAt, startedAtMs] = [clock.monotonicMs(), clock.nowMs()]
+  const done = await persist(deps, items.length, () =>
+    batchSpan(spans, items, () => applyBatch(deps, items, { drain, attempts: new Map(marked) })),
+  )
   deps.onCommitted(items)
+  const [committedAt, endedAtMs] = [clock.monotonicMs(), clock.nowMs()]
+  if (tracing.isOn) recordProjected(spans, done.effects, { startedAtMs, endedAtMs })
   await undertaker.ack(items)
+  const endedAt = clock.monotonicMs()
   settings.signals.emit('consumer.applied', {
     consumer: scope.consumer,
     count: done.applied + done.drained,
     duplicates: done.duplicates,
-    durationMs: settings.clock.monotonicMs() - startedAt,
-    lagMs: Math.max(0, settings.clock.nowMs() - Math.min(...items.map(({ event }) => event.occurredAtMs))),
+    durationMs: endedAt - startedAt,
+    ackMs: endedAt - committedAt,
+    lagMs: Math.max(0, clock.nowMs() - Math.min(...items.map(({ event }) => event.occurredAtMs))),
   })
   reportWaiting(deps, done)
 }
@@ -198,6 +207,17 @@ function withoutTwins(items: readonly Item[]): { readonly first: readonly Item[]
     return false
   })
   return { first, again }
+}
+
+/** In a log nothing is passed over, so what comes behind a twin waits with it. */
+function untilTwin(items: readonly Item[]): { readonly first: readonly Item[]; readonly again: readonly Item[] } {
+  const seen = new Set<string>()
+  const twin = items.findIndex(({ event }) => seen.size === seen.add(event.id).size)
+  return twin === -1 ? { first: items, again: [] } : { first: items.slice(0, twin), again: items.slice(twin) }
+}
+
+function settleInOrder([first]: readonly Item[]): boolean {
+  return first !== undefined && placeOf(first) !== undefined
 }
 
 /** The items in order, cut so that those which must be alone are. */

@@ -6,19 +6,23 @@
  */
 import type { Lifetime } from '../core/lifetime.ts'
 import { createWaker, loop, type Pace, type Pass } from '../core/loop.ts'
-import type { Delivery, Receiver } from '../transport/transport.ts'
+import type { Pulse } from '../core/pulse.ts'
+import { rows } from '../postgres/database.ts'
+import type { Delivery, Receiver, Transport } from '../transport/transport.ts'
 import { workBatch } from './batch-worker.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
-import { toItem } from './decode.ts'
+import { inOrder, placeOfDelivery, settleForeign, toEntry, workDelivered, type Entry } from './direct-receiver.ts'
 import type { InboxTables, Scope } from './inbox.sql.ts'
-import type { Item } from './item.ts'
+import { keepsLine, lineOf, type Item } from './item.ts'
+import { readOffsets } from './offsets.sql.ts'
+import { inPartitionOrder, type PlacedDelivery } from './partition-lines.ts'
 import { Pump } from './pump.ts'
-import { aggregateKey, isForeign, readEvent, type ForeignMessage, type ReceivedEvent } from './received-event.ts'
+import { isForeign, readEvent, type ReceivedEvent } from './received-event.ts'
 import type { Routes } from './routes.ts'
 import { createStoredProcessor, type Guard, type StoredProcessor } from './stored-processor.ts'
 import { storeBatch } from './stored-receiver.ts'
 import { createStoredWork } from './stored-work.ts'
-import { createUndertaker, type Undertaker } from './undertaker.ts'
+import { createUndertaker } from './undertaker.ts'
 
 export interface EngineDeps {
   readonly settings: ConsumerSettings
@@ -36,14 +40,8 @@ export interface EngineWatch {
   closed(): void
   /** The effects of these items are committed. */
   committed(items: readonly Item[]): void
-}
-
-/** A delivery in line. `undefined` as the event's stream means that this consumer does not read it. */
-interface Entry {
-  readonly key: string
-  readonly bytes: number
-  readonly event: ReceivedEvent
-  readonly delivery: Delivery
+  /** Goes with the loop over what is stored: it goes round even when nothing comes. */
+  readonly pulse?: Pulse
 }
 
 export async function runConsumer(deps: EngineDeps): Promise<void> {
@@ -51,7 +49,9 @@ export async function runConsumer(deps: EngineDeps): Promise<void> {
   const engine = createEngine(deps)
   const stored = createStoredWork({ ...deps, scope: engine.scope, work: engine.work })
   const receiving = createReceiving(deps, engine)
+  const report = createInFlightReport(settings, engine)
   const look: Pass = async () => {
+    report()
     const { found, paused } = await stored.pass()
     if (paused === receiving.isOpen()) {
       await (paused ? receiving.close() : receiving.open())
@@ -65,10 +65,22 @@ export async function runConsumer(deps: EngineDeps): Promise<void> {
     if (processors.length > 0) await engine.processor.prepare()
     if (!deps.registered.paused) await receiving.open()
     const pace = paceOf(settings, engine)
-    await Promise.all([look, ...processors].map((pass) => loop(pass, life, pace)))
+    const passes = [watch.pulse?.around(look) ?? look, ...processors]
+    await Promise.all(passes.map((pass) => loop(pass, life, pace)))
   } finally {
     watch.closed()
     await receiving.close()
+  }
+}
+
+const reportEveryMs = 2_000
+
+function createInFlightReport({ name, signals, clock }: ConsumerSettings, { inFlight }: Engine): () => void {
+  let reportAt = 0
+  return () => {
+    if (clock.monotonicMs() < reportAt) return
+    reportAt = clock.monotonicMs() + reportEveryMs
+    signals.emit('consumer.in-flight', { consumer: name, ...inFlight() })
   }
 }
 
@@ -90,6 +102,7 @@ interface Engine {
   readonly deliver: (delivery: Delivery) => void
   readonly work: (items: readonly Item[]) => Promise<void>
   readonly isIdle: () => boolean
+  readonly inFlight: () => { readonly messages: number; readonly oldestMs: number }
 }
 
 function createEngine({ settings, routes, tables, registered, life, watch }: EngineDeps): Engine {
@@ -99,17 +112,16 @@ function createEngine({ settings, routes, tables, registered, life, watch }: Eng
   const undertaker = createUndertaker({
     settings,
     scope,
-    onGivenBack: ({ key, message, origin }) => {
-      if (origin.kind !== 'delivery' || message.orderingKey === undefined) return
-      for (const { delivery } of pump.purge(key, (entry) => entry.delivery.message.orderingKey !== undefined))
-        void delivery.nack()
+    onGivenBack: (item) => {
+      if (item.origin.kind !== 'delivery' || !keepsLine(item)) return
+      const follows = ({ delivery }: Entry): boolean => keepsLine({ message: delivery.message, origin: item.origin })
+      for (const { delivery } of pump.purge(lineOf(item), follows)) void delivery.nack()
     },
   })
   const isSuspect = createSuspicion(settings.maxInFlight)
   const onCommitted = (items: readonly Item[]): void => watch.committed(items)
   const worker = { settings, routes, scope, emitting: true, undertaker, isSuspect, onCommitted, ...life }
-  const work = (items: readonly Item[], guard?: Guard): Promise<void> =>
-    workBatch({ ...worker, guard }, items.toSorted(byAggregateAndVersion))
+  const work = (items: readonly Item[], guard?: Guard): Promise<void> => workBatch({ ...worker, guard }, items.toSorted(inOrder))
   const processor = createStoredProcessor({ settings, routes, scope, work })
   const pump = new Pump<Entry>({
     ...settings,
@@ -118,30 +130,24 @@ function createEngine({ settings, routes, tables, registered, life, watch }: Eng
         await storeBatch({ settings, scope }, batch)
         return waker.wake()
       }
-      const items = await Promise.all(
-        batch.flatMap(({ event, delivery }) => {
-          const stream = routes.stream(event.aggregateType)
-          return stream === undefined
-            ? []
-            : [toItem({ event, message: delivery.message, origin: { kind: 'delivery', delivery } }, stream)]
-        }),
-      )
-      await work(items)
+      await workDelivered({ settings, routes, undertaker, work }, batch)
     },
   })
   const deliver = (delivery: Delivery): void => {
     const event = readEvent(delivery.message)
-    if (isForeign(event)) return void settleForeign({ undertaker, delivery, foreign: event, settings })
-    if (routes.stream(event.aggregateType) === undefined) return ignore(delivery, event)
-    pump.push({ key: aggregateKey(event), bytes: delivery.message.body.byteLength, event, delivery })
+    if (isForeign(event) && placeOfDelivery(delivery) === undefined)
+      return void settleForeign({ undertaker, settings }, delivery, event)
+    if (!isForeign(event) && routes.stream(event.aggregateType) === undefined) return ignore(delivery, event)
+    pump.push(toEntry(delivery, event))
   }
   /** Other streams may share the topic; what is theirs is none of our business. */
-  const ignore = (delivery: Delivery, { aggregateType }: ReceivedEvent): void => {
+  const ignore = (delivery: Delivery & Partial<PlacedDelivery>, { aggregateType }: ReceivedEvent): void => {
     if (!sighted.has(aggregateType) && sighted.size < 1_000) {
       sighted.add(aggregateType)
       settings.signals.emit('consumer.ignored', { consumer: settings.name, topic: delivery.message.topic, aggregateType })
     }
-    void delivery.ack()
+    if (delivery.ignore === undefined) void delivery.ack()
+    else delivery.ignore()
   }
   return {
     scope,
@@ -149,6 +155,7 @@ function createEngine({ settings, routes, tables, registered, life, watch }: Eng
     waker,
     deliver,
     work,
+    inFlight: () => pump.inFlight(),
     isIdle: () => pump.isIdle && (settings.mode === 'direct' || processor.isIdle()),
   }
 }
@@ -166,30 +173,16 @@ function createSuspicion(maxInFlight: number): (item: Item) => boolean {
   }
 }
 
-async function settleForeign(deps: {
-  readonly undertaker: Undertaker
-  readonly delivery: Delivery
-  readonly foreign: ForeignMessage
-  readonly settings: ConsumerSettings
-}): Promise<void> {
-  const { undertaker, delivery, foreign, settings } = deps
-  try {
-    await undertaker.buryForeign(delivery.message, foreign)
-    await delivery.ack()
-  } catch (error) {
-    settings.signals.emit('consumer.disturbed', { consumer: settings.name, topic: delivery.message.topic, error })
-    await delivery.nack(settings.backoff.firstMs)
-  }
-}
-
 interface Receiving {
   isOpen(): boolean
   open(): Promise<void>
   close(): Promise<void>
 }
 
-function createReceiving({ settings, routes, life, watch }: EngineDeps, { deliver: onDelivery, isIdle }: Engine): Receiving {
-  const { transport, name, maxInFlight, maxInFlightBytes, signals } = settings
+function createReceiving({ settings, routes, life, watch }: EngineDeps, engine: Engine): Receiving {
+  const { name, maxInFlight, maxInFlightBytes, signals } = settings
+  const { deliver: onDelivery, isIdle, scope } = engine
+  const transport = settings.offsets === 'postgres' ? orderedBy(settings, scope) : settings.transport
   const share = Math.max(1, routes.topics.length)
   let receivers: readonly Receiver[] = []
   return {
@@ -217,8 +210,11 @@ function createReceiving({ settings, routes, life, watch }: EngineDeps, { delive
   }
 }
 
-/** One order for everybody, so that batches that meet lock in the same one. */
-function byAggregateAndVersion(a: Item, b: Item): number {
-  if (a.key !== b.key) return a.key < b.key ? -1 : 1
-  return a.event.version < b.event.version ? -1 : a.event.version > b.event.version ? 1 : 0
+/** The transport with its partitions in line, beginning where our own offsets are. */
+function orderedBy({ db, transport, clock }: ConsumerSettings, scope: Scope): Pick<Transport, 'receive'> {
+  const resumeFrom = async (topic: string, partitions: readonly string[]): Promise<ReadonlyMap<string, bigint>> => {
+    const found = await rows(db, readOffsets(scope, topic, partitions))
+    return new Map(found.map((row) => [row.partition, BigInt(row.next_offset)]))
+  }
+  return inPartitionOrder({ transport, clock, resumeFrom })
 }

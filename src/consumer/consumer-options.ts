@@ -36,13 +36,19 @@ export interface ConsumerOptions<Native = unknown> {
   readonly processBatchSize?: number
   /** How long stored messages stay with a processor that died. @default 5_000 */
   readonly leaseMs?: number
-  /** `false` if versioned upserts are the only effect: versions alone then remove duplicates. @default true */
+  /** `false` if rows of project(…) and insert(…) are the only effects: versions and keys alone then remove duplicates. @default true */
   readonly inbox?: boolean
   /**
    * Whether a position moves with every event, so that readers can wait for tokens, or only where order needs it. An event
    * whose one effect is a projected row then costs a third less; readers compare the row's own version. @default 'every'
    */
   readonly positions?: 'every' | 'needed'
+  /**
+   * Who remembers how far the consumer is with each partition: the broker, or our database, in the transaction of the effects.
+   * `postgres` needs a transport with partitions, such as Kafka; each is then worked in the order of its log, and `inbox: false`
+   * is enough for handlers too. @default 'broker'
+   */
+  readonly offsets?: 'broker' | 'postgres'
   /** Events in one transaction, at most. @default 500 */
   readonly batchSize?: number
   /** Bytes in one transaction, at most. @default 4 MiB */
@@ -88,14 +94,14 @@ export interface ConsumerOptions<Native = unknown> {
   /** Not ready while events are older than this when they are applied. @default 30_000 */
   readonly readyLagMs?: number
   readonly signals?: SignalBus
+  /** Continues the traces of events, such as `openTelemetryTracing()`. @default none */
+  readonly tracing?: Tracing
   readonly clock?: Clock
   readonly random?: Random
 }
 
 export type ConsumerSettings<Native = unknown> = Required<ConsumerOptions<Native>>
 
-  /** Continues the traces of events, such as `openTelemetryTracing()`. @default none */
-  readonly tracing?: Tracing
 /** The options filled and checked, or INVALID_OPTION. */
 export function resolveConsumerOptions<Native>(given: ConsumerOptions<Native>): ConsumerSettings<Native> {
   const settings = resolve<ConsumerSettings<Native>>(
@@ -110,9 +116,11 @@ export function resolveConsumerOptions<Native>(given: ConsumerOptions<Native>): 
       service: undefined,
       inbox: true,
       positions: 'every',
+      offsets: 'broker',
       tokens: createTokens(),
       ...defaults.consumer,
       signals: defaultSignals,
+      tracing: noTracing,
       clock: systemClock,
       random: systemRandom,
     },
@@ -120,9 +128,10 @@ export function resolveConsumerOptions<Native>(given: ConsumerOptions<Native>): 
     checks,
   )
   if (typeof settings.db?.attempt !== 'function')
-      tracing: noTracing,
     throw invalid('db: must come from an adapter: fromPg(pool), fromPostgresJs(sql), fromDrizzle(db) …')
   if (typeof settings.transport?.receive !== 'function') throw invalid('transport: must be a transport such as pubsub({ … })')
+  if (settings.offsets === 'postgres' && settings.mode === 'stored')
+    throw invalid("offsets: 'postgres' is for mode: 'direct'; stored messages have an order of their own")
   if (settings.maxInFlight < settings.batchSize) return { ...settings, batchSize: settings.maxInFlight }
   return settings
 }
@@ -141,6 +150,7 @@ const checks = {
   leaseMs: wholeBetween(100, 600_000),
   inbox: oneOf(true, false),
   positions: oneOf('every', 'needed'),
+  offsets: oneOf('broker', 'postgres'),
   batchSize: wholeBetween(1, 10_000),
   batchBytes: wholeBetween(1, 1_000_000_000),
   lingerMs: wholeBetween(0, 10_000),

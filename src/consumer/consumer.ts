@@ -8,10 +8,12 @@
  */
 import type { EventKind } from '../core/event.ts'
 import type { Service } from '../core/lifetime.ts'
+import { createPulse, type Pulse } from '../core/pulse.ts'
 import type { AnyStream, EventType } from '../core/stream.ts'
 import { WaybillError } from '../core/errors.ts'
 import { one } from '../postgres/database.ts'
 import { assertSchema } from '../postgres/deployment.ts'
+import { assertFactTable, createFactTable, type InsertOptions } from '../projection/fact-table.ts'
 import { createProjection, type Projection, type ProjectOptions } from '../projection/projection.ts'
 import { assertProjectionTable } from '../projection/projection-table.ts'
 import { ReadinessWatch, type Readiness } from '../projection/readiness.ts'
@@ -24,10 +26,13 @@ import { RouteBook, type Routes } from './routes.ts'
 
 export interface Consumer<Native = unknown> extends Service {
   readonly settings: ConsumerSettings<Native>
+  readonly lastPassAgeMs: () => number | undefined
   /** Calls `handler` once for each event of this type, in the transaction of its effect. */
   on<Type extends EventType<EventKind, never, unknown>>(type: Type, handler: HandlerOf<Type, Native>): Consumer<Native>
   /** Keeps a table of yours up to date with a stream, by versioned upserts. */
   project<S extends AnyStream>(stream: S, options: ProjectOptions<S>): Consumer<Native>
+  /** Adds a row of yours for each event of a stream of facts; one that is there already stays as it is. */
+  insert<S extends AnyStream>(stream: S, options: InsertOptions<S>): Consumer<Native>
   /** Resolves when the write that a token stands for is applied here; NOT_YET at the deadline. */
   readonly waitFor: Reads['waitFor']
   /** A projection's row that is not older than a token, or what the owner says instead. */
@@ -45,12 +50,17 @@ export function createConsumer<Native>(options: ConsumerOptions<Native>): Consum
   const consumer: Consumer<Native> = {
     name: `consumer ${settings.name}`,
     settings,
+    lastPassAgeMs: watched.watch.pulse.ageMs,
     on: (type, handler) => {
       book.on(type, handler)
       return consumer
     },
     project: (stream, projectOptions) => {
       book.project(createProjection(stream, projectOptions))
+      return consumer
+    },
+    insert: (stream, insertOptions) => {
+      book.insert(createFactTable(stream, insertOptions))
       return consumer
     },
     waitFor: (token, waitOptions) => watched.reads.waitFor(token, waitOptions),
@@ -60,12 +70,14 @@ export function createConsumer<Native>(options: ConsumerOptions<Native>): Consum
     run: async (life) => {
       const routes = book.build()
       const { db, schema, service, name } = settings
-      if (!settings.inbox && routes.hasHandlers) throw needsInbox(name)
+      if (!settings.inbox && settings.offsets === 'broker' && routes.hasHandlers) throw needsInbox(name)
       await assertSchema(db, { schema, service })
       for (const projection of routes.projections) await assertProjectionTable(db, projection)
+      for (const factTable of routes.factTables) await assertFactTable(db, factTable)
       const tables = inboxTables(schema)
       const registered = await one(db, registerConsumer({ tables, consumer: name }))
-      await runConsumer({ settings, routes, tables, registered, life, watch: watched.watch })
+      const { watch } = watched
+      await watch.pulse.during(() => runConsumer({ settings, routes, tables, registered, life, watch }))
     },
   }
   return consumer
@@ -74,7 +86,7 @@ export function createConsumer<Native>(options: ConsumerOptions<Native>): Consum
 interface Watched {
   readonly reads: Reads
   readonly readiness: ReadinessWatch
-  readonly watch: EngineWatch
+  readonly watch: EngineWatch & { readonly pulse: Pulse }
 }
 
 /** Readers and readiness, and what they have to hear of a consumer that runs in this process. */
@@ -85,6 +97,7 @@ function createWatched({ name, ...settings }: ConsumerSettings, projections: () 
     reads,
     readiness,
     watch: {
+      pulse: createPulse(settings.clock),
       opened: (isIdle) => readiness.opened(isIdle),
       closed: () => readiness.closed(),
       committed: (items) => {
@@ -98,6 +111,6 @@ function createWatched({ name, ...settings }: ConsumerSettings, projections: () 
 function needsInbox(name: string): WaybillError {
   return new WaybillError(
     'INVALID_OPTION',
-    `consumer ${name}: inbox: false is for consumers whose only effect is project(…); a handler would run again for every duplicate.`,
+    `consumer ${name}: inbox: false is for consumers whose only effects are project(…) and insert(…); a handler would run again for every duplicate. With offsets: 'postgres' it would not.`,
   )
 }

@@ -9,28 +9,41 @@ import { readData } from '../core/stream.ts'
 import type { StoredRow } from './inbox.sql.ts'
 import type { Item, ItemOrigin, Refusal } from './item.ts'
 import { aggregateKey, isForeign, readEvent, voidEventType, type RawMessage, type ReceivedEvent } from './received-event.ts'
-import type { Route, Routes, StreamRoutes } from './routes.ts'
+import { writesRow, type Route, type Routes, type StreamRoutes } from './routes.ts'
 
-/** Decodes the data and finds the route. The stream is known. */
-export async function toItem(
+/** Decodes the data and finds the route. The stream is known. A promise only if the codec or the schema takes its time. */
+export function toItem(
   { event, message, origin }: Pick<Item, 'event' | 'message' | 'origin'>,
   streamRoutes: StreamRoutes,
-): Promise<Item> {
-  const route = streamRoutes.route(event.type)
-  const item = {
+): Item | Promise<Item> {
+  const route = event.type === voidEventType ? undefined : streamRoutes.route(event.type)
+  const { sequential, stream } = streamRoutes
+  const item = (data: unknown, refusal?: Refusal): Item => ({
     event,
     message,
     key: aggregateKey(event),
-    sequential: streamRoutes.sequential,
+    route,
+    sequential,
     origin,
-    data: undefined,
-    refusal: undefined,
+    refusal,
+    data,
+  })
+  if (event.type === voidEventType) return item(undefined)
+  if (route === undefined) return item(undefined, unknownType(event))
+  if (message.body.byteLength > stream.maxBytes) return item(undefined, tooLarge(message, streamRoutes))
+  if (route.handler === undefined && (!writesRow(route) || route.kind === 'tombstone')) return item(undefined)
+  const refused = (error: unknown): Item => item(undefined, unreadable(error))
+  try {
+    const data = readNow(route, message, event)
+    return isPromise(data) ? data.then((later) => item(later), refused) : item(data)
+  } catch (error) {
+    return refused(error)
   }
-  if (event.type === voidEventType) return { ...item, route: undefined }
-  if (route === undefined) return { ...item, route, refusal: unknownType(event) }
-  if (message.body.byteLength > streamRoutes.stream.maxBytes) return { ...item, route, refusal: tooLarge(message, streamRoutes) }
-  if (route.handler === undefined && (route.projections.length === 0 || route.kind === 'tombstone')) return { ...item, route }
-  return { ...item, route, ...(await decode(route, message, event)) }
+}
+
+/** All of them, without a turn of the event loop if none is a promise. */
+export function allItems<Each>(items: readonly (Each | Promise<Each>)[]): readonly Each[] | Promise<readonly Each[]> {
+  return items.some(isPromise) ? Promise.all(items) : (items as readonly Each[])
 }
 
 /** A stored message as an item, or `undefined` if this process does not know its stream. */
@@ -58,18 +71,19 @@ async function fromRow(row: StoredRow, origin: ItemOrigin, routes: Routes): Prom
   return await toItem({ event, message, origin }, stream)
 }
 
-async function decode(
-  route: Route,
-  message: RawMessage,
-  event: ReceivedEvent,
-): Promise<{ readonly data: unknown } | { readonly refusal: Refusal }> {
-  try {
-    return { data: await readData(route.type, message.body, event.schemaVersion) }
-  } catch (error) {
-    return {
-      refusal: { reason: isWaybillError(error, 'UNKNOWN_NAME') ? 'unknown_schema' : 'invalid', error: errorMessage(error) },
-    }
-  }
+/** Nearly every payload has the current shape and a codec that answers at once: promises would cost more than the reading. */
+function readNow({ type }: Route, { body }: RawMessage, { schemaVersion }: ReceivedEvent): unknown {
+  if (schemaVersion !== type.schemaVersion) return readData(type, body, schemaVersion)
+  const decoded = type.codec.decode(body, schemaVersion)
+  return isPromise(decoded) ? decoded.then((data) => type.codec.validate(data)) : type.codec.validate(decoded)
+}
+
+function unreadable(error: unknown): Refusal {
+  return { reason: isWaybillError(error, 'UNKNOWN_NAME') ? 'unknown_schema' : 'invalid', error: errorMessage(error) }
+}
+
+function isPromise(value: unknown): value is Promise<unknown> {
+  return typeof (value as { readonly then?: unknown } | null | undefined)?.then === 'function'
 }
 
 function unknownType({ type, aggregateType }: ReceivedEvent): Refusal {

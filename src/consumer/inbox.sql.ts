@@ -2,7 +2,7 @@
  * Every statement on the inbox, the positions and the messages that wait. Dead letters and attempts are in files beside it.
  *
  * Locks are taken in one order everywhere: inbox rows by event id, then positions by aggregate, then what projections and
- * handlers touch. So two batches that meet wait for each other in one direction only.
+ * handlers touch. Arrays come in that order already: sorting and grouping them here costs the database more than us. So two batches that meet wait for each other in one direction only.
  */
 import { name, sql, sqlArray, sqlBytesArray, type Name, type Statement } from '../postgres/sql.ts'
 import type { Item } from './item.ts'
@@ -12,6 +12,7 @@ export interface InboxTables {
   readonly consumer: Name
   readonly inbox: Name
   readonly position: Name
+  readonly offset: Name
   readonly attempt: Name
   readonly message: Name
   readonly deadLetter: Name
@@ -24,6 +25,7 @@ export function inboxTables(schema: string): InboxTables {
     consumer: name(schema, 'consumer'),
     inbox: name(schema, 'inbox'),
     position: name(schema, 'consumer_position'),
+    offset: name(schema, 'consumer_offset'),
     attempt: name(schema, 'delivery_attempt'),
     message: name(schema, 'inbox_message'),
     deadLetter: name(schema, 'dead_letter'),
@@ -61,46 +63,76 @@ export function claim(
   items: readonly Item[],
   sequentialTypes: readonly string[],
 ): Statement<ClaimRow> {
+  const at = targetsOf(items)
   return sql`
-    with input as materialized (
-      select * from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[], ${aggregateIds(items)}::text::text[],
-                           ${versions(items)}::text::bigint[]) as i (event_id, aggregate_type, aggregate_id, version)
-    ), fresh as (
+    with fresh as (
       insert into ${tables.inbox} (consumer, generation, event_id, source)
-      select ${consumer}::text, ${generation}::int, i.event_id, i.aggregate_type from input i order by i.event_id
+      select ${consumer}::text, ${generation}::int, i.event_id, i.source
+        from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[]) as i (event_id, source) order by i.event_id
       on conflict do nothing
       returning event_id
     ), target as materialized (
-      select i.aggregate_type, i.aggregate_id, max(i.version) as version from input i join fresh f on f.event_id = i.event_id group by 1, 2
+      select t.*, t.aggregate_type = any (${sqlArray(sequentialTypes)}::text::text[]) as sequential
+        from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
     ), moved as (
       insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
-      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id,
-             case when t.aggregate_type = any (${sqlArray(sequentialTypes)}::text::text[]) then 0 else t.version end
-        from target t order by t.aggregate_type, t.aggregate_id
+      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, case when t.sequential then 0 else t.version end from target t
       on conflict (consumer, generation, aggregate_type, aggregate_id) do update
         set version = case when p.held_by is null then greatest(p.version, excluded.version) else p.version end,
             updated_at = clock_timestamp()
       returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
     )
     select i.event_id::text as id, null as aggregate_type, null as aggregate_id, null as version, null as waiting, null as held_by
-      from input i where i.event_id not in (select event_id from fresh)
+      from unnest(${ids(items)}::text::uuid[]) as i (event_id) where i.event_id not in (select event_id from fresh)
     union all
     select null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
       from moved m join target t on t.aggregate_type = m.aggregate_type and t.aggregate_id = m.aggregate_id
-     where m.waiting > 0 or m.held_by is not null or m.version > t.version
-        or m.aggregate_type = any (${sqlArray(sequentialTypes)}::text::text[])`
+     where m.waiting > 0 or m.held_by is not null or m.version > t.version or t.sequential`
 }
 
-/** The same without an inbox: versions alone decide. */
-export function moveOnly({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
+/**
+ * The same for batches without handlers: nobody asks who is ahead, and without looking for that it costs a third less.
+ * Indexes: the primary keys of inbox and consumer_position.
+ */
+export function claimRows({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
+  const at = targetsOf(items)
   return sql`
-    with target as materialized (
-      select i.aggregate_type, i.aggregate_id, max(i.version) as version
-        from unnest(${aggregateTypes(items)}::text::text[], ${aggregateIds(items)}::text::text[], ${versions(items)}::text::bigint[]) as i (aggregate_type, aggregate_id, version)
-       group by 1, 2
+    with fresh as (
+      insert into ${tables.inbox} (consumer, generation, event_id, source)
+      select ${consumer}::text, ${generation}::int, i.event_id, i.source
+        from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[]) as i (event_id, source) order by i.event_id
+      on conflict do nothing
+      returning event_id
     ), moved as (
       insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
-      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version from target t order by t.aggregate_type, t.aggregate_id
+      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version
+        from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
+      on conflict (consumer, generation, aggregate_type, aggregate_id) do update
+        set version = case when p.held_by is null then greatest(p.version, excluded.version) else p.version end,
+            updated_at = clock_timestamp()
+      returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
+    )
+    select i.event_id::text as id, null as aggregate_type, null as aggregate_id, null as version, null as waiting, null as held_by
+      from unnest(${ids(items)}::text::uuid[]) as i (event_id) where i.event_id not in (select event_id from fresh)
+    union all
+    select null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
+      from moved m where m.waiting > 0 or m.held_by is not null`
+}
+
+/** The same without an inbox: versions alone decide. Those of `lockedTypes` are moved later, by what is applied. */
+export function moveOnly(
+  { tables, consumer, generation }: Scope,
+  items: readonly Item[],
+  lockedTypes: readonly string[],
+): Statement<ClaimRow> {
+  const at = targetsOf(items)
+  return sql`
+    with target as materialized (
+      select t.*, t.aggregate_type = any (${sqlArray(lockedTypes)}::text::text[]) as locked
+        from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
+    ), moved as (
+      insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
+      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, case when t.locked then 0 else t.version end from target t
       on conflict (consumer, generation, aggregate_type, aggregate_id) do update
         set version = case when p.held_by is null then greatest(p.version, excluded.version) else p.version end,
             updated_at = clock_timestamp()
@@ -108,7 +140,20 @@ export function moveOnly({ tables, consumer, generation }: Scope, items: readonl
     )
     select null as id, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
       from moved m join target t on t.aggregate_type = m.aggregate_type and t.aggregate_id = m.aggregate_id
-     where m.waiting > 0 or m.held_by is not null or m.version > t.version`
+     where m.waiting > 0 or m.held_by is not null or t.locked`
+}
+
+/** The same for rows alone, which have versions or keys of their own: only what holds or waits is looked up, and locked. */
+export function lookBlocked({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
+  return sql`
+    select null as id, p.aggregate_type, p.aggregate_id, p.version::text as version, p.waiting, p.held_by::text as held_by
+      from ${tables.position} p
+     where p.consumer = ${consumer}::text and p.generation = ${generation}::int and (p.waiting > 0 or p.held_by is not null)
+       and (p.aggregate_type, p.aggregate_id) in (
+         select i.aggregate_type, i.aggregate_id
+           from unnest(${aggregateTypes(items)}::text::text[], ${aggregateIds(items)}::text::text[]) as i (aggregate_type, aggregate_id))
+     order by p.aggregate_type, p.aggregate_id
+       for update of p`
 }
 
 /**
@@ -318,6 +363,17 @@ export function readConsumer({
 /** jsonb takes no NUL, and whoever writes attributes by hand can send one. */
 export function attributesJson(attributes: Readonly<Record<string, string>>): string {
   return JSON.stringify(attributes).replaceAll('\\u0000', '')
+}
+
+/** The newest version of each aggregate, in the order that everybody locks them in. */
+function targetsOf(items: readonly Pick<Item, 'event' | 'key'>[]): Record<'types' | 'ids' | 'versions', string> {
+  const newest = new Map<string, Item['event']>()
+  for (const { key, event } of items) {
+    const known = newest.get(key)
+    if (known === undefined || known.version < event.version) newest.set(key, event)
+  }
+  const sorted = [...newest].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, event]) => ({ event }))
+  return { types: aggregateTypes(sorted), ids: aggregateIds(sorted), versions: versions(sorted) }
 }
 
 function ids(items: readonly Pick<Item, 'event'>[]): string {

@@ -7,6 +7,7 @@
  *   dead       a dead letter that an operator redrives
  */
 import type { Delivery } from '../transport/transport.ts'
+import { lineOfPlace, type Place } from './partition-lines.ts'
 import type { DeadReason, RawMessage, ReceivedEvent } from './received-event.ts'
 import type { Route } from './routes.ts'
 
@@ -26,10 +27,20 @@ export interface Item {
 }
 
 export type ItemOrigin =
-  | { readonly kind: 'delivery'; readonly delivery: Delivery }
+  | { readonly kind: 'delivery'; readonly delivery: Delivery; readonly place?: Place | undefined }
   | { readonly kind: 'stored'; readonly lane: number; readonly seq: string }
   | { readonly kind: 'waiting'; readonly seq: string }
   | { readonly kind: 'dead'; readonly letterId: string }
+
+/** What an item is in line with: its aggregate, or its partition if offsets are kept in order. */
+export function lineOf({ key, origin }: Pick<Item, 'key' | 'origin'>): string {
+  return origin.kind === 'delivery' && origin.place !== undefined ? lineOfPlace(origin.place) : key
+}
+
+/** Whether those behind it in line come again with it, should it be given back. */
+export function keepsLine({ message, origin }: Pick<Item, 'message' | 'origin'>): boolean {
+  return message.orderingKey !== undefined || (origin.kind === 'delivery' && origin.place !== undefined)
+}
 
 export interface Refusal {
   readonly reason: DeadReason
@@ -39,6 +50,8 @@ export interface Refusal {
 /** What became of the items of a batch whose transaction committed. */
 export interface Applied {
   readonly applied: number
+  /** Those whose effects committed, stored ones included. */
+  readonly effects: readonly Item[]
   /** Seen before, older than what was applied, or given up already. */
   readonly duplicates: number
   /** Stored, until their turn comes. */

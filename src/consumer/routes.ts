@@ -8,6 +8,7 @@ import { WaybillError } from '../core/errors.ts'
 import type { EventKind } from '../core/event.ts'
 import { nearest } from '../core/options.ts'
 import type { AnyStream, EventType } from '../core/stream.ts'
+import type { FactTable } from '../projection/fact-table.ts'
 import type { Projection } from '../projection/projection.ts'
 import type { AnyHandler } from './handler.ts'
 
@@ -17,6 +18,12 @@ export interface Route {
   readonly kind: EventKind
   readonly handler: AnyHandler | undefined
   readonly projections: readonly Projection[]
+  readonly factTables: readonly FactTable[]
+}
+
+/** Whether events of this type become rows of the user's tables without a handler. */
+export function writesRow({ projections, factTables }: Pick<Route, 'projections' | 'factTables'>): boolean {
+  return projections.length > 0 || factTables.length > 0
 }
 
 /** A stream as this consumer sees it. */
@@ -30,7 +37,10 @@ export interface Routes {
   readonly consumer: string
   readonly topics: readonly string[]
   readonly sequentialTypes: readonly string[]
+  /** The streams that have a handler. */
+  readonly handledTypes: readonly string[]
   readonly projections: readonly Projection[]
+  readonly factTables: readonly FactTable[]
   readonly hasHandlers: boolean
   stream(aggregateType: string): StreamRoutes | undefined
 }
@@ -41,6 +51,7 @@ export class RouteBook {
   readonly #streams = new Map<string, AnyStream>()
   readonly #handlers = new Map<EventType<EventKind, never, unknown>, AnyHandler>()
   readonly #projections: Projection[] = []
+  readonly #factTables: FactTable[] = []
   #built: Routes | undefined
 
   constructor(consumer: string, streams: readonly AnyStream[]) {
@@ -64,12 +75,14 @@ export class RouteBook {
 
   project(projection: Projection): void {
     this.#refuseLate('project')
-    const { stream } = projection
-    if (this.#streams.get(stream.aggregateType) !== stream)
-      throw unknown(`consumer ${this.#consumer}: stream ${stream.aggregateType} is not among its streams. Add it to \`streams\`.`)
-    if (this.#projections.some((other) => other.table.quoted === projection.table.quoted))
-      throw invalid(`consumer ${this.#consumer}: ${projection.table.quoted} is projected to already.`)
+    this.#checkTable(projection)
     this.#projections.push(projection)
+  }
+
+  insert(factTable: FactTable): void {
+    this.#refuseLate('insert')
+    this.#checkTable(factTable)
+    this.#factTables.push(factTable)
   }
 
   /** Those that are registered so far. */
@@ -78,9 +91,9 @@ export class RouteBook {
   }
 
   build(): Routes {
-    if (this.#handlers.size === 0 && this.#projections.length === 0)
+    if (this.#handlers.size + this.#projections.length + this.#factTables.length === 0)
       throw invalid(
-        `consumer ${this.#consumer}: it does nothing. Register a handler with on(…) or a table with project(…) before it runs.`,
+        `consumer ${this.#consumer}: it does nothing. Register a handler with on(…) or a table with project(…) or insert(…) before it runs.`,
       )
     this.#built ??= this.#freeze()
     return this.#built
@@ -93,7 +106,9 @@ export class RouteBook {
       consumer: this.#consumer,
       topics: [...new Set([...this.#streams.values()].map(({ topic }) => topic))],
       sequentialTypes: [...byType.values()].filter(({ sequential }) => sequential).map(({ stream }) => stream.aggregateType),
+      handledTypes: [...new Set([...this.#handlers.keys()].map((type) => type.stream.aggregateType))],
       projections: this.#projections,
+      factTables: this.#factTables,
       hasHandlers: this.#handlers.size > 0,
       stream: (aggregateType) => byType.get(aggregateType),
     }
@@ -101,11 +116,19 @@ export class RouteBook {
 
   #streamRoutes(stream: AnyStream): StreamRoutes {
     const projections = this.#projections.filter((projection) => projection.stream === stream)
+    const factTables = this.#factTables.filter((factTable) => factTable.stream === stream)
     const routes = new Map<string, Route>()
     for (const type of Object.values(stream.events))
-      routes.set(type.name, { type, kind: type.kind, handler: this.#handlers.get(type), projections })
+      routes.set(type.name, { type, kind: type.kind, handler: this.#handlers.get(type), projections, factTables })
     const sequential = [...routes.values()].some(({ kind, handler }) => kind === 'delta' && handler !== undefined)
     return { stream, sequential, route: (eventType) => routes.get(eventType) }
+  }
+
+  #checkTable({ stream, table }: Pick<Projection, 'stream' | 'table'>): void {
+    if (this.#streams.get(stream.aggregateType) !== stream)
+      throw unknown(`consumer ${this.#consumer}: stream ${stream.aggregateType} is not among its streams. Add it to \`streams\`.`)
+    if ([...this.#projections, ...this.#factTables].some((other) => other.table.quoted === table.quoted))
+      throw invalid(`consumer ${this.#consumer}: ${table.quoted} is written by another project(…) or insert(…) already.`)
   }
 
   #known(type: EventType<EventKind, never, unknown>): EventType<EventKind, never, unknown> {

@@ -7,24 +7,17 @@
  * number of processors. A crash leaves the messages where they were; their lanes are free again when the lease is over.
  */
 import { randomUUID } from 'node:crypto'
-import { WaybillError } from '../core/errors.ts'
 import { execute, rows, type Tx } from '../postgres/database.ts'
 import { releaseAttempts } from './dead-letter.sql.ts'
 import { fromReceived } from './decode.ts'
 import type { EngineDeps } from './consumer-engine.ts'
+import { Fenced } from './fenced.ts'
 import type { Scope } from './inbox.sql.ts'
 import type { Item } from './item.ts'
 import { fenceLanes, giveLanes, makeLanes, readReceived, restReceived, takeLanes, type ReceivedRow } from './stored.sql.ts'
 
-/** Called first in every transaction that applies stored messages; throws LaneLost. */
+/** Called first in every transaction that applies stored messages; throws Fenced. */
 export type Guard = (tx: Tx) => Promise<void>
-
-/** Another processor has the lane: nothing was written, and nobody is to blame. */
-export class LaneLost extends WaybillError {
-  constructor(consumer: string) {
-    super('ABORTED', `Another processor of consumer ${consumer} took over the lanes of this batch.`)
-  }
-}
 
 export interface ProcessorDeps extends Pick<EngineDeps, 'settings' | 'routes'> {
   readonly scope: Scope
@@ -69,7 +62,7 @@ export function createStoredProcessor({ settings, routes, scope, work }: Process
     await work(items, async (tx) => {
       const held = await rows(tx, fenceLanes(scope, { ...lease, lanes, leaseMs }))
       lost = held.length < lanes.length
-      if (lost) throw new LaneLost(scope.consumer)
+      if (lost) throw new Fenced(`Another processor of consumer ${scope.consumer} took over the lanes of this batch.`)
     })
     // Attempts that were marked and not made must not look like deaths of this process.
     const ids = items.map(({ event }) => event.id)

@@ -6,11 +6,11 @@ import { execute } from '../postgres/database.ts'
 import type { Delivery } from '../transport/transport.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import type { Scope } from './inbox.sql.ts'
-import type { ReceivedEvent } from './received-event.ts'
+import { isForeign, type ForeignMessage, type ReceivedEvent } from './received-event.ts'
 import { storeReceived } from './stored.sql.ts'
 
 export interface ReceivedDelivery {
-  readonly event: ReceivedEvent
+  readonly event: ReceivedEvent | ForeignMessage
   readonly delivery: Delivery
 }
 
@@ -21,7 +21,7 @@ export async function storeBatch(
 ): Promise<void> {
   const { db, signals, backoff, name } = settings
   try {
-    const messages = batch.map(({ event, delivery }) => ({ event, message: delivery.message }))
+    const messages = batch.flatMap(({ event, delivery }) => (isForeign(event) ? [] : [{ event, message: delivery.message }]))
     await execute(db, storeReceived(scope, messages))
   } catch (error) {
     for (const { delivery } of batch) void delivery.nack(backoff.firstMs)

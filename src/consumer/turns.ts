@@ -9,6 +9,7 @@ import type { Version } from '../core/version.ts'
 import type { ClaimRow, PositionChange } from './inbox.sql.ts'
 import type { Item } from './item.ts'
 import { aggregateKey } from './received-event.ts'
+import { writesRow } from './routes.ts'
 
 /** An aggregate that needs a second look. */
 export interface AggregateState {
@@ -24,6 +25,8 @@ export interface AggregateState {
 export interface TurnOptions {
   /** Where a sequential aggregate begins: at version 1, or at whatever comes first. */
   readonly deltaStart: 'first' | 'any'
+  /** There is no inbox: an event that a handler gets must be newer than the last one. */
+  readonly byVersion: boolean
 }
 
 export interface Turns {
@@ -75,6 +78,27 @@ export function takeTurns(
   return turns
 }
 
+/**
+ * Whether a newer version than an item's was seen before this batch. Asked before turns are taken: they move the aggregates.
+ * A position that is not ahead of the whole batch was moved by the batch itself; then only its duplicates tell.
+ */
+export function latenessOf(items: readonly Item[], { seen, aggregates }: ReturnType<typeof readClaim>): (item: Item) => boolean {
+  if (seen.size === 0 && aggregates.size === 0) return () => false
+  const newest = new Map<string, { batch: Version; seen: Version }>()
+  for (const { key, event } of items) {
+    const known = newest.get(key) ?? { batch: 0n, seen: 0n }
+    if (event.version > known.batch) known.batch = event.version
+    if (seen.has(event.id) && event.version > known.seen) known.seen = event.version
+    newest.set(key, known)
+  }
+  const ahead = new Map<string, Version>()
+  for (const [key, known] of newest) {
+    const at = aggregates.get(key)?.version ?? 0n
+    ahead.set(key, at > known.batch ? at : known.seen)
+  }
+  return ({ key, route, event }) => route?.kind !== 'delta' && (ahead.get(key) ?? 0n) > event.version
+}
+
 /** Decides for stored messages of one or more aggregates, in the order of their versions. An aggregate stops at its first gap. */
 export function takeStoredTurns(
   items: readonly Item[],
@@ -110,8 +134,10 @@ function turnOf(item: Item, aggregate: AggregateState | undefined, options: Turn
     aggregate.released = true
     return take(item, aggregate)
   }
-  if (!item.sequential || isRedriven) return take(item, aggregate)
+  const isOrdered = item.sequential || (options.byVersion && item.route?.handler !== undefined)
+  if (!isOrdered || isRedriven) return take(item, aggregate)
   if (version <= aggregate.version) return 'skip'
+  if (!item.sequential) return take(item, aggregate)
   const isNext = version === aggregate.version + 1n || (aggregate.version === 0n && options.deltaStart === 'any')
   return isNext || standsForAll(item) ? take(item, aggregate) : 'wait'
 }
@@ -129,5 +155,5 @@ function take(item: Item, aggregate: AggregateState): 'apply' {
 }
 
 function standsForAll({ route }: Item): boolean {
-  return route !== undefined && route.kind !== 'delta' && (route.handler !== undefined || route.projections.length > 0)
+  return route !== undefined && route.kind !== 'delta' && (route.handler !== undefined || writesRow(route))
 }

@@ -25,8 +25,10 @@ import {
 import { removeStored, restStored, type Scope } from './inbox.sql.ts'
 import type { Item } from './item.ts'
 import type { DeadReason, ForeignMessage, RawMessage } from './received-event.ts'
+import type { Place } from './partition-lines.ts'
 import { isDiscarded, isRetryAfter } from './steering.ts'
 import { removeReceived, restReceived } from './stored.sql.ts'
+import { moveOver, takeOffsets } from './take-offsets.ts'
 
 export interface UndertakerDeps {
   readonly settings: ConsumerSettings
@@ -41,11 +43,17 @@ export interface Undertaker {
   charge(item: Item, error: unknown): Promise<'again' | 'ended'>
   /** Makes a dead letter, at once. */
   bury(item: Item, end: { readonly reason: DeadReason; readonly error: string; readonly attempts: number }): Promise<void>
-  buryForeign(message: RawMessage, foreign: ForeignMessage): Promise<void>
+  buryForeign(delivered: ForeignDelivery): Promise<void>
   /** Gives back an item whose predecessor failed. */
   follow(item: Item, marked: boolean): Promise<void>
   /** Gives back an item without another word to the database. */
   giveUp(item: Item): void
+}
+
+export interface ForeignDelivery {
+  readonly message: RawMessage
+  readonly foreign: ForeignMessage
+  readonly place?: Place | undefined
 }
 
 const longestError = 2_000
@@ -63,7 +71,7 @@ export function createUndertaker(deps: UndertakerDeps): Undertaker {
     },
     charge: (item, error) => charge(deps, undertaker, { item, error }),
     bury: (item, end) => buryItem(deps, undertaker, { item, ...end }),
-    buryForeign: async (message, { id, type, problem }) => {
+    buryForeign: async ({ message, foreign: { id, type, problem }, place }) => {
       const burial = {
         eventId: id,
         eventType: type,
@@ -73,8 +81,19 @@ export function createUndertaker(deps: UndertakerDeps): Undertaker {
         error: cut(problem),
         attempts: 1,
       }
-      await rows(settings.db, bury(scope, burial))
-      report(deps, { ...describeForeign(id, type), reason: 'not_ours', attempts: 1, held: false, error: cut(problem) })
+      if (place === undefined) await rows(settings.db, bury(scope, burial))
+      else
+        await transaction(settings.db, async (tx) => {
+          await moveOver(tx, scope, [place])
+          await rows(tx, bury(scope, burial))
+        })
+      report(deps, {
+        ...describeForeign(message, { id, type }),
+        reason: 'not_ours',
+        attempts: 1,
+        held: false,
+        error: cut(problem),
+      })
     },
     follow: async (item, marked) => {
       if (marked) await execute(settings.db, releaseAttempts(scope, [item.event.id]))
@@ -144,6 +163,8 @@ async function buryItem(
   const holds = reason !== 'discarded' && settings.onDead === 'hold'
   const aggregate = { type: event.aggregateType, id: event.aggregateId, version: event.version }
   const buried = await transaction(settings.db, async (tx) => {
+    const isDone = (await takeOffsets(tx, scope, [item])).length === 0
+    if (isDone) return false
     const [letter] = await rows(
       tx,
       bury(scope, { eventId: event.id, eventType: event.type, aggregate, message, reason, error: cut(error), attempts }),
@@ -162,6 +183,8 @@ async function buryItem(
 
 interface Described {
   readonly eventId: string
+  readonly messageId: string
+  readonly orderingKey: string | undefined
   readonly eventType: string
   readonly aggregateType: string
   readonly aggregateId: string
@@ -174,12 +197,14 @@ function report(
   settings.signals.emit('consumer.dead', { consumer: scope.consumer, ...dead })
 }
 
-function describe({ event }: Item): Described {
-  return { eventId: event.id, eventType: event.type, aggregateType: event.aggregateType, aggregateId: event.aggregateId }
+function describe({ event, message }: Item): Described {
+  const { id: eventId, type: eventType, aggregateType, aggregateId } = event
+  const { messageId, orderingKey } = message
+  return { eventId, messageId, orderingKey, eventType, aggregateType, aggregateId }
 }
 
-function describeForeign(eventId: string, eventType: string): Described {
-  return { eventId, eventType, aggregateType: '', aggregateId: '' }
+function describeForeign({ messageId, orderingKey }: RawMessage, { id, type }: Pick<ForeignMessage, 'id' | 'type'>): Described {
+  return { eventId: id, messageId, orderingKey, eventType: type, aggregateType: '', aggregateId: '' }
 }
 
 /** Postgres takes no NUL, and nobody reads more than this. */

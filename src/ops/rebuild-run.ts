@@ -122,7 +122,15 @@ async function runEngine(
 ): Promise<void> {
   const { consumer, scope, shadows } = started
   // Versions alone decide, for nothing but versioned upserts is done. Signals are its own: they would tell of another lag.
-  const settings = { ...consumer.settings, inbox: false, mode: 'direct' as const, transport: feed, signals: createSignals() }
+  const settings = {
+    ...consumer.settings,
+    inbox: false,
+    positions: 'every' as const,
+    offsets: 'broker' as const,
+    mode: 'direct' as const,
+    transport: feed,
+    signals: createSignals(),
+  }
   await runConsumer({
     settings,
     routes: shadowRoutes(consumer.routes(), shadows),

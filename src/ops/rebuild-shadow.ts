@@ -51,7 +51,8 @@ export function shadowRoutes(routes: Routes, shadows: readonly Shadow[]): Routes
       route: (eventType) => {
         const route = found.route(eventType)
         if (route === undefined) return undefined
-        return { ...route, handler: undefined, projections: route.projections.flatMap((each) => replaced.get(each) ?? []) }
+        const shadowed = route.projections.flatMap((each) => replaced.get(each) ?? [])
+        return { ...route, handler: undefined, projections: shadowed, factTables: [] }
       },
     }
   }
@@ -59,7 +60,9 @@ export function shadowRoutes(routes: Routes, shadows: readonly Shadow[]): Routes
     ...routes,
     topics: [...new Set([...types.values()].map(({ topic }) => topic))],
     sequentialTypes: [],
+    handledTypes: [],
     projections: shadows.map(({ shadow }) => shadow),
+    factTables: [],
     hasHandlers: false,
     stream,
   }

@@ -65,6 +65,7 @@ export const tableGrants: Readonly<Record<string, Grants>> = {
   consumer: { app: ['select'], consumer: ['select', 'insert', 'update'], readonly: ['select'] },
   inbox: { consumer: ['select', 'insert', 'delete'], readonly: ['select'] },
   consumer_position: { app: ['select'], consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
+  consumer_offset: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
   delivery_attempt: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
   inbox_message: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
   inbox_lane: { consumer: ['select', 'insert', 'update'], readonly: ['select'] },

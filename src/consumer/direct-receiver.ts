@@ -1,0 +1,89 @@
+/**
+ * Direct mode: what came is decoded and worked at once, in batches; a message that is not ours becomes a dead letter.
+ *
+ * Deliveries that have a place in a log are worked in its order, the foreign ones among them too: an offset never moves over
+ * something that was not settled.
+ */
+import type { Delivery } from '../transport/transport.ts'
+import type { ConsumerSettings } from './consumer-options.ts'
+import { allItems, toItem } from './decode.ts'
+import type { Item } from './item.ts'
+import { lineOfPlace, type Place, type PlacedDelivery } from './partition-lines.ts'
+import { aggregateKey, isForeign, type ForeignMessage, type ReceivedEvent } from './received-event.ts'
+import type { Routes } from './routes.ts'
+import { placeOf } from './take-offsets.ts'
+import type { Undertaker } from './undertaker.ts'
+
+/** A delivery in line with its aggregate, or with its partition. */
+export interface Entry {
+  readonly key: string
+  readonly bytes: number
+  readonly event: ReceivedEvent | ForeignMessage
+  readonly delivery: Delivery
+}
+
+export interface DirectDeps {
+  readonly settings: ConsumerSettings
+  readonly routes: Routes
+  readonly undertaker: Undertaker
+  /** Settles every item; never rejects. */
+  readonly work: (items: readonly Item[]) => Promise<void>
+}
+
+/** The delivery as it stands in line. */
+export function toEntry(delivery: Delivery, event: ReceivedEvent | ForeignMessage): Entry {
+  const place = placeOfDelivery(delivery)
+  const key = place !== undefined ? lineOfPlace(place) : isForeign(event) ? '' : aggregateKey(event)
+  return { key, bytes: delivery.message.body.byteLength, event, delivery }
+}
+
+/** Settles a batch; never rejects. */
+export async function workDelivered(deps: DirectDeps, batch: readonly Entry[]): Promise<void> {
+  let items: (Item | Promise<Item>)[] = []
+  for (const { event, delivery } of batch) {
+    if (isForeign(event)) {
+      if (items.length > 0) await deps.work(await allItems(items))
+      items = []
+      await settleForeign(deps, delivery, event)
+      continue
+    }
+    const stream = deps.routes.stream(event.aggregateType)
+    if (stream === undefined) continue
+    const origin = { kind: 'delivery', delivery, place: placeOfDelivery(delivery) } as const
+    items.push(toItem({ event, message: delivery.message, origin }, stream))
+  }
+  if (items.length > 0) await deps.work(await allItems(items))
+}
+
+/** A message that carries no event of ours. Never rejects. */
+export async function settleForeign(
+  { undertaker, settings }: Pick<DirectDeps, 'undertaker' | 'settings'>,
+  delivery: Delivery,
+  foreign: ForeignMessage,
+): Promise<void> {
+  const { message } = delivery
+  try {
+    await undertaker.buryForeign({ message, foreign, place: placeOfDelivery(delivery) })
+    await delivery.ack()
+  } catch (error) {
+    settings.signals.emit('consumer.disturbed', { consumer: settings.name, topic: message.topic, error })
+    await delivery.nack(settings.backoff.firstMs)
+  }
+}
+
+/** One order for everybody, so that batches that meet lock in the same one: of the log, else of aggregates and versions. */
+export function inOrder(a: Item, b: Item): number {
+  const placeA = placeOf(a)
+  const placeB = placeOf(b)
+  if (placeA === undefined || placeB === undefined) return compare(a.key, b.key) || compare(a.event.version, b.event.version)
+  return compare(lineOfPlace(placeA), lineOfPlace(placeB)) || compare(placeA.offset, placeB.offset)
+}
+
+function compare<Value extends string | bigint>(a: Value, b: Value): -1 | 0 | 1 {
+  return a < b ? -1 : a > b ? 1 : 0
+}
+
+/** Where it is in the log, if offsets are kept in order. */
+export function placeOfDelivery(delivery: Delivery): Place | undefined {
+  return (delivery as Partial<PlacedDelivery>).place
+}

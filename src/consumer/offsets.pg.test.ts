@@ -1,0 +1,266 @@
+import { expect, test } from 'vitest'
+import {
+  accounts,
+  consumerFixture,
+  deposited,
+  mails,
+  message,
+  published,
+  videos,
+  type ConsumerFixture,
+} from '../../test/setup/consumer-fixture.ts'
+import { PartitionedBroker } from '../../test/setup/partitioned-broker.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { randomInt, seededRandom } from '../core/random.ts'
+import type { Database } from '../postgres/database.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { eventually } from '../testing/eventually.ts'
+import type { Consumer } from './consumer.ts'
+import type { ConsumerOptions } from './consumer-options.ts'
+import { inboxTables } from './inbox.sql.ts'
+import { moveOver } from './take-offsets.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+
+interface World extends ConsumerFixture {
+  readonly log: PartitionedBroker
+  /** A consumer of videos without an inbox, that writes down every event it handles; `fails` may throw. */
+  recorder(options?: Partial<ConsumerOptions>, fails?: (name: string, attempt: number) => void): Consumer
+  effects(): Promise<readonly string[]>
+  offsets(): Promise<readonly string[]>
+}
+
+async function world(): Promise<World> {
+  const fixture = await consumerFixture(db)
+  const log = new PartitionedBroker()
+  await fixture.query(
+    `create function $schema.only_forward() returns trigger language plpgsql as $$ begin
+       if new.next_offset <= old.next_offset then raise 'offset % after %', new.next_offset, old.next_offset; end if; return new; end $$`,
+  )
+  await fixture.query(
+    'create trigger only_forward before update on $schema.consumer_offset for each row execute function $schema.only_forward()',
+  )
+  return {
+    ...fixture,
+    log,
+    recorder: (options, fails) =>
+      fixture
+        .consumer({ streams: [videos], transport: log, offsets: 'postgres', inbox: false, ...options })
+        .on(videos.VideoPublished, async (event, { tx, attempt }) => {
+          await tx.query(`insert into ${fixture.schema}.effect (event_id, aggregate_id, version) values ($1, $2, $3)`, [
+            event.id,
+            event.aggregateId,
+            String(event.version),
+          ])
+          fails?.(`${event.aggregateId} ${event.version}`, attempt)
+        }),
+    effects: async () =>
+      (
+        await fixture.query<{ name: string }>(`select aggregate_id || ' ' || version as name from $schema.effect order by at`)
+      ).map(({ name }) => name),
+    offsets: async () =>
+      (
+        await fixture.query<{ at: string }>(
+          `select partition || ' ' || next_offset as at from $schema.consumer_offset order by 1`,
+        )
+      ).map(({ at }) => at),
+  }
+}
+
+/** A database whose transactions wait for the gate: a process that was stopped. */
+function gated(): { readonly db: Database; readonly open: () => void } {
+  const gate = Promise.withResolvers<void>()
+  return {
+    db: {
+      query: (text, values) => db.query(text, values),
+      attempt: async (options, work) => {
+        await gate.promise
+        return await db.attempt(options, work)
+      },
+    },
+    open: gate.resolve,
+  }
+}
+
+test('offsets move with the effects, a restart goes on behind them, and no inbox is needed', async () => {
+  const w = await world()
+  w.log.append('0', [published('a', 1), published('b', 1), published('a', 2)], { hole: 3 })
+  const first = w.start(w.recorder())
+  await eventually(() => w.log.members.length === 1)
+  await w.log.assign(w.log.members[0], ['0'])
+  await eventually(async () => (await w.effects()).length === 3)
+  await first()
+  expect(await w.offsets()).toEqual(['0 12'])
+
+  w.log.append('0', [published('a', 3)], { hole: 3 })
+  const second = w.start(w.recorder())
+  await eventually(() => w.log.members.length === 2)
+  await w.log.assign(w.log.members[1], ['0', '1'])
+  await eventually(async () => (await w.effects()).length === 4)
+  await second()
+  expect((await w.effects()).toSorted()).toEqual(['a 1', 'a 2', 'a 3', 'b 1'])
+  expect(await w.offsets()).toEqual(['0 16'])
+  expect(await w.count('inbox')).toBe(0)
+})
+
+test('an event that was published twice is handled once: its version says so', async () => {
+  const w = await world()
+  const twice = published('a', 1)
+  w.log.append('0', [twice, twice, published('a', 2), twice, published('a', 3)])
+  const stop = w.start(w.recorder())
+  await eventually(() => w.log.members.length === 1)
+  await w.log.assign(w.log.members[0], ['0'])
+  await eventually(async () => (await w.offsets())[0] === '0 5')
+  await stop()
+  expect(await w.effects()).toEqual(['a 1', 'a 2', 'a 3'])
+})
+
+test('what a stopped process has in hand changes nothing when another took over', async () => {
+  const w = await world()
+  const zombie = gated()
+  w.log.append(
+    '0',
+    Array.from({ length: 20 }, (_, i) => published(`v${i}`, 1)),
+  )
+  const stopZombie = w.start(w.recorder({ db: zombie.db, batchSize: 5 }))
+  await eventually(() => w.log.members.length === 1)
+  await w.log.assign(w.log.members[0], ['0'])
+  const stop = w.start(w.recorder({ batchSize: 3 }))
+  await eventually(() => w.log.members.length === 2)
+  await w.log.assign(w.log.members[1], ['0'], { tell: false })
+  await eventually(async () => (await w.offsets())[0] === '0 20')
+  zombie.open()
+  await eventually(() => w.heard('consumer.applied').reduce((sum, { duplicates }) => sum + duplicates, 0) >= 20)
+  await stopZombie()
+  await stop()
+  expect(await w.effects()).toEqual(Array.from({ length: 20 }, (_, i) => `v${i} 1`))
+})
+
+test('a stretch that does not follow on what is done is refused, and so is a batch with a hole in it', async () => {
+  const w = await world()
+  const scope = { tables: inboxTables(w.schema), consumer: 'catalog', generation: 1 }
+  const place = (offset: bigint, from: bigint, begins = false): Parameters<typeof moveOver>[2][number] => ({
+    topic: 't',
+    partition: '0',
+    offset,
+    from,
+    begins,
+  })
+  const move = (...places: Parameters<typeof moveOver>[2]): Promise<ReadonlyMap<string, bigint>> =>
+    transaction(db, (tx) => moveOver(tx, scope, places))
+  await expect(move(place(5n, 5n))).rejects.toMatchObject({ code: 'ABORTED' })
+  expect([...(await move(place(5n, 5n, true), place(9n, 6n))).values()]).toEqual([5n])
+  await expect(move(place(12n, 12n))).rejects.toMatchObject({ code: 'ABORTED' })
+  await expect(move(place(12n, 11n, true))).rejects.toMatchObject({ code: 'ABORTED' })
+  await expect(move(place(10n, 10n), place(13n, 13n))).rejects.toMatchObject({ code: 'ABORTED' })
+  expect(await w.offsets()).toEqual(['0 10'])
+  expect([...(await move(place(7n, 7n), place(12n, 8n))).values()]).toEqual([10n])
+  expect([...(await move(place(7n, 7n))).values()]).toEqual([13n])
+  expect(await w.offsets()).toEqual(['0 13'])
+})
+
+test('a failing event holds its partition in order and becomes a dead letter; another partition goes on', async () => {
+  const w = await world()
+  const seen: string[] = []
+  w.log.append('0', [published('a', 1), published('bad', 1), published('c', 1), published('a', 2)])
+  w.log.append('1', [published('x', 1), published('y', 1)])
+  const stop = w.start(
+    w.recorder({ maxAttempts: 3 }, (name, attempt) => {
+      seen.push(name)
+      if (name === 'bad 1') throw new Error(`no, attempt ${attempt}`)
+    }),
+  )
+  await eventually(() => w.log.members.length === 1)
+  await w.log.assign(w.log.members[0], ['0', '1'])
+  await eventually(async () => (await w.offsets()).join() === '0 4,1 2')
+  await stop()
+  expect(await w.count('dead_letter', `aggregate_id = 'bad' and attempts = 3`)).toBe(1)
+  expect((await w.effects()).filter((name) => !/^[xy]/.test(name))).toEqual(['a 1', 'c 1', 'a 2'])
+  expect(seen.lastIndexOf('bad 1')).toBeLessThan(seen.lastIndexOf('c 1'))
+  expect(w.log.givenBack).toEqual([])
+})
+
+test('what is not ours is a dead letter in its turn, and the streams of others are passed over', async () => {
+  const w = await world()
+  const foreign = { ...published('a', 1), attributes: {} }
+  const other = { ...message({ stream: mails, type: 'MailRequested', id: 'm', version: 1 }, { to: 'x' }), topic: videos.topic }
+  w.log.append('0', [other, published('a', 1), foreign, other, published('a', 2), other])
+  const stop = w.start(w.recorder())
+  await eventually(() => w.log.members.length === 1)
+  await w.log.assign(w.log.members[0], ['0'])
+  await eventually(async () => (await w.offsets())[0] === '0 5')
+  await stop()
+  expect(await w.effects()).toEqual(['a 1', 'a 2'])
+  expect(await w.count('dead_letter', `reason = 'not_ours'`)).toBe(1)
+})
+
+test('deltas, projections and facts do without an inbox as well', async () => {
+  const w = await world()
+  const consumer = w
+    .consumer({ streams: [videos, accounts], transport: w.log, offsets: 'postgres', inbox: false, positions: 'needed' })
+    .project(videos, { table: `${w.schema}.video_view`, key: 'video_id', set: (e) => ({ title: e.data.title }) })
+    .on(accounts.Deposited, async (event, { tx }) => {
+      await tx.query(
+        `insert into ${w.schema}.balance values ($1, $2) on conflict (account_id) do update set balance = balance.balance + excluded.balance`,
+        [event.aggregateId, event.data.amount],
+      )
+    })
+  const stop = w.start(consumer)
+  await eventually(() => w.log.members.length === 2)
+  const [third, first] = [deposited('x', 3, 100), deposited('x', 1, 1)]
+  w.log.append('0', [published('a', 1), published('a', 2), published('a', 1)])
+  const of = (topic: string): (typeof w.log.members)[number] | undefined =>
+    w.log.members.find(({ options }) => options.topic === topic)
+  await w.log.assign(of(videos.topic), ['0'])
+  w.log.append('9', [first, third, first, deposited('x', 2, 10), third, deposited('x', 4, 1_000)])
+  await w.log.assign(of(accounts.topic), ['9'])
+  await eventually(async () => (await w.offsets()).join() === '0 3,9 6')
+  await stop()
+  expect(await w.query('select balance::int from $schema.balance')).toEqual([{ balance: 1_111 }])
+  expect(await w.query('select title, version::int from $schema.video_view')).toEqual([{ title: 'a 2', version: 2 }])
+})
+
+test('stored mode refuses offsets of its own', async () => {
+  const w = await world()
+  expect(() => w.recorder({ mode: 'stored' })).toThrow(/offsets: 'postgres' is for mode: 'direct'/)
+})
+
+test.for([1, 2, 3])(
+  'partitions that change hands at any moment, told or not, and handlers that fail: each effect once and in order (seed %i)',
+  { timeout: 120_000 },
+  async (seed) => {
+    const w = await world()
+    const random = seededRandom(seed)
+    const pick = (most: number): number => randomInt(random, 0, most - 1)
+    const partitions = ['0', '1', '2', '3']
+    const expected = new Map<string, string[]>()
+    const consumers = [0, 1, 2].map(() =>
+      w.recorder({ batchSize: 7, concurrency: 2, maxAttempts: 1_000, lockTimeoutMs: 50 }, () => {
+        if (pick(30) === 0) throw new Error('now and then')
+      }),
+    )
+    const stop = w.start(...consumers)
+    await eventually(() => w.log.members.length === 3)
+    for (let round = 0; round < 60; round += 1) {
+      const partition = partitions[pick(4)] ?? '0'
+      const messages = Array.from({ length: 1 + pick(10) }, () => {
+        const id = `p${partition}-${pick(5)}`
+        const names = expected.get(id) ?? []
+        expected.set(id, [...names, `${id} ${names.length + 1}`])
+        return published(id, names.length + 1)
+      })
+      w.log.append(partition, pick(4) === 0 ? [...messages, ...messages.slice(0, 1)] : messages, { hole: pick(2) })
+      if (pick(2) === 0) await w.log.assign(w.log.members[pick(3)], [partition], { tell: pick(2) === 0 })
+    }
+    await w.log.assign(w.log.members[0], partitions)
+    await eventually(async () => (await w.offsets()).join() === partitions.map((p) => `${p} ${w.log.end(p)}`).join(), {
+      timeoutMs: 60_000,
+    })
+    await stop()
+    const effects = await w.effects()
+    for (const [id, names] of expected) expect(effects.filter((name) => name.startsWith(`${id} `))).toEqual(names)
+    expect(effects.length).toBe([...expected.values()].flat().length)
+  },
+)

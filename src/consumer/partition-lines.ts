@@ -1,0 +1,210 @@
+/**
+ * Hands over the deliveries of each partition in the order of the log, also after a failure: the one that was given back
+ * comes first again, and whatever came behind it after it. Nothing is given back to the broker while we receive.
+ *
+ *   queued ──▶ handed ──ack──▶ gone
+ *     ▲          │ nack: so are all behind it; handed out again when the last of them is back and the rest is over
+ *     └──────────┘
+ *
+ * Each delivery is told where the one before it ended. Offsets may have holes, so only who has seen the log in order knows
+ * that nothing was left out.
+ */
+import type { Clock } from '../core/clock.ts'
+import type { Delivery, Receiver, ReceiveOptions, Transport } from '../transport/transport.ts'
+
+/** Where a delivery is in the log. */
+export interface Place {
+  readonly topic: string
+  readonly partition: string
+  readonly offset: bigint
+  /** Where the one before it ended: nothing lies between. */
+  readonly from: bigint
+  /** It is the first of a partition of which nothing was stored. */
+  readonly begins: boolean
+}
+
+export interface PlacedDelivery extends Delivery {
+  readonly place: Place
+  /** Nobody here wants it: the next one stands for it. Only while it is being handed over. */
+  ignore(): void
+}
+
+export interface PartitionLinesOptions {
+  readonly transport: Pick<Transport, 'receive'>
+  readonly clock: Clock
+  /** Where to begin with these partitions, as far as it is stored. */
+  readonly resumeFrom: (topic: string, partitions: readonly string[]) => Promise<ReadonlyMap<string, bigint>>
+}
+
+/** One text for a partition, for maps. */
+export function lineOfPlace({ topic, partition }: Pick<Place, 'topic' | 'partition'>): string {
+  return `${topic}\u0000${partition}`
+}
+
+/** The same deliveries, in line and placed. */
+export function inPartitionOrder({ transport, clock, resumeFrom }: PartitionLinesOptions): Pick<Transport, 'receive'> {
+  return {
+    receive: async (options) => {
+      const lines = new Map<string, PartitionLine>()
+      let open = true
+      const openLine = (partition: string, from: bigint | undefined): PartitionLine => {
+        const line = new PartitionLine({ topic: options.topic, partition, from, clock, onDelivery: options.onDelivery })
+        lines.set(partition, line)
+        return line
+      }
+      const receiver = await transport.receive({
+        ...options,
+        resumeFrom: async (partitions) => {
+          const stored = await resumeFrom(options.topic, partitions)
+          for (const partition of partitions) {
+            lines.get(partition)?.close()
+            openLine(partition, stored.get(partition))
+          }
+          return stored
+        },
+        onDelivery: (delivery) => {
+          const { position } = delivery.message
+          if (position === undefined) return refuse(delivery, options)
+          const line = lines.get(position.partition) ?? openLine(position.partition, undefined)
+          if (open) line.push(delivery, position.offset)
+          else void delivery.nack()
+        },
+      })
+      return closing(receiver, () => {
+        open = false
+        for (const line of lines.values()) line.close()
+      })
+    },
+  }
+}
+
+interface Held {
+  delivery: Delivery
+  readonly offset: bigint
+  place: Place | undefined
+  state: 'queued' | 'handed' | 'returned' | 'gone'
+}
+
+interface LineOptions extends Pick<Place, 'topic' | 'partition'> {
+  readonly from: bigint | undefined
+  readonly clock: Clock
+  readonly onDelivery: (delivery: PlacedDelivery) => void
+}
+
+/** Who gives back without a delay gets it again after this long: somebody else is at work. */
+const shortestRestMs = 20
+const withoutPositionMs = 60_000
+
+class PartitionLine {
+  readonly #options: LineOptions
+  /** By offset, in the order of the log. */
+  readonly #held = new Map<bigint, Held>()
+  #handed = 0
+  /** Where the last that was handed out ended. */
+  #from: bigint | undefined
+  #begins: boolean
+  #last = -1n
+  #restsUntilMs = 0
+  /** One was given back: nothing is handed out before all of them are. */
+  #isBroken = false
+  #isOpen = true
+
+  constructor(options: LineOptions) {
+    this.#options = options
+    this.#from = options.from
+    this.#begins = options.from === undefined
+  }
+
+  push(delivery: Delivery, offset: bigint): void {
+    if (!this.#isOpen) return void delivery.nack()
+    if (offset <= this.#last) return this.#pushAgain(delivery, offset)
+    this.#last = offset
+    const held: Held = { delivery, offset, place: undefined, state: 'queued' }
+    this.#held.set(offset, held)
+    if (!this.#isBroken) this.#hand(held)
+  }
+
+  /** Hands out nothing more; what is not in the consumer's hands goes back to the broker. */
+  close(): void {
+    this.#isOpen = false
+    for (const held of this.#held.values()) if (held.state !== 'handed') void held.delivery.nack()
+    this.#held.clear()
+  }
+
+  /** One that is still in line takes the place of its earlier delivery; any other is done. */
+  #pushAgain(delivery: Delivery, offset: bigint): void {
+    const known = this.#held.get(offset)
+    if (known === undefined) void delivery.ack()
+    else known.delivery = delivery
+  }
+
+  /** Begins again with what was given back, when all of it is and its rest is over. */
+  #mend(): void {
+    if (!this.#isOpen || !this.#isBroken || this.#handed > 0) return
+    const restMs = this.#restsUntilMs - this.#options.clock.monotonicMs()
+    if (restMs > 0) return void this.#options.clock.sleep(restMs).then(() => this.#mend())
+    this.#isBroken = false
+    for (const held of this.#held.values()) held.state = 'queued'
+    for (const held of this.#held.values()) if (!this.#isBroken) this.#hand(held)
+  }
+
+  #hand(held: Held): void {
+    if (!this.#isOpen) return
+    // Its partition is lost, and whatever comes behind it would not follow on what is done.
+    if (held.delivery.lost.aborted) return this.close()
+    const { topic, partition, onDelivery } = this.#options
+    const { offset } = held
+    held.place ??= { topic, partition, offset, from: this.#from ?? offset, begins: this.#begins }
+    held.state = 'handed'
+    this.#handed += 1
+    let ignored = false
+    onDelivery({
+      message: held.delivery.message,
+      lost: held.delivery.lost,
+      place: held.place,
+      ignore: () => (ignored = true),
+      ack: () => {
+        this.#settle(held)
+        return held.delivery.ack()
+      },
+      nack: (delayMs) => this.#return(held, delayMs),
+    })
+    this.#from = ignored ? held.place.from : offset + 1n
+    if (!ignored) return void (this.#begins = false)
+    this.#settle(held)
+    void held.delivery.ack()
+  }
+
+  #settle(held: Held): void {
+    if (held.state !== 'handed') return
+    held.state = 'gone'
+    this.#handed -= 1
+    this.#held.delete(held.offset)
+    this.#mend()
+  }
+
+  async #return(held: Held, delayMs = 0): Promise<void> {
+    if (held.state !== 'handed') return
+    this.#handed -= 1
+    held.state = this.#isOpen ? 'returned' : 'gone'
+    if (!this.#isOpen) return await held.delivery.nack(delayMs)
+    this.#isBroken = true
+    const untilMs = this.#options.clock.monotonicMs() + Math.max(shortestRestMs, delayMs)
+    this.#restsUntilMs = Math.max(this.#restsUntilMs, untilMs)
+    this.#mend()
+  }
+}
+
+function closing(receiver: Receiver, close: () => void): Receiver {
+  return {
+    close: async (aborting) => {
+      close()
+      await receiver.close(aborting)
+    },
+  }
+}
+
+function refuse(delivery: Delivery, { topic, onError }: ReceiveOptions): void {
+  onError(new Error(`A message of ${topic} has no position in a log: offsets: 'postgres' needs a transport with partitions.`))
+  void delivery.nack(withoutPositionMs)
+}

@@ -1,0 +1,56 @@
+/**
+ * Offsets in the transaction of the effects: what makes a delivery's place in the log enough to apply it once.
+ *
+ * A batch moves a partition's offset from where it stands to behind the batch, and never over something that it does not
+ * have. So of two instances that have the same partition in hand, each offset is done by one of them: what another did is a
+ * duplicate, and who comes with a later stretch than the next in turn is refused, however sure it is of its partition.
+ */
+import { execute, rows, type Tx } from '../postgres/database.ts'
+import { Fenced } from './fenced.ts'
+import type { Scope } from './inbox.sql.ts'
+import type { Item } from './item.ts'
+import { beginOffsets, moveOffsets, type MovedRow, type OffsetRun } from './offsets.sql.ts'
+import { lineOfPlace, type Place } from './partition-lines.ts'
+
+/** Moves the offsets behind these items, which come in the order of the log; returns those that are not done yet. */
+export async function takeOffsets(tx: Tx, scope: Scope, items: readonly Item[]): Promise<readonly Item[]> {
+  const places = items.flatMap((item) => placeOf(item) ?? [])
+  if (places.length === 0) return items
+  const done = await moveOver(tx, scope, places)
+  return items.filter((item) => {
+    const place = placeOf(item)
+    return place === undefined || place.offset >= (done.get(lineOfPlace(place)) ?? 0n)
+  })
+}
+
+/** Moves the offsets behind these places. Returns, by line, what was done before. Throws Fenced if something is left out. */
+export async function moveOver(tx: Tx, scope: Scope, places: readonly Place[]): Promise<ReadonlyMap<string, bigint>> {
+  const runs = runsOf(scope.consumer, places)
+  const beginning = runs.filter(({ begins }) => begins)
+  if (beginning.length > 0) await execute(tx, beginOffsets(scope, beginning))
+  const moved = new Map<string, MovedRow>((await rows(tx, moveOffsets(scope, runs))).map((row) => [lineOfPlace(row), row]))
+  for (const run of runs) if (moved.get(lineOfPlace(run))?.contiguous !== true) throw leftOut(scope.consumer, run)
+  return new Map([...moved].map(([line, { done }]) => [line, BigInt(done)]))
+}
+
+export function placeOf({ origin }: Pick<Item, 'origin'>): Place | undefined {
+  return origin.kind === 'delivery' ? origin.place : undefined
+}
+
+function runsOf(consumer: string, places: readonly Place[]): readonly OffsetRun[] {
+  const runs = new Map<string, OffsetRun>()
+  for (const place of places) {
+    const { topic, partition, offset, from, begins } = place
+    const open = runs.get(lineOfPlace(place))
+    if (open !== undefined && from > open.next) throw leftOut(consumer, place)
+    const run = open ?? { topic, partition, from, begins }
+    runs.set(lineOfPlace(place), { ...run, next: offset + 1n })
+  }
+  return [...runs.values()]
+}
+
+function leftOut(consumer: string, { topic, partition, from }: Pick<OffsetRun, 'topic' | 'partition' | 'from'>): Fenced {
+  return new Fenced(
+    `Consumer ${consumer} is not at offset ${from} of ${topic}, partition ${partition}: what is before that is not done, or another instance has the partition.`,
+  )
+}

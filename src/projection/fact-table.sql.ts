@@ -1,0 +1,30 @@
+/**
+ * The statement on fact tables. Table and columns are the user's own; all names are checked and quoted.
+ */
+import { Name, name, sql, type Statement } from '../postgres/sql.ts'
+
+export interface FactShape {
+  readonly table: Name
+  readonly keyColumns: readonly string[]
+  /** What is written beside the key. */
+  readonly columns: readonly string[]
+}
+
+/**
+ * Adds rows whose key is not there yet, in the order of their keys, so that two batches never wait for each other crosswise.
+ * `records` is a JSON array of objects by column. Index: the unique index on the key's columns.
+ */
+export function insertRows({ table, keyColumns, columns }: FactShape, records: string): Statement {
+  const key = list(keyColumns)
+  const everything = list([...keyColumns, ...columns])
+  return sql`
+    insert into ${table} (${everything})
+    select ${everything} from json_populate_recordset(null::${table}, ${records}::text::json) as incoming
+     order by ${key}
+    on conflict (${key}) do nothing`
+}
+
+/** Joined from quoted names only. */
+function list(columns: readonly string[]): Name {
+  return new Name(columns.map((column) => name(column).quoted).join(', '))
+}
