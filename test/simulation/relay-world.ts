@@ -17,8 +17,11 @@ import { createRelayEngine } from '../../src/outbox/relay-engine.ts'
 import { resolveRelayOptions } from '../../src/outbox/relay-options.ts'
 import { relaySteps, type RelaySteps } from '../../src/outbox/relay-steps.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
+import { checkHistory } from '../../src/testing/history/checker.ts'
+import { aggregateName } from '../../src/testing/history/entry.ts'
+import { createHistory } from '../../src/testing/history/history.ts'
+import { logEntry } from '../../src/testing/history/message-entries.ts'
 import type { Publisher } from '../../src/transport/transport.ts'
-import { factOf, violations } from '../outbox/history.ts'
 import { videos } from '../setup/outbox-fixture.ts'
 import { Actor } from './actor.ts'
 import { fakeBroker, type FakeBroker } from './fake-broker.ts'
@@ -95,15 +98,12 @@ export async function relayHistory(scheduler: Scheduler, world: RelayWorld, muta
   const isEmpty = (): boolean => isWritten() && store.committed(data.dispatch).length === 0
   await stage.run(isEmpty, patience)
   await broker.publishing.quiet()
-  const committed = store
-    .committed(data.outbox)
-    .map(({ id, aggregateId, version }) => ({ id, aggregate: aggregateId, version }))
-    .toSorted((a, b) => (a.aggregate === b.aggregate ? a.version - b.version : a.aggregate < b.aggregate ? -1 : 1))
-  const found = violations({
-    committed,
-    arrived: broker.log.published.map(({ attributes }) => factOf(attributes)),
-    left: store.committed(data.dispatch).length,
-  })
+  const history = createHistory()
+  for (const message of broker.log.published) history.record(logEntry(message))
+  for (const { id, aggregateType, aggregateId, version } of store.committed(data.outbox))
+    history.record({ op: 'commit', event: id, aggregate: aggregateName(aggregateType, aggregateId), version })
+  history.record({ op: 'rest', left: { 'outbox rows': store.committed(data.dispatch).length } })
+  const found = checkHistory(history.entries).violations.map(({ text }) => text)
   return { violations: [...new Set([...scene.trespasses, ...found])], hash: stage.hash(), steps: stage.steps, trace: stage.trace }
 }
 

@@ -84,14 +84,16 @@ export class FakeStore {
   async run(tx: Transaction, text: string, values: readonly SqlValue[]): Promise<readonly object[]> {
     const meaning = this.#meanings.get(text)
     if (meaning === undefined) throw new Error(`The fake store does not know this statement; define it:\n${text}`)
-    if (tx.status !== 'in progress') throw connectionLost()
     if (tx.failed)
       throw new DatabaseFailure('25P02', 'current transaction is aborted, commands ignored until end of transaction block')
+    if (tx.status !== 'in progress') throw connectionLost()
     const context = new StatementContext(tx, this.#time)
     try {
       await this.#surroundings.pause(`${meaning.name} sees`)
       return await meaning.run(context, values)
     } catch (error) {
+      // Its effects and its locks go at once; that it is over is said when it is ended.
+      this.rollBack(tx)
       tx.failed = true
       throw error
     } finally {
@@ -101,11 +103,8 @@ export class FakeStore {
 
   /** Ends a transaction; what it says, like the server's tag, may be the other thing than what was asked. */
   commit(tx: Transaction): 'COMMIT' | 'ROLLBACK' {
+    if (tx.failed) return 'ROLLBACK'
     if (tx.status !== 'in progress') throw new DatabaseFailure('25P01', 'there is no transaction in progress')
-    if (tx.failed) {
-      this.rollBack(tx)
-      return 'ROLLBACK'
-    }
     const changes = [...tx.written].map(([tuple, table]) => change(tuple, table, tx))
     tx.committedAt = this.#commits += 1
     tx.status = 'committed'

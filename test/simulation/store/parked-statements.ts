@@ -41,8 +41,8 @@ export function defineParked(store: FakeStore, tables: OutboxTables, data: Outbo
 
   store.define('lockLanes', lockLanes(tables, []), async (context, [lanes]) => {
     const asked = new Set(numbers(lanes))
-    await context.lockAll(byLane(context.see(data.lane, ({ lane }) => asked.has(lane))), { still: () => true })
-    return []
+    const locked = await context.lockAll(byLane(context.see(data.lane, ({ lane }) => asked.has(lane))), { still: () => true })
+    return locked.map(() => ({}))
   })
 
   store.define('reviveParked', reviveParked(tables, [], { asVoid: false }), async (context, [asVoid, lanes, seqs, events]) => {

@@ -1,0 +1,215 @@
+/**
+ * One script of statements on two databases: the fake store and PostgreSQL. Both must answer the same.
+ *
+ * A script is a list of steps of several sessions, played one after the other. A step whose session still waits for a lock is
+ * left out, on both sides alike. After each step both sides come to rest: everything that was started has been answered, or
+ * waits for somebody else.
+ */
+import { setImmediate as turn } from 'node:timers/promises'
+import pg from 'pg'
+import type { Statement } from '../../src/postgres/sql.ts'
+import { sqlState } from '../../src/postgres/sql-state.ts'
+import { eventually } from '../../src/testing/eventually.ts'
+import type { FakeStore, Surroundings } from './store/fake-store.ts'
+import type { Transaction } from './store/mvcc.ts'
+
+/** What a session does next: `begin`, `commit`, `rollback`, or a statement, which may depend on what the session read last. */
+export type Step = 'begin' | 'commit' | 'rollback' | ((lastRead: readonly Record<string, unknown>[]) => Statement)
+
+/** The rows, or the code of the error. */
+export type Answer = readonly Record<string, unknown>[] | string
+
+export interface Side {
+  start(session: number, step: Exclude<Step, (...args: never[]) => unknown> | Statement): void
+  /** Resolves when every step under way was answered or waits for a lock. */
+  rest(): Promise<void>
+  isWaiting(session: number): boolean
+  /** What was answered since the last time this was asked. */
+  answers(): ReadonlyMap<number, Answer>
+}
+
+/** A fake store's surroundings without any schedule: everything happens at once, and nobody waits in vain. */
+export const atOnce: Surroundings = {
+  nowMs: () => Date.now(),
+  pause: () => Promise.resolve(),
+  sleep: (_ms, signal) => new Promise((done) => signal.addEventListener('abort', () => done(), { once: true })),
+}
+
+/** Steps under way, and what came of them. */
+class Ledger {
+  readonly pending = new Set<number>()
+  #answers = new Map<number, Answer>()
+
+  track(session: number, work: Promise<readonly object[]>): void {
+    this.pending.add(session)
+    const done = (answer: Answer): void => {
+      this.pending.delete(session)
+      this.#answers.set(session, answer)
+    }
+    work.then(
+      (rows) => done(rows as readonly Record<string, unknown>[]),
+      (error: unknown) => done(sqlState(error) ?? String(error)),
+    )
+  }
+
+  take(): ReadonlyMap<number, Answer> {
+    const taken = this.#answers
+    this.#answers = new Map()
+    return taken
+  }
+}
+
+export function fakeSide(store: FakeStore, sessions: number): Side {
+  const ledger = new Ledger()
+  const open: (Transaction | undefined)[] = Array.from({ length: sessions })
+  const begin = (): Transaction => store.begin({ isolation: 'read committed', lockTimeoutMs: 0, startedBy: '' })
+  const run = async (session: number, { text, values }: Statement): Promise<readonly object[]> => {
+    const tx = open[session]
+    if (tx !== undefined) return await store.run(tx, text, values)
+    const own = begin()
+    try {
+      const rows = await store.run(own, text, values)
+      store.commit(own)
+      return rows
+    } catch (error) {
+      store.rollBack(own)
+      throw error
+    }
+  }
+  const end = async (session: number, how: 'commit' | 'rollback'): Promise<readonly object[]> => {
+    const tx = open[session]
+    open[session] = undefined
+    if (tx !== undefined && how === 'commit') store.commit(tx)
+    else if (tx !== undefined) store.rollBack(tx)
+    return []
+  }
+  return {
+    start: (session, step) => {
+      if (step === 'begin') open[session] ??= begin()
+      else if (typeof step !== 'string') ledger.track(session, run(session, step))
+      else if (open[session] !== undefined) ledger.track(session, end(session, step))
+    },
+    rest: async () => {
+      await turn()
+    },
+    isWaiting: (session) => ledger.pending.has(session),
+    answers: () => ledger.take(),
+  }
+}
+
+export interface PostgresSide extends Side {
+  readonly admin: pg.Client
+  close(): Promise<void>
+}
+
+export async function postgresSide(url: string, sessions: number): Promise<PostgresSide> {
+  const connect = async (): Promise<pg.Client> => {
+    const client = new pg.Client({ connectionString: url })
+    await client.connect()
+    return client
+  }
+  const [admin, ...clients] = (await Promise.all(Array.from({ length: sessions + 1 }, connect))) as [pg.Client, ...pg.Client[]]
+  const pids = await Promise.all(
+    clients.map(async (client) => (await client.query<{ pid: number }>('select pg_backend_pid() as pid')).rows[0]?.pid ?? 0),
+  )
+  const ledger = new Ledger()
+  const isIn: boolean[] = clients.map(() => false)
+  /** Whoever is pending is blocked by somebody: nothing more happens by itself. */
+  const isAtRest = async (): Promise<boolean> => {
+    const waiting = [...ledger.pending].map((session) => pids[session] ?? 0)
+    if (waiting.length === 0) return true
+    const { rows } = await admin.query<{ free: number }>(
+      'select count(*)::int as free from unnest($1::int[]) as p (pid) where cardinality(pg_blocking_pids(p.pid)) = 0',
+      [waiting],
+    )
+    return rows[0]?.free === 0
+  }
+  return {
+    admin,
+    start: (session, step) => {
+      const client = clients[session] as pg.Client
+      if (typeof step === 'string') {
+        if (isIn[session] === (step === 'begin')) return
+        isIn[session] = step === 'begin'
+        const ended = client.query(step).then(() => [])
+        if (step === 'begin') return void ended
+        return ledger.track(session, ended)
+      }
+      ledger.track(
+        session,
+        client.query(step.text, [...step.values]).then(({ rows }) => rows as object[]),
+      )
+    },
+    rest: () => eventually(async () => (await isAtRest()) && (await isAtRest()), { intervalMs: 1 }).then(() => undefined),
+    isWaiting: (session) => ledger.pending.has(session),
+    answers: () => ledger.take(),
+    close: async () => void (await Promise.all([admin, ...clients].map((client) => client.end()))),
+  }
+}
+
+const twoWait = 'two wait'
+
+/** Whether timers or chance decide how a script goes on: who is served first of two that wait, who is a deadlock's victim. */
+export function isUndecided(log: readonly string[]): boolean {
+  return log.includes(twoWait) || log.some((line) => line.endsWith('40P01'))
+}
+
+/** Plays a script on one side; what each step led to, in order. Transactions that are open in the end are rolled back. */
+export async function play(side: Side, script: readonly { readonly session: number; readonly step: Step }[]): Promise<string[]> {
+  const log: string[] = []
+  const lastRead = new Map<number, readonly Record<string, unknown>[]>()
+  const note = (): void => {
+    for (const [session, answer] of [...side.answers()].toSorted(([a], [b]) => a - b)) {
+      if (typeof answer !== 'string' && answer[0]?.['event_id'] !== undefined) lastRead.set(session, answer)
+      log.push(`${session} ${typeof answer === 'string' ? answer : normal(answer)}`)
+    }
+  }
+  const sessions = [...new Set(script.map(({ session }) => session))]
+  for (const [i, { session, step }] of script.entries()) {
+    if (side.isWaiting(session)) {
+      log.push(`${i}: ${session} waits`)
+      continue
+    }
+    const said = typeof step === 'function' ? step(lastRead.get(session) ?? []) : step
+    log.push(`${i}: ${session} ${typeof said === 'string' ? said : shown(said)}`)
+    side.start(session, said)
+    await side.rest()
+    note()
+    if (sessions.filter((each) => side.isWaiting(each)).length > 1) log.push(twoWait)
+  }
+  // Once more for every session: one that waited has its own transaction to end.
+  for (const _ of sessions) {
+    for (const session of sessions) if (!side.isWaiting(session)) side.start(session, 'rollback')
+    await side.rest()
+    note()
+  }
+  return log
+}
+
+/** Enough of a statement to recognise it. */
+function shown({ text, values }: Statement): string {
+  return `${text.replaceAll(/\s+/g, ' ').slice(0, 60)} … ${JSON.stringify(values)}`
+}
+
+/** Rows without what a clock decides, in an order of their own. */
+function normal(rows: readonly Record<string, unknown>[]): string {
+  const clocked = new Set(['occurred_at', 'parked_at', 'first_at', 'published_at_ms', 'waited_ms', 'oldest_ms', 'xmin'])
+  const lines = rows.map((row) =>
+    JSON.stringify(
+      Object.fromEntries(
+        Object.entries(row)
+          .filter(([name]) => !clocked.has(name))
+          .map(([name, value]) => [name, plain(name, value)])
+          .toSorted(([a], [b]) => (String(a) < String(b) ? -1 : 1)),
+      ),
+    ),
+  )
+  return lines.toSorted().join(' ')
+}
+
+function plain(name: string, value: unknown): unknown {
+  if (name === 'wait_ms') return Number(value) > 0
+  if (name === 'mine') return (JSON.parse(value as string) as number[]).toSorted((a, b) => a - b)
+  if (name === 'attributes' || name === 'headers') return value === null ? null : (JSON.parse(value as string) as unknown)
+  return value instanceof Uint8Array ? Buffer.from(value).toString('hex') : value
+}

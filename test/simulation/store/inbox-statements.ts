@@ -1,0 +1,146 @@
+/**
+ * The consumer's statements on inbox and positions: the first one of every batch, and where aggregates are after it.
+ */
+import {
+  claim,
+  claimRows,
+  claimStored,
+  movePositions,
+  readConsumer,
+  registerConsumer,
+  unclaim,
+  type Scope,
+} from '../../../src/consumer/inbox.sql.ts'
+import type { SqlValue } from '../../../src/postgres/sql.ts'
+import type { FakeStore } from './fake-store.ts'
+import type { InboxStore, Position } from './inbox-tables.ts'
+import { booleans, numbers, texts } from './sql-text.ts'
+import type { StatementContext } from './statement-context.ts'
+
+export function defineInbox(store: FakeStore, scope: Scope, data: InboxStore): void {
+  const mine = { consumer: scope.consumer, generation: scope.generation }
+  const isMine = (row: { readonly consumer: string; readonly generation: number }): boolean =>
+    row.consumer === mine.consumer && row.generation === mine.generation
+
+  store.define('registerConsumer', registerConsumer(scope), async (context, [name]) => {
+    await context.insert(data.consumer, { name: String(name) }, (row) => row)
+    return [{ generation: scope.generation, paused: false }]
+  })
+  store.define('readConsumer', readConsumer(scope), () => Promise.resolve([{ generation: scope.generation, paused: false }]))
+
+  store.define('claim', claim(scope, [], []), async (context, values) => {
+    const [, , ids, , sequential, types, aggregates, versions] = values
+    const fresh = await record(context, data, { ...mine, ids: texts(ids) })
+    const sequentialTypes = texts(sequential)
+    const targets = targetsOf(types, aggregates, versions)
+    const moved: object[] = []
+    for (const target of targets) {
+      const isSequential = sequentialTypes.includes(target.type)
+      const row = await move(context, data, { ...mine, ...target, version: isSequential ? 0 : target.version })
+      if (row.waiting > 0 || row.heldBy !== null || row.version > target.version || isSequential) moved.push(aggregateRow(row))
+    }
+    return [
+      ...texts(ids)
+        .filter((id) => !fresh.has(id))
+        .map(duplicateRow),
+      ...moved,
+    ]
+  })
+
+  store.define('claimRows', claimRows(scope, []), async (context, values) => {
+    const [, , ids, , , , types, aggregates, versions] = values
+    const fresh = await record(context, data, { ...mine, ids: texts(ids) })
+    const moved: object[] = []
+    for (const target of targetsOf(types, aggregates, versions)) {
+      const row = await move(context, data, { ...mine, ...target })
+      if (row.waiting > 0 || row.heldBy !== null) moved.push(aggregateRow(row))
+    }
+    return [
+      ...texts(ids)
+        .filter((id) => !fresh.has(id))
+        .map(duplicateRow),
+      ...moved,
+    ]
+  })
+
+  store.define('claimStored', claimStored(scope, []), async (context, [, , ids]) => {
+    const fresh = await record(context, data, { ...mine, ids: texts(ids) })
+    return [...fresh].map((id) => ({ id }))
+  })
+
+  store.define('unclaim', unclaim(scope, []), async (context, [, , ids]) => {
+    const gone = new Set(texts(ids))
+    await context.remove(
+      data.inbox,
+      context.see(data.inbox, (row) => isMine(row) && gone.has(row.eventId)),
+      () => true,
+    )
+    return []
+  })
+
+  store.define('movePositions', movePositions(scope, []), async (context, [types, aggregates, versions, releases]) => {
+    const released = booleans(releases)
+    for (const [i, target] of targetsOf(types, aggregates, versions).entries()) {
+      const isAt = (row: Position): boolean => isMine(row) && row.type === target.type && row.id === target.id
+      const set = (row: Position): Position => ({
+        ...row,
+        version: later(data, row.version, target.version),
+        heldBy: released[i] === true ? null : row.heldBy,
+      })
+      await context.updateAll(data.position, context.see(data.position, isAt), { set, still: isAt })
+    }
+    return []
+  })
+}
+
+interface Target {
+  readonly type: string
+  readonly id: string
+  readonly version: number
+}
+
+function targetsOf(types: SqlValue | undefined, ids: SqlValue | undefined, versions: SqlValue | undefined): Target[] {
+  const [idList, versionList] = [texts(ids), numbers(versions)]
+  return texts(types).map((type, i) => ({ type, id: idList[i] ?? '', version: versionList[i] ?? 0 }))
+}
+
+/** Records the events that are new; one whose first delivery is under way waits for its end. */
+async function record(
+  context: StatementContext,
+  data: InboxStore,
+  { ids, ...mine }: { readonly consumer: string; readonly generation: number; readonly ids: readonly string[] },
+): Promise<Set<string>> {
+  const fresh = new Set<string>()
+  const known = new Set(context.rows(data.inbox, (row) => row.consumer === mine.consumer).map((row) => row.eventId))
+  for (const eventId of ids.toSorted()) {
+    // Without the unique key, what was there when the statement began is all that can be asked.
+    if (data.broken.has('a duplicate waits for the first') && known.has(eventId)) continue
+    if ((await context.insert(data.inbox, { ...mine, eventId }, 'nothing')) !== undefined) fresh.add(eventId)
+  }
+  return fresh
+}
+
+/** Moves an aggregate's position forward, unless it is held; returns the row as it is after it was locked. */
+async function move(
+  context: StatementContext,
+  data: InboxStore,
+  to: Target & { readonly consumer: string; readonly generation: number },
+): Promise<Position> {
+  const moved = await context.insert(data.position, { ...to, waiting: 0, heldBy: null }, (row) => ({
+    ...row,
+    version: row.heldBy === null ? later(data, row.version, to.version) : row.version,
+  }))
+  return moved as Position
+}
+
+function later(data: InboxStore, now: number, next: number): number {
+  return data.broken.has('a position never goes back') ? next : Math.max(now, next)
+}
+
+function duplicateRow(id: string): object {
+  return { id, aggregate_type: null, aggregate_id: null, version: null, waiting: null, held_by: null }
+}
+
+function aggregateRow({ type, id, version, waiting, heldBy }: Position): object {
+  return { id: null, aggregate_type: type, aggregate_id: id, version: String(version), waiting, held_by: heldBy }
+}

@@ -1,0 +1,176 @@
+/**
+ * Stored mode: messages are stored as they come, and lanes of them are leased to processors.
+ */
+import type { Scope } from '../../../src/consumer/inbox.sql.ts'
+import {
+  fenceLanes,
+  giveLanes,
+  makeLanes,
+  readReceived,
+  removeReceived,
+  restReceived,
+  setAside,
+  storeReceived,
+  takeLanes,
+} from '../../../src/consumer/stored.sql.ts'
+import type { SqlValue } from '../../../src/postgres/sql.ts'
+import type { FakeStore } from './fake-store.ts'
+import type { InboxLane, InboxStore, StoredMessage } from './inbox-tables.ts'
+import { byLane } from './lane-statements.ts'
+import { numbers } from './sql-text.ts'
+import type { Seen, StatementContext } from './statement-context.ts'
+import { count, messagesOf, mineOf, toStoredRow } from './waiting-statements.ts'
+
+const lease = { token: '', leaseMs: 0, lanes: [] }
+
+export function defineStoring(store: FakeStore, scope: Scope, data: InboxStore): void {
+  store.define('makeLanes', makeLanes(scope), async (context) => {
+    for (let lane = 0; lane < 64; lane += 1)
+      await context.insert(data.lane, { consumer: scope.consumer, lane, token: null, expiresAt: null }, 'nothing')
+    return []
+  })
+  store.define('storeReceived', storeReceived(scope, []), async (context, values) => {
+    const messages = messagesOf(scope, data, { values: values.slice(3), state: 0, now: context.now() })
+    for (const message of messages) await context.insert(data.message, message, 'nothing')
+    return []
+  })
+  store.define('takeLanes', takeLanes(scope, { ...lease, worker: '', count: 0, from: 0 }), (context, values) =>
+    take(context, { scope, data, values }),
+  )
+  store.define('fenceLanes', fenceLanes(scope, lease), async (context, [, lanes, token, leaseMs]) => {
+    const isHeld = heldBy(scope, lanes, token)
+    const seen = byLane(context.see(data.lane, isHeld))
+    const held = data.broken.has('a lane is fenced')
+      ? byLane(context.see(data.lane, ({ lane }) => numbers(lanes).includes(lane)))
+      : await context.lockAll(seen, { still: isHeld })
+    if (data.broken.has('a lane is fenced')) return held.map(({ row }) => ({ lane: row.lane }))
+    const set = (row: InboxLane): InboxLane => ({ ...row, expiresAt: context.now() + Number(leaseMs) })
+    return (await context.updateAll(data.lane, held, { set })).map(({ lane }) => ({ lane }))
+  })
+  store.define('giveLanes', giveLanes(scope, lease), async (context, [, lanes, token]) => {
+    const isHeld = heldBy(scope, lanes, token)
+    const set = (row: InboxLane): InboxLane => ({ ...row, token: null, expiresAt: null })
+    await context.updateAll(data.lane, context.see(data.lane, isHeld), { set, still: isHeld })
+    return []
+  })
+  store.define('readReceived', readReceived(scope, { ...lease, batchSize: 0, batchBytes: 0 }), (context, values) =>
+    readDue(context, { scope, data, values }),
+  )
+}
+
+export function defineStored(store: FakeStore, scope: Scope, data: InboxStore): void {
+  const isMine = mineOf(scope)
+  const isOpen = (row: StoredMessage): boolean => isMine(row) && (row.state === 0 || row.state === 1)
+  const at = (lanes: SqlValue | undefined, seqs: SqlValue | undefined): ((row: StoredMessage) => boolean) => {
+    const places = new Set(numbers(lanes).map((lane, i) => `${lane} ${numbers(seqs)[i]}`))
+    return (row) => isOpen(row) && places.has(`${row.lane} ${row.seq}`)
+  }
+  /** What is held behind these goes on. */
+  const letGo = async (context: StatementContext, behind: readonly StoredMessage[]): Promise<void> => {
+    const isBehind = (row: StoredMessage): boolean =>
+      isMine(row) && row.state === 2 && behind.some(({ lane, key }) => lane === row.lane && key === row.key)
+    await context.updateAll(data.message, context.see(data.message, isBehind), {
+      set: (row) => ({ ...row, state: 0 }),
+      still: isBehind,
+    })
+  }
+
+  store.define('removeReceived', removeReceived(scope, []), async (context, [lanes, seqs]) => {
+    const isIt = at(lanes, seqs)
+    const gone = await context.remove(data.message, context.see(data.message, isIt), isIt)
+    await letGo(
+      context,
+      gone.filter(({ state }) => state === 1),
+    )
+    return []
+  })
+  store.define('setAside', setAside(scope, []), async (context, [lanes, seqs]) => {
+    const isIt = at(lanes, seqs)
+    const set = (row: StoredMessage): StoredMessage => ({ ...row, state: 4, nextAttemptAt: null })
+    const aside = await context.updateAll(data.message, context.see(data.message, isIt), { set, still: isIt })
+    await letGo(context, aside)
+    await count(context, data, { scope, messages: aside, sign: 1 })
+    return []
+  })
+  store.define('restReceived', restReceived(scope, { lane: 0, seq: '' }, { delayMs: 0, error: '' }), async (context, values) => {
+    const [delayMs, , , , lane, seq] = values
+    const isIt = (row: StoredMessage): boolean => isOpen(row) && row.lane === Number(lane) && row.seq === Number(seq)
+    const heads = context.rows(data.message, (row) => isMine(row) && (row.state === 1 || row.state === 3))
+    const set = (row: StoredMessage): StoredMessage => ({
+      ...row,
+      attempts: row.attempts + 1,
+      nextAttemptAt: context.now() + Number(delayMs),
+      state: row.state === 0 && heads.some((head) => head.lane === row.lane && head.key === row.key) ? 0 : 1,
+    })
+    await context.updateAll(data.message, context.see(data.message, isIt), { set, still: isIt })
+    return []
+  })
+}
+
+interface Asked {
+  readonly scope: Scope
+  readonly data: InboxStore
+  readonly values: readonly SqlValue[]
+}
+
+async function take(context: StatementContext, { scope, data, values }: Asked): Promise<object[]> {
+  const [, leaseMs, , , , , from, , , limit, token] = values
+  const isMine = mineOf(scope)
+  const now = context.now()
+  const work = new Set(
+    context
+      .rows(
+        data.message,
+        (row) => isMine(row) && (row.state === 0 || (row.state === 1 && (row.nextAttemptAt ?? Infinity) <= now)),
+      )
+      .map(({ lane }) => lane),
+  )
+  const isFree = (row: InboxLane): boolean =>
+    row.consumer === scope.consumer &&
+    work.has(row.lane) &&
+    (row.token === null ||
+      row.expiresAt === null ||
+      row.expiresAt <= context.now() ||
+      row.expiresAt > context.now() + Number(leaseMs) * 2)
+  const place = ({ lane }: InboxLane): number => (lane - Number(from) + 64) % 64
+  const taken: Seen<InboxLane>[] = []
+  for (const seen of context.see(data.lane, isFree).toSorted((a, b) => place(a.row) - place(b.row))) {
+    if (taken.length >= Number(limit)) break
+    const row = await context.lock(seen, { still: isFree, skipLocked: true })
+    if (row !== undefined) taken.push({ tuple: seen.tuple, row })
+  }
+  const set = (row: InboxLane): InboxLane => ({ ...row, token: String(token), expiresAt: context.now() + Number(leaseMs) })
+  return (await context.updateAll(data.lane, taken, { set })).map(({ lane }) => ({ lane }))
+}
+
+async function readDue(context: StatementContext, { scope, data, values }: Asked): Promise<object[]> {
+  const [, lanes, token] = values
+  const [perLane, batchSize, batchBytes] = [Number(values[8]), Number(values[12]), Number(values[13])]
+  const isMine = mineOf(scope)
+  const isHeld = heldBy(scope, lanes, token)
+  const mine = await context.lockAll(byLane(context.see(data.lane, isHeld)), { still: isHeld, mode: 'share' })
+  const all = context.see(data.message, isMine).toSorted((a, b) => a.row.seq - b.row.seq)
+  const heads = new Set(all.filter(({ row }) => row.state === 1 || row.state === 3).map(({ row }) => `${row.lane} ${row.key}`))
+  const now = context.now()
+  const chosen: StoredMessage[] = []
+  for (const { row: lane } of mine) {
+    const here = all.filter(({ row }) => row.lane === lane.lane)
+    const due = here.filter(({ row }) => row.state === 0).slice(0, perLane)
+    const blocked = due.filter(({ row }) => heads.has(`${row.lane} ${row.key}`))
+    await context.updateAll(data.message, blocked, { set: (row) => ({ ...row, state: 2 }) })
+    chosen.push(...due.filter((seen) => !blocked.includes(seen)).map(({ row }) => row))
+    const ripe = here.filter(({ row }) => row.state === 1 && (row.nextAttemptAt ?? Infinity) <= now)
+    chosen.push(...ripe.map(({ row }) => row).slice(0, perLane))
+  }
+  let before = 0
+  return chosen
+    .toSorted((a, b) => a.seq - b.seq)
+    .slice(0, batchSize)
+    .filter(({ body }) => (before += body.byteLength) - body.byteLength < batchBytes)
+    .map((row) => ({ lane: row.lane, ...toStoredRow(row), waited_ms: String(Math.round(now - row.receivedAt)) }))
+}
+
+function heldBy(scope: Scope, lanes: SqlValue | undefined, token: SqlValue | undefined): (row: InboxLane) => boolean {
+  const asked = new Set(numbers(lanes))
+  return (row) => row.consumer === scope.consumer && asked.has(row.lane) && row.token === token
+}

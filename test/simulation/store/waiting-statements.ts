@@ -1,0 +1,214 @@
+/**
+ * Messages that wait for their turn, and the marks of attempts.
+ */
+import {
+  chargeAttempt,
+  forgetAttempts,
+  readAttempts,
+  readRedriving,
+  releaseAttempts,
+  startAttempts,
+} from '../../../src/consumer/dead-letter.sql.ts'
+import {
+  countWaiting,
+  readReleased,
+  readWaiting,
+  removeStored,
+  restStored,
+  storeWaiting,
+  type Scope,
+} from '../../../src/consumer/inbox.sql.ts'
+import type { SqlValue } from '../../../src/postgres/sql.ts'
+import type { FakeStore } from './fake-store.ts'
+import type { Attempt, InboxStore, Position, StoredMessage } from './inbox-tables.ts'
+import { bytes, keyOf, laneOf, numbers, parseArray, texts } from './sql-text.ts'
+import type { StatementContext } from './statement-context.ts'
+
+const lanes = 64
+
+export function defineWaiting(store: FakeStore, scope: Scope, data: InboxStore): void {
+  const isMine = mineOf(scope)
+  const isWaiting = (row: StoredMessage): boolean => isMine(row) && row.state === 4
+
+  store.define('storeWaiting', storeWaiting(scope, []), async (context, values) => {
+    const stored: StoredMessage[] = []
+    const messages = messagesOf(scope, data, { values: values.slice(2), state: 4, now: context.now() })
+    for (const message of messages.toSorted((a, b) => (a.eventId < b.eventId ? -1 : 1)))
+      if ((await context.insert(data.message, message, 'nothing')) !== undefined) stored.push(message)
+    await count(context, data, { scope, messages: stored, sign: 1 })
+    return []
+  })
+
+  store.define('readWaiting', readWaiting(scope, [], 0), async (context, [types, ids, , , limit]) => {
+    const aggregates = new Set(texts(types).map((type, i) => `${type}\n${texts(ids)[i]}`))
+    const found = context.rows(data.message, (row) => isWaiting(row) && aggregates.has(`${row.type}\n${row.id}`))
+    return found.toSorted(byAggregate).slice(0, Number(limit)).map(toStoredRow)
+  })
+
+  store.define('readReleased', readReleased(scope, [], 0), async (context, [limit, , , sequential]) => {
+    const now = context.now()
+    const sequentialTypes = texts(sequential)
+    const waiting = context.rows(data.message, isWaiting).toSorted(byAggregate)
+    const released = context
+      .rows(data.position, (row) => isMine(row) && row.waiting > 0 && row.heldBy === null)
+      .flatMap((position) => {
+        const line = waiting.filter((row) => row.type === position.type && row.id === position.id)
+        const isResting = (row: StoredMessage): boolean =>
+          line.some((other) => other.version <= row.version && (other.nextAttemptAt ?? 0) > now)
+        return line.filter(
+          (row, i) => (row.version <= position.version + i + 1 || !sequentialTypes.includes(position.type)) && !isResting(row),
+        )
+      })
+    return released.toSorted(byAggregate).slice(0, Number(limit)).map(toStoredRow)
+  })
+
+  store.define('removeStored', removeStored(scope, []), async (context, [, , seqs]) => {
+    const asked = new Set(numbers(seqs))
+    const isAsked = (row: StoredMessage): boolean => isWaiting(row) && asked.has(row.seq)
+    const gone = await context.remove(data.message, context.see(data.message, isAsked), isAsked)
+    await count(context, data, { scope, messages: gone, sign: -1 })
+    return []
+  })
+
+  store.define(
+    'restStored',
+    restStored(scope, sampleItem, { delayMs: 0, error: '' }),
+    async (context, [delayMs, , , , eventId]) => {
+      const isIt = (row: StoredMessage): boolean => isWaiting(row) && row.eventId === eventId
+      const set = (row: StoredMessage): StoredMessage => ({
+        ...row,
+        attempts: row.attempts + 1,
+        nextAttemptAt: context.now() + Number(delayMs),
+      })
+      await context.updateAll(data.message, context.see(data.message, isIt), { set, still: isIt })
+      return []
+    },
+  )
+
+  store.define('countWaiting', countWaiting(scope), async (context) => {
+    const waiting = context.rows(data.position, (row) => isMine(row) && row.waiting > 0)
+    const messages = waiting.reduce((sum, row) => sum + row.waiting, 0)
+    return [{ messages, aggregates: waiting.length, held: waiting.filter((row) => row.heldBy !== null).length, oldest_ms: null }]
+  })
+}
+
+export function defineAttempts(store: FakeStore, scope: Scope, data: InboxStore): void {
+  const isMine = mineOf(scope)
+  const fresh = (eventId: string): Attempt => ({
+    consumer: scope.consumer,
+    generation: scope.generation,
+    eventId,
+    attempts: 0,
+    unfinished: 0,
+  })
+  store.define('startAttempts', startAttempts(scope, []), async (context, [, , ids]) => {
+    for (const id of texts(ids).toSorted())
+      await context.insert(data.attempt, { ...fresh(id), unfinished: 1 }, (row) => ({ ...row, unfinished: row.unfinished + 1 }))
+    return []
+  })
+  store.define('readAttempts', readAttempts(scope, []), async (context, [, , ids]) =>
+    context
+      .rows(data.attempt, (row) => isMine(row) && texts(ids).includes(row.eventId))
+      .map(({ eventId: id, attempts, unfinished }) => ({ id, attempts, unfinished })),
+  )
+  store.define('chargeAttempt', chargeAttempt(scope, '', ''), async (context, [, , id]) => {
+    const charged = await context.insert(data.attempt, { ...fresh(String(id)), attempts: 1 }, (row) => ({
+      ...row,
+      attempts: row.attempts + 1,
+      unfinished: 0,
+    }))
+    return [{ attempts: charged?.attempts ?? 0, first_at: '' }]
+  })
+  store.define('releaseAttempts', releaseAttempts(scope, []), async (context, [, , ids]) => {
+    const isIt = (row: Attempt): boolean => isMine(row) && texts(ids).includes(row.eventId)
+    await context.updateAll(data.attempt, context.see(data.attempt, isIt), {
+      set: (row) => ({ ...row, unfinished: 0 }),
+      still: isIt,
+    })
+    return []
+  })
+  store.define('forgetAttempts', forgetAttempts(scope, []), async (context, [, , ids]) => {
+    const isIt = (row: Attempt): boolean => isMine(row) && texts(ids).includes(row.eventId)
+    await context.remove(data.attempt, context.see(data.attempt, isIt), isIt)
+    return []
+  })
+  store.define('readRedriving', readRedriving(scope, 0), () => Promise.resolve([]))
+}
+
+export function mineOf(scope: Scope): (row: { readonly consumer: string; readonly generation: number }) => boolean {
+  return ({ consumer, generation }) => consumer === scope.consumer && generation === scope.generation
+}
+
+/** Messages as the arrays of a statement name them; each gets the next number. */
+export function messagesOf(
+  scope: Scope,
+  data: InboxStore,
+  { values, state, now }: { readonly values: readonly SqlValue[]; readonly state: number; readonly now: number },
+): StoredMessage[] {
+  const [eventIds, types, ids, versions, topics] = values.slice(0, 5).map(texts)
+  const orderingKeys = parseArray(values[5])
+  const [messageIds, attributes] = [texts(values[6]), texts(values[7])]
+  const bodies = bytes(values[8])
+  const published = texts(values[9])
+  return (eventIds ?? []).map((eventId, i) => {
+    const [type, id] = [types?.[i] ?? '', ids?.[i] ?? '']
+    const key = keyOf(type, id)
+    return {
+      seq: data.message.nextIdentity(),
+      key,
+      lane: laneOf(key, lanes),
+      state,
+      consumer: scope.consumer,
+      generation: scope.generation,
+      eventId,
+      type,
+      id,
+      version: Number(versions?.[i]),
+      attempts: 0,
+      topic: topics?.[i] ?? '',
+      orderingKey: orderingKeys[i] ?? null,
+      messageId: messageIds[i] ?? '',
+      attributes: attributes[i] ?? '{}',
+      body: bodies[i] ?? Buffer.of(),
+      publishedAt: published[i] ?? '',
+      receivedAt: now,
+      nextAttemptAt: null,
+    }
+  })
+}
+
+/** Counts messages at their aggregates, whose rows are locked by the batch already. */
+export async function count(
+  context: StatementContext,
+  data: InboxStore,
+  counted: { readonly scope: Scope; readonly messages: readonly StoredMessage[]; readonly sign: 1 | -1 },
+): Promise<void> {
+  if (data.broken.has('what waits is counted')) return
+  const isMine = mineOf(counted.scope)
+  const isAt = (row: Position): boolean =>
+    isMine(row) && counted.messages.some(({ type, id }) => type === row.type && id === row.id)
+  const set = (row: Position): Position => ({
+    ...row,
+    waiting: row.waiting + counted.sign * counted.messages.filter(({ type, id }) => type === row.type && id === row.id).length,
+  })
+  await context.updateAll(data.position, context.see(data.position, isAt), { set, still: isAt })
+}
+
+export function toStoredRow(row: StoredMessage): object {
+  return {
+    seq: String(row.seq),
+    topic: row.topic,
+    ordering_key: row.orderingKey,
+    message_id: row.messageId,
+    attributes: row.attributes,
+    body: row.body,
+    published_at_ms: String(Date.parse(row.publishedAt)),
+  }
+}
+
+function byAggregate(a: StoredMessage, b: StoredMessage): number {
+  const [left, right] = [`${a.type}\n${a.id}`, `${b.type}\n${b.id}`]
+  return left === right ? a.version - b.version : left < right ? -1 : 1
+}
+
+const sampleItem = { event: { id: '' } } as Parameters<typeof restStored>[1]
