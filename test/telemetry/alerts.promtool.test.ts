@@ -23,7 +23,7 @@ test('alerts fire when the relay is stopped and when a poison message dies, and 
   expect(rules).not.toContain('due_age_seconds) > 60')
   const services = await startLiveServices(db)
   services.startRelay()
-  const prometheus = await startPrometheus({ rules, target: services.url })
+  const prometheus = await startPrometheus({ rules, targets: [services.url] })
   const names = async (): Promise<string[]> => (await prometheus.firing()).map((labels) => labels['alertname'] ?? '').toSorted()
   const eventuallyFiring = (expected: readonly string[]): Promise<unknown> =>
     eventually(async () => expect(await names()).toEqual(expected), { timeoutMs: 40_000, intervalMs: 100 })

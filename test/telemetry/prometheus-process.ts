@@ -1,4 +1,4 @@
-/** Prometheus itself, on a free port of the loopback interface, with the given rules and one target. */
+/** Prometheus itself, on a free port of the loopback interface, with the given rules and targets. */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { findProgram } from '../../src/testing/find-program.ts'
@@ -15,16 +15,16 @@ export interface PrometheusProcess {
 
 export async function startPrometheus({
   rules,
-  target,
+  targets,
 }: {
   readonly rules: string
-  readonly target: string
+  readonly targets: readonly string[]
 }): Promise<PrometheusProcess> {
   const port = await freePort()
   const config = {
     global: { scrape_interval: '500ms', evaluation_interval: '500ms' },
     rule_files: ['waybill.rules.yml'],
-    scrape_configs: [{ job_name: 'shop', static_configs: [{ targets: [new URL(target).host] }] }],
+    scrape_configs: [{ job_name: 'shop', static_configs: [{ targets: targets.map((target) => new URL(target).host) }] }],
   }
   const service = await startService({
     name: 'prometheus',
