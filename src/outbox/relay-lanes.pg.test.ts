@@ -1,5 +1,4 @@
 import { afterAll, describe, expect, test } from 'vitest'
-import { factOf, violations } from '../../test/outbox/history.ts'
 import { opened, untilBlocked } from '../../test/outbox/world.ts'
 import { outboxFixture, videos, type OutboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
@@ -8,6 +7,9 @@ import { connect } from '../postgres/connect.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
+import { checkHistory } from '../testing/history/checker.ts'
+import { logEntry } from '../testing/history/message-entries.ts'
+import { readHistory } from '../testing/history/read-history.ts'
 import { memory } from '../transport/memory.ts'
 import { event } from './outbox.ts'
 
@@ -91,12 +93,10 @@ test('lanes change from 4 to 64 and back under load: nothing is lost or overtake
   await eventually(async () => expect(await fixture.dispatch()).toEqual([]), { timeoutMs: 60_000 })
   stop.abort()
   await running
-  const { rows } = await db.query(
-    `select id::text, aggregate_id as aggregate, version::int from ${fixture.outbox.tables.outbox.quoted}`,
-  )
-  const arrived = broker.published.map(({ attributes }) => factOf(attributes))
-  expect(violations({ committed: rows as never, arrived, left: 0 })).toEqual([])
-  expect(rows).toHaveLength(1_200)
+  const committed = await readHistory({ owner: { db, schema: fixture.outbox.tables.schema, log: 'recorded' } })
+  const { violations, counts } = checkHistory([...broker.published.map((message) => logEntry(message)), ...committed])
+  expect(violations).toEqual([])
+  expect(counts.ops.commit).toBe(1_200)
 })
 
 describe('a change of lanes', () => {
