@@ -56,7 +56,8 @@ export const fastDeleteOfAnyState: Mutant = {
 
 /** Lets a head go without naming the next. */
 export const releaseWithoutPromotion: Mutant = {
-  prepare: (fixture) => changeFunction(fixture, 'outbox_settle', [/where d\.state \+ 0 = 2 and d\.ctid/, 'where false and d.ctid']),
+  prepare: (fixture) =>
+    changeFunction(fixture, 'outbox_settle', [/where d\.state \+ 0 = 2 and d\.ctid/, 'where false and d.ctid']),
 }
 
 /** Looks without having locked the lane. */
