@@ -1,11 +1,14 @@
 import { expect, test } from 'vitest'
-import { outboxFixture } from '../../test/setup/outbox-fixture.ts'
+import { outboxFixture, videos } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import type { Signals } from '../core/signals.ts'
+import { one } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
+import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'
 import { createBacklogReport } from './backlog-report.ts'
+import { readBacklog } from './backlog.sql.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -25,6 +28,25 @@ test('what waits is reported although no relay has ever run', async () => {
   await eventually(() => expect(heard.at(-1)).toMatchObject({ due: 0, oldestAgeMs: 0, oldestDueAgeMs: 0 }))
   stop.abort()
   await running
+})
+
+test('an event that must not go out yet is not late; one that failed is, although it waits for its next attempt', async () => {
+  const fixture = await outboxFixture(db)
+  const backlog = async (): Promise<Signals['relay.backlog']> => await one(db, readBacklog(fixture.outbox.tables))
+  const notBefore = new Date(Date.now() + 3_600_000)
+  await transaction(db, (tx) => fixture.outbox.add(tx, videos.VideoPublished, 'later', { title: 'x' }, { notBefore }))
+  expect(await backlog()).toMatchObject({ due: 1, oldestDueAgeMs: 0 })
+  await fixture.relay(memory()).once()
+  expect(await backlog()).toMatchObject({ retrying: 1, oldestDueAgeMs: 0 })
+  expect((await backlog()).oldestAgeMs).toBeGreaterThan(0)
+
+  await fixture.publish('failing', 'one')
+  const refusing = memory()
+  const publish: typeof refusing.publish = async (messages) =>
+    messages.map(() => ({ status: 'rejected', error: new Error('no') }) as const)
+  await fixture.relay({ ...refusing, publish }, { backoff: { firstMs: 3_600_000, maxMs: 3_600_000 } }).once()
+  expect(await backlog()).toMatchObject({ retrying: 2 })
+  expect((await backlog()).oldestDueAgeMs).toBeGreaterThan(0)
 })
 
 test('a parked event, and what it holds, are waiting but not due', async () => {

@@ -10,7 +10,7 @@ export interface Backlog {
   readonly held: number
   readonly parked: number
   readonly oldestAgeMs: number
-  /** The same without what is parked, and what is held behind another event. */
+  /** The same without what is parked, held behind another event, or to be sent later. */
   readonly oldestDueAgeMs: number
   readonly highestAttempts: number
   /** Lanes that nobody has worked for two leases: no relay runs, or one is stuck in a transaction. */
@@ -19,7 +19,7 @@ export interface Backlog {
   readonly oldestSnapshotAgeMs: number
 }
 
-/** Counts every state. The oldest event of each lane and state stands first in the primary key. */
+/** Counts every state. The oldest event of each lane and state stands first in the primary key; those to be sent later are passed over. */
 export function readBacklog(tables: OutboxTables): Statement<Backlog> {
   return sql`
     with counted as (
@@ -28,18 +28,26 @@ export function readBacklog(tables: OutboxTables): Statement<Backlog> {
              coalesce(max(publish_attempts), 0)::float8 as attempts
         from ${tables.dispatch}
     ), oldest as (
-      select min(o.occurred_at) as occurred_at, min(o.occurred_at) filter (where s.state in (0, 1)) as due_at
+      select min(o.occurred_at) as occurred_at
         from ${tables.lane} l cross join (values (0), (1), (2), (3)) as s (state) cross join lateral (
           select d.event_id from ${tables.dispatch} d where d.lane = l.lane and d.state = s.state order by d.seq limit 1) d
+        join ${tables.outbox} o on o.id = d.event_id
+    ), late as (
+      select min(o.occurred_at) as occurred_at
+        from ${tables.lane} l cross join (values (0), (1)) as s (state) cross join lateral (
+          select d.event_id from ${tables.dispatch} d
+           where d.lane = l.lane and d.state = s.state
+             and (d.publish_attempts > 0 or d.next_retry_at is null or d.next_retry_at <= (select clock_timestamp()))
+           order by d.seq limit 1) d
         join ${tables.outbox} o on o.id = d.event_id
     )
     select due, retrying, held, parked, attempts as "highestAttempts",
            greatest(0, coalesce(extract(epoch from clock_timestamp() - oldest.occurred_at) * 1000, 0))::float8 as "oldestAgeMs",
-           greatest(0, coalesce(extract(epoch from clock_timestamp() - oldest.due_at) * 1000, 0))::float8 as "oldestDueAgeMs",
+           greatest(0, coalesce(extract(epoch from clock_timestamp() - late.occurred_at) * 1000, 0))::float8 as "oldestDueAgeMs",
            (select count(*) from ${tables.lane} where lock_token is null or lock_expires_at < clock_timestamp() - interval '10 seconds')::float8 as "unownedLanes",
            (select coalesce(max(extract(epoch from clock_timestamp() - xact_start) * 1000), 0)::float8
               from pg_stat_activity where datname = current_database() and backend_xmin is not null and pid <> pg_backend_pid()) as "oldestSnapshotAgeMs"
-      from counted, oldest`
+      from counted, oldest, late`
 }
 
 /** Rows that could go out now and are in no living other relay's lanes: what a draining relay still has to do. */

@@ -74,7 +74,7 @@ export const metricDefinitions = {
   'relay.breaker_open': gauge('1 while the broker is out of reach.'),
   'outbox.backlog': gauge('Events that wait, by state.', { labels: ['state'], ...backlog }),
   'outbox.oldest_age': gauge('Age of the oldest event that waits; 0 if none does.', { unit: 's', ...backlog }),
-  'outbox.oldest_due_age': gauge('The same without what is parked or held behind another.', { unit: 's', ...backlog }),
+  'outbox.oldest_due_age': gauge('The same without what is parked, held or to be sent later.', { unit: 's', ...backlog }),
   'outbox.highest_attempts': gauge('Most attempts that an event which waits has had.', backlog),
   'outbox.unowned_lanes': gauge('Lanes that no relay works.', backlog),
   'outbox.oldest_snapshot_age': gauge('Age of the oldest snapshot, which keeps dead rows alive.', { unit: 's', ...backlog }),
