@@ -4,7 +4,9 @@ import { run } from '../../../src/core/lifetime.ts'
 import { createOutbox } from '../../../src/outbox/outbox.ts'
 import { createRelay } from '../../../src/outbox/relay.ts'
 import { connect } from '../../../src/postgres/connect.ts'
+import { kafka } from '../../../src/transport/kafka/kafka.ts'
 import { pubsub } from '../../../src/transport/pubsub.ts'
+import { judgedTransport } from '../../kafka/judge.ts'
 import { tcpPublisher } from './tcp-publisher.ts'
 import type { RelayChildSettings } from './relay-processes.ts'
 
@@ -17,12 +19,16 @@ signals.on('service.failed', ({ error }) => process.stderr.write(`${String(error
 
 const stop = new AbortController()
 process.once('message', () => stop.abort())
-const transport =
-  protocol === 'tcp'
-    ? tcpPublisher(port)
-    : pubsub({ projectId: 'stress', emulatorHost: `127.0.0.1:${port}`, publishTimeoutMs: options.publishTimeoutMs ?? 10_000 })
-// A relay whose lease ends while it loads Google's client would have to start again.
+// A relay whose lease ends while it loads a client would have to start again.
 if (protocol === 'pubsub') await import('@google-cloud/pubsub')
+if (protocol === 'kafka') await import('@platformatic/kafka')
+const { publishTimeoutMs = 10_000 } = options
+const openers = {
+  tcp: () => tcpPublisher(port),
+  pubsub: () => pubsub({ projectId: 'stress', emulatorHost: `127.0.0.1:${port}`, publishTimeoutMs }),
+  kafka: () => judgedTransport(port, ({ brokers, minInsyncReplicas }) => kafka({ brokers, minInsyncReplicas, publishTimeoutMs })),
+}
+const transport = await openers[protocol]()
 const relay = createRelay({ db, outbox: createOutbox({ schema }), transport, name, signals, ...options })
 process.send?.({ started: true })
 await run([relay], { signal: stop.signal, signals })

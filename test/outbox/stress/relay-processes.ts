@@ -12,7 +12,7 @@ export interface RelayChildSettings {
   readonly url: string
   readonly schema: string
   /** What the broker at `port` speaks. */
-  readonly protocol: 'tcp' | 'pubsub'
+  readonly protocol: 'tcp' | 'pubsub' | 'kafka'
   readonly port: number
   readonly name: string
   readonly relay: Pick<

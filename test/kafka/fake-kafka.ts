@@ -1,0 +1,158 @@
+/**
+ * A Kafka in memory, with one group: partitions that are logs, members that join and are fenced by generation, and a record of
+ * every commit that was accepted, with who owned the partition at that moment.
+ */
+import type {
+  FetchedRecord,
+  GroupMemberId,
+  JoinedGroup,
+  KafkaClient,
+  KafkaMember,
+} from '../../src/transport/kafka/kafka-client.ts'
+import { kafkaError } from '../../src/transport/kafka/kafka-errors.ts'
+
+export interface AcceptedCommit {
+  readonly memberId: string
+  readonly partition: number
+  readonly offset: bigint
+  /** Who owned the partition in the group's newest generation. */
+  readonly owner: string | undefined
+}
+
+interface Joining {
+  readonly id: GroupMemberId
+  readonly done: (joined: JoinedGroup) => void
+}
+
+export class FakeKafka {
+  readonly commits: AcceptedCommit[] = []
+  readonly #logs: FetchedRecord[][]
+  readonly #committed = new Map<number, bigint>()
+  readonly #members = new Map<string, GroupMemberId>()
+  readonly #joining = new Map<string, Joining>()
+  readonly #owners = new Map<number, string>()
+  readonly #synced = new Map<string, (partitions: readonly number[]) => void>()
+  #assignments: ReadonlyMap<string, readonly number[]> | undefined
+  #generation = 0
+  #names = 0
+  #appended = Promise.withResolvers<void>()
+
+  constructor(partitions: number) {
+    this.#logs = Array.from({ length: partitions }, () => [])
+  }
+
+  get generation(): number {
+    return this.#generation
+  }
+
+  committed(partition: number): bigint {
+    return this.#committed.get(partition) ?? 0n
+  }
+
+  append(partition: number, key: string): bigint {
+    const log = this.#logs[partition] as FetchedRecord[]
+    const offset = BigInt(log.length)
+    log.push({ offset, timestampMs: 0, key: Buffer.from(key), value: Buffer.from(`${partition}:${offset}`), headers: [] })
+    this.#appended.resolve()
+    this.#appended = Promise.withResolvers<void>()
+    return offset
+  }
+
+  /** Takes a member out, as a session that ended would. */
+  expel(memberId: string): void {
+    this.#members.delete(memberId)
+    this.#joining.delete(memberId)
+    this.#completeJoin()
+  }
+
+  /** The members of the newest generation. */
+  memberIds(): readonly string[] {
+    return [...this.#members.keys()]
+  }
+
+  client(): KafkaClient {
+    const unused = (): never => {
+      throw new Error('The fake has no such thing.')
+    }
+    return {
+      describeTopic: (name) => Promise.resolve({ name, partitions: this.#logs.map(() => ({ leader: 1, replicas: 1 })) }),
+      topicSettings: unused,
+      initProducer: unused,
+      produce: unused,
+      createTopic: unused,
+      fetch: async ({ from, maxWaitMs }) => {
+        const read = () =>
+          [...from].map(([partition, start]) => {
+            const records = (this.#logs[partition] ?? []).slice(Number(start))
+            return { partition, error: undefined, nextOffset: start + BigInt(records.length), records }
+          })
+        if (read().every(({ records }) => records.length === 0)) await this.#wait(maxWaitMs)
+        return read()
+      },
+      listOffsets: ({ partitions, at }) =>
+        Promise.resolve(new Map(partitions.map((each) => [each, at === 'latest' ? BigInt(this.#logs[each]?.length ?? 0) : 0n]))),
+      committedOffsets: ({ partitions }) =>
+        Promise.resolve(new Map([...this.#committed].filter(([partition]) => partitions.includes(partition)))),
+      commitOffsets: ({ member, offsets }) => this.#commit(member as KafkaMember, offsets),
+      joinGroup: ({ memberId, instanceId }) => this.#join(memberId === '' ? `m${(this.#names += 1)}` : memberId, instanceId),
+      syncGroup: ({ member, assignments }) => this.#sync(member.memberId, assignments),
+      heartbeat: async ({ memberId, generation }) => {
+        if (!this.#members.has(memberId)) throw kafkaError('UNKNOWN_MEMBER_ID', 'heartbeat')
+        if (generation !== this.#generation) throw kafkaError('ILLEGAL_GENERATION', 'heartbeat')
+        if (this.#joining.size > 0) throw kafkaError('REBALANCE_IN_PROGRESS', 'heartbeat')
+      },
+      leaveGroup: ({ memberId }) => Promise.resolve(this.expel(memberId)),
+      close: () => Promise.resolve(),
+    }
+  }
+
+  async #commit({ memberId, generation }: KafkaMember, offsets: ReadonlyMap<number, bigint>): Promise<void> {
+    if (!this.#members.has(memberId)) throw kafkaError('UNKNOWN_MEMBER_ID', 'commit')
+    if (generation !== this.#generation) throw kafkaError('ILLEGAL_GENERATION', 'commit')
+    for (const [partition, offset] of offsets) {
+      this.commits.push({ memberId, partition, offset, owner: this.#owners.get(partition) })
+      this.#committed.set(partition, offset)
+    }
+  }
+
+  #join(memberId: string, instanceId: string | undefined): Promise<JoinedGroup> {
+    const id = { memberId, instanceId }
+    this.#members.set(memberId, id)
+    return new Promise((done) => {
+      this.#joining.set(memberId, { id, done })
+      this.#completeJoin()
+    })
+  }
+
+  /** A generation begins when everybody has joined again. */
+  #completeJoin(): void {
+    if (this.#joining.size === 0 || this.#joining.size < this.#members.size) return
+    this.#generation += 1
+    this.#assignments = undefined
+    this.#owners.clear()
+    const joined = [...this.#joining.values()]
+    this.#joining.clear()
+    joined.forEach(({ id, done }, place) => {
+      const members = place === 0 ? joined.map((each) => each.id) : undefined
+      done({ memberId: id.memberId, generation: this.#generation, members })
+    })
+  }
+
+  #sync(memberId: string, assignments: ReadonlyMap<string, readonly number[]> | undefined): Promise<readonly number[]> {
+    if (assignments !== undefined) {
+      this.#assignments = assignments
+      for (const [id, partitions] of assignments) for (const partition of partitions) this.#owners.set(partition, id)
+      for (const [id, done] of this.#synced) done(assignments.get(id) ?? [])
+      this.#synced.clear()
+    }
+    if (this.#assignments !== undefined) return Promise.resolve(this.#assignments.get(memberId) ?? [])
+    return new Promise((done) => this.#synced.set(memberId, done))
+  }
+
+  async #wait(ms: number): Promise<void> {
+    let timer: NodeJS.Timeout | undefined
+    const late = new Promise<void>((done) => (timer = setTimeout(done, ms)))
+    await Promise.race([this.#appended.promise, late])
+    clearTimeout(timer)
+  }
+}

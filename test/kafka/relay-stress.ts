@@ -1,0 +1,22 @@
+/**
+ * The relay stress over Kafka: relay processes publish to a real broker, and what stands in its log is held against what the
+ * database committed.
+ */
+import { stress, type StressOptions, type StressReport } from '../outbox/stress/stress.ts'
+import { startKafkaStressBroker, type KafkaStressOptions } from './stress-broker.ts'
+
+type KafkaPart = Pick<KafkaStressOptions, 'brokers' | 'replicationFactor' | 'minInsyncReplicas' | 'struck'>
+
+export async function stressOverKafka(
+  options: Omit<StressOptions, 'startBroker'> & KafkaPart & { readonly onStarted?: (arrived: () => number) => void },
+): Promise<StressReport> {
+  return stress({
+    leaseMs: 3_000,
+    ...options,
+    startBroker: async (brokerOptions) => {
+      const broker = await startKafkaStressBroker({ ...brokerOptions, ...options })
+      options.onStarted?.(broker.arrived)
+      return broker
+    },
+  })
+}
