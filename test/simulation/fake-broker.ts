@@ -75,7 +75,7 @@ function publisher(publishing: MemoryPublishing, actor: Actor): Publisher {
   return { maxBytes: publishing.maxRequestBytes, publish: (messages, options) => publishRuns(sender, messages, options) }
 }
 
-/** A delivery on its way in, and its ack on the way out. */
+/** A delivery on its way in, and its end on the way out. Where the broker does not hear of it, the delivery's lease ends. */
 async function hand(actor: Actor, delivery: Delivery, onDelivery: (delivery: Delivery) => void): Promise<void> {
   const { aggregate_id: id, version } = delivery.message.attributes
   const what = `${id}${version}`
@@ -83,7 +83,13 @@ async function hand(actor: Actor, delivery: Delivery, onDelivery: (delivery: Del
   onDelivery({
     message: delivery.message,
     lost: delivery.lost,
-    ack: () => actor.ask(`ack ${what}`, () => delivery.ack()).catch(() => 'unconfirmed' as const),
-    nack: (delayMs) => actor.ask(`nack ${what}`, () => delivery.nack(delayMs)).catch(() => undefined),
+    ack: () =>
+      actor
+        .ask(`ack ${what}`, () => delivery.ack())
+        .catch(async () => {
+          await delivery.nack()
+          return 'unconfirmed' as const
+        }),
+    nack: (delayMs) => actor.ask(`nack ${what}`, () => delivery.nack(delayMs)).catch(() => delivery.nack()),
   })
 }

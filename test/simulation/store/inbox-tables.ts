@@ -63,13 +63,14 @@ export interface InboxLane {
   readonly consumer: string
   readonly lane: number
   readonly token: string | null
+  /** The process that took it. */
+  readonly lockedBy: string | null
   readonly expiresAt: number | null
 }
 
 /** Rules of the SQL that a test may break, to see that it is missed. */
 export type InboxRule =
   | 'a duplicate waits for the first'
-  | 'an old version changes nothing'
   | 'what waits is counted'
   | 'a lane is fenced'
   | 'a position never goes back'

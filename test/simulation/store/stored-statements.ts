@@ -26,7 +26,7 @@ const lease = { token: '', leaseMs: 0, lanes: [] }
 export function defineStoring(store: FakeStore, scope: Scope, data: InboxStore): void {
   store.define('makeLanes', makeLanes(scope), async (context) => {
     for (let lane = 0; lane < 64; lane += 1)
-      await context.insert(data.lane, { consumer: scope.consumer, lane, token: null, expiresAt: null }, 'nothing')
+      await context.insert(data.lane, { consumer: scope.consumer, lane, token: null, lockedBy: null, expiresAt: null }, 'nothing')
     return []
   })
   store.define('storeReceived', storeReceived(scope, []), async (context, values) => {
@@ -49,7 +49,7 @@ export function defineStoring(store: FakeStore, scope: Scope, data: InboxStore):
   })
   store.define('giveLanes', giveLanes(scope, lease), async (context, [, lanes, token]) => {
     const isHeld = heldBy(scope, lanes, token)
-    const set = (row: InboxLane): InboxLane => ({ ...row, token: null, expiresAt: null })
+    const set = (row: InboxLane): InboxLane => ({ ...row, token: null, lockedBy: null, expiresAt: null })
     await context.updateAll(data.lane, context.see(data.lane, isHeld), { set, still: isHeld })
     return []
   })
@@ -139,7 +139,12 @@ async function take(context: StatementContext, { scope, data, values }: Asked): 
     const row = await context.lock(seen, { still: isFree, skipLocked: true })
     if (row !== undefined) taken.push({ tuple: seen.tuple, row })
   }
-  const set = (row: InboxLane): InboxLane => ({ ...row, token: String(token), expiresAt: context.now() + Number(leaseMs) })
+  const set = (row: InboxLane): InboxLane => ({
+    ...row,
+    token: String(token),
+    lockedBy: context.tx.startedBy,
+    expiresAt: context.now() + Number(leaseMs),
+  })
   return (await context.updateAll(data.lane, taken, { set })).map(({ lane }) => ({ lane }))
 }
 
