@@ -8,14 +8,15 @@ import { startKafkaStressBroker, type KafkaStressOptions } from './stress-broker
 type KafkaPart = Pick<KafkaStressOptions, 'brokers' | 'replicationFactor' | 'minInsyncReplicas' | 'struck'>
 
 export async function stressOverKafka(
-  options: Omit<StressOptions, 'startBroker'> & KafkaPart & { readonly onStarted?: (arrived: () => number) => void },
+  options: Omit<StressOptions, 'startBroker'> &
+    KafkaPart & { readonly onStarted?: (broker: { readonly topic: string; readonly arrived: () => number }) => void },
 ): Promise<StressReport> {
   return stress({
     leaseMs: 3_000,
     ...options,
     startBroker: async (brokerOptions) => {
       const broker = await startKafkaStressBroker({ ...brokerOptions, ...options })
-      options.onStarted?.(broker.arrived)
+      options.onStarted?.(broker)
       return broker
     },
   })

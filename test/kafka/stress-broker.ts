@@ -19,7 +19,7 @@ export interface KafkaStressOptions extends BrokerServerOptions {
   readonly struck: Readonly<Record<string, number>>
 }
 
-export async function startKafkaStressBroker(options: KafkaStressOptions): Promise<StressBroker> {
+export async function startKafkaStressBroker(options: KafkaStressOptions): Promise<StressBroker & { readonly topic: string }> {
   const { brokers, replicationFactor, minInsyncReplicas, rejects, struck } = options
   const topic = `stress-${randomBytes(4).toString('hex')}.events`
   const settings = { 'max.message.bytes': String(topicMaxBytes), 'min.insync.replicas': String(minInsyncReplicas) }
@@ -54,6 +54,7 @@ export async function startKafkaStressBroker(options: KafkaStressOptions): Promi
   }
   return {
     protocol: 'kafka',
+    topic,
     port: judge.port,
     landed,
     struck,

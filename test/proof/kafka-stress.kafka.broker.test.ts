@@ -1,0 +1,76 @@
+import { afterAll, expect, test } from 'vitest'
+import { fromPg } from '../../src/postgres/from-pg.ts'
+import { startKafka } from '../../src/testing/kafka-cluster.ts'
+import { killLeaders } from '../kafka/leader-kills.ts'
+import { rebalanceStorm } from '../kafka/rebalance-storm.ts'
+import { stressOverKafka } from '../kafka/relay-stress.ts'
+import { consumerFixture } from '../setup/consumer-fixture.ts'
+import { testDatabase } from '../setup/test-database.ts'
+import { testKafka } from '../setup/test-kafka.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+const isFull = process.env['WAYBILL_PROOF'] === 'full'
+const timeout = 900_000
+
+const stormSeeds = isFull ? [31, 32, 33] : [31]
+const storm = isFull ? { events: 6_000, incidents: 20 } : { events: 2_000, incidents: 8 }
+
+test.each(stormSeeds)(
+  'a rebalance storm commits no more than is processed, with one effect for each event (seed %i)',
+  { timeout },
+  async (seed) => {
+    const { brokers, makeTopic } = await testKafka()
+    const fixture = await consumerFixture(db)
+    const report = await rebalanceStorm({
+      fixture,
+      url: database.url,
+      brokers,
+      topic: await makeTopic({ partitions: 6 }),
+      seed,
+      ...storm,
+    })
+    console.log(JSON.stringify({ seed, ...report }))
+    expect(report.violations).toEqual([])
+    expect(report.effects).toBe(storm.events)
+  },
+)
+
+const clusterSeeds = isFull ? [41, 42] : [41]
+const cluster = await startKafka({ nodes: 3 })
+afterAll(() => cluster.stop())
+const size = isFull
+  ? { events: 8_000, aggregates: 30, incidents: 8, kills: 4 }
+  : { events: 1_500, aggregates: 16, incidents: 3, kills: 2 }
+
+test.each(clusterSeeds)(
+  'relays over a cluster keep every promise while leaders are killed and restarted (seed %i)',
+  { timeout },
+  async (seed) => {
+    let killing: Promise<number> | undefined
+    const struck = { leaderKilled: 0 }
+    const report = await stressOverKafka({
+      db,
+      url: database.url,
+      seed,
+      relays: 3,
+      ...size,
+      leaseMs: 5_000,
+      brokers: cluster.brokers,
+      replicationFactor: 3,
+      minInsyncReplicas: 2,
+      struck,
+      onStarted: ({ topic, arrived }) => {
+        const step = size.events / (size.kills + 2)
+        killing = killLeaders({ cluster, topic, times: size.kills, progress: arrived, step }).then(
+          (kills) => (struck.leaderKilled = kills),
+        )
+      },
+    })
+    await killing
+    console.log(JSON.stringify({ seed, ...report }))
+    expect(report.violations).toEqual([])
+    expect(report.events).toBeGreaterThanOrEqual(size.events)
+    expect(struck.leaderKilled).toBe(size.kills)
+  },
+)
