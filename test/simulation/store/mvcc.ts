@@ -69,6 +69,8 @@ export class Transaction {
   /** A statement failed; nothing but a rollback is possible. */
   failed = false
   readonly undo: (() => void)[] = []
+  /** How much of that a rollback to the savepoint leaves. */
+  savepoint: number | undefined
   readonly written = new Map<Tuple<unknown>, Table<unknown>>()
   readonly locked = new Set<Tuple<unknown>>()
   readonly snapshots = new Set<Snapshot>()

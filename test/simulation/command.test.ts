@@ -1,0 +1,16 @@
+import { commandMutants } from './command-mutants.ts'
+import { commandHistory, commandWorlds } from './command-world.ts'
+import { proveMutants, provePromises, proveReplay } from './simulation-suite.ts'
+
+const command = {
+  name: 'command',
+  worlds: commandWorlds,
+  play: commandHistory,
+  mutants: commandMutants,
+  runs: 80,
+  mutantRuns: 300,
+}
+
+provePromises(command)
+proveMutants(command)
+proveReplay(command)
