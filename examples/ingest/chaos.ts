@@ -5,7 +5,7 @@
  * accepted, and some of them once more after that. At the end the table must hold exactly the accepted business keys, and every
  * event must have taken effect once. Exits with 1 and says why if anything does not agree.
  */
-import { createIngestClient, factId, seededRandom } from 'waybill'
+import { createIngestClient, factId, seededRandom, type FactOutcome } from 'waybill'
 import { hopNames, startHops, type HopName } from './hops.ts'
 import { readingKey, readings, type Reading } from './readings.ts'
 
@@ -42,19 +42,30 @@ const client = createIngestClient({
 const kills = shuffle(Array.from({ length: killsOfEach }, () => hopNames).flat())
 const share = facts / (kills.length + 1)
 
-/** Takes one reading after the other and sends it until it is accepted; never so fast that a kill finds nothing on its way. */
-async function sendAll(): Promise<void> {
-  for (let n = next++; n < facts; n = next++) {
+/** Takes readings, one or several at a time, and sends them until they are accepted; never so fast that a kill finds nothing. */
+async function sendAll(atOnce: number): Promise<void> {
+  for (let n = next; n < facts; n = next) {
+    next += atOnce
     while (n >= share * (killed + 1.8)) await new Promise((resolve) => setTimeout(resolve, 5))
-    const reading: Reading = { meter: `meter-${n % 97}`, at: n, value: n / 10 }
-    const expected = factId(readings.ReadingTaken, readingKey(reading))
+    const list = Array.from({ length: Math.min(atOnce, facts - n) }, (_, i) => readingOf(n + i))
     for (let times = random.next() < 0.1 ? 2 : 1; times > 0; times -= 1) {
-      const { eventId } = await client.send(reading)
-      if (eventId !== expected) problems.push(`${reading.meter} ${reading.at}: the event id was ${eventId}, not ${expected}`)
-      if (accepted.has(eventId)) repeated += 1
-      accepted.set(eventId, reading)
+      const outcomes = atOnce === 1 ? [await client.send(list[0])] : await client.sendMany(list)
+      outcomes.forEach((outcome, i) => note(list[i] as Reading, outcome))
     }
   }
+}
+
+function readingOf(n: number): Reading {
+  return { meter: `meter-${n % 97}`, at: n, value: n / 10 }
+}
+
+function note(reading: Reading, outcome: FactOutcome): void {
+  const name = `${reading.meter} ${reading.at}`
+  if (outcome.status === 'refused') return void problems.push(`${name} was refused: ${outcome.message}`)
+  const expected = factId(readings.ReadingTaken, readingKey(reading))
+  if (outcome.eventId !== expected) problems.push(`${name}: the event id was ${outcome.eventId}, not ${expected}`)
+  if (accepted.has(outcome.eventId)) repeated += 1
+  accepted.set(outcome.eventId, reading)
 }
 
 /** Kills hops spread over the whole run, each while readings are on their way. */
@@ -88,6 +99,7 @@ async function check(): Promise<void> {
   const timesOf = new Map((effects.rows as { id: string; times: number }[]).map(({ id, times }) => [id, times]))
   for (const eventId of accepted.keys())
     if (timesOf.get(eventId) !== 1) problems.push(`${eventId} took effect ${timesOf.get(eventId) ?? 0} times`)
+  for (const eventId of timesOf.keys()) if (!accepted.has(eventId)) problems.push(`${eventId} took effect and was never accepted`)
 }
 
 async function arrived(): Promise<number> {
@@ -95,7 +107,7 @@ async function arrived(): Promise<number> {
   return (rows[0] as { n: number }).n
 }
 
-await Promise.all([killAll(), ...Array.from({ length: clients }, sendAll)])
+await Promise.all([killAll(), ...Array.from({ length: clients }, (_, i) => sendAll(i % 4 === 0 ? 20 : 1))])
 const deadline = performance.now() + patienceMs
 while ((await arrived()) < accepted.size && performance.now() < deadline) await new Promise((resolve) => setTimeout(resolve, 50))
 await check()
