@@ -3,6 +3,7 @@ import { backfillCommand } from './backfill-command.ts'
 import type { Command } from './command.ts'
 import { consumeCommand } from './consume-command.ts'
 import { pauseCommand, resumeCommand } from './consumer-pause-commands.ts'
+import { devCommand } from './dev-command.ts'
 import { dlqDiscard, dlqList, dlqRedrive, dlqShow } from './dlq-commands.ts'
 import { doctor } from './doctor-command.ts'
 import { migrateAdopt, migrateSql, migrateStatus, migrateUp } from './migrate-commands.ts'
@@ -14,8 +15,13 @@ import { doctorPubsubCommand, provision } from './provision-commands.ts'
 import { pubsubServerCommand } from './pubsub-server-command.ts'
 import { rebuildCommand } from './rebuild-command.ts'
 import { relayCommand } from './relay-command.ts'
+import { statusCommand } from './status-command.ts'
+import { traceCommand } from './trace-command.ts'
 
 export const commands: Readonly<Record<string, Command>> = {
+  dev: devCommand,
+  status: statusCommand,
+  trace: traceCommand,
   'migrate up': migrateUp,
   'migrate status': migrateStatus,
   'migrate sql': migrateSql,
