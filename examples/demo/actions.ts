@@ -4,7 +4,7 @@
  * What the demo did not start is not harmed: its action is disabled and says why.
  */
 import { setTimeout as delay } from 'node:timers/promises'
-import type { FaultProxy } from 'waybill/testing'
+import type { Network } from './network.ts'
 import { processLabels, type ProcessKeeper, type ProcessName } from './process-keeper.ts'
 import type { Cache } from './services.ts'
 import type { Tap } from './tap.ts'
@@ -24,7 +24,7 @@ export interface Action {
 export interface ActionParts {
   readonly keepers: Readonly<Partial<Record<ProcessName, ProcessKeeper>>>
   /** In front of what the demo started itself. */
-  readonly proxies: readonly FaultProxy[]
+  readonly network: Network
   readonly cache: Cache
   readonly tap: Tap
   readonly timeline: Timeline
@@ -34,7 +34,7 @@ const cutMs = 1_500
 const redisDownMs = 3_000
 const injectPatienceMs = 30_000
 
-export function createActions({ keepers, proxies, cache, tap, timeline }: ActionParts): readonly Action[] {
+export function createActions({ keepers, network, cache, tap, timeline }: ActionParts): readonly Action[] {
   const kill = (name: ProcessName, hint: string): Action => {
     const label = processLabels[name]
     const keeper = keepers[name]
@@ -58,7 +58,7 @@ export function createActions({ keepers, proxies, cache, tap, timeline }: Action
     kill('catalog', 'What it had in hand comes again and is recognised'),
     kill('broker', 'It kept what it confirmed; the rest waits in the outbox'),
     kill('video', 'Clients repeat their requests; none takes effect twice'),
-    cutNetwork(proxies, timeline),
+    cutNetwork(network, timeline),
     stopRedis(cache, timeline),
     inject(
       'inject-duplicates',
@@ -78,19 +78,15 @@ export function createActions({ keepers, proxies, cache, tap, timeline }: Action
   ]
 }
 
-function cutNetwork(proxies: readonly FaultProxy[], timeline: Timeline): Action {
+function cutNetwork(network: Network, timeline: Timeline): Action {
   const run = async (): Promise<void> => {
-    const connections = proxies.reduce((sum, proxy) => sum + proxy.connections, 0)
+    const connections = await network.cut()
     timeline.add('fault', `network cut: ${connections} connections to Postgres and broker are gone, new ones refused`)
-    for (const proxy of proxies) {
-      proxy.refuse()
-      proxy.cut()
-    }
     await delay(cutMs)
-    for (const proxy of proxies) proxy.heal()
+    await network.heal()
     timeline.add('recovery', `network is back after ${cutMs / 1_000} s`)
   }
-  const disabled = proxies.length === 0 ? 'Postgres and broker were not started by this demo' : undefined
+  const disabled = network.isUsed ? undefined : 'Postgres and broker were not started by this demo'
   const hint = 'Answers to COMMIT and to publishes are lost'
   return counted(timeline, { name: 'cut-network', label: 'Cut the network', hint, disabled, run })
 }

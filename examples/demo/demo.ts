@@ -53,7 +53,7 @@ export async function startDemo({ env, perSecond, onHappening }: DemoOptions): P
   const timeline = new Timeline(onHappening)
   const system = await startSystem(env, timeline)
   closers.defer(() => system.stop())
-  const { settings, databases, broker, cache, keepers, video, catalog } = system
+  const { settings, broker, cache, network, keepers, video, catalog } = system
   const latencies = new Latencies()
   const ledger = new Ledger(latencies)
   const history = new RunHistory()
@@ -69,8 +69,7 @@ export async function startDemo({ env, perSecond, onHappening }: DemoOptions): P
   const isForged = (eventId: string): boolean => tap.isForged(eventId)
   const observer = new Observer({ video, catalog, ledger, history, consumer: name, isForged })
   const consumer = createCatalog({ db: catalog, transport, name })
-  const proxies = [databases.proxy, broker.proxy].filter((proxy) => proxy !== undefined)
-  const actions = createActions({ keepers, proxies, cache, tap, timeline })
+  const actions = createActions({ keepers, network, cache, tap, timeline })
   const processes = Object.values(keepers)
   const watch = startWatch({ ledger, latencies, observer, timeline, processes })
   closers.defer(() => watch.stop())

@@ -25,7 +25,7 @@ interface Options {
   readonly say: (line: string) => void
 }
 
-const rates = { least: 1, usual: 150, most: 1_000 }
+const rates = { least: 1, usual: 100, most: 1_000 }
 const stop = new AbortController()
 let askedAtMs: number | undefined
 for (const signal of ['SIGINT', 'SIGTERM'] as const) {
@@ -120,9 +120,9 @@ function introduce(
   say(`  broker    PUBSUB_EMULATOR_HOST=${broker.emulatorHost ?? 'Google'}     project ${broker.projectId}`)
   if (broker.isOwn) say(`            faults http://127.0.0.1:${broker.ports.adminPort}/faults`)
   say(`  Redis     ${cache.url ?? 'none on this machine: commands are cached in their process'}`)
-  const { proxy } = databases
-  if (proxy !== undefined)
-    say(`  proxies   Postgres ${proxy.port}, broker ${broker.proxy?.port ?? 'none'}: what "cut the network" cuts`)
+  const ports = { Postgres: databases.proxyPort, broker: broker.proxyPort }
+  const proxies = Object.entries(ports).flatMap(([name, port]) => (port === undefined ? [] : [`${name} ${port}`]))
+  if (proxies.length > 0) say(`  proxies   ${proxies.join(', ')}: what "cut the network" cuts`)
   say(`  metrics   http://127.0.0.1:${settings.videoPort}/metrics, http://127.0.0.1:${settings.catalogPort}/metrics`)
   say(`  processes ${processes.map(({ name, pid }) => `${name} ${pid}`).join(', ')}`)
   say('')

@@ -18,7 +18,8 @@ export const processLabels: Readonly<Record<ProcessName, string>> = {
   catalog: 'consumer',
 }
 
-const fromSource = new URL('../../scripts/from-source.ts', import.meta.url).href
+/** Lets a process or thread import `waybill` by name. */
+export const fromSource: string = new URL('../../scripts/from-source.ts', import.meta.url).href
 const nodeOptions = `${process.env['NODE_OPTIONS'] ?? ''} --import=${fromSource}`.trim()
 
 export interface ProcessEvents {

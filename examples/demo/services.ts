@@ -12,32 +12,30 @@ import { mkdir, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { connect } from 'waybill'
-import { findRedis, freePort, startFaultProxy, startPostgres, startRedis, type FaultProxy, type Redis } from 'waybill/testing'
+import { findRedis, freePort, startPostgres, startRedis, type Redis } from 'waybill/testing'
+import type { Network } from './network.ts'
 
 /** Two databases, straight and through the proxy. */
 export interface Databases {
   readonly isOwn: boolean
   readonly videoUrl: string
   readonly catalogUrl: string
-  readonly proxy: FaultProxy | undefined
+  /** `undefined` where nothing stands in between. */
+  readonly proxyPort: number | undefined
   /** A folder for the broker's files. */
   readonly scratchDir: string
   stop(): Promise<void>
 }
 
-export async function openDatabases(given: string | undefined): Promise<Databases> {
+export async function openDatabases(given: string | undefined, network: Network): Promise<Databases> {
   if (given !== undefined && given !== '') return await createGivenDatabases(given)
   const postgres = await startPostgres()
   const [videoUrl, catalogUrl] = [await postgres.createDatabase('video'), await postgres.createDatabase('catalog')]
-  const proxy = await startFaultProxy({ target: { host: postgres.host, port: postgres.port } })
+  const proxyPort = await network.open(postgres.port)
   // Beside the server's data: it is gone with the server, even if this process is killed.
   const scratchDir = join(dirname(postgres.dataDir), 'broker')
   await mkdir(scratchDir)
-  const stop = async (): Promise<void> => {
-    await proxy.stop()
-    await postgres.stop('immediate')
-  }
-  return { isOwn: true, videoUrl, catalogUrl, proxy, scratchDir, stop }
+  return { isOwn: true, videoUrl, catalogUrl, proxyPort, scratchDir, stop: () => postgres.stop('immediate') }
 }
 
 async function createGivenDatabases(url: string): Promise<Databases> {
@@ -58,7 +56,7 @@ async function createGivenDatabases(url: string): Promise<Databases> {
     await rm(scratchDir, { recursive: true, force: true })
     await withServer(names.map((name) => `drop database if exists ${name} with (force)`))
   }
-  return { isOwn: false, videoUrl: urlOf(names[0]), catalogUrl: urlOf(names[1]), proxy: undefined, scratchDir, stop }
+  return { isOwn: false, videoUrl: urlOf(names[0]), catalogUrl: urlOf(names[1]), proxyPort: undefined, scratchDir, stop }
 }
 
 export interface Broker {
@@ -66,21 +64,24 @@ export interface Broker {
   readonly projectId: string
   /** Straight to it; `undefined` is Google itself. */
   readonly emulatorHost: string | undefined
-  readonly proxy: FaultProxy | undefined
+  readonly proxyPort: number | undefined
   readonly ports: { readonly port: number; readonly adminPort: number }
-  stop(): Promise<void>
+}
+
+export interface GivenBroker {
+  readonly projectId: string | undefined
+  readonly emulatorHost: string | undefined
 }
 
 /** Where the broker is or will be: its process, if it is ours, is kept by a ProcessKeeper. */
-export async function openBroker(projectId: string | undefined, given: string | undefined): Promise<Broker> {
-  if (projectId !== undefined || given !== undefined) {
+export async function placeBroker({ projectId, emulatorHost }: GivenBroker, network: Network): Promise<Broker> {
+  if (projectId !== undefined || emulatorHost !== undefined) {
     const ports = { port: 0, adminPort: 0 }
-    return { isOwn: false, projectId: projectId ?? 'demo', emulatorHost: given, proxy: undefined, ports, stop: async () => {} }
+    return { isOwn: false, projectId: projectId ?? 'demo', emulatorHost, proxyPort: undefined, ports }
   }
   const [port, adminPort] = [await freePort(), await freePort()]
-  const proxy = await startFaultProxy({ target: { host: '127.0.0.1', port } })
-  const emulatorHost = `127.0.0.1:${port}`
-  return { isOwn: true, projectId: 'demo', emulatorHost, proxy, ports: { port, adminPort }, stop: () => proxy.stop() }
+  const proxyPort = await network.open(port)
+  return { isOwn: true, projectId: 'demo', emulatorHost: `127.0.0.1:${port}`, proxyPort, ports: { port, adminPort } }
 }
 
 export interface Cache {

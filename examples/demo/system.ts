@@ -6,8 +6,9 @@
 import { connect, newId, type Connection } from 'waybill'
 import { applyProvision, createPubsubAdmin, desiredResources, planProvision } from 'waybill/pubsub'
 import { freePort } from 'waybill/testing'
-import { ProcessKeeper, processLabels, type ProcessName } from './process-keeper.ts'
-import { openBroker, openCache, openDatabases, type Broker, type Cache, type Databases } from './services.ts'
+import { Network } from './network.ts'
+import { fromSource, ProcessKeeper, processLabels, type ProcessName } from './process-keeper.ts'
+import { openCache, openDatabases, placeBroker, type Broker, type Cache, type Databases } from './services.ts'
 import type { Settings } from './settings.ts'
 import { streams } from './streams.ts'
 import { prepareCatalog, prepareVideo } from './tables.ts'
@@ -21,6 +22,7 @@ export interface System {
   readonly databases: Databases
   readonly broker: Broker
   readonly cache: Cache
+  readonly network: Network
   readonly keepers: Keepers
   /** Straight to the databases, past the proxies. */
   readonly video: Connection
@@ -33,14 +35,18 @@ export interface System {
 /** Starts it; `env` may name services that are there already. */
 export async function startSystem(env: Readonly<Record<string, string | undefined>>, timeline: Timeline): Promise<System> {
   await using closers = new AsyncDisposableStack()
-  const broker = await openBroker(env['PUBSUB_PROJECT_ID'], env['PUBSUB_EMULATOR_HOST'])
-  closers.defer(() => broker.stop())
-  const opening = [openDatabases(env['DATABASE_URL']), openCache(env['REDIS_URL'])] as const
+  const network = new Network(fromSource)
+  closers.defer(() => network.stop())
+  const given = { projectId: env['PUBSUB_PROJECT_ID'], emulatorHost: env['PUBSUB_EMULATOR_HOST'] }
+  const opening = [openDatabases(env['DATABASE_URL'], network), openCache(env['REDIS_URL'])] as const
   // What was started last is stopped first: processes before what they stand on.
   for (const each of opening) closers.defer(() => each.then((service) => service.stop(), nothing))
-  const keepers = startProcesses(broker.isOwn, timeline)
+  const keepers = startProcesses(
+    Object.values(given).every((name) => name === undefined),
+    timeline,
+  )
   closers.defer(async () => void (await Promise.all(Object.values(keepers).map((keeper) => keeper.stop(5_000)))))
-  const [databases, cache] = await Promise.all(opening)
+  const [databases, cache, broker] = await Promise.all([...opening, placeBroker(given, network)])
   const settings = await settingsOf({ broker, databases, cache })
   const [video, catalog] = [connect({ url: databases.videoUrl }), connect({ url: databases.catalogUrl })]
   closers.defer(async () => void (await Promise.all([video.close(), catalog.close()])))
@@ -52,7 +58,7 @@ export async function startSystem(env: Readonly<Record<string, string | undefine
   await Promise.all([prepareVideo(video), prepareCatalog(catalog), provisioned])
   await Promise.all([keepers.video.start(settings), keepers.relay.start(settings), keepers.catalog.start(settings)])
   const kept = closers.move()
-  return { settings, databases, broker, cache, keepers, video, catalog, tapConsumer, stop: () => kept.disposeAsync() }
+  return { settings, databases, broker, cache, network, keepers, video, catalog, tapConsumer, stop: () => kept.disposeAsync() }
 }
 
 /** Where to reach the broker without a proxy in between. */
@@ -81,12 +87,13 @@ interface Places {
 }
 
 async function settingsOf({ broker, databases, cache }: Places): Promise<Settings> {
-  const through = (url: string): string => databases.proxy?.url(url) ?? url
+  const { proxyPort } = databases
+  const through = (url: string): string => (proxyPort === undefined ? url : Object.assign(new URL(url), { port: proxyPort }).href)
   return {
     videoUrl: through(databases.videoUrl),
     catalogUrl: through(databases.catalogUrl),
     projectId: broker.projectId,
-    emulatorHost: broker.proxy === undefined ? broker.emulatorHost : `${broker.proxy.host}:${broker.proxy.port}`,
+    emulatorHost: broker.proxyPort === undefined ? broker.emulatorHost : `127.0.0.1:${broker.proxyPort}`,
     redisUrl: cache.url,
     // A broker that was there before may still hold messages of an earlier run, for readers of the same name.
     consumer: broker.isOwn ? 'catalog' : `catalog-${newId().slice(-8)}`,

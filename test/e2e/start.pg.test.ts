@@ -30,7 +30,7 @@ test('headless it breaks everything in turn, and nothing is lost, doubled or reo
   const report = JSON.parse(line ?? '') as Report
   expect(report).toMatchObject({ verdict: 'ok', lost: 0, doubled: 0, outOfOrder: 0, stale: 0, violations: [] })
   expect(report.applied).toBe(report.committed)
-  expect(report.committed).toBeGreaterThan(100)
+  expect(report.committed).toBeGreaterThan(20)
   const kinds = ['kill-relay', 'kill-catalog', 'kill-broker', 'kill-video', 'cut-network', 'inject-duplicates', 'inject-stale']
   const expected = [...kinds, 'inject-poison', ...(findRedis() === undefined ? [] : ['stop-redis'])]
   expect(Object.keys(report.kills.kinds).toSorted()).toEqual(expected.toSorted())
