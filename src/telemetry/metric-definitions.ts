@@ -19,6 +19,92 @@ export interface MetricDefinition {
   readonly maxAgeMs?: number
 }
 
+export type CounterName =
+  | 'transaction.retries'
+  | 'transaction.unknown'
+  | 'transaction.hook_failures'
+  | 'database.connections_lost'
+  | 'service.failures'
+  | 'service.ended_by_error'
+  | 'signals.failures'
+  | 'lanes.lost'
+  | 'relay.published'
+  | 'relay.failures'
+  | 'relay.parked'
+  | 'relay.events_missing'
+  | 'outbox.removed'
+  | 'outbox.notify_failures'
+  | 'listen.failures'
+  | 'backfill.waits'
+  | 'blobs.expired'
+  | 'consumer.applied'
+  | 'consumer.duplicates'
+  | 'consumer.processed'
+  | 'consumer.failures'
+  | 'consumer.retries'
+  | 'consumer.dead_letters'
+  | 'consumer.stopped_keys'
+  | 'consumer.ack_unconfirmed'
+  | 'consumer.ignored_streams'
+  | 'consumer.came_early'
+  | 'consumer.disturbances'
+  | 'inbox.removed'
+  | 'inbox.memory_short'
+  | 'ingest.accepted'
+  | 'ingest.refused'
+  | 'command.outcomes'
+  | 'command.retries'
+  | 'command.responses_dropped'
+  | 'command.request_ids_missing'
+  | 'command.required_too_early'
+  | 'command.cache_failures'
+  | 'command.markers_removed'
+
+export type GaugeName =
+  | 'service.running'
+  | 'lanes.held'
+  | 'relay.breaker_open'
+  | 'outbox.backlog'
+  | 'outbox.oldest_age'
+  | 'outbox.oldest_due_age'
+  | 'outbox.highest_attempts'
+  | 'outbox.unowned_lanes'
+  | 'outbox.oldest_snapshot_age'
+  | 'backfill.rows'
+  | 'consumer.lag'
+  | 'consumer.in_flight'
+  | 'consumer.oldest_in_flight'
+  | 'consumer.stored_lag'
+  | 'consumer.waiting'
+  | 'consumer.waiting_aggregates'
+  | 'consumer.held_aggregates'
+  | 'consumer.oldest_waiting'
+  | 'consumer.paused'
+  | 'transport.lag_messages'
+  | 'ingest.breaker_open'
+  | 'command.cache_breaker_open'
+  | 'command.cleanup_lag'
+
+export type HistogramName =
+  | 'relay.publish_delay'
+  | 'relay.batch_duration'
+  | 'relay.retry_delay'
+  | 'consumer.batch_duration'
+  | 'consumer.ack_delay'
+  | 'consumer.handler_duration'
+  | 'consumer.delay'
+  | 'ingest.duration'
+  | 'command.duration'
+  | 'command.cleanup_duration'
+
+export type MetricName = CounterName | GaugeName | HistogramName
+
+type Definitions = Readonly<
+  Record<CounterName, MetricDefinition & { readonly kind: 'counter' }> &
+    Record<GaugeName, MetricDefinition & { readonly kind: 'gauge' }> &
+    Record<HistogramName, MetricDefinition & { readonly kind: 'histogram' }>
+>
+
 const quick: readonly number[] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 const slow: readonly number[] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600]
 
@@ -51,7 +137,7 @@ const gauge = (
 const backlog = { maxAgeMs: countedOftenMs }
 const perConsumer = { labels: ['consumer'], maxAgeMs: toldOftenMs }
 
-export const metricDefinitions = {
+export const metricDefinitions: Definitions = {
   'transaction.retries': counter('Transactions run again because the database refused to serialise them.', 'sql_state'),
   'transaction.unknown': counter('Connections lost during COMMIT, by what looking found.', 'outcome'),
   'transaction.hook_failures': counter('What was to happen after a commit and threw.'),
@@ -132,14 +218,7 @@ export const metricDefinitions = {
   'command.markers_removed': counter('Markers that clean-up removed.'),
   'command.cleanup_lag': gauge('How long the oldest marker has been due for deletion.', { unit: 's', maxAgeMs: toldOftenMs }),
   'command.cleanup_duration': duration('Clean-up passes.', quick),
-} as const satisfies Readonly<Record<string, MetricDefinition>>
-
-type Definitions = typeof metricDefinitions
-export type MetricName = keyof Definitions
-type OfKind<Kind> = { [Name in MetricName]: Definitions[Name] extends { readonly kind: Kind } ? Name : never }[MetricName]
-export type CounterName = OfKind<'counter'>
-export type GaugeName = OfKind<'gauge'>
-export type HistogramName = OfKind<'histogram'>
+}
 
 export type Labels = Readonly<Record<string, string>>
 
