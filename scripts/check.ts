@@ -4,11 +4,12 @@
  *   format   oxfmt                          lint     oxlint: correctness, promises, import boundaries, cycles, sizes
  *   types    tsc                            unused   knip: files, exports and dependencies nobody uses
  *   tidy     our own small rules            package  build, pack, publint, attw
- *   docs     reference pages up to date
+ *   docs     reference pages up to date    examples tsc, for each folder of examples
  *
  * Gates run at the same time; each prints one line. A gate that fails also prints what its tool said, and the exit code is 1.
  * `--only lint,types` runs those alone; `--root <folder>` checks another copy of the tree.
  */
+import { globSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { resolve } from 'node:path'
 import { checkPackage } from './check-package.ts'
@@ -26,6 +27,11 @@ const gates: Readonly<Record<string, Gate>> = {
   format: tool('oxfmt', '--check', '--disable-nested-config'),
   lint: tool('oxlint', '--disable-nested-config'),
   types: tool('tsc', '--noEmit', '-p', 'tsconfig.json'),
+  examples: async (root) => {
+    const folders = globSync('examples/*/tsconfig.json', { cwd: root })
+    const verdicts = await Promise.all(folders.map((folder) => tool('tsc', '--noEmit', '-p', folder)(root)))
+    return { ok: verdicts.every(({ ok }) => ok), output: verdicts.map(({ output }) => output).join('') }
+  },
   unused: tool('knip', '--no-progress'),
   tidy: async (root) => {
     const findings = await tidy(root)

@@ -4,7 +4,7 @@
  * A suite reads WAYBILL_PROOF (`ci` or `full`) to choose how much to do; its seed is fixed, so that `ci` proves the same each time.
  */
 import { findProgram } from '../src/testing/find-program.ts'
-import { installedPostgresFolders } from './services.ts'
+import { installedPostgresFolders, services } from './services.ts'
 
 export interface ProofSuite {
   readonly name: string
@@ -57,4 +57,48 @@ export const proofSuites: readonly ProofSuite[] = [
     inCi: true,
     minutes: 2,
   },
+  {
+    name: 'kafka-stress',
+    summary: 'a rebalance storm, relays over Kafka, and relays over three brokers whose leaders are killed',
+    command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/kafka-stress'],
+    inCi: true,
+    minutes: 3,
+    missing: () => missingService('kafka'),
+  },
+  {
+    name: 'ingest-chaos',
+    summary: 'a hundred thousand facts over HTTP and Kafka into a table, with every hop killed again and again',
+    command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/ingest-chaos'],
+    inCi: false,
+    minutes: 10,
+    missing: () => missingService('kafka'),
+  },
+  {
+    name: 'command-chaos',
+    summary: 'commands from many clients while processes, Redis and connections break, in the order of a seed',
+    command: ['node', 'scripts/test.ts', '--require-all', 'test/e2e/command-'],
+    inCi: false,
+    minutes: 5,
+    missing: () => missingService('redis'),
+  },
+  {
+    name: 'simulation',
+    summary: 'relay, consumer and command code on a simulated store and broker, thousands of histories chosen by seeds',
+    command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/simulation'],
+    inCi: true,
+    minutes: 2,
+  },
+  {
+    name: 'relay-model',
+    summary: 'every interleaving of the relay’s protocol within larger bounds, by Spin',
+    command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/relay-model'],
+    inCi: false,
+    minutes: 5,
+    missing: () => missingService('spin'),
+  },
 ]
+
+/** What a service of the tests lacks here. */
+function missingService(name: string): string | undefined {
+  return services.find((service) => service.name === name)?.missing()
+}

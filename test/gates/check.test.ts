@@ -142,6 +142,12 @@ const violations: { rule: string; gate: string; files: Record<string, string>; m
     message: /src\/core\/planted\.ts\(2,14\): error TS2322/,
   },
   {
+    rule: 'a type error in an example',
+    gate: 'examples',
+    files: { 'examples/game/planted.ts': `${header}export const x: number = 'one'\n` },
+    message: /examples\/game\/planted\.ts\(2,14\): error TS2322/,
+  },
+  {
     rule: 'an export nobody uses',
     gate: 'unused',
     files: {
