@@ -32,9 +32,14 @@ const workers = ['relay-1', 'relay-2']
 const keep = { receipts: true, events: true }
 
 export function outboxScripts(tables: OutboxTables, sessions: number): fc.Arbitrary<readonly ScriptStep[]> {
+  return scriptsOf(outboxSteps(tables), sessions)
+}
+
+/** Steps of several sessions, in transactions and outside of them. */
+export function scriptsOf(statements: fc.Arbitrary<Step>, sessions: number): fc.Arbitrary<readonly ScriptStep[]> {
   const session = fc.nat(sessions - 1)
   const control = fc.constantFrom<Step>('begin', 'begin', 'commit', 'commit', 'rollback')
-  const step = fc.oneof({ arbitrary: control, weight: 2 }, { arbitrary: outboxSteps(tables), weight: 5 })
+  const step = fc.oneof({ arbitrary: control, weight: 2 }, { arbitrary: statements, weight: 5 })
   return fc.array(fc.record({ session, step }), { minLength: 6, maxLength: 40, size: 'max' })
 }
 

@@ -160,7 +160,7 @@ export async function play(side: Side, script: readonly { readonly session: numb
   const lastRead = new Map<number, readonly Record<string, unknown>[]>()
   const note = (): void => {
     for (const [session, answer] of [...side.answers()].toSorted(([a], [b]) => a - b)) {
-      if (typeof answer !== 'string' && answer[0]?.['event_id'] !== undefined) lastRead.set(session, answer)
+      if (typeof answer !== 'string' && answer[0]?.['seq'] !== undefined) lastRead.set(session, answer)
       log.push(`${session} ${typeof answer === 'string' ? answer : normal(answer)}`)
     }
   }

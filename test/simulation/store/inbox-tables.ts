@@ -49,16 +49,6 @@ export interface StoredMessage {
   readonly nextAttemptAt: number | null
 }
 
-export interface DeadLetter {
-  readonly letter: number
-  readonly consumer: string
-  readonly generation: number
-  readonly eventId: string
-  readonly state: string
-  readonly reason: string
-  readonly attempts: number
-}
-
 export interface InboxLane {
   readonly consumer: string
   readonly lane: number
@@ -82,7 +72,6 @@ export interface InboxStore {
   readonly position: Table<Position>
   readonly attempt: Table<Attempt>
   readonly message: Table<StoredMessage>
-  readonly letter: Table<DeadLetter>
   readonly lane: Table<InboxLane>
 }
 
@@ -93,12 +82,12 @@ export function inboxStore(broken: readonly InboxRule[] = []): InboxStore {
   return {
     broken: new Set(broken),
     consumer: new Table('consumer', [{ name: 'consumer_pkey', key: ({ name }) => name }]),
-    inbox: new Table('inbox', dedupes ? [{ name: 'inbox_pkey', key: byEvent }] : []),
+    inbox: new Table<InboxRow>('inbox', dedupes ? [{ name: 'inbox_pkey', key: byEvent }] : []),
     position: new Table('consumer_position', [
       { name: 'consumer_position_pkey', key: (row) => `${row.consumer} ${row.generation} ${row.type}\n${row.id}` },
     ]),
-    attempt: new Table('delivery_attempt', [{ name: 'delivery_attempt_pkey', key: byEvent }]),
-    message: new Table('inbox_message', [
+    attempt: new Table<Attempt>('delivery_attempt', [{ name: 'delivery_attempt_pkey', key: byEvent }]),
+    message: new Table<StoredMessage>('inbox_message', [
       { name: 'inbox_message_consumer_generation_event_id_key', key: byEvent },
       {
         name: 'inbox_message_head_idx',
@@ -106,7 +95,6 @@ export function inboxStore(broken: readonly InboxRule[] = []): InboxStore {
           row.state === 1 || row.state === 3 ? `${row.consumer} ${row.generation} ${row.lane} ${row.key}` : undefined,
       },
     ]),
-    letter: new Table('dead_letter', [{ name: 'dead_letter_consumer_generation_event_id_key', key: byEvent }]),
     lane: new Table('inbox_lane', [{ name: 'inbox_lane_pkey', key: (row) => `${row.consumer} ${row.lane}` }]),
   }
 }

@@ -19,7 +19,7 @@ import type { InboxLane, InboxStore, StoredMessage } from './inbox-tables.ts'
 import { byLane } from './lane-statements.ts'
 import { numbers } from './sql-text.ts'
 import type { Seen, StatementContext } from './statement-context.ts'
-import { count, messagesOf, mineOf, toStoredRow } from './waiting-statements.ts'
+import { count, messagesOf, mineOf, numbered, toStoredRow } from './waiting-statements.ts'
 
 const lease = { token: '', leaseMs: 0, lanes: [] }
 
@@ -30,8 +30,8 @@ export function defineStoring(store: FakeStore, scope: Scope, data: InboxStore):
     return []
   })
   store.define('storeReceived', storeReceived(scope, []), async (context, values) => {
-    const messages = messagesOf(scope, data, { values: values.slice(3), state: 0, now: context.now() })
-    for (const message of messages) await context.insert(data.message, message, 'nothing')
+    const messages = messagesOf(scope, { values: values.slice(3), state: 0, now: context.now() })
+    for (const message of messages) await context.insert(data.message, numbered(data, message), 'nothing')
     return []
   })
   store.define('takeLanes', takeLanes(scope, { ...lease, worker: '', count: 0, from: 0 }), (context, values) =>

@@ -19,6 +19,7 @@ import {
   type Scope,
 } from '../../../src/consumer/inbox.sql.ts'
 import type { SqlValue } from '../../../src/postgres/sql.ts'
+import { DatabaseFailure } from './database-failure.ts'
 import type { FakeStore } from './fake-store.ts'
 import type { Attempt, InboxStore, Position, StoredMessage } from './inbox-tables.ts'
 import { bytes, keyOf, laneOf, numbers, parseArray, texts } from './sql-text.ts'
@@ -32,9 +33,11 @@ export function defineWaiting(store: FakeStore, scope: Scope, data: InboxStore):
 
   store.define('storeWaiting', storeWaiting(scope, []), async (context, values) => {
     const stored: StoredMessage[] = []
-    const messages = messagesOf(scope, data, { values: values.slice(2), state: 4, now: context.now() })
-    for (const message of messages.toSorted((a, b) => (a.eventId < b.eventId ? -1 : 1)))
-      if ((await context.insert(data.message, message, 'nothing')) !== undefined) stored.push(message)
+    const messages = messagesOf(scope, { values: values.slice(2), state: 4, now: context.now() })
+    for (const message of messages.toSorted((a, b) => (a.eventId < b.eventId ? -1 : 1))) {
+      const kept = await context.insert(data.message, numbered(data, message), 'nothing')
+      if (kept !== undefined) stored.push(kept)
+    }
     await count(context, data, { scope, messages: stored, sign: 1 })
     return []
   })
@@ -42,7 +45,13 @@ export function defineWaiting(store: FakeStore, scope: Scope, data: InboxStore):
   store.define('readWaiting', readWaiting(scope, [], 0), async (context, [types, ids, , , limit]) => {
     const aggregates = new Set(texts(types).map((type, i) => `${type}\n${texts(ids)[i]}`))
     const found = context.rows(data.message, (row) => isWaiting(row) && aggregates.has(`${row.type}\n${row.id}`))
-    return found.toSorted(byAggregate).slice(0, Number(limit)).map(toStoredRow)
+    const first = found.toSorted(byAggregate).slice(0, Number(limit))
+    return first.map((row) => ({
+      ...toStoredRow(row),
+      aggregate_type: row.type,
+      aggregate_id: row.id,
+      version: String(row.version),
+    }))
   })
 
   store.define('readReleased', readReleased(scope, [], 0), async (context, [limit, , , sequential]) => {
@@ -139,10 +148,14 @@ export function mineOf(scope: Scope): (row: { readonly consumer: string; readonl
   return ({ consumer, generation }) => consumer === scope.consumer && generation === scope.generation
 }
 
-/** Messages as the arrays of a statement name them; each gets the next number. */
+/** With the next number: drawn when it is the message's turn, whether it turns out to be new or not. */
+export function numbered(data: InboxStore, message: StoredMessage): StoredMessage {
+  return { ...message, seq: data.message.nextIdentity() }
+}
+
+/** Messages as the arrays of a statement name them. */
 export function messagesOf(
   scope: Scope,
-  data: InboxStore,
   { values, state, now }: { readonly values: readonly SqlValue[]; readonly state: number; readonly now: number },
 ): StoredMessage[] {
   const [eventIds, types, ids, versions, topics] = values.slice(0, 5).map(texts)
@@ -154,7 +167,7 @@ export function messagesOf(
     const [type, id] = [types?.[i] ?? '', ids?.[i] ?? '']
     const key = keyOf(type, id)
     return {
-      seq: data.message.nextIdentity(),
+      seq: 0,
       key,
       lane: laneOf(key, lanes),
       state,
@@ -187,10 +200,12 @@ export async function count(
   const isMine = mineOf(counted.scope)
   const isAt = (row: Position): boolean =>
     isMine(row) && counted.messages.some(({ type, id }) => type === row.type && id === row.id)
-  const set = (row: Position): Position => ({
-    ...row,
-    waiting: row.waiting + counted.sign * counted.messages.filter(({ type, id }) => type === row.type && id === row.id).length,
-  })
+  const set = (row: Position): Position => {
+    const here = counted.messages.filter(({ type, id }) => type === row.type && id === row.id).length
+    const waiting = row.waiting + counted.sign * here
+    if (waiting < 0) throw new DatabaseFailure('23514', 'violates check constraint "consumer_position_waiting_check"')
+    return { ...row, waiting }
+  }
   await context.updateAll(data.position, context.see(data.position, isAt), { set, still: isAt })
 }
 

@@ -1,0 +1,14 @@
+/**
+ * The simulations of test/simulation again, over many more histories; WAYBILL_SEED searches elsewhere.
+ */
+import { commandHistory, commandWorlds } from '../simulation/command-world.ts'
+import { consumerHistory, consumerWorlds } from '../simulation/consumer-world.ts'
+import { relayHistory, relayWorlds } from '../simulation/relay-world.ts'
+import { provePromises } from '../simulation/simulation-suite.ts'
+
+const isFull = process.env['WAYBILL_PROOF'] === 'full'
+const times = isFull ? 20 : 1
+
+provePromises({ name: 'relay', worlds: relayWorlds, play: relayHistory, runs: 1_000 * times })
+provePromises({ name: 'consumer', worlds: consumerWorlds, play: consumerHistory, runs: 400 * times })
+provePromises({ name: 'command', worlds: commandWorlds, play: commandHistory, runs: 600 * times })

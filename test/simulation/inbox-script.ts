@@ -1,0 +1,169 @@
+/**
+ * Scripts of the consumer's statements: few events, few aggregates, few tokens, so that sessions meet each other.
+ */
+import fc from 'fast-check'
+import {
+  chargeAttempt,
+  forgetAttempts,
+  readAttempts,
+  releaseAttempts,
+  startAttempts,
+} from '../../src/consumer/dead-letter.sql.ts'
+import {
+  claim,
+  claimRows,
+  claimStored,
+  movePositions,
+  readReleased,
+  readWaiting,
+  registerConsumer,
+  removeStored,
+  restStored,
+  storeWaiting,
+  unclaim,
+  type Scope,
+} from '../../src/consumer/inbox.sql.ts'
+import { scriptsOf, weighted, type ScriptStep } from './outbox-script.ts'
+import { aggregates, events, sequentialTypes } from './script-events.ts'
+import type { Step } from './sides.ts'
+import { storedSteps } from './stored-script.ts'
+
+const never = 600_000
+
+export function inboxScripts(scope: Scope, sessions: number): fc.Arbitrary<readonly ScriptStep[]> {
+  return scriptsOf(fc.oneof(...directSteps(scope), ...storedSteps(scope)), sessions)
+}
+
+function directSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; readonly weight: number }[] {
+  const items = fc.subarray([...events], { minLength: 1, maxLength: 3 })
+  const ids = items.map((some) => some.map(({ event }) => event.id))
+  const seqs = fc.subarray(['1', '2', '3', '4', '5'])
+  const delayMs = fc.constantFrom(0, never)
+  const change = fc.record({ item: fc.constantFrom(...events), release: fc.boolean() })
+  return [
+    ...weighted(
+      4,
+      items.map(
+        (some): Step =>
+          () =>
+            claim(scope, some, sequentialTypes),
+      ),
+    ),
+    ...weighted(
+      2,
+      items.map(
+        (some): Step =>
+          () =>
+            claimRows(scope, some),
+      ),
+    ),
+    ...weighted(
+      1,
+      items.map(
+        (some): Step =>
+          () =>
+            claimStored(scope, some),
+      ),
+    ),
+    ...weighted(
+      1,
+      items.map(
+        (some): Step =>
+          () =>
+            unclaim(scope, some),
+      ),
+    ),
+    ...weighted(
+      2,
+      change.map(
+        ({ item: { event }, release }): Step =>
+          () =>
+            movePositions(scope, [{ ...event, release }]),
+      ),
+    ),
+    ...weighted(
+      3,
+      items.map(
+        (some): Step =>
+          () =>
+            storeWaiting(scope, some),
+      ),
+    ),
+    ...weighted(
+      2,
+      fc.integer({ min: 1, max: 3 }).map(
+        (limit): Step =>
+          () =>
+            readWaiting(scope, aggregates, limit),
+      ),
+    ),
+    ...weighted(
+      2,
+      fc.integer({ min: 1, max: 3 }).map(
+        (limit): Step =>
+          () =>
+            readReleased(scope, sequentialTypes, limit),
+      ),
+    ),
+    ...weighted(
+      2,
+      seqs.map(
+        (some): Step =>
+          () =>
+            removeStored(scope, some),
+      ),
+    ),
+    ...weighted(
+      1,
+      fc.tuple(fc.constantFrom(...events), delayMs).map(
+        ([one, ms]): Step =>
+          () =>
+            restStored(scope, one, { delayMs: ms, error: 'e' }),
+      ),
+    ),
+    ...weighted(
+      1,
+      ids.map(
+        (some): Step =>
+          () =>
+            startAttempts(scope, some),
+      ),
+    ),
+    ...weighted(
+      1,
+      ids.map(
+        (some): Step =>
+          () =>
+            readAttempts(scope, some),
+      ),
+    ),
+    ...weighted(
+      1,
+      ids.map(
+        (some): Step =>
+          () =>
+            chargeAttempt(scope, some[0] ?? '', 'e'),
+      ),
+    ),
+    ...weighted(
+      1,
+      ids.map(
+        (some): Step =>
+          () =>
+            releaseAttempts(scope, some),
+      ),
+    ),
+    ...weighted(
+      1,
+      ids.map(
+        (some): Step =>
+          () =>
+            forgetAttempts(scope, some),
+      ),
+    ),
+    ...weighted(
+      1,
+      fc.constant<Step>(() => registerConsumer(scope)),
+    ),
+  ]
+}
