@@ -26,6 +26,7 @@ import {
   lookBlocked,
   moveOnly,
   movePositions,
+  moveRows,
   readWaiting,
   removeStored,
   storeWaiting,
@@ -116,9 +117,9 @@ export async function applyIn(
 function firstStatement({ scope, routes, settings }: ApplyDeps, items: readonly Item[]): Statement<ClaimRow> {
   const isRows = items.every(hasRowOnly)
   const isUnplaced = isRows && settings.positions === 'needed'
-  if (!settings.inbox) return isUnplaced ? lookBlocked(scope, items) : moveOnly(scope, items, routes.handledTypes)
-  if (isUnplaced) return claimProjected(scope, items)
-  return isRows ? claimRows(scope, items) : claim(scope, items, routes.sequentialTypes)
+  if (isUnplaced) return settings.inbox ? claimProjected(scope, items) : lookBlocked(scope, items)
+  if (isRows) return settings.inbox ? claimRows(scope, items) : moveRows(scope, items)
+  return settings.inbox ? claim(scope, items, routes.sequentialTypes) : moveOnly(scope, items, routes.handledTypes)
 }
 
 /** Without an inbox a handler's event is known by its version, which is in order because the log is. */

@@ -39,8 +39,8 @@ export interface ConsumerOptions<Native = unknown> {
   /** `false` if rows of project(…) and insert(…) are the only effects: versions and keys alone then remove duplicates. @default true */
   readonly inbox?: boolean
   /**
-   * Whether a position moves with every event, so that readers can wait for tokens, or only where order needs it. An event
-   * whose one effect is a projected row then costs a third less; readers compare the row's own version. @default 'every'
+   * Whether a position moves with every event, or only where order needs it. An event whose one effect is a row then costs a
+   * third less. Readers with tokens look at the version of the projected row instead, and a rebuild is refused. @default 'every'
    */
   readonly positions?: 'every' | 'needed'
   /**

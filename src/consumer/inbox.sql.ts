@@ -143,6 +143,23 @@ export function moveOnly(
      where m.waiting > 0 or m.held_by is not null or t.locked`
 }
 
+/** The same for batches without handlers. Index: the primary key of consumer_position. */
+export function moveRows({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
+  const at = targetsOf(items)
+  return sql`
+    with moved as (
+      insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
+      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version
+        from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
+      on conflict (consumer, generation, aggregate_type, aggregate_id) do update
+        set version = case when p.held_by is null then greatest(p.version, excluded.version) else p.version end,
+            updated_at = clock_timestamp()
+      returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
+    )
+    select null as id, m.aggregate_type, m.aggregate_id, m.version::text as version, m.waiting, m.held_by::text as held_by
+      from moved m where m.waiting > 0 or m.held_by is not null`
+}
+
 /** The same for rows alone, which have versions or keys of their own: only what holds or waits is looked up, and locked. */
 export function lookBlocked({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
   return sql`

@@ -148,11 +148,17 @@ export async function dropReplaced({ consumer, actor }: Pick<RebuildOptions, 'co
 
 /** Register, operation and shadows come into being together; what is there already is taken up again. */
 async function begin({ consumer, from, actor }: RebuildOptions): Promise<StartedRebuild> {
-  const { db, schema, service, name } = consumer.settings
+  const { db, schema, service, name, positions } = consumer.settings
   const routes = consumer.routes()
   const tables = inboxTables(schema)
   if (routes.projections.length === 0)
     throw new WaybillError('INVALID_OPTION', `consumer ${name}: it has no projections, so there is nothing to rebuild.`)
+  // What the new tables must have before they are swapped in is told by the positions of the live ones.
+  if (positions === 'needed')
+    throw new WaybillError(
+      'REFUSED',
+      `consumer ${name}: positions: 'needed' leaves no positions to compare a rebuild with. Project to a new table with a consumer of another name.`,
+    )
   if (from !== undefined) parseFrom(from)
   await assertSchema(db, { schema, service })
   for (const projection of routes.projections) await assertProjectionTable(db, projection)

@@ -39,60 +39,70 @@ function counted(): { readonly db: Database; readonly count: () => number } {
   }
 }
 
-test('with a lag below the wait, reads by token come from the projection, and none is stale', async () => {
-  const fixture = await consumerFixture(db)
-  const consumer = catalog(fixture, { waitMs: 10_000 })
-  const stop = fixture.start(consumer)
-  let owner = 0
-  const reads: Promise<{ version: string } | undefined>[] = []
-  for (let i = 0; i < 1_000; i += 1) {
-    const [id, version] = [`v${i % 50}`, Math.floor(i / 50) + 1]
-    // The reader holds its token before the broker has the event.
-    const read = consumer.read<{ version: string }, undefined>(videos, id, {
-      atLeast: token(id, version),
-      otherwise: () => void (owner += 1),
-    })
-    reads.push(
-      read.then((row) => {
-        expect(BigInt(row?.version ?? 0)).toBeGreaterThanOrEqual(BigInt(version))
-        return row
+const everyPositions = ['every', 'needed'] as const
+
+test.each(everyPositions)(
+  'with a lag below the wait, reads by token come from the projection, and none is stale (positions: %s)',
+  async (positions) => {
+    const fixture = await consumerFixture(db)
+    const consumer = catalog(fixture, { waitMs: 10_000, positions })
+    const stop = fixture.start(consumer)
+    let owner = 0
+    const reads: Promise<{ version: string } | undefined>[] = []
+    for (let i = 0; i < 1_000; i += 1) {
+      const [id, version] = [`v${i % 50}`, Math.floor(i / 50) + 1]
+      // The reader holds its token before the broker has the event.
+      const read = consumer.read<{ version: string }, undefined>(videos, id, {
+        atLeast: token(id, version),
+        otherwise: () => void (owner += 1),
+      })
+      reads.push(
+        read.then((row) => {
+          expect(BigInt(row?.version ?? 0)).toBeGreaterThanOrEqual(BigInt(version))
+          return row
+        }),
+      )
+      if (i % 100 === 99)
+        await fixture.publish(
+          ...Array.from({ length: 100 }, (_, k) => i - 99 + k).map((k) => published(`v${k % 50}`, Math.floor(k / 50) + 1)),
+        )
+    }
+    expect(await Promise.all(reads)).toHaveLength(1_000)
+    expect(owner).toBe(0)
+    await stop()
+  },
+)
+
+test.each(everyPositions)(
+  'with a lag above the wait, every read falls back to the owner, and none is stale (positions: %s)',
+  async (positions) => {
+    const fixture = await consumerFixture(db)
+    const consumer = catalog(fixture, { positions })
+    const stop = fixture.start(consumer)
+    await fixture.publish(...Array.from({ length: 50 }, (_, i) => published(`v${i}`, 1)))
+    await fixture.settled(50)
+    const reasons: string[] = []
+    const reads = Array.from({ length: 1_000 }, (_, i) =>
+      consumer.read(videos, `v${i % 50}`, {
+        atLeast: token(`v${i % 50}`, 2),
+        waitMs: 50,
+        otherwise: ({ code }) => {
+          reasons.push(code)
+          return { title: 'the owner says' }
+        },
       }),
     )
-    if (i % 100 === 99)
-      await fixture.publish(
-        ...Array.from({ length: 100 }, (_, k) => i - 99 + k).map((k) => published(`v${k % 50}`, Math.floor(k / 50) + 1)),
-      )
-  }
-  expect(await Promise.all(reads)).toHaveLength(1_000)
-  expect(owner).toBe(0)
-  await stop()
-})
-
-test('with a lag above the wait, every read falls back to the owner, and none is stale', async () => {
-  const fixture = await consumerFixture(db)
-  const consumer = catalog(fixture)
-  const stop = fixture.start(consumer)
-  await fixture.publish(...Array.from({ length: 50 }, (_, i) => published(`v${i}`, 1)))
-  await fixture.settled(50)
-  const reasons: string[] = []
-  const reads = Array.from({ length: 1_000 }, (_, i) =>
-    consumer.read(videos, `v${i % 50}`, {
-      atLeast: token(`v${i % 50}`, 2),
-      waitMs: 50,
-      otherwise: ({ code }) => {
-        reasons.push(code)
-        return { title: 'the owner says' }
-      },
-    }),
-  )
-  expect(new Set((await Promise.all(reads)).map((row) => (row as { title: string }).title))).toEqual(new Set(['the owner says']))
-  expect([reasons.length, ...new Set(reasons)]).toEqual([1_000, 'NOT_YET'])
-  await expect(consumer.read(videos, 'v1', { atLeast: token('v1', 2), waitMs: 0 })).rejects.toMatchObject({
-    code: 'NOT_YET',
-    details: { aggregateId: 'v1', wanted: '2', seen: '1' },
-  })
-  await stop()
-})
+    expect(new Set((await Promise.all(reads)).map((row) => (row as { title: string }).title))).toEqual(
+      new Set(['the owner says']),
+    )
+    expect([reasons.length, ...new Set(reasons)]).toEqual([1_000, 'NOT_YET'])
+    await expect(consumer.read(videos, 'v1', { atLeast: token('v1', 2), waitMs: 0 })).rejects.toMatchObject({
+      code: 'NOT_YET',
+      details: { aggregateId: 'v1', wanted: '2', seen: '1' },
+    })
+    await stop()
+  },
+)
 
 test('a forged, foreign or absurd token is refused before anybody waits', async () => {
   const fixture = await consumerFixture(db)
@@ -162,10 +172,10 @@ test('a token is reached by events that the consumer ignores, and 9 is less than
   await stop()
 })
 
-test('another process waits and reads without running the consumer', async () => {
+test.each(everyPositions)('another process waits and reads without running the consumer (positions: %s)', async (positions) => {
   const fixture = await consumerFixture(db)
-  const stop = fixture.start(catalog(fixture))
-  const reader = catalog(fixture)
+  const stop = fixture.start(catalog(fixture, { positions }))
+  const reader = catalog(fixture, { positions })
   const read = reader.read(videos, 'a', { atLeast: token('a', 2), waitMs: 20_000 })
   await fixture.publish(published('a', 1), published('a', 2))
   expect(await read).toMatchObject({ video_id: 'a', title: 'a 2' })
@@ -173,6 +183,38 @@ test('another process waits and reads without running the consumer', async () =>
   expect(await reader.read(videos, 'a', { atLeast: token('a', 3), waitMs: 20_000 })).toBeUndefined()
   expect(await reader.read(videos, 'unknown')).toBeUndefined()
   await stop()
+})
+
+test('without positions, rows vouch for tokens: deleted ones, keys of several columns, and none that was made up', async () => {
+  const fixture = await consumerFixture(db)
+  await fixture.query(
+    `create table $schema.part_view (part int, video_id uuid, title text, version bigint not null, deleted_at timestamptz, primary key (part, video_id))`,
+  )
+  const consumer = fixture.consumer({ tokens, positions: 'needed' }).project(videos, {
+    table: `${fixture.schema}.part_view`,
+    key: ['part', 'video_id'],
+    keyOf: (id) => id.split('/'),
+    set: (e) => ({ title: e.data.title }),
+  })
+  const id = '7/0198c2f0-0000-7000-8000-000000000001'
+  const stop = fixture.start(consumer)
+  const made = [token('x/not a uuid', 1), token(`${'9'.repeat(30)}/0198c2f0-0000-7000-8000-000000000001`, 1)]
+  const refused = made.map((each) => consumer.waitFor(each, { waitMs: 300 }).catch((error: unknown) => error))
+  const waits = [1, 2].map((version) => consumer.waitFor(token(id, version), { waitMs: 20_000 }))
+  await fixture.publish(published(id, 1), published(id, 2))
+  await Promise.all(waits)
+  expect(await consumer.read(videos, id, { atLeast: token(id, 2) })).toMatchObject({ part: 7, title: `${id} 2` })
+  await fixture.publish(removed(id, 3))
+  expect(await consumer.read(videos, id, { atLeast: token(id, 3), waitMs: 20_000 })).toBeUndefined()
+  // A token of another aggregate is looked up in its own row.
+  const other = '8/0198c2f0-0000-7000-8000-000000000001'
+  await expect(consumer.read(videos, other, { atLeast: token(id, 4), waitMs: 0 })).rejects.toMatchObject({
+    code: 'NOT_YET',
+    details: { seen: '3' },
+  })
+  for (const end of await Promise.all(refused)) expect(end).toMatchObject({ code: 'NOT_YET' })
+  await stop()
+  expect(await fixture.count('consumer_position')).toBe(0)
 })
 
 test('a read says which projection it cannot find, or cannot choose', async () => {

@@ -4,7 +4,7 @@
  * Both look at the generation that the register names as the current one, in the same statement, so that a rebuild that is
  * swapped in meanwhile is seen with its own positions.
  */
-import { name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import { Name, name, sql, sqlArray, type SqlValue, type Statement } from '../postgres/sql.ts'
 import type { Projection } from './projection.ts'
 
 /** A consumer and the schema of its tables. */
@@ -37,33 +37,63 @@ export function readPositions(
      where c.name = ${consumer}::text`
 }
 
+/**
+ * The versions that the rows of these keys have, deleted ones included; `place` counts from 1. A key without a row is not
+ * returned. `keys` is a JSON array of objects by column. Index: the unique index on the key's columns.
+ */
+export function readVersions(
+  { table, keyColumns, versionColumn }: Projection,
+  keys: string,
+): Statement<{ place: number; version: string }> {
+  const matches = keyColumns.map((column) => `v.${name(column).quoted} = k.${name(column).quoted}`)
+  return sql`
+    select e.place::int as place, v.${name(versionColumn)}::text as version
+      from json_array_elements(${keys}::text::json) with ordinality as e (value, place)
+     cross join lateral json_populate_record(null::${table}, e.value) as k
+      join ${table} v on ${new Name(matches.join(' and '))}`
+}
+
 /** A row of the user's table, and beside it what is ours. */
 export interface ReadRow extends Readonly<Record<string, unknown>> {
   readonly waybill_position: string | null
+  /** What the row of the awaited aggregate has. */
+  readonly waybill_version: string | null
   readonly waybill_found: boolean
 }
 
+/** The projected row of an aggregate. */
+export interface RowOf {
+  readonly projection: Projection
+  readonly key: readonly string[]
+}
+
 /**
- * The row of one key, unless it is deleted, with the position of `awaited` in the same snapshot: always returns one row.
+ * The row of one key, unless it is deleted, with the position of `awaited` in the same snapshot, and the version that its own
+ * row has, if that is asked for (`witness`): always returns one row.
  * Indexes: the unique index on the key's columns, the primary key of consumer_position.
  */
 export function readRow(
   { schema, consumer }: ReadScope,
-  projection: Projection,
-  { key, awaited }: { readonly key: readonly string[]; readonly awaited: AggregateName | undefined },
+  { projection, key }: RowOf,
+  { awaited, witness }: { readonly awaited: AggregateName | undefined; readonly witness: RowOf | undefined },
 ): Statement<ReadRow> {
   const { keyColumns, deletedAtColumn, table } = projection
+  const vouching = witness ?? { projection, key }
   const ours = sql<ReadRow>`
     select (select p.version::text
               from ${name(schema, 'consumer')} c
               join ${name(schema, 'consumer_position')} p on p.consumer = c.name and p.generation = c.generation
              where c.name = ${consumer}::text and p.aggregate_type = ${awaited?.aggregateType ?? null}::text
                and p.aggregate_id = ${awaited?.aggregateId ?? null}::text) as waybill_position,
-           t.${name(keyColumns[0] ?? '')} is not null as waybill_found, t.*
+           v.${name(vouching.projection.versionColumn)}::text as waybill_version, t.${name(keyColumns[0] ?? '')} is not null as waybill_found, t.*
       from (select 1) as always
       left join ${table} t on t.${name(deletedAtColumn)} is null`
-  const matches = keyColumns.map((column, i) => ` and t.${name(column).quoted} = $${ours.values.length + i + 1}`)
-  return { text: ours.text + matches.join(''), values: [...ours.values, ...key] }
+  const values: SqlValue[] = [...ours.values]
+  const matches = (alias: string, { projection: of, key: wanted }: RowOf): string =>
+    of.keyColumns.map((column, i) => ` and ${alias}.${name(column).quoted} = $${values.push(wanted[i] ?? null)}`).join('')
+  const text = `${ours.text}${matches('t', { projection, key })}
+      left join ${vouching.projection.table.quoted} v on ${witness !== undefined}${matches('v', vouching)}`
+  return { text, values }
 }
 
 export interface RegisterRow {

@@ -14,6 +14,7 @@ import type { Version } from '../core/version.ts'
 import { one, rows, type Queryable } from '../postgres/database.ts'
 import type { Projection } from './projection.ts'
 import { readPositions, readRow, type AggregateName, type ReadRow, type ReadScope } from './reads.sql.ts'
+import { newer, raiseToRows, rowOf } from './row-versions.ts'
 import { absurd, isAbsurd, notYet, WaitingRoom } from './waiting-room.ts'
 
 export interface ReadsOptions extends ReadScope {
@@ -23,6 +24,8 @@ export interface ReadsOptions extends ReadScope {
   /** What can be read. Asked when it is needed. */
   readonly projections: () => readonly Projection[]
   readonly tokens: Tokens
+  /** `needed` if projected rows have the only trace of their versions. */
+  readonly positions: 'every' | 'needed'
   /** How long a reader waits unless it says otherwise. */
   readonly waitMs: number
   /** The pause between two looks at what is awaited. */
@@ -76,6 +79,7 @@ export function createReads(options: ReadsOptions): Reads {
   const look = async (aggregates: readonly AggregateName[]): Promise<readonly (Version | undefined)[]> => {
     const versions: (Version | undefined)[] = aggregates.map(() => undefined)
     for (const { place, version } of await rows(db, readPositions(options, aggregates))) versions[place - 1] = BigInt(version)
+    if (options.positions === 'needed') await raiseToRows(options, aggregates, versions)
     return versions
   }
   const room = new WaitingRoom({ look, pollMs: options.waitPollMs, maxWaiters: options.maxWaiters, clock })
@@ -115,11 +119,12 @@ async function readRowOf(options: ReadsOptions, room: WaitingRoom, wanted: Wante
   const { atLeast, waitMs = options.waitMs, signal } = wanted.given
   const projection = projectionOf(options, wanted)
   const at = atLeast === undefined ? undefined : decode(options, atLeast)
-  const key = projection.keyOf(wanted.aggregateId)
+  const row = { projection, key: projection.keyOf(wanted.aggregateId) }
+  const witness = at === undefined || options.positions === 'every' ? undefined : rowOf(options.projections(), at)
   const deadlineMs = clock.monotonicMs() + checkWait(waitMs)
   for (;;) {
-    const found = await one(db, readRow(options, projection, { key, awaited: at }))
-    const seen = BigInt(found.waybill_position ?? 0)
+    const found = await one(db, readRow(options, row, { awaited: at, witness }))
+    const seen = newer(BigInt(found.waybill_position ?? 0), BigInt(found.waybill_version ?? 0))
     if (at === undefined || seen >= at.version) return found.waybill_found ? withoutOurs(found) : undefined
     if (isAbsurd(at.version, seen)) throw absurd(at, seen)
     const leftMs = deadlineMs - clock.monotonicMs()
@@ -128,7 +133,12 @@ async function readRowOf(options: ReadsOptions, room: WaitingRoom, wanted: Wante
   }
 }
 
-function withoutOurs({ waybill_position: _position, waybill_found: _found, ...row }: ReadRow): ProjectionRow {
+function withoutOurs({
+  waybill_position: _position,
+  waybill_version: _version,
+  waybill_found: _found,
+  ...row
+}: ReadRow): ProjectionRow {
   return row
 }
 
