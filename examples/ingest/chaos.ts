@@ -6,7 +6,7 @@
  * event must have taken effect once. Exits with 1 and says why if anything does not agree.
  */
 import { createIngestClient, factId, seededRandom, type FactOutcome } from 'waybill'
-import { hopNames, startHops, type HopName } from './hops.ts'
+import { startHops, type HopName } from './hops.ts'
 import { readingKey, readings, type Reading } from './readings.ts'
 
 const facts = Number(process.env['INGEST_FACTS'] ?? 5_000)
@@ -19,7 +19,7 @@ const say = (line: string): void =>
   void process.stdout.write(`${((performance.now() - startedMs) / 1_000).toFixed(1).padStart(6)} s  ${line}\n`)
 
 const hops = await startHops()
-say(`Everything runs. ${facts} readings are sent to ${hops.url}`)
+say(`Everything runs, over ${hops.broker}. ${facts} readings are sent to ${hops.url}`)
 const accepted = new Map<string, Reading>()
 const problems: string[] = []
 let requests = 0
@@ -39,7 +39,7 @@ const client = createIngestClient({
   backoff: { firstMs: 20, maxMs: 500, jitter: 'full' },
 })
 
-const kills = shuffle(Array.from({ length: killsOfEach }, () => hopNames).flat())
+const kills = shuffle(Array.from({ length: killsOfEach }, () => hops.names).flat())
 const share = facts / (kills.length + 1)
 
 /** Takes readings, one or several at a time, and sends them until they are accepted; never so fast that a kill finds nothing. */

@@ -2,12 +2,12 @@
  * The consumer's process: hundreds of readings in one transaction, a row for each business key, each effect once.
  */
 import { businessKeyParts, connect, createConsumer, run } from 'waybill'
-import { pubsub } from 'waybill/pubsub'
 import { readings } from './readings.ts'
+import { openTransport } from './transport.ts'
 
-const { DATABASE_URL = '', BROKER = '' } = process.env
+const { DATABASE_URL = '' } = process.env
 const db = connect({ url: DATABASE_URL })
-const transport = pubsub({ projectId: 'ingest', emulatorHost: BROKER, leaseMs: 10_000 })
+const transport = openTransport()
 const consumer = createConsumer({ db, transport, name: 'readings', streams: [readings] })
 consumer.project(readings, {
   table: 'public.reading',

@@ -4,7 +4,7 @@
  * Prints where to send readings. Typing the name of a hop kills its process, and a new one takes its place. Stops on Ctrl-C.
  */
 import { createInterface } from 'node:readline'
-import { hopNames, startHops } from './hops.ts'
+import { startHops } from './hops.ts'
 
 const stop = new AbortController()
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stop.abort())
@@ -12,14 +12,14 @@ const say = (line: string): void => void process.stdout.write(`${line}\n`)
 
 const hops = await startHops()
 const lines = createInterface({ input: process.stdin })
-say(`Send readings to ${hops.url}`)
+say(`Send readings to ${hops.url}; the broker is ${hops.broker}.`)
 say(`  curl -X POST ${hops.url} -H 'content-type: application/json' -d '{"meter":"m1","at":1,"value":42}'`)
 say(`  curl ${hops.url}/m1/1`)
-say(`Type ${hopNames.join(', ')} and Enter to kill that process; a new one takes its place.`)
+say(`Type ${hops.names.join(', ')} and Enter to kill that process; a new one takes its place.`)
 process.send?.({ url: hops.url })
 
 lines.on('line', (line) => {
-  const name = hopNames.find((each) => each === line.trim())
+  const name = hops.names.find((each) => each === line.trim())
   if (name === undefined) return say(`There is no ${line.trim()}.`)
   hops.kill(name).then(
     () => say(`${name} was killed and is back.`),

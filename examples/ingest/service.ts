@@ -4,12 +4,12 @@
 import { fastify } from 'fastify'
 import { connect, createIngest } from 'waybill'
 import { fastifyIngest } from 'waybill/fastify'
-import { pubsub } from 'waybill/pubsub'
 import { readingKey, readings } from './readings.ts'
+import { openTransport } from './transport.ts'
 
-const { PORT = '0', DATABASE_URL = '', BROKER = '' } = process.env
+const { PORT = '0', DATABASE_URL = '' } = process.env
 const db = connect({ url: DATABASE_URL })
-const transport = pubsub({ projectId: 'ingest', emulatorHost: BROKER, publishTimeoutMs: 2_000 })
+const transport = openTransport()
 const ingest = createIngest({
   event: readings.ReadingTaken,
   key: readingKey,

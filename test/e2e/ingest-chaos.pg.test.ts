@@ -9,7 +9,7 @@ import { eventually } from '../../src/testing/eventually.ts'
 const script = new URL('../../scripts/example.ts', import.meta.url)
 
 test('one command starts it, and a reading that was accepted is found by its business key once it is in the table', async () => {
-  await using ingest = startChild(script, { args: ['ingest'] })
+  await using ingest = startChild(script, { args: ['ingest'], env: { INGEST_BROKER: 'pubsub' } })
   const { url } = await ingest.message<{ url: string }>((message) => typeof message?.url === 'string')
   const send = async (): Promise<unknown> => {
     const body = JSON.stringify({ meter: 'm/1', at: 1, value: 42 })
@@ -25,7 +25,7 @@ test('one command starts it, and a reading that was accepted is found by its bus
 }, 180_000)
 
 test('with gateway, service, broker and consumer killed, the table has every accepted key, none missing, none double', async () => {
-  const env = { INGEST_FACTS: '2000', INGEST_KILLS: '1' }
+  const env = { INGEST_FACTS: '2000', INGEST_KILLS: '1', INGEST_BROKER: 'pubsub' }
   const { code, output } = await runCommand(['node', 'scripts/example.ts', 'ingest', 'chaos'], { env })
   for (const hop of ['gateway', 'service', 'broker', 'consumer']) expect(output).toContain(`${hop} was killed`)
   expect(output).toContain('The table agrees: 2000 rows, none missing, none double.')

@@ -1,5 +1,6 @@
 /**
- * The broker's process: a local server of the Pub/Sub protocol that writes down what it confirms, so that it may be killed.
+ * The broker's process where there is no Kafka: a local server of the Pub/Sub protocol that writes down what it confirms, so that
+ * it may be killed.
  */
 import { startPubsubServer } from 'waybill/testing'
 

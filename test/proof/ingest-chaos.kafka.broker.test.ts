@@ -1,5 +1,5 @@
 /**
- * A hundred thousand facts from a client's retry to the row, with every hop of the way killed again and again.
+ * A hundred thousand facts from a client's retry to the row, over Kafka, with every hop of the way killed again and again.
  */
 import { expect, test } from 'vitest'
 import { runCommand } from '../../scripts/run-command.ts'
@@ -8,8 +8,14 @@ const facts = 100_000
 const killsOfEach = process.env['WAYBILL_PROOF'] === 'full' ? 15 : 5
 
 test(`${facts} facts over HTTP, each hop killed ${killsOfEach} times: rows are the accepted keys, none missing, none double`, async () => {
-  const env = { INGEST_FACTS: String(facts), INGEST_KILLS: String(killsOfEach), INGEST_PATIENCE_MS: '600000' }
+  const env = {
+    INGEST_FACTS: String(facts),
+    INGEST_KILLS: String(killsOfEach),
+    INGEST_PATIENCE_MS: '600000',
+    INGEST_BROKER: 'kafka',
+  }
   const { code, output } = await runCommand(['node', 'scripts/example.ts', 'ingest', 'chaos'], { env })
+  console.log(output)
   for (const hop of ['gateway', 'service', 'broker', 'consumer'])
     expect(output.split(`${hop} was killed`).length - 1).toBe(killsOfEach)
   expect(output).toContain(`The table agrees: ${facts} rows, none missing, none double.`)
