@@ -3,6 +3,7 @@ import { backfillCommand } from './backfill-command.ts'
 import type { Command } from './command.ts'
 import { consumeCommand } from './consume-command.ts'
 import { pauseCommand, resumeCommand } from './consumer-pause-commands.ts'
+import { repairGapCommand, replayCommand } from './consumer-repair-commands.ts'
 import { devCommand } from './dev-command.ts'
 import { dlqDiscard, dlqList, dlqRedrive, dlqShow } from './dlq-commands.ts'
 import { doctor } from './doctor-command.ts'
@@ -43,6 +44,8 @@ export const commands: Readonly<Record<string, Command>> = {
   pause: pauseCommand,
   resume: resumeCommand,
   rebuild: rebuildCommand,
+  replay: replayCommand,
+  'repair-gap': repairGapCommand,
   'dlq list': dlqList,
   'dlq show': dlqShow,
   'dlq redrive': dlqRedrive,

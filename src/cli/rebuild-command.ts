@@ -3,7 +3,6 @@
  * has done is kept: stopped or killed, the same command goes on with it.
  */
 import type { Consumer } from '../consumer/consumer.ts'
-import { WaybillError } from '../core/errors.ts'
 import { createSignals } from '../core/signals.ts'
 import { abandonRebuild, dropReplaced, rebuild, type RebuildReport } from '../ops/rebuild.ts'
 import type { RebuildProgress } from '../ops/rebuild-run.ts'
@@ -11,7 +10,8 @@ import { withDatabase } from '../ops/with-database.ts'
 import { assertSchema } from '../postgres/deployment.ts'
 import type { Database } from '../postgres/database.ts'
 import type { Transport } from '../transport/transport.ts'
-import { exitCodes, type Command, type CommandContext, type CommandResult, type OptionValues } from './command.ts'
+import { exitCodes, type Command, type CommandContext, type CommandResult } from './command.ts'
+import { chosenConsumer } from './consumer-repair-commands.ts'
 import { textOption } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'
 import { textDuration } from './text-table.ts'
@@ -50,7 +50,7 @@ export const rebuildCommand: Command = {
         try {
           const signals = createSignals()
           const made = await configured.consumers({ db, schema: names.schema, service: names.service, transport, signals })
-          return await act(context, { db, transport, consumer: chosen(made, values['consumer']) })
+          return await act(context, { db, transport, consumer: chosenConsumer(made, String(values['consumer'])) })
         } finally {
           await transport.close()
         }
@@ -103,13 +103,6 @@ async function build({ values, settings, user, stopSignal, note }: CommandContex
   const ownerUrl = textOption(values, 'owner-url')
   if (ownerUrl === undefined) return await rebuild({ ...common, owner: { db, schema } })
   return await withDatabase(ownerUrl, (owner) => rebuild({ ...common, owner: { db: owner, schema } }))
-}
-
-function chosen(made: readonly Consumer[], name: OptionValues[string]): Consumer {
-  const found = made.find((each) => each.settings.name === name)
-  if (found !== undefined) return found
-  const known = made.map((each) => each.settings.name).join(', ')
-  throw new WaybillError('UNKNOWN_NAME', `waybill.config.ts has no consumer "${name}"; it has ${known}.`)
 }
 
 function teller(consumer: string, note: (text: string) => void): (progress: RebuildProgress) => void {

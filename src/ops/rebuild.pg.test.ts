@@ -295,3 +295,12 @@ test('what hangs on the table and could not follow is refused before any work is
   expect(await w.query('select next_generation from $schema.consumer')).toEqual([{ next_generation: null }])
   await w.end()
 })
+
+test('a consumer that keeps no positions is refused: nothing would tell when the new tables are complete', async () => {
+  const fixture = await consumerFixture(db)
+  const consumer = fixture
+    .consumer({ positions: 'needed' })
+    .project(videos, { table: `${fixture.schema}.video_view`, key: 'video_id', set: (e) => ({ title: e.data.title }) })
+  await expect(rebuild({ consumer, from: 'outbox', actor: 'test' })).rejects.toMatchObject({ code: 'REFUSED' })
+  expect(await fixture.count('consumer')).toBe(0)
+})

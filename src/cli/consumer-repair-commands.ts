@@ -1,0 +1,140 @@
+/**
+ * `waybill repair-gap | replay`: brings a consumer what it misses, from the owner's outbox or from the broker.
+ */
+import type { Consumer } from '../consumer/consumer.ts'
+import { replayConsumer } from '../consumer/replay.ts'
+import { WaybillError } from '../core/errors.ts'
+import { createSignals } from '../core/signals.ts'
+import { parseFrom } from '../ops/rebuild-feed.ts'
+import { listGaps, repairGap, type Gap, type RepairedGap } from '../ops/repair-gap.ts'
+import { withDatabase } from '../ops/with-database.ts'
+import type { Queryable } from '../postgres/database.ts'
+import type { SeekTarget } from '../transport/transport.ts'
+import { exitCodes, type Command, type CommandContext, type CommandResult } from './command.ts'
+import { durationOption } from './duration-option.ts'
+import { textOption } from './outbox-commands.ts'
+import { databaseOptions } from './settings.ts'
+import { textDuration, textTable } from './text-table.ts'
+
+export const repairGapCommand: Command = {
+  summary: 'Bring deltas that a consumer waits for in vain from the outbox of their owner',
+  details: [
+    'An aggregate has a gap if later versions of it wait and the next one does not come. What the owner no longer keeps stays',
+    'missing: a state event of that aggregate (waybill backfill) stands for everything before it.',
+  ],
+  argument: 'consumer',
+  options: {
+    ...databaseOptions,
+    list: { type: 'boolean', help: 'only show the gaps' },
+    'older-than': { type: 'string', value: '<duration>', help: 'only gaps that have been there for so long [1m]' },
+    'owner-url': { type: 'string', value: '<url>', help: "the owner's database [the consumer's own]" },
+    'owner-schema': { type: 'string', value: '<name>', help: "the owner's schema [the same]" },
+  },
+  async run({ values, settings, user: actor }) {
+    const { schema } = settings.knownNames()
+    const consumer = named(values['consumer'])
+    const olderThanMs = durationOption(values, 'older-than')
+    return await withDatabase(settings.databaseUrl(), async (db) => {
+      const gaps = { db, schema, consumer, olderThanMs }
+      if (values['list'] === true) return listed(consumer, await listGaps(gaps))
+      const ownerSchema = textOption(values, 'owner-schema') ?? schema
+      const repair = async (owner: Queryable): Promise<CommandResult> =>
+        repaired(consumer, await repairGap({ ...gaps, owner: { db: owner, schema: ownerSchema }, actor }))
+      const ownerUrl = textOption(values, 'owner-url')
+      return await (ownerUrl === undefined ? repair(db) : withDatabase(ownerUrl, repair))
+    })
+  },
+}
+
+export const replayCommand: Command = {
+  summary: "Let the broker deliver a consumer's messages again",
+  details: [
+    'The inbox recognises what was applied before. A replay that reaches beyond its memory is refused, because handlers would',
+    'be called again; --beyond-memory is for consumers whose only effects are project(…) and insert(…).',
+  ],
+  argument: 'consumer',
+  options: {
+    ...databaseOptions,
+    from: { type: 'string', value: '<where>', help: 'earliest, or a time such as 2026-05-01T00:00:00Z' },
+    'beyond-memory': { type: 'boolean', help: 'also what the inbox has forgotten' },
+  },
+  async run({ values, settings }) {
+    const names = settings.names()
+    const configured = settings.consume()
+    const to = targetOf(textOption(values, 'from'))
+    return await withDatabase(settings.databaseUrl(), async (db) => {
+      const { schema, service } = names
+      const transport = await configured.transport({ db, schema })
+      try {
+        const made = await configured.consumers({ db, schema, service, transport, signals: createSignals() })
+        const consumer = chosenConsumer(made, named(values['consumer']))
+        const { name, offsets } = consumer.settings
+        if (offsets === 'postgres') throw keepsOffsets(name)
+        const { topics } = consumer.routes()
+        const beyondMemory = values['beyond-memory'] === true
+        await replayConsumer({ db, schema, transport, consumer: name, topics, to, beyondMemory })
+        return {
+          text: `${name} gets ${topics.join(', ')} again from ${textOption(values, 'from')}.`,
+          data: { consumer: name, topics, from: to },
+        }
+      } finally {
+        await transport.close()
+      }
+    })
+  },
+}
+
+/** The configured consumer of this name. */
+export function chosenConsumer(made: readonly Consumer[], name: string): Consumer {
+  const found = made.find((each) => each.settings.name === name)
+  if (found !== undefined) return found
+  const known = made.map((each) => each.settings.name).join(', ')
+  throw new WaybillError('UNKNOWN_NAME', `waybill.config.ts has no consumer "${name}"; it has ${known}.`)
+}
+
+function targetOf(from: string | undefined): SeekTarget {
+  const to = from === undefined ? 'outbox' : parseFrom(from)
+  if (to !== 'outbox') return to
+  throw new WaybillError('INVALID_OPTION', 'From when? Pass --from earliest, or a time such as 2026-05-01T00:00:00Z.')
+}
+
+function named(consumer: CommandContext['values'][string]): string {
+  if (typeof consumer === 'string') return consumer
+  throw new WaybillError('INVALID_OPTION', 'Which consumer? Name it behind the command.')
+}
+
+function keepsOffsets(consumer: string): WaybillError {
+  return new WaybillError(
+    'REFUSED',
+    `Consumer ${consumer} keeps its offsets in Postgres, and what is below them is done. Rebuild it, or read the log with a consumer of another name.`,
+  )
+}
+
+function listed(consumer: string, gaps: readonly Gap[]): CommandResult {
+  return { text: gaps.length === 0 ? `${consumer} has no gaps.` : gapTable(gaps), data: { gaps } }
+}
+
+function repaired(consumer: string, gaps: readonly RepairedGap[]): CommandResult {
+  const missing = gaps.reduce((sum, gap) => sum + gap.missing, 0)
+  const brought = gaps.reduce((sum, gap) => sum + gap.brought, 0)
+  if (gaps.length === 0) return { text: `${consumer} has no gaps.`, data: { gaps } }
+  const lines = [gapTable(gaps), `Brought ${brought} events to ${consumer}.`]
+  if (missing > 0) lines.push(`${missing} versions are not in the outbox any more.`)
+  return { text: lines.join('\n'), data: { gaps }, ...(missing > 0 ? { exitCode: exitCodes.checkFailed } : {}) }
+}
+
+function gapTable(gaps: readonly (Gap & Partial<RepairedGap>)[]): string {
+  return textTable(
+    ['stream', 'aggregate', 'applied', 'waits', 'messages', 'age', 'brought', 'missing'],
+    gaps.map((gap) => [
+      gap.aggregateType,
+      gap.aggregateId,
+      gap.position,
+      gap.next,
+      gap.waiting,
+      textDuration(gap.ageMs),
+      gap.brought,
+      gap.missing,
+    ]),
+  )
+}
