@@ -2,72 +2,130 @@
  * From the batches of a fetch to the records a reader may see, and to the offset to go on from.
  *
  * Records below the asked offset come with the batch that they are in, control records are the broker's own, and what an
- * aborted transaction wrote was never said: all are passed over, and the offset goes on behind them.
+ * aborted transaction wrote was never said: all are passed over, and the offset goes on behind them. The last batch may be cut
+ * off; it comes again with the next fetch.
  */
+import { WaybillError } from '../../core/errors.ts'
+import { ByteCursor } from './byte-cursor.ts'
 import type { FetchedPartition, FetchedRecord } from './kafka-client.ts'
 
-export interface RawBatch {
-  readonly firstOffset: bigint
-  readonly lastOffsetDelta: number
-  readonly firstTimestamp: bigint
-  readonly maxTimestamp: bigint
-  readonly attributes: number
+export interface AbortedTransaction {
   readonly producerId: bigint
-  readonly records: readonly {
-    readonly offsetDelta: number
-    readonly timestampDelta: bigint
-    readonly key: Buffer | null
-    readonly value: Buffer | null
-    readonly headers: readonly (readonly [Buffer | null, Buffer | null])[]
-  }[]
+  readonly firstOffset: bigint
 }
 
-export interface RawPartition {
-  readonly partitionIndex: number
-  readonly errorCode: number
-  readonly abortedTransactions: readonly { readonly producerId: bigint; readonly firstOffset: bigint }[] | null
-  readonly records: readonly RawBatch[] | null
+export interface FetchedBytes {
+  /** The batches, as the broker stores them. */
+  readonly batches: Buffer
+  readonly aborted: readonly AbortedTransaction[]
+  /** The offset that was asked for. */
+  readonly from: bigint
+  /** Undoes the compression with this code. */
+  readonly decompress: (code: number, bytes: Buffer) => Buffer
 }
 
 const isAppendTime = 1 << 3
 const isTransactional = 1 << 4
 const isControl = 1 << 5
+const compressionCode = 0b111
 const abortMarker = 0
+const currentFormat = 2
+/** Up to where the length of a batch is told, and from where it counts. */
+const batchHeadBytes = 12
 
-export function readPartition(raw: RawPartition, from: bigint): Pick<FetchedPartition, 'nextOffset' | 'records'> {
-  const begun = (raw.abortedTransactions ?? []).toSorted((a, b) => (a.firstOffset < b.firstOffset ? -1 : 1))
+interface BatchHeader {
+  readonly firstOffset: bigint
+  readonly lastOffset: bigint
+  readonly attributes: number
+  readonly firstTimestampMs: number
+  readonly maxTimestampMs: number
+  readonly producerId: bigint
+  readonly count: number
+}
+
+export function readBatches({
+  batches,
+  aborted: begun,
+  from,
+  decompress,
+}: FetchedBytes): Pick<FetchedPartition, 'nextOffset' | 'records'> {
+  const ahead = begun.toSorted((a, b) => (a.firstOffset < b.firstOffset ? -1 : 1))
   const aborted = new Set<bigint>()
   const records: FetchedRecord[] = []
   let nextOffset = from
-  for (const batch of raw.records ?? []) {
-    const lastOffset = batch.firstOffset + BigInt(batch.lastOffsetDelta)
-    while (begun[0] !== undefined && begun[0].firstOffset <= lastOffset)
-      aborted.add((begun.shift() as { producerId: bigint }).producerId)
-    if ((batch.attributes & isControl) !== 0) {
-      if (isAbort(batch)) aborted.delete(batch.producerId)
-    } else if ((batch.attributes & isTransactional) === 0 || !aborted.has(batch.producerId)) readRecords(batch, from, records)
-    if (lastOffset >= nextOffset) nextOffset = lastOffset + 1n
+  for (let start = 0; start + batchHeadBytes <= batches.length;) {
+    const end = start + batchHeadBytes + batches.readInt32BE(start + 8)
+    if (end > batches.length) break
+    const cursor = new ByteCursor(batches, start, end)
+    const header = readHeader(cursor)
+    while (ahead[0] !== undefined && ahead[0].firstOffset <= header.lastOffset)
+      aborted.add((ahead.shift() as AbortedTransaction).producerId)
+    const code = header.attributes & compressionCode
+    const content = code === 0 ? cursor : new ByteCursor(decompress(code, batches.subarray(cursor.position, end)))
+    if ((header.attributes & isControl) !== 0) {
+      if (isAbort(content, header)) aborted.delete(header.producerId)
+    } else if ((header.attributes & isTransactional) === 0 || !aborted.has(header.producerId))
+      readRecords(content, header, { from, records })
+    if (header.lastOffset >= nextOffset) nextOffset = header.lastOffset + 1n
+    start = end
   }
   return { nextOffset, records }
 }
 
-/** The key of a control record is its version and its type. */
-function isAbort({ records }: RawBatch): boolean {
-  const key = records[0]?.key
-  return key != null && key.length >= 4 && key.readInt16BE(2) === abortMarker
+function readHeader(cursor: ByteCursor): BatchHeader {
+  const firstOffset = cursor.int64()
+  cursor.skip(8)
+  const format = cursor.int8()
+  if (format !== currentFormat)
+    throw new WaybillError(
+      'CORRUPT',
+      `Kafka, record ${firstOffset}: format ${format} is not read; brokers since 3.0 convert to ${currentFormat}.`,
+    )
+  cursor.skip(4)
+  const attributes = cursor.int16()
+  const lastOffset = firstOffset + BigInt(cursor.int32())
+  const [firstTimestampMs, maxTimestampMs] = [Number(cursor.int64()), Number(cursor.int64())]
+  const producerId = cursor.int64()
+  cursor.skip(6)
+  return { firstOffset, lastOffset, attributes, firstTimestampMs, maxTimestampMs, producerId, count: cursor.int32() }
 }
 
-function readRecords(batch: RawBatch, from: bigint, into: FetchedRecord[]): void {
-  for (const { offsetDelta, timestampDelta, key, value, headers } of batch.records) {
-    const offset = batch.firstOffset + BigInt(offsetDelta)
-    if (offset < from) continue
-    const timestamp = (batch.attributes & isAppendTime) === 0 ? batch.firstTimestamp + timestampDelta : batch.maxTimestamp
-    into.push({
-      offset,
-      timestampMs: Number(timestamp),
-      key,
-      value,
-      headers: headers.map(([name, text]) => [name?.toString() ?? '', text ?? Buffer.alloc(0)] as const),
-    })
+/** The key of a control record is its version and its type. */
+function isAbort(content: ByteCursor, { count }: BatchHeader): boolean {
+  if (count === 0) return false
+  const key = readRecord(content, 0n, 0).key
+  return key !== null && key.length >= 4 && key.readInt16BE(2) === abortMarker
+}
+
+function readRecords(
+  content: ByteCursor,
+  header: BatchHeader,
+  { from, records }: { readonly from: bigint; readonly records: FetchedRecord[] },
+): void {
+  const appendedAtMs = (header.attributes & isAppendTime) === 0 ? undefined : header.maxTimestampMs
+  for (let i = 0; i < header.count; i += 1) {
+    const record = readRecord(content, header.firstOffset, header.firstTimestampMs)
+    if (record.offset < from) continue
+    records.push(appendedAtMs === undefined ? record : { ...record, timestampMs: appendedAtMs })
   }
 }
+
+function readRecord(
+  cursor: ByteCursor,
+  firstOffset: bigint,
+  firstTimestampMs: number,
+): FetchedRecord & { readonly key: Buffer | null } {
+  const length = cursor.signed()
+  const end = cursor.position + length
+  cursor.skip(1)
+  const timestampMs = firstTimestampMs + cursor.signed()
+  const offset = firstOffset + BigInt(cursor.signed())
+  const key = cursor.field()
+  const value = cursor.field()
+  const headers: (readonly [string, Buffer])[] = []
+  for (let left = cursor.signed(); left > 0; left -= 1) headers.push([cursor.text(), cursor.field() ?? noBytes])
+  cursor.position = end
+  return { offset, timestampMs, key, value, headers }
+}
+
+const noBytes = Buffer.alloc(0)

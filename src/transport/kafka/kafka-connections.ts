@@ -34,7 +34,11 @@ export interface Request {
   /** The node that is asked; any one if undefined. */
   readonly node: number | undefined
   readonly api: KafkaApi
-  readonly args: readonly unknown[]
+  /** What the client's own encoder takes; left out where `body` is written here. */
+  readonly args?: readonly unknown[]
+  readonly body?: (sdk: Sdk) => readonly Buffer[]
+  /** Reads the answer's bytes. @default the client's own decoder */
+  readonly parse?: (bytes: Buffer) => unknown
   readonly timeoutMs: number
   /** For messages: "produce to order.events". */
   readonly what: string
@@ -60,7 +64,15 @@ export type KafkaApi =
   | 'initProducerIdV4'
 
 type Connection = InstanceType<Sdk['Connection']>
-type Send = (connection: Connection, ...args: readonly unknown[]) => Promise<unknown>
+type Writer = InstanceType<Sdk['Writer']>
+type Reader = InstanceType<Sdk['Reader']>
+
+/** One request of the client: its encoder and its decoder. */
+interface Codec {
+  readonly api: { readonly key: number; readonly version: number }
+  readonly createRequest: (...args: readonly unknown[]) => Writer
+  readonly parseResponse: (correlationId: number, key: number, version: number, reader: Reader) => unknown
+}
 
 export class KafkaConnections {
   readonly #options: KafkaConnectOptions
@@ -84,12 +96,11 @@ export class KafkaConnections {
 
   /** Sends one request; what it returns has Kafka's error codes in it. Rejects if no answer came. */
   async call<Response>(request: Request): Promise<Response> {
-    const { purpose, node, api, args, timeoutMs, what } = request
+    const { purpose, node, timeoutMs, what } = request
     try {
       const sdk = await loadSdk()
       const connection = await (node === undefined ? this.#anyNode(purpose) : this.#connect(purpose, this.#addressOf(node)))
-      const send = sdk[api].api.async as unknown as Send
-      return (await answered(connection, () => send(connection, ...args), timeoutMs)) as Response
+      return (await answered(connection, () => send(sdk, connection, request), timeoutMs)) as Response
     } catch (error) {
       throw noAnswer(error, what)
     }
@@ -162,6 +173,25 @@ async function openConnection(
 }
 
 const longestTimerMs = 2_147_483_647
+
+function send(sdk: Sdk, connection: Connection, { api, args = [], body, parse }: Request): Promise<unknown> {
+  const codec = sdk[api] as unknown as Codec
+  const write = (): Writer => {
+    if (body === undefined) return codec.createRequest(...args)
+    const writer = sdk.Writer.create()
+    for (const bytes of body(sdk)) writer.append(bytes)
+    return writer
+  }
+  const read: Codec['parseResponse'] =
+    parse === undefined ? codec.parseResponse : (_id, _key, _version, reader) => parse(reader.buffer.slice())
+  const { key, version } = codec.api
+  return new Promise((done, fail) => {
+    connection.send(key, version, write, read, true, true, (error, response) => {
+      if (error === null) done(response)
+      else fail(error)
+    })
+  })
+}
 
 /** The answer, also where it is full of errors: those are for the caller. */
 async function answered(connection: Connection, send: () => Promise<unknown>, timeoutMs: number): Promise<unknown> {

@@ -33,7 +33,7 @@ export interface KafkaOptions extends KafkaConnectionOptions {
   readonly rebalanceTimeoutMs?: number
   /** How long a rebalance waits for what is in hand. Below `rebalanceTimeoutMs`. @default 30_000 */
   readonly drainTimeoutMs?: number
-  /** Messages of a partition, read and not committed, at most: how far other keys go on while one is held. @default 10_000 */
+  /** With so many messages of a partition read and not committed no more are fetched: how far other keys go on while one is held. @default 10_000 */
   readonly maxWindow?: number
   /** How long a fetch waits for data. @default 500 */
   readonly fetchMaxWaitMs?: number

@@ -160,7 +160,7 @@ export class KafkaPublisher {
       return undefined
     }
     const deadlineMs = this.#options.clock.monotonicMs() + this.#options.publishTimeoutMs
-    queue.batch = { queue, entries, deadlineMs, producer: undefined, sequence: 0, isUnderWay: false }
+    queue.batch = { queue, entries, deadlineMs, producer: undefined, sequence: 0, isRepeated: false, isUnderWay: false }
     return queue.batch
   }
 
@@ -250,8 +250,10 @@ export class KafkaPublisher {
   }
 
   #refused(batch: Batch, error: WaybillError): void {
-    const { queue, entries } = batch
+    const { queue, entries, producer, isRepeated } = batch
     this.#done(batch)
+    // What was sent before the topic changed its mind may be there.
+    if (isRepeated && this.#producer === producer) this.#producer = undefined
     if (entries.length > 1) queue.split(entries)
     else for (const entry of entries) settle(entry, { status: 'rejected', error })
   }
@@ -262,6 +264,7 @@ export class KafkaPublisher {
     const isWanted = batch.entries.every(({ isOver, call }) => !isOver && !call.signal.aborted && call.maySend())
     if (!isWanted || this.#isClosed || clock.monotonicMs() + retryMs > batch.deadlineMs) return this.#giveUp(batch, error)
     batch.isUnderWay = true
+    batch.isRepeated = true
     const refreshed = topics.refresh(batch.queue.topic).catch(() => undefined)
     void Promise.all([clock.sleep(retryMs), refreshed]).then(() => {
       batch.isUnderWay = false

@@ -33,13 +33,13 @@ export function fromRecord(record: FetchedRecord, { topic, partition }: { topic:
   let body = record.value ?? nothing
   for (const [name, value] of record.headers) {
     if (name === bodyHeader && record.value === null) body = value
-    else attributes[name] = Buffer.from(value.buffer, value.byteOffset, value.byteLength).toString()
+    else attributes[name] = textOf(value)
   }
   const { offset, key } = record
   return {
     messageId: messageIdOf(partition, offset),
     topic,
-    orderingKey: key === null ? undefined : Buffer.from(key.buffer, key.byteOffset, key.byteLength).toString(),
+    orderingKey: key === null ? undefined : textOf(key),
     attributes,
     body,
     publishedAtMs: record.timestampMs,
@@ -51,4 +51,8 @@ export function fromRecord(record: FetchedRecord, { topic, partition }: { topic:
 /** Where a record stands in its topic. */
 export function messageIdOf(partition: number, offset: bigint): string {
   return `${partition}:${offset}`
+}
+
+function textOf(bytes: Uint8Array): string {
+  return (Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)).toString()
 }

@@ -6,8 +6,7 @@
  */
 import type { Clock } from '../../core/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
-import { messageBytes } from '../publish-runs.ts'
-import type { FetchedPartition, KafkaClient, KafkaTopic } from './kafka-client.ts'
+import type { FetchedPartition, FetchedRecord, KafkaClient, KafkaTopic } from './kafka-client.ts'
 import { kafkaError } from './kafka-errors.ts'
 import { fromRecord } from './kafka-records.ts'
 import type { PartitionWindow } from './partition-window.ts'
@@ -98,7 +97,7 @@ export class PartitionFetcher {
     if (found.nextOffset === window.end) return
     const entries = found.records.map((record) => {
       const message = fromRecord(record, { topic, partition: window.partition })
-      return { message, offset: record.offset, bytes: messageBytes(message) }
+      return { message, offset: record.offset, bytes: recordBytes(record) }
     })
     window.append(entries, found.nextOffset)
     onRecords()
@@ -152,4 +151,12 @@ export class PartitionFetcher {
       this.wake()
     })
   }
+}
+
+/** Body, attributes and key; names have a byte for each letter. */
+function recordBytes({ key, value, headers }: FetchedRecord): number {
+  return headers.reduce(
+    (sum, [name, text]) => sum + name.length + text.byteLength,
+    (key?.byteLength ?? 0) + (value?.byteLength ?? 0),
+  )
 }

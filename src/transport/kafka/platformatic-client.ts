@@ -4,12 +4,15 @@
  * What is decided here and not there: only committed records are handed out, control records and what an aborted transaction
  * wrote are passed over, and a partition's offset goes on behind them. Topics are never made by asking for them.
  */
+import { WaybillError } from '../../core/errors.ts'
 import type { FetchRequest, KafkaClient, KafkaTopic, ProduceAnswer, ProduceRequest } from './kafka-client.ts'
 import { KafkaConnections, type Sdk } from './kafka-connections.ts'
 import { kafkaError } from './kafka-errors.ts'
 import { noEpoch, type ClientParts, type Coded, type PlatformaticClientOptions } from './client-parts.ts'
 import { grouping } from './platformatic-group.ts'
-import { readPartition, type RawPartition } from './fetched-batches.ts'
+import { parseFetchResponse, type FetchResponse } from './fetch-response.ts'
+import { readBatches } from './fetched-batches.ts'
+import { encodeBatch } from './record-batch.ts'
 
 export function platformaticClient(options: PlatformaticClientOptions): KafkaClient {
   const connections = new KafkaConnections(options)
@@ -77,7 +80,7 @@ interface RawProduced {
   }[]
 }
 
-function writing({ ask, check, connections, nameOf, options }: ClientParts): Pick<KafkaClient, 'initProducer' | 'produce'> {
+function writing({ ask, check, nameOf, options }: ClientParts): Pick<KafkaClient, 'initProducer' | 'produce'> {
   return {
     initProducer: async () => {
       const what = 'a producer id'
@@ -87,13 +90,12 @@ function writing({ ask, check, connections, nameOf, options }: ClientParts): Pic
       return { id: answer.producerId, epoch: answer.producerEpoch }
     },
     produce: async (request) => {
-      const { NumericMap } = await connections.sdk()
       const { leader, batches, timeoutMs } = request
       const answer = await ask<RawProduced>({
         purpose: 'produce',
         node: leader,
         api: 'produceV9',
-        args: produceArgs(request, new NumericMap(), options.compression),
+        body: (sdk) => produceBody(request, sdk, options.compression),
         timeoutMs: timeoutMs + answerMarginMs,
         what: `produce to node ${leader}`,
       })
@@ -117,34 +119,30 @@ function writing({ ask, check, connections, nameOf, options }: ClientParts): Pic
 const answerMarginMs = 1_000
 const acksOfAll = -1
 
-function produceArgs(
+/** A produce request of version 9: who, how sure, how long; topics with their partitions; each with one batch. */
+function produceBody(
   { producer, batches, timeoutMs }: ProduceRequest,
-  sequences: InstanceType<Sdk['NumericMap']>,
+  sdk: Sdk,
   compression: PlatformaticClientOptions['compression'],
-): readonly unknown[] {
-  for (const { topic, partition, sequence } of batches) sequences.set(`${topic}:${partition}`, sequence)
-  const messages = batches.flatMap(({ topic, partition, records }) =>
-    records.map(({ key, value, headers, timestampMs }) => ({
-      topic,
-      partition,
-      key,
-      value,
-      headers: new Map(headers.map(([name, text]) => [headerName(name), typeof text === 'string' ? Buffer.from(text) : text])),
-      timestamp: BigInt(timestampMs),
-    })),
-  )
-  return [acksOfAll, timeoutMs, messages, { producerId: producer.id, producerEpoch: producer.epoch, sequences, compression }]
-}
-
-const headerNames = new Map<string, Buffer>()
-
-/** A handful of names is on every record. */
-function headerName(name: string): Buffer {
-  const known = headerNames.get(name)
-  if (known !== undefined) return known
-  const bytes = Buffer.from(name)
-  if (headerNames.size < 1_000) headerNames.set(name, bytes)
-  return bytes
+): readonly Buffer[] {
+  const { crc32c, compressionsAlgorithms } = sdk
+  const algorithm = compression === 'none' ? undefined : compressionsAlgorithms[compression]
+  const compressor =
+    algorithm === undefined
+      ? undefined
+      : { code: algorithm.bitmask, compress: (bytes: Buffer) => Buffer.from(algorithm.compressSync(bytes)) }
+  const topics = [...Map.groupBy(batches, ({ topic }) => topic)]
+  const writer = sdk.Writer.create().appendString(null).appendInt16(acksOfAll).appendInt32(timeoutMs)
+  writer.appendArray(topics, (_, [topic, ofTopic]) => {
+    writer.appendString(topic).appendArray(ofTopic, (_unused, { partition, sequence, records }) => {
+      const bytes = encodeBatch(records, { producer, sequence, crc32c, compression: compressor })
+      writer
+        .appendInt32(partition)
+        .appendUnsignedVarInt(bytes.length + 1)
+        .append(bytes)
+    })
+  })
+  return writer.appendTaggedFields().buffers
 }
 
 interface RawOffsets {
@@ -156,27 +154,29 @@ interface RawOffsets {
 const readCommitted = 1
 
 function reading(
-  { ask, check, nameOf }: ClientParts,
+  { ask, check, connections, nameOf }: ClientParts,
   describeTopic: KafkaClient['describeTopic'],
 ): Pick<KafkaClient, 'fetch' | 'listOffsets'> {
   return {
     fetch: async (request) => {
+      const { compressionsAlgorithmsByBitmask } = await connections.sdk()
       const { leader, topic, from, maxWaitMs } = request
-      const answer = await ask<Coded & { readonly responses: readonly { readonly partitions: readonly RawPartition[] }[] }>({
-        purpose: 'fetch',
-        node: leader,
-        api: 'fetchV12',
-        args: fetchArgs(request),
-        timeoutMs: maxWaitMs + 10_000,
-        what: `fetch ${topic}`,
-      })
-      await check(answer, `fetch ${topic}`)
-      const raw = answer.responses.flatMap(({ partitions }) => partitions)
+      const what = `fetch ${topic}`
+      const timeoutMs = maxWaitMs + 10_000
+      const args = fetchArgs(request)
+      const parse = parseFetchResponse
+      const answer = await ask<FetchResponse>({ purpose: 'fetch', node: leader, api: 'fetchV12', args, parse, timeoutMs, what })
+      await check(answer, what)
+      const decompress = (code: number, bytes: Buffer): Buffer => {
+        const algorithm = compressionsAlgorithmsByBitmask[code]
+        if (algorithm === undefined) throw new WaybillError('CORRUPT', `Kafka, ${what}: no compression has the code ${code}.`)
+        return Buffer.from(algorithm.decompressSync(bytes))
+      }
       return Promise.all(
-        raw.map(async (each) => ({
-          partition: each.partitionIndex,
-          error: each.errorCode === 0 ? undefined : await nameOf(each.errorCode),
-          ...readPartition(each, from.get(each.partitionIndex) ?? 0n),
+        answer.partitions.map(async ({ partition, errorCode, batches, aborted }) => ({
+          partition,
+          error: errorCode === 0 ? undefined : await nameOf(errorCode),
+          ...readBatches({ batches, aborted, from: from.get(partition) ?? 0n, decompress }),
         })),
       )
     },

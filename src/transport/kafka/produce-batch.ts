@@ -36,6 +36,8 @@ export interface Batch {
   readonly deadlineMs: number
   producer: ProducerState | undefined
   sequence: number
+  /** It was sent before, and nobody knows what became of that. */
+  isRepeated: boolean
   /** It is at the broker, or rests before it goes there again. */
   isUnderWay: boolean
 }

@@ -1,0 +1,91 @@
+/**
+ * Reads Kafka's numbers and fields from a buffer, one after the other.
+ */
+
+export class ByteCursor {
+  readonly bytes: Buffer
+  position: number
+  readonly end: number
+
+  constructor(bytes: Buffer, position = 0, end: number = bytes.length) {
+    this.bytes = bytes
+    this.position = position
+    this.end = end
+  }
+
+  get left(): number {
+    return this.end - this.position
+  }
+
+  skip(count: number): void {
+    this.position += count
+  }
+
+  int8(): number {
+    this.position += 1
+    return this.bytes.readInt8(this.position - 1)
+  }
+
+  int16(): number {
+    this.position += 2
+    return this.bytes.readInt16BE(this.position - 2)
+  }
+
+  int32(): number {
+    this.position += 4
+    return this.bytes.readInt32BE(this.position - 4)
+  }
+
+  int64(): bigint {
+    this.position += 8
+    return this.bytes.readBigInt64BE(this.position - 8)
+  }
+
+  /** Unsigned, seven bits a byte. Exact up to 2^53, which no length, count or time comes near. */
+  unsigned(): number {
+    let value = 0
+    let scale = 1
+    for (;;) {
+      const byte = this.bytes[this.position] as number
+      this.position += 1
+      if (byte < 128) return value + byte * scale
+      value += (byte - 128) * scale
+      scale *= 128
+    }
+  }
+
+  /** Signed: 0, 1, 2, 3 … stand for 0, -1, 1, -2 … */
+  signed(): number {
+    const value = this.unsigned()
+    return value % 2 === 0 ? value / 2 : -(value + 1) / 2
+  }
+
+  /** A field with its signed length before it; -1 is null. It shares the buffer. */
+  field(): Buffer | null {
+    const length = this.signed()
+    if (length < 0) return null
+    this.position += length
+    return this.bytes.subarray(this.position - length, this.position)
+  }
+
+  /** The same, as text; null is empty. */
+  text(): string {
+    const length = this.signed()
+    if (length <= 0) return ''
+    this.position += length
+    return this.bytes.toString('utf8', this.position - length, this.position)
+  }
+
+  /** The count of a compact array: none and null alike are 0. */
+  count(): number {
+    return Math.max(0, this.unsigned() - 1)
+  }
+
+  /** Fields that later versions added and that we do not know. */
+  skipTags(): void {
+    for (let tags = this.unsigned(); tags > 0; tags -= 1) {
+      this.unsigned()
+      this.skip(this.unsigned())
+    }
+  }
+}
