@@ -35,11 +35,15 @@ export interface PubsubAdmin {
   getTopic(name: string): Promise<TopicSettings | undefined>
   createTopic(topic: TopicSettings): Promise<void>
   updateTopic(topic: TopicSettings, fields: readonly (keyof typeof topicFields)[]): Promise<void>
+  /** Its subscriptions stay, and get nothing more. */
+  deleteTopic(name: string): Promise<void>
   /** The short names of the subscriptions of a topic. */
   subscriptionsOf(topic: string): Promise<readonly string[]>
   getSubscription(name: string): Promise<SubscriptionSettings | undefined>
   createSubscription(subscription: SubscriptionSettings): Promise<void>
   updateSubscription(subscription: SubscriptionSettings, fields: readonly (keyof typeof subscriptionFields)[]): Promise<void>
+  /** What waits in it is gone. */
+  deleteSubscription(name: string): Promise<void>
   getSchema(name: string): Promise<SchemaSettings | undefined>
   createSchema(schema: SchemaSettings): Promise<void>
   /** A new revision of a schema that is there. */
@@ -101,8 +105,15 @@ function asked(connection: LazyConnection, timeoutMs: number): Ask {
   }
 }
 
-function topicCalls(ask: Ask, paths: Paths): Pick<PubsubAdmin, 'getTopic' | 'createTopic' | 'updateTopic' | 'subscriptionsOf'> {
+function topicCalls(
+  ask: Ask,
+  paths: Paths,
+): Pick<PubsubAdmin, 'getTopic' | 'createTopic' | 'updateTopic' | 'deleteTopic' | 'subscriptionsOf'> {
   return {
+    deleteTopic: async (name) => {
+      const topic = paths.topic(name)
+      await orMissing(ask('deleteTopic', { topic }, { topic }))
+    },
     getTopic: async (name) => {
       const topic = paths.topic(name)
       const wire = await orMissing(ask<WireTopic>('getTopic', { topic }, { topic }))
@@ -137,8 +148,12 @@ function topicCalls(ask: Ask, paths: Paths): Pick<PubsubAdmin, 'getTopic' | 'cre
 function subscriptionCalls(
   ask: Ask,
   paths: Paths,
-): Pick<PubsubAdmin, 'getSubscription' | 'createSubscription' | 'updateSubscription'> {
+): Pick<PubsubAdmin, 'getSubscription' | 'createSubscription' | 'updateSubscription' | 'deleteSubscription'> {
   return {
+    deleteSubscription: async (name) => {
+      const subscription = paths.subscription(name)
+      await orMissing(ask('deleteSubscription', { subscription }, { subscription }))
+    },
     getSubscription: async (name) => {
       const subscription = paths.subscription(name)
       const wire = await orMissing(ask<WireSubscription>('getSubscription', { subscription }, { subscription }))

@@ -1,0 +1,50 @@
+/** Requests of clients, for drills about commands: each is recorded with what its client was told. */
+import { command } from '../command/command.ts'
+import { createCommands, type CommandsOptions } from '../command/commands.ts'
+import type { StandardSchema } from '../core/standard-schema.ts'
+import { execute, one } from '../postgres/database.ts'
+import { answerOf } from '../testing/history/message-entries.ts'
+import { addToAccount, insertRequest } from './drill-tables.sql.ts'
+import type { Stage } from './stage.ts'
+
+export interface Requests {
+  /** Asks once under this request id. A client that was asked before asks the same. */
+  ask(request: string): Promise<void>
+}
+
+export function createRequests(
+  { world, recorded }: Stage,
+  options: Pick<CommandsOptions, 'db'> & Partial<CommandsOptions>,
+): Requests {
+  const { schema, outbox, streams, tables } = world
+  const commands = createCommands({ schema, outbox, ...options })
+  const add = command('DrillDeposit', {
+    input: text,
+    store: 'response',
+    execute: async (tx, account, { requestId, emit }) => {
+      const total = Number((await one(tx, addToAccount(tables, account, 1))).total)
+      const response = { total }
+      await execute(tx, insertRequest(tables, requestId ?? '', JSON.stringify(response)))
+      emit(streams.accounts.Deposited, account, { amount: 1 })
+      emit(streams.profiles.ProfileChanged, account, { total })
+      return response
+    },
+  })
+  let calls = 0
+  return {
+    ask: async (request) => {
+      const call = `call-${(calls += 1)}`
+      recorded.push({ op: 'invoke', source: 'client', call, request })
+      const outcome = await commands.run(add, { principal: 'drill', requestId: request, input: 'account-1' })
+      recorded.push({ op: 'answer', source: 'client', call, request, ...answerOf(outcome) })
+    },
+  }
+}
+
+const text: StandardSchema<string, string> = {
+  '~standard': {
+    version: 1,
+    vendor: 'waybill',
+    validate: (value) => (typeof value === 'string' ? { value } : { issues: [{ message: 'must be text' }] }),
+  },
+}

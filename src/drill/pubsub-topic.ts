@@ -1,0 +1,27 @@
+/** Topics of drills on Pub/Sub: ordered subscriptions with the shortest deadline there is, which end by themselves after a day. */
+import type { PubsubAdmin } from '../transport/pubsub-admin.ts'
+
+/** How long a message may be in hand before Pub/Sub gives it to somebody else. */
+export const ackDeadlineSeconds = 10
+
+export async function makePubsubTopic(admin: PubsubAdmin, topic: string, consumers: readonly string[]): Promise<void> {
+  await admin.createTopic({ name: topic, retentionSeconds: 0, schema: undefined })
+  for (const consumer of consumers)
+    await admin.createSubscription({
+      name: `${topic}.${consumer}`,
+      topic,
+      ackDeadlineSeconds,
+      retentionSeconds: 86_400,
+      isRetainingAcked: false,
+      isOrdered: true,
+      isExactlyOnce: false,
+      retry: undefined,
+      deadLetter: undefined,
+      expiresAfterSeconds: 86_400,
+    })
+}
+
+export async function removePubsubTopic(admin: PubsubAdmin, topic: string, consumers: readonly string[]): Promise<void> {
+  for (const consumer of consumers) await admin.deleteSubscription(`${topic}.${consumer}`)
+  await admin.deleteTopic(topic)
+}

@@ -1,0 +1,175 @@
+/**
+ * What a drill works with: a schema and a topic of its own, the processes it starts, and everything that is recorded.
+ *
+ * Whatever a drill leaves behind, closing the stage ends its processes and removes its schema, its topic and its subscriptions.
+ */
+import { randomBytes } from 'node:crypto'
+import { setTimeout as delay } from 'node:timers/promises'
+import { seededRandom, type Random } from '../core/random.ts'
+import { connect, type Connection } from '../postgres/connect.ts'
+import { execute, one } from '../postgres/database.ts'
+import { migrate } from '../postgres/migrate.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { eventually, type EventuallyOptions } from '../testing/eventually.ts'
+import type { ArmedFailpoint } from '../testing/failpoint.ts'
+import type { HistoryEntry } from '../testing/history/entry.ts'
+import type { TimelineEntry } from './drill.ts'
+import { openTransport, type ProcessRole } from './drill-process.ts'
+import { countDispatch, countEffects, createDrillTables, dropDrillSchema } from './drill-tables.sql.ts'
+import { consumerName, createWorld, deposit, type DrillWorld } from './drill-world.ts'
+import { startProcess, type DrilledProcess } from './drilled-process.ts'
+import { Tap } from './tap.ts'
+import { tapName, type Target } from './target.ts'
+
+export interface StageOptions {
+  readonly target: Target
+  readonly seed: number
+  /** Another program for consumers, to see a drill fail. */
+  readonly script?: URL | undefined
+}
+
+export interface StartProcessOptions {
+  readonly failpoint?: ArmedFailpoint
+  readonly metrics?: boolean
+  /** Another way to the database. */
+  readonly url?: string
+}
+
+/** How long a drill waits for anything at all before it counts as failed. */
+const patience: EventuallyOptions = { timeoutMs: 45_000, intervalMs: 25 }
+/** A relay that dies stalls its lanes this long. */
+const relayLeaseMs = 1_000
+const retryMs = 100
+/** A database that restarts is away for some of them. */
+const attempts = 300
+
+export class Stage {
+  readonly target: Target
+  readonly topic: string
+  readonly world: DrillWorld
+  readonly random: Random
+  readonly tap: Tap
+  readonly timeline: TimelineEntry[] = []
+  /** What the drill itself recorded, such as commands and their answers. */
+  readonly recorded: HistoryEntry[] = []
+  readonly processes: DrilledProcess[] = []
+  evidence: string | undefined
+  readonly #db: Connection
+  readonly #script: URL | undefined
+  readonly #startedMs: number = performance.now()
+  #turn = 0
+
+  private constructor(options: StageOptions, parts: { db: Connection; world: DrillWorld; topic: string; tap: Tap }) {
+    this.target = options.target
+    this.#script = options.script
+    this.random = seededRandom(options.seed)
+    this.#db = parts.db
+    this.world = parts.world
+    this.topic = parts.topic
+    this.tap = parts.tap
+  }
+
+  static async open(options: StageOptions): Promise<Stage> {
+    const { target } = options
+    const name = `waybill_drill_${randomBytes(4).toString('hex')}`
+    const topic = `${name}.events`
+    const db = connect({ url: target.url, max: 6, applicationName: 'drill' })
+    const world = createWorld({ db, schema: name, topic })
+    await migrate(db, { schema: name, service: 'waybill-drill' })
+    for (const statement of createDrillTables(world.tables)) await execute(db, statement)
+    const tap = new Tap(await openTransport(target.transport, world), Object.values(world.streams))
+    const stage = new Stage(options, { db, world, topic, tap })
+    try {
+      await target.makeTopic(topic, [consumerName, tapName])
+      await tap.open(topic)
+    } catch (error) {
+      await stage.close()
+      throw error
+    }
+    return stage
+  }
+
+  /** Tells what happens, for whoever reads the report. */
+  note(what: string, kind: TimelineEntry['kind'] = 'step'): void {
+    this.timeline.push({ atMs: Math.round(performance.now() - this.#startedMs), kind, what })
+  }
+
+  /** Says that the fault was seen to happen, and by what. */
+  fired(evidence: string): void {
+    this.evidence = evidence
+    this.note(evidence, 'fault')
+  }
+
+  async start(
+    role: ProcessRole,
+    { failpoint, metrics = false, url = this.target.url }: StartProcessOptions = {},
+  ): Promise<DrilledProcess> {
+    const { transport } = this.target
+    const started = await startProcess({
+      settings: { role, url, schema: this.world.schema, topic: this.topic, transport, relayLeaseMs, metrics },
+      failpoint,
+      script: role === 'consumer' ? this.#script : undefined,
+    })
+    this.processes.push(started)
+    const armed = failpoint === undefined ? '' : `, to ${failpoint.action} ${failpoint.name}`
+    this.note(`a ${role} is started (pid ${started.child.pid}${armed})`, failpoint === undefined ? 'recovery' : 'step')
+    return started
+  }
+
+  /** Commits deposits, one transaction each; what fails is tried again until it is committed. */
+  async write(count: number): Promise<void> {
+    for (let done = 0; done < count; done += 1) await this.#writeOne()
+    this.note(`${count} deposits are committed`)
+  }
+
+  /** Goes on committing until something is so. */
+  async writeUntil(check: () => boolean): Promise<void> {
+    let count = 0
+    await this.until(async () => {
+      if (check()) return true
+      await this.#writeOne()
+      count += 1
+      return false
+    })
+    this.note(`${count} deposits are committed meanwhile`)
+  }
+
+  /** Events that are committed and not confirmed as published. */
+  async unpublished(): Promise<number> {
+    return (await one(this.world.db, countDispatch(this.world.outbox.tables.dispatch))).count
+  }
+
+  async effects(): Promise<number> {
+    return (await one(this.world.db, countEffects(this.world.tables))).count
+  }
+
+  /** Waits for something that the drill is about; in vain it fails the drill. */
+  async until(check: () => boolean | Promise<boolean>): Promise<void> {
+    await eventually(check, patience)
+  }
+
+  async #writeOne(): Promise<void> {
+    const to = { account: `account-${this.#turn % 5}`, amount: 1 + Math.floor(this.random.next() * 100) }
+    this.#turn += 1
+    for (let attempt = 1; ; attempt += 1) {
+      try {
+        return void (await transaction(this.world.db, (tx) => deposit(this.world, tx, to)))
+      } catch (error) {
+        if (attempt === attempts) throw error
+        await delay(retryMs)
+      }
+    }
+  }
+
+  async stopProcesses(): Promise<void> {
+    await Promise.all(this.processes.map((each) => each.stop()))
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.processes.map(({ child }) => child.kill()))
+    await this.tap.close()
+    await this.target.removeTopic(this.topic, [consumerName, tapName])
+    await execute(this.#db, dropDrillSchema(this.world.tables))
+    await this.#db.close()
+  }
+}

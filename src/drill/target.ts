@@ -1,0 +1,38 @@
+/**
+ * Where drills run: on parts of their own that they may stop and restart, or on a user's stack, where they keep to themselves.
+ */
+import type { Postgres } from '../testing/embedded-postgres.ts'
+import type { PubsubServer } from '../pubsub-server/pubsub-server.ts'
+import type { TransportPlace } from './drill-process.ts'
+
+export interface Target {
+  readonly on: 'embedded' | 'config'
+  readonly url: string
+  readonly transport: TransportPlace
+  /** What drills may stop and restart; not there on a user's stack. */
+  readonly servers: EmbeddedServers | undefined
+  makeTopic(topic: string, consumers: readonly string[]): Promise<void>
+  removeTopic(topic: string, consumers: readonly string[]): Promise<void>
+  /** Messages of a topic that a consumer has not settled; `undefined` where the broker cannot be asked. */
+  unsettled(topic: string, consumer: string): Promise<number | undefined>
+  close(): Promise<void>
+}
+
+export interface EmbeddedServers {
+  readonly postgres: Postgres
+  readonly broker: EmbeddedBroker
+  /** The same with a Kafka in the place of Pub/Sub, started when first asked for. */
+  kafka(): Promise<Target>
+}
+
+export interface EmbeddedBroker {
+  /** Another one after `start`. */
+  readonly server: PubsubServer
+  /** Stops it; what it confirmed stays on its disk. */
+  stop(): Promise<void>
+  /** Starts it again where it was. */
+  start(): Promise<void>
+}
+
+/** Reads of a topic beside the consumer: what the broker has. */
+export const tapName = 'tap'
