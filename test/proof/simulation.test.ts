@@ -7,8 +7,8 @@ import { relayHistory, relayWorlds } from '../simulation/relay-world.ts'
 import { provePromises } from '../simulation/simulation-suite.ts'
 
 const isFull = process.env['WAYBILL_PROOF'] === 'full'
-const times = isFull ? 20 : 1
+const times = isFull ? 4 : 1
 
-provePromises({ name: 'relay', worlds: relayWorlds, play: relayHistory, runs: 1_000 * times })
-provePromises({ name: 'consumer', worlds: consumerWorlds, play: consumerHistory, runs: 400 * times })
-provePromises({ name: 'command', worlds: commandWorlds, play: commandHistory, runs: 600 * times })
+provePromises({ name: 'relay', worlds: relayWorlds, play: relayHistory, runs: 800 * times })
+provePromises({ name: 'consumer', worlds: consumerWorlds, play: consumerHistory, runs: 300 * times })
+provePromises({ name: 'command', worlds: commandWorlds, play: commandHistory, runs: 2_000 * times })

@@ -126,6 +126,9 @@ function startServer(scene: Scene, server: Server): Server {
     db: mutant.database?.(plain) ?? plain,
     outbox,
     cache,
+    // A run that died is believed in for a second only.
+    statementTimeoutMs: 500,
+    pendingTtlMs: 1_000,
     signals: createSignals(),
     clock: actor.clock,
     random: seededRandom(`${world.seed} ${actor.name}`),

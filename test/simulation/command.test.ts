@@ -7,10 +7,11 @@ const command = {
   worlds: commandWorlds,
   play: commandHistory,
   mutants: commandMutants,
-  runs: 80,
+  runs: 300,
   mutantRuns: 300,
+  mutantSeed: 20_250_101,
 }
 
 provePromises(command)
 proveMutants(command)
-proveReplay(command)
+proveReplay(command, { shrinking: true })

@@ -149,9 +149,12 @@ export async function postgresSide(url: string, sessions: number): Promise<Postg
 
 const twoWait = 'two wait'
 
-/** Whether timers or chance decide how a script goes on: who is served first of two that wait, who is a deadlock's victim. */
+/**
+ * Whether timers or chance decide how a script goes on: who is served first of two that wait, who is a deadlock's victim,
+ * who waited too long on a machine that was too busy.
+ */
 export function isUndecided(log: readonly string[]): boolean {
-  return log.includes(twoWait) || log.some((line) => line.endsWith('40P01'))
+  return log.includes(twoWait) || log.some((line) => line.endsWith('40P01') || line.endsWith('55P03'))
 }
 
 /** Plays a script on one side; what each step led to, in order. Transactions that are open in the end are rolled back. */

@@ -1,0 +1,6 @@
+/**
+ * The fake store of the simulations against PostgreSQL again, over many more scripts.
+ */
+import { proveStores } from '../simulation/store-suite.ts'
+
+await proveStores({ runs: process.env['WAYBILL_PROOF'] === 'full' ? 1_000 : 100 })
