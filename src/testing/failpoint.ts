@@ -4,6 +4,7 @@
  * The code under test knows nothing of them: they are wrapped around the ports it is given. A failpoint always tells
  * the parent that it fired before it acts; a test that awaits that report cannot pass without its crash.
  */
+import { setImmediate } from 'node:timers/promises'
 import { WaybillError } from '../core/errors.ts'
 
 /**
@@ -33,7 +34,8 @@ export interface Failpoints {
 export interface FailpointPlace {
   readonly name: string
   readonly method: string
-  readonly when: 'before' | 'after'
+  /** `during`: the call is under way, and its answer was not looked at yet. */
+  readonly when: 'before' | 'during' | 'after'
   /** Which calls are meant. @default all of them */
   readonly match?: (...args: unknown[]) => boolean
 }
@@ -49,7 +51,10 @@ export function createFailpoints(armed: ArmedFailpoint | undefined = armedByPare
       if (armed?.name !== name) return
       hits += 1
       if (hits !== (armed.onHit ?? 1)) return
-      await report(name)
+      const reported = report(name)
+      // In this very turn: an answer that is on its way stays unread.
+      if (armed.action === 'freeze') process.kill(process.pid, 'SIGSTOP')
+      await reported
       await act(armed)
     },
   }
@@ -69,18 +74,27 @@ export function withFailpoints<Port extends object>(
       const isThrough = through.includes(String(property))
       if (around.length === 0 && !isThrough) return value.bind(target)
       return async (...args: unknown[]) => {
+        const meant = around.filter((place) => place.match?.(...args) ?? true)
         const hit = async (when: FailpointPlace['when']): Promise<void> => {
-          for (const place of around) {
-            if (place.when === when && (place.match?.(...args) ?? true)) await failpoints.hit(place.name)
-          }
+          for (const place of meant) if (place.when === when) await failpoints.hit(place.name)
         }
         await hit('before')
-        const result: unknown = await Reflect.apply(value, target, args)
+        const call: unknown = Reflect.apply(value, target, args)
+        const result: unknown = await (meant.some(({ when }) => when === 'during') ? underWay(call, () => hit('during')) : call)
         await hit('after')
         return isThrough ? withFailpoints(result as object, options) : result
       }
     },
   })
+}
+
+/** The call's result, after `during` was passed. What was asked for has left the process by then, if a connection was open. */
+async function underWay(call: unknown, during: () => Promise<void>): Promise<unknown> {
+  const settled = Promise.allSettled([call])
+  await setImmediate()
+  await during()
+  await settled
+  return await call
 }
 
 function armedByParent(): ArmedFailpoint | undefined {
@@ -98,7 +112,7 @@ function report(name: string): Promise<void> {
 
 async function act({ name, action }: ArmedFailpoint): Promise<void> {
   if (action === 'throw') throw new WaybillError('INTERNAL', `The failpoint "${name}" was told to throw here.`)
-  if (action === 'freeze') return void process.kill(process.pid, 'SIGSTOP')
+  if (action === 'freeze') return
   if (action === 'kill') process.kill(process.pid, 'SIGKILL')
   // Keeps the process alive although nothing in it may be under way.
   setInterval(() => {}, 60_000)

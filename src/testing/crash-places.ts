@@ -1,0 +1,104 @@
+/**
+ * Every place at which a process of each role may be crashed: between any two of its steps, and while a request is under way.
+ *
+ * A place stands around a call of a port, and a statement is known by its text. The crash matrix is made from this list; a
+ * place that no process passes any more, because a statement was renamed, is found by it, not by a crash that never comes.
+ */
+
+/** What a process does for a living. */
+export type CrashRole = 'writer' | 'command server' | 'relay' | 'consumer' | 'stored consumer'
+
+/** Where around its port a place stands. */
+export type CrashMoment =
+  /** Around a statement, of a transaction or outside. `own`: any statement that is the service's, not ours. */
+  | { readonly statement: RegExp | 'own'; readonly when: 'before' | 'during' | 'after' }
+  /** Around BEGIN and COMMIT. `commit-sent`: it left the process, and the answer was not read. */
+  | { readonly transaction: 'begun' | 'committing' | 'commit-sent' | 'committed' }
+  /** Around a request to the broker, or a delivery. */
+  | { readonly publish: 'before' | 'during' | 'after' }
+  | { readonly delivery: 'received' | 'acking' | 'acked' }
+  /** Around the cache of commands. */
+  | { readonly cache: 'claim' | 'complete'; readonly when: 'before' | 'after' }
+
+export interface CrashPlace {
+  readonly role: CrashRole
+  /** Unique in its role. */
+  readonly name: string
+  readonly at: CrashMoment
+}
+
+const after = (statement: RegExp | 'own'): CrashMoment => ({ statement, when: 'after' })
+
+const transaction: Readonly<Record<'begun' | 'committing' | 'commit sent' | 'committed', CrashMoment>> = {
+  begun: { transaction: 'begun' },
+  committing: { transaction: 'committing' },
+  'commit sent': { transaction: 'commit-sent' },
+  committed: { transaction: 'committed' },
+}
+
+const confirm = /\bconfirmed as materialized\b/
+const settle = /"outbox_settle"\(/
+
+const places: Readonly<Record<CrashRole, Readonly<Record<string, CrashMoment>>>> = {
+  writer: {
+    ...transaction,
+    'state written': after('own'),
+    'event added': after(/"add_events?"\(/),
+  },
+  'command server': {
+    ...transaction,
+    'cache claimed': { cache: 'claim', when: 'after' },
+    'marker claimed': after(/"claim_command"\(/),
+    'state written': after('own'),
+    'events added': after(/"add_events?"\(/),
+    'response kept': after(/^\s*update \S*"command_marker"/),
+    completing: { cache: 'complete', when: 'before' },
+    completed: { cache: 'complete', when: 'after' },
+  },
+  relay: {
+    'lanes acquired': after(/^\s*with free as materialized[^;]*"outbox_lane"/),
+    'lanes renewed': after(/^\s*with patience[^;]*"outbox_lane"[^;]*set lock_expires_at = clock_timestamp/),
+    'rows read': after(/"outbox_read"\(/),
+    publishing: { publish: 'before' },
+    'publish under way': { publish: 'during' },
+    published: { publish: 'after' },
+    confirming: { statement: confirm, when: 'before' },
+    'confirm sent': { statement: confirm, when: 'during' },
+    confirmed: after(confirm),
+    settling: { statement: settle, when: 'before' },
+    settled: after(settle),
+  },
+  consumer: {
+    ...transaction,
+    received: { delivery: 'received' },
+    'inbox claimed': after(/^\s*with fresh as \(\s*insert into \S*"inbox"/),
+    'projection written': after(/\bjson_populate_recordset\b/),
+    'effect written': after('own'),
+    acking: { delivery: 'acking' },
+    acked: { delivery: 'acked' },
+  },
+  'stored consumer': {
+    ...transaction,
+    received: { delivery: 'received' },
+    'message stored': after(/^\s*insert into \S*"inbox_message"/),
+    acking: { delivery: 'acking' },
+    acked: { delivery: 'acked' },
+    'lanes taken': after(/^\s*with free as materialized[^;]*"inbox_lane"/),
+    'messages read': after(/^\s*with mine as materialized[^;]*"inbox_lane"[^;]*\bwaited_ms\b/),
+    'lanes fenced': after(/^\s*with mine as materialized[^;]*"inbox_lane"[^;]*set lock_expires_at = clock_timestamp/),
+    'inbox claimed': after(/^\s*with fresh as \(\s*insert into \S*"inbox"/),
+    'effect written': after('own'),
+    'messages removed': after(/^\s*with gone as[^;]*"inbox_message"/),
+    'lanes given back': after(/^\s*update \S*"inbox_lane" l set lock_token = null/),
+  },
+}
+
+/** All places, role by role. */
+export const crashPlaces: readonly CrashPlace[] = Object.entries(places).flatMap(([role, named]) =>
+  Object.entries(named).map(([name, at]) => ({ role: role as CrashRole, name, at })),
+)
+
+/** The failpoint of a place, as `startChild` arms it. */
+export function crashPointName({ role, name }: Pick<CrashPlace, 'role' | 'name'>): string {
+  return `${role}: ${name}`
+}

@@ -1,0 +1,122 @@
+/**
+ * Puts the places of a role around the ports that a service gives to this package, so that a test can crash the service there.
+ *
+ * Armed by `startChild(script, { failpoint: { name: 'relay: rows read', action: 'freeze' } })`; without an armed place the ports
+ * do what they did before. The code between the ports knows nothing of it.
+ */
+import { setImmediate } from 'node:timers/promises'
+import type { CommandCache } from '../command/cache.ts'
+import { defaults } from '../core/defaults.ts'
+import { markTx, type Database, type Queryable, type Tx } from '../postgres/database.ts'
+import type { Delivery, Publisher, Transport } from '../transport/transport.ts'
+import { crashPlaces, crashPointName, type CrashMoment, type CrashRole } from './crash-places.ts'
+import { createFailpoints, withFailpoints, type FailpointPlace, type Failpoints } from './failpoint.ts'
+
+export interface CrashPoints {
+  database<Native>(db: Database<Native>): Database<Native>
+  publisher<Port extends Publisher>(publisher: Port): Port
+  receiver(transport: Pick<Transport, 'receive'>): Pick<Transport, 'receive'>
+  cache(cache: CommandCache): CommandCache
+}
+
+export interface CrashPointOptions {
+  /** @default those that the parent process armed */
+  readonly failpoints?: Failpoints
+  /** The schema of our tables, by which our statements are told from the service's own. @default 'waybill' */
+  readonly schema?: string
+}
+
+export function createCrashPoints(role: CrashRole, options: CrashPointOptions = {}): CrashPoints {
+  const { failpoints = createFailpoints(), schema = defaults.schema } = options
+  const places = portPlaces(role, schema)
+  const stepName = (step: string): string => places.steps.get(step) ?? ''
+  return {
+    database: (db) => {
+      const around = (tx: Queryable): Tx<never> =>
+        markTx(withFailpoints(tx as Queryable & { native: never }, { failpoints, places: places.statements }))
+      // A service's own statements are those of its transactions; outside of one it only looks.
+      const outside = withFailpoints({ query: db.query.bind(db) }, { failpoints, places: places.ourStatements })
+      return {
+        query: (text, values) => outside.query(text, values),
+        attempt: async (begin, work) => {
+          let sent: Promise<void> | undefined
+          const result = await db.attempt(begin, async (tx) => {
+            await failpoints.hit(stepName('begun'))
+            const value = await work(around(tx))
+            await failpoints.hit(stepName('committing'))
+            // The driver writes COMMIT in this turn, and reads the answer in a later one.
+            sent = setImmediate().then(() => failpoints.hit(stepName('commit-sent')))
+            return value
+          })
+          await sent
+          await failpoints.hit(stepName('committed'))
+          return result
+        },
+      }
+    },
+    publisher: (publisher) => withFailpoints(publisher, { failpoints, places: places.publish }),
+    receiver: (transport) => ({
+      receive: (receiving) => {
+        // One after the other, or a delivery could overtake the one that is at the place.
+        let line = Promise.resolve()
+        const onDelivery = (delivery: Delivery): void => {
+          const watched = withFailpoints(delivery, { failpoints, places: places.delivery })
+          line = line.then(() => failpoints.hit(stepName('received'))).then(() => receiving.onDelivery(watched))
+        }
+        return transport.receive({ ...receiving, onDelivery })
+      },
+    }),
+    cache: (cache) => withFailpoints(cache, { failpoints, places: places.cache }),
+  }
+}
+
+interface PortPlaces {
+  readonly statements: readonly FailpointPlace[]
+  readonly ourStatements: readonly FailpointPlace[]
+  readonly publish: readonly FailpointPlace[]
+  readonly delivery: readonly FailpointPlace[]
+  readonly cache: readonly FailpointPlace[]
+  /** Places that stand around no method, by their step. */
+  readonly steps: ReadonlyMap<string, string>
+}
+
+function portPlaces(role: CrashRole, schema: string): PortPlaces {
+  const own = crashPlaces.filter((place) => place.role === role)
+  const all = own.map((place) => ({ name: crashPointName(place), at: place.at }))
+  const around = (make: (at: CrashMoment) => Omit<FailpointPlace, 'name'> | undefined): FailpointPlace[] =>
+    all.flatMap(({ name, at }) => {
+      const place = make(at)
+      return place === undefined ? [] : [{ name, ...place }]
+    })
+  const statementsOf = (isChosen: (statement: RegExp | 'own') => boolean): FailpointPlace[] =>
+    around((at) => {
+      if (!('statement' in at) || !isChosen(at.statement)) return undefined
+      return { method: 'query', when: at.when, match: (text) => isMeant(at.statement, String(text), schema) }
+    })
+  return {
+    statements: statementsOf(() => true),
+    ourStatements: statementsOf((statement) => statement !== 'own'),
+    publish: around((at) => ('publish' in at ? { method: 'publish', when: at.publish } : undefined)),
+    delivery: around((at) =>
+      'delivery' in at && at.delivery !== 'received'
+        ? { method: 'ack', when: at.delivery === 'acking' ? 'before' : 'after' }
+        : undefined,
+    ),
+    cache: around((at) => ('cache' in at ? { method: at.cache, when: at.when } : undefined)),
+    steps: new Map(
+      all.flatMap(({ name, at }) =>
+        'transaction' in at
+          ? [[at.transaction, name]]
+          : 'delivery' in at && at.delivery === 'received'
+            ? [['received', name]]
+            : [],
+      ),
+    ),
+  }
+}
+
+/** Our statements name our schema, or write the rows of a projection, or steer a transaction. */
+function isMeant(statement: RegExp | 'own', text: string, schema: string): boolean {
+  if (statement !== 'own') return statement.test(text)
+  return !text.includes(`"${schema}".`) && !/\bjson_populate_recordset\b|^\s*(?:savepoint|rollback|set)\b/.test(text)
+}

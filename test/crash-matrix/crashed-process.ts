@@ -1,0 +1,104 @@
+/** A process of one role, which freezes at the place that it is told. It works until it is told to stop. */
+import { errorMessage, isWaybillError } from '../../src/core/errors.ts'
+import { run, type Service } from '../../src/core/lifetime.ts'
+import { connect } from '../../src/postgres/connect.ts'
+import type { CrashRole } from '../../src/testing/crash-places.ts'
+import { createCrashPoints } from '../../src/testing/crash-points.ts'
+import { createFailpoints } from '../../src/testing/failpoint.ts'
+import type { HistoryEntry } from '../../src/testing/history/entry.ts'
+import { answerOf } from '../../src/testing/history/message-entries.ts'
+import type { Transport } from '../../src/transport/transport.ts'
+import { redisClients } from '../command/redis-clients.ts'
+import { commandsOn, consumerOn, depositCommand, relayOn, transportTo, write, type Deposit } from './ledger.ts'
+
+/** What the parent says first; whatever it says next means stop. */
+export interface CrashSettings {
+  readonly role: CrashRole
+  readonly failpoint: string
+  readonly url: string
+  readonly emulatorHost: string
+  readonly redisUrl: string
+  readonly deposits: readonly Deposit[]
+  /** A known mistake, to see that it is noticed. */
+  readonly mistake?: 'acknowledges first' | undefined
+}
+
+export type CrashReport = { readonly entry: HistoryEntry } | { readonly isDone: true } | { readonly isReady: true }
+
+const say = (report: CrashReport): void => void process.send?.(report)
+const stop = new AbortController()
+// Loaded before anything is at stake: a lease should not end while a client is still being read from the disk.
+await import('@google-cloud/pubsub')
+process.once('message', (settings: CrashSettings) => {
+  process.once('message', () => stop.abort())
+  process.once('disconnect', () => process.exit())
+  void work(settings).then(
+    () => process.exit(),
+    (error: unknown) => {
+      process.stderr.write(`${errorMessage(error)}\n${(error as Error).stack}\n`)
+      process.exit(1)
+    },
+  )
+})
+say({ isReady: true })
+
+async function work(settings: CrashSettings): Promise<void> {
+  const points = createCrashPoints(settings.role, {
+    failpoints: createFailpoints({ name: settings.failpoint, action: 'freeze' }),
+  })
+  const db = points.database(connect({ url: settings.url, max: 5, applicationName: 'crashed' }))
+  const serve = (service: Service): Promise<void> => run([service], { signal: stop.signal, stopTimeoutMs: 3_000 })
+  switch (settings.role) {
+    case 'writer':
+      return await answerAll(settings.deposits, async (deposit) => {
+        await write(db, deposit)
+        return { outcome: 'ok' }
+      })
+    case 'command server': {
+      const open = redisClients['ioredis']
+      if (open === undefined) throw new Error('There is no client of Redis.')
+      const commands = commandsOn(db, points.cache((await open(settings.redisUrl)).cache))
+      return await answerAll(settings.deposits, async (deposit) =>
+        answerOf(await commands.run(depositCommand, { principal: 'ann', requestId: deposit.request, input: deposit })),
+      )
+    }
+    case 'relay':
+      return await serve(relayOn(db, points.publisher(transportTo(settings.emulatorHost))))
+    case 'consumer':
+    case 'stored consumer': {
+      const transport = points.receiver(mistaken(transportTo(settings.emulatorHost), settings.mistake))
+      return await serve(consumerOn(db, transport, settings.role === 'consumer' ? 'direct' : 'stored'))
+    }
+  }
+}
+
+type Answered = Pick<Extract<HistoryEntry, { op: 'answer' }>, 'outcome' | 'response'>
+
+async function answerAll(deposits: readonly Deposit[], serve: (deposit: Deposit) => Promise<Answered>): Promise<void> {
+  for (const deposit of deposits) {
+    const { request, account, amount } = deposit
+    const call = `child ${request}`
+    say({ entry: { op: 'invoke', call, request, payload: `${account} ${amount}` } })
+    const answer = await serve(deposit).catch((error: unknown): Answered => ({
+      outcome: isWaybillError(error, 'COMMIT_UNKNOWN') ? 'info' : 'fail',
+    }))
+    say({ entry: { op: 'answer', call, request, ...answer } })
+  }
+  say({ isDone: true })
+  await new Promise((resolve) => stop.signal.addEventListener('abort', resolve))
+}
+
+function mistaken(transport: Transport, mistake: CrashSettings['mistake']): Pick<Transport, 'receive'> {
+  if (mistake === undefined) return transport
+  return {
+    receive: (options) =>
+      transport.receive({
+        ...options,
+        onDelivery: (delivery) => {
+          void delivery.ack()
+          const { message, lost } = delivery
+          options.onDelivery({ message, lost, nack: (delayMs) => delivery.nack(delayMs), ack: async () => 'confirmed' })
+        },
+      }),
+  }
+}

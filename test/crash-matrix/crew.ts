@@ -1,0 +1,74 @@
+/**
+ * The part of the system that nobody crashes: clients that repeat their requests until they know, a relay and a consumer, in the
+ * parent's own process. They do what the crashed process left undone, and bring the system to rest.
+ */
+import { setTimeout } from 'node:timers/promises'
+import { run, type Service } from '../../src/core/lifetime.ts'
+import { createSignals } from '../../src/core/signals.ts'
+import type { Database } from '../../src/postgres/database.ts'
+import { eventually } from '../../src/testing/eventually.ts'
+import type { Recorder } from '../../src/testing/history/history.ts'
+import { answerOf } from '../../src/testing/history/message-entries.ts'
+import type { Transport } from '../../src/transport/transport.ts'
+import type { CommandCache } from '../../src/command/cache.ts'
+import type { Consumer } from '../../src/consumer/consumer.ts'
+import { commandsOn, consumerOn, depositCommand, relayOn, type Deposit } from './ledger.ts'
+
+export interface Crew {
+  readonly consumer: Consumer
+  /** Repeats the request, as its client would, until it is known what became of it. */
+  insist(deposit: Deposit): Promise<void>
+  /** Publishes all there is. */
+  publishAll(): Promise<void>
+  start(which: { readonly relay: boolean; readonly consumer: boolean }): void
+  stop(): Promise<void>
+}
+
+export interface CrewParts {
+  readonly db: Database
+  readonly cache: CommandCache
+  readonly transport: Transport
+  readonly history: Recorder
+  readonly mode: 'direct' | 'stored'
+}
+
+export function createCrew({ db, cache, transport, history, mode }: CrewParts): Crew {
+  const commands = commandsOn(db, cache)
+  const consumer = consumerOn(db, transport, mode)
+  const stopping = new AbortController()
+  const running: Promise<void>[] = []
+  let calls = 0
+  const ask = async (deposit: Deposit): Promise<boolean> => {
+    const { request, account, amount } = deposit
+    const call = `crew ${(calls += 1)}`
+    history.record({ op: 'invoke', call, request, payload: `${account} ${amount}` })
+    try {
+      const outcome = await commands.run(depositCommand, { principal: 'ann', requestId: request, input: deposit })
+      history.record({ op: 'answer', call, request, ...answerOf(outcome) })
+      return outcome.status !== 'failed' || outcome.code === 'ALREADY_COMMITTED'
+    } catch {
+      history.record({ op: 'answer', call, request, outcome: 'fail' })
+      return false
+    }
+  }
+  /** A service that cannot even start while the database is away is started again, as whoever runs it would. */
+  const keep = async (service: Service): Promise<void> => {
+    while (!stopping.signal.aborted) {
+      await run([service], { signal: stopping.signal, stopTimeoutMs: 3_000, signals: createSignals() }).catch(() => undefined)
+      if (!stopping.signal.aborted) await setTimeout(50)
+    }
+  }
+  return {
+    consumer,
+    insist: async (deposit) => void (await eventually(() => ask(deposit), { intervalMs: 30, timeoutMs: 20_000 })),
+    publishAll: async () => void (await relayOn(db, transport).once()),
+    start: (which) => {
+      if (which.relay) running.push(keep(relayOn(db, transport)))
+      if (which.consumer) running.push(keep(consumer))
+    },
+    stop: async () => {
+      stopping.abort()
+      await Promise.all(running)
+    },
+  }
+}

@@ -1,0 +1,128 @@
+/**
+ * The small system that is crashed: deposits into accounts, told to a consumer as changes (each applied once, in order, by a
+ * handler) and as states (projected). Every effect leaves a row that shows it if it happens twice.
+ */
+import { z } from 'zod'
+import { command, type Command } from '../../src/command/command.ts'
+import { createCommands, type Commands } from '../../src/command/commands.ts'
+import type { CommandCache } from '../../src/command/cache.ts'
+import { createConsumer, type Consumer } from '../../src/consumer/consumer.ts'
+import { delta, state } from '../../src/core/event.ts'
+import { createSignals } from '../../src/core/signals.ts'
+import { stream } from '../../src/core/stream.ts'
+import { createOutbox, event } from '../../src/outbox/outbox.ts'
+import { createRelay, type Relay } from '../../src/outbox/relay.ts'
+import type { Database, Tx } from '../../src/postgres/database.ts'
+import { transaction } from '../../src/postgres/transaction.ts'
+import { pubsub } from '../../src/transport/pubsub.ts'
+import type { Publisher, Transport } from '../../src/transport/transport.ts'
+import { fastClock } from '../e2e/fast-clock.ts'
+
+export const topic = 'account.events'
+export const accounts = stream('account', { topic, events: { Deposited: delta(z.object({ amount: z.number() })) } })
+export const balances = stream('balance', { topic, events: { BalanceChanged: state(z.object({ balance: z.number() })) } })
+
+export const tables = `
+  create table account (id text primary key, balance int not null);
+  create table deposit (id bigint generated always as identity primary key, request text not null, account text not null,
+    amount int not null, balance int not null);
+  create table balance_view (account_id text primary key, balance int, version bigint not null, deleted_at timestamptz);
+  create table effect (id bigint generated always as identity primary key, event_id uuid not null, account text not null, version bigint not null);`
+
+/** How long a process that says nothing keeps what it holds: lanes of relays and processors, and messages at the broker. */
+export const leaseMs = 800
+/** The shortest lease of Pub/Sub is ten seconds; so much faster runs its time. */
+export const clockFactor = 10
+
+export interface Deposit {
+  readonly request: string
+  readonly account: string
+  readonly amount: number
+}
+
+async function apply(tx: Tx, { request, account, amount }: Deposit): Promise<number> {
+  const { rows } = await tx.query(
+    'insert into account as a (id, balance) values ($1, $2) on conflict (id) do update set balance = a.balance + excluded.balance returning balance',
+    [account, amount],
+  )
+  const { balance } = rows[0] as { balance: number }
+  await tx.query('insert into deposit (request, account, amount, balance) values ($1, $2, $3, $4)', [
+    request,
+    account,
+    amount,
+    balance,
+  ])
+  return balance
+}
+
+const outbox = createOutbox()
+
+/** A deposit in a transaction of the service's own, with its events. */
+export async function write(db: Database, deposit: Deposit): Promise<void> {
+  await transaction(db, async (tx) => {
+    const balance = await apply(tx, deposit)
+    await outbox.addMany(tx, [
+      event(accounts.Deposited, deposit.account, { amount: deposit.amount }),
+      event(balances.BalanceChanged, deposit.account, { balance }),
+    ])
+  })
+}
+
+export const depositCommand: Command<Deposit, { balance: number }> = command('Deposit', {
+  input: z.object({ request: z.string(), account: z.string(), amount: z.number() }),
+  aggregate: ({ account }) => ({ type: accounts.aggregateType, id: account }),
+  store: 'response',
+  plan: (input) => input,
+  execute: async (tx, plan, { emit }) => {
+    const balance = await apply(tx, plan)
+    emit(accounts.Deposited, plan.account, { amount: plan.amount })
+    emit(balances.BalanceChanged, plan.account, { balance })
+    return { balance }
+  },
+})
+
+/** Waits are short: a cell lasts a moment. */
+export function commandsOn(db: Database, cache: CommandCache): Commands {
+  const waits = { markerLockMs: 100, lockTimeoutMs: 1_000, statementTimeoutMs: 1_200, pendingTtlMs: 1_500, cacheBudgetMs: 200 }
+  return createCommands({ db, outbox, cache, signals: createSignals(), ...waits })
+}
+
+export function transportTo(emulatorHost: string): Transport {
+  return pubsub({ projectId: 'crash', emulatorHost, leaseMs: 10_000, silentMs: 10_000, clock: fastClock(clockFactor) })
+}
+
+export function relayOn(db: Database, transport: Publisher): Relay {
+  return createRelay({
+    db,
+    outbox,
+    transport,
+    leaseMs,
+    renewMs: leaseMs / 4,
+    busyMs: 2,
+    idleMs: 20,
+    publishTimeoutMs: 2_000,
+    backoff: { firstMs: 20, maxMs: 100 },
+    signals: createSignals(),
+  })
+}
+
+export function consumerOn(db: Database, transport: Pick<Transport, 'receive'>, mode: 'direct' | 'stored'): Consumer {
+  const consumer = createConsumer({
+    db,
+    transport,
+    name: 'ledger',
+    streams: [accounts, balances],
+    mode,
+    leaseMs,
+    lingerMs: 1,
+    pollMs: 20,
+    lockTimeoutMs: 1_000,
+    backoff: { firstMs: 10, maxMs: 100 },
+    signals: createSignals(),
+  })
+  consumer.on(accounts.Deposited, async ({ id, aggregateId, version }, { tx }) => {
+    await tx.query('insert into effect (event_id, account, version) values ($1, $2, $3)', [id, aggregateId, String(version)])
+  })
+  consumer.project(balances, { table: 'balance_view', key: 'account_id', set: ({ data }) => ({ balance: data.balance }) })
+  return consumer
+}
