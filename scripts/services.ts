@@ -7,6 +7,7 @@
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { findProgram } from '../src/testing/find-program.ts'
+import { missingForKafka } from '../src/testing/kafka-programs.ts'
 import { repositoryRoot } from './run-command.ts'
 
 export interface Service {
@@ -22,11 +23,8 @@ export interface Service {
 export const services: readonly Service[] = [
   service('redis', 'redis.test.ts', () => program('redis-server', 'apt-get install redis-server')),
   service('pgbouncer', 'pgbouncer.test.ts', () => program('pgbouncer', 'apt-get install pgbouncer')),
-  service(
-    'kafka',
-    'kafka.broker.test.ts',
-    () => program('java', 'apt-get install default-jre-headless') ?? program('mvn', 'apt-get install maven'),
-  ),
+  service('kafka', 'kafka.broker.test.ts', () => (process.env['KAFKA_BROKERS'] === undefined ? missingForKafka() : undefined)),
+  service('java', 'java.test.ts', () => missingForKafka()),
   service('browser', 'browser.test.ts', () => chromium()),
   service('promtool', 'promtool.test.ts', () => program('promtool', 'apt-get install prometheus')),
   service('go', 'go.test.ts', () => program('go', 'install Go from go.dev/dl')),

@@ -21,10 +21,10 @@ export interface KafkaPrograms {
   readonly classPath: string
 }
 
-/** What this machine lacks, and how to get it; undefined where all is there. */
+/** What this machine lacks, and how to get it; undefined where all is there. Kafka needs Java 17 or later. */
 export function missingForKafka(): string | undefined {
   for (const [program, packages] of [
-    ['java', 'default-jre-headless (17 or later)'],
+    ['java', 'default-jdk-headless'],
     ['mvn', 'maven'],
   ] as const) {
     if (findProgram(program) === undefined) return `${program} is not on this machine; apt-get install ${packages}`
