@@ -7,6 +7,7 @@ import { repairGapCommand, replayCommand } from './consumer-repair-commands.ts'
 import { devCommand } from './dev-command.ts'
 import { dlqDiscard, dlqList, dlqRedrive, dlqShow } from './dlq-commands.ts'
 import { doctor } from './doctor-command.ts'
+import { drillList, drillRun } from './drill-commands.ts'
 import { migrateAdopt, migrateSql, migrateStatus, migrateUp } from './migrate-commands.ts'
 import { outboxCdc, outboxCdcOff, outboxCdcOn } from './outbox-cdc-commands.ts'
 import { outboxLanes, outboxList, outboxStatusCommand } from './outbox-commands.ts'
@@ -53,5 +54,7 @@ export const commands: Readonly<Record<string, Command>> = {
   provision,
   doctor,
   'doctor pubsub': doctorPubsubCommand,
+  'drill list': drillList,
+  'drill run': drillRun,
   'pubsub-server': pubsubServerCommand,
 }

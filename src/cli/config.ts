@@ -27,6 +27,8 @@ export interface WaybillConfig {
   readonly schema?: string
   /** Pins the deployment, so that a process started with this configuration refuses every other database. */
   readonly deploymentId?: string | undefined
+  /** What kind of place this is. Drills refuse `production`, unless told otherwise. */
+  readonly environment?: string | undefined
   /** Opens the broker, when a command needs it; the command closes it. */
   readonly transport?: (context: TransportContext) => Transport | Promise<Transport>
   /** The service's streams: the relay keeps to their ordering and size limits. */
@@ -85,6 +87,7 @@ const configNames = [
   'database',
   'schema',
   'deploymentId',
+  'environment',
   'transport',
   'streams',
   'relay',
@@ -99,13 +102,18 @@ const fileNames = ['waybill.config.ts', 'waybill.config.mts', 'waybill.config.js
 
 /** Loads the configuration at `path`, or the one in the folder if there is one. */
 export async function loadConfig(folder: string, path: string | undefined): Promise<Partial<WaybillConfig>> {
-  const file =
-    path === undefined ? fileNames.map((name) => join(folder, name)).find((each) => existsSync(each)) : resolvePath(folder, path)
+  const file = configFile(folder, path)
   if (file === undefined) return {}
   const config = await importDefault(file)
   refuseUnknown('waybill.config', config, configNames)
   if (config.database !== undefined) refuseUnknown('waybill.config.database', config.database, ['url'])
   return config
+}
+
+/** Where the configuration is: the file at `path`, or the one in the folder if there is one. */
+export function configFile(folder: string, path: string | undefined): string | undefined {
+  if (path !== undefined) return resolvePath(folder, path)
+  return fileNames.map((name) => join(folder, name)).find((each) => existsSync(each))
 }
 
 async function importDefault(file: string): Promise<Partial<WaybillConfig>> {

@@ -7,7 +7,7 @@ import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { DeploymentNames } from '../postgres/deployment-names.ts'
 import type { OptionSpec, OptionValues } from './command.ts'
-import { loadConfig, type InboxRetentionConfig, type PubsubConfig, type WaybillConfig } from './config.ts'
+import { configFile, loadConfig, type InboxRetentionConfig, type PubsubConfig, type WaybillConfig } from './config.ts'
 
 export interface Settings {
   /** INVALID_OPTION if nobody said which. */
@@ -27,6 +27,10 @@ export interface Settings {
   knownPubsub(): { readonly projectId: string | undefined; readonly emulatorHost: string | undefined }
   /** The parts of the configuration that are there, as they are. */
   readonly config: Partial<WaybillConfig>
+  /** The file it was read from. */
+  readonly configFile: string | undefined
+  /** What the configuration and NODE_ENV call this place, as far as they say. */
+  readonly environments: readonly string[]
   /** The settings of another service: its own configuration alone, not this command line or environment. */
   other(file: string): Promise<Settings>
 }
@@ -80,8 +84,11 @@ export async function readSettings({
     projectId: pick('project', 'PUBSUB_PROJECT_ID', config.pubsub?.projectId),
     emulatorHost: pick('emulator-host', 'PUBSUB_EMULATOR_HOST', config.pubsub?.emulatorHost),
   })
+  const environments = [config.environment, textOf(env['NODE_ENV'])].filter((each) => each !== undefined)
   return {
     config,
+    configFile: configFile(folder, textOf(values['config'])),
+    environments,
     other: (file) => readSettings({ values: { config: file }, env: {}, folder }),
     knownNames,
     knownDatabaseUrl,

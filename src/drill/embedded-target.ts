@@ -31,7 +31,7 @@ export async function openEmbedded(options: { readonly seed: number }): Promise<
     url,
     transport: { kind: 'pubsub', projectId, emulatorHost },
     servers: { postgres, broker, kafka: () => (starting ??= openKafka(target)) },
-    makeTopic: (topic, consumers) => makePubsubTopic(admin, topic, consumers),
+    makeTopic: ({ topic, consumers }) => makePubsubTopic(admin, topic, consumers),
     // It goes with the server.
     removeTopic: async () => {},
     unsettled: (topic, consumer) => {
@@ -68,7 +68,7 @@ async function openKafka(target: Target): Promise<Target> {
   return {
     ...target,
     transport: { kind: 'kafka', brokers: cluster.brokers },
-    makeTopic: (name) => admin.createTopic({ name, partitions: 4, replicationFactor: 1, settings: {} }),
+    makeTopic: ({ topic: name }) => admin.createTopic({ name, partitions: 4, replicationFactor: 1, settings: {} }),
     unsettled: async (topic, consumer) => {
       const [ends, committed] = [await admin.endOffsets(topic), await admin.committedOffsets(topic, `${topic}.${consumer}`)]
       return [...ends].reduce((sum, [partition, end]) => sum + Number(end - (committed.get(partition) ?? 0n)), 0)

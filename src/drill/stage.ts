@@ -19,7 +19,7 @@ import { countDispatch, countEffects, createDrillTables, dropDrillSchema } from 
 import { consumerName, createWorld, deposit, type DrillWorld } from './drill-world.ts'
 import { startProcess, type DrilledProcess } from './drilled-process.ts'
 import { Tap } from './tap.ts'
-import { tapName, type Target } from './target.ts'
+import { tapName, type Target, type TopicOrder } from './target.ts'
 
 export interface StageOptions {
   readonly target: Target
@@ -77,10 +77,11 @@ export class Stage {
     const world = createWorld({ db, schema: name, topic })
     await migrate(db, { schema: name, service: 'waybill-drill' })
     for (const statement of createDrillTables(world.tables)) await execute(db, statement)
-    const tap = new Tap(await openTransport(target.transport, world), Object.values(world.streams))
+    const transport = await openTransport(target.transport, world)
+    const tap = new Tap(transport, Object.values(world.streams))
     const stage = new Stage(options, { db, world, topic, tap })
     try {
-      await target.makeTopic(topic, [consumerName, tapName])
+      await target.makeTopic(stage.#order)
       await tap.open(topic)
     } catch (error) {
       await stage.close()
@@ -165,11 +166,17 @@ export class Stage {
     await Promise.all(this.processes.map((each) => each.stop()))
   }
 
+  get #order(): TopicOrder {
+    return { topic: this.topic, consumers: [consumerName, tapName], transport: this.tap.transport }
+  }
+
   async close(): Promise<void> {
-    await Promise.all(this.processes.map(({ child }) => child.kill()))
-    await this.tap.close()
-    await this.target.removeTopic(this.topic, [consumerName, tapName])
-    await execute(this.#db, dropDrillSchema(this.world.tables))
-    await this.#db.close()
+    await using closers = new AsyncDisposableStack()
+    closers.defer(() => this.#db.close())
+    closers.defer(async () => void (await execute(this.#db, dropDrillSchema(this.world.tables))))
+    closers.defer(() => this.tap.transport.close())
+    closers.defer(() => this.target.removeTopic(this.#order))
+    closers.defer(() => this.tap.stop())
+    closers.defer(async () => void (await Promise.all(this.processes.map(({ child }) => child.kill()))))
   }
 }

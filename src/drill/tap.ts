@@ -17,12 +17,12 @@ const forgedMark = 'waybill_drill_forged'
 export class Tap {
   readonly log: Log[] = []
   readonly #messages = new Map<string, IncomingMessage>()
-  readonly #transport: Transport
+  readonly transport: Transport
   readonly #streams: readonly AnyStream[]
   #receiver: Receiver | undefined
 
   constructor(transport: Transport, streams: readonly AnyStream[]) {
-    this.#transport = transport
+    this.transport = transport
     this.#streams = streams
   }
 
@@ -32,7 +32,7 @@ export class Tap {
   }
 
   async open(topic: string): Promise<void> {
-    this.#receiver = await this.#transport.receive({
+    this.#receiver = await this.transport.receive({
       topic,
       consumer: tapName,
       maxMessages: 1_000,
@@ -63,9 +63,9 @@ export class Tap {
     return forged.map(({ attributes }) => attributes.event_id)
   }
 
-  async close(): Promise<void> {
+  /** Reads no more; the transport stays open. */
+  async stop(): Promise<void> {
     await this.#receiver?.close(AbortSignal.abort())
-    await this.#transport.close()
   }
 
   #take(message: IncomingMessage): void {
@@ -76,7 +76,7 @@ export class Tap {
 
   async #publish(messages: readonly OutgoingMessage[]): Promise<number> {
     const signal = AbortSignal.timeout(20_000)
-    const outcomes = await this.#transport.publish(messages, { signal, maySend: () => !signal.aborted })
+    const outcomes = await this.transport.publish(messages, { signal, maySend: () => !signal.aborted })
     return outcomes.filter(({ status }) => status === 'confirmed').length
   }
 }

@@ -3,6 +3,7 @@
  */
 import type { Postgres } from '../testing/embedded-postgres.ts'
 import type { PubsubServer } from '../pubsub-server/pubsub-server.ts'
+import type { Transport } from '../transport/transport.ts'
 import type { TransportPlace } from './drill-process.ts'
 
 export interface Target {
@@ -11,11 +12,17 @@ export interface Target {
   readonly transport: TransportPlace
   /** What drills may stop and restart; not there on a user's stack. */
   readonly servers: EmbeddedServers | undefined
-  makeTopic(topic: string, consumers: readonly string[]): Promise<void>
-  removeTopic(topic: string, consumers: readonly string[]): Promise<void>
+  makeTopic(order: TopicOrder): Promise<void>
+  removeTopic(order: TopicOrder): Promise<void>
   /** Messages of a topic that a consumer has not settled; `undefined` where the broker cannot be asked. */
   unsettled(topic: string, consumer: string): Promise<number | undefined>
   close(): Promise<void>
+}
+
+export interface TopicOrder {
+  readonly topic: string
+  readonly consumers: readonly string[]
+  readonly transport: Transport
 }
 
 export interface EmbeddedServers {

@@ -153,7 +153,8 @@ const rebalance: Drill = {
   fault:
     'Under load a second instance joins, the first is killed, a third joins, and the second stops (Kafka where Java is there, else Pub/Sub).',
   needs: 'processes',
-  on: async (target) => (target.servers === undefined || missingForKafka() !== undefined ? target : await target.servers.kafka()),
+  on: async (target) =>
+    target.servers === undefined || missingForKafka() !== undefined || !hasKafkaClient() ? target : await target.servers.kafka(),
   run: async (stage) => {
     await stage.start('relay')
     const isServed = (process: DrilledProcess) => (): boolean => process.deliveries.length > 0
@@ -175,6 +176,15 @@ const rebalance: Drill = {
         `on ${kind}, instances that joined, were killed and left got ${served.join(', ')} messages${movedText([first, second, third])}`,
       )
   },
+}
+
+/** Its client is an optional dependency. */
+function hasKafkaClient(): boolean {
+  try {
+    return import.meta.resolve('@platformatic/kafka') !== ''
+  } catch {
+    return false
+  }
 }
 
 /** Which partitions were read by more than one instance, on brokers that have them. */
