@@ -4,16 +4,22 @@
  *   node scripts/docs.ts            writes them
  *   node scripts/docs.ts --check    writes nothing, names the pages that are stale, and exits with 1 if there are any
  */
+import { globSync, readFileSync } from 'node:fs'
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { defaults } from '../src/core/defaults.ts'
+import { optionFunctions } from './option-functions.ts'
+import { optionPages, schemaTable } from './reference-catalogues.ts'
 import { defaultTable, errorTable, fillPage, signalTable } from './reference-tables.ts'
 import { repositoryRoot } from './run-command.ts'
 
 const pages: Readonly<Record<string, () => Promise<string>>> = {
   'docs/reference/defaults.md': async () => await Promise.resolve(defaultTable(defaults)),
   'docs/reference/errors.md': async () => errorTable(await read('src/core/errors.ts')),
+  'docs/reference/options.md': async () =>
+    await Promise.resolve(optionPages(optionFunctions, (file) => readFileSync(join(repositoryRoot, file), 'utf8'))),
+  'docs/reference/tables.md': async () => schemaTable(await migrations(), await read('src/postgres/schema.snapshot.txt')),
   'docs/reference/signals.md': async () => signalTable(await read('src/core/signals.ts')),
 }
 
@@ -32,6 +38,11 @@ async function main(): Promise<number> {
   if (stale.length === 0) return 0
   console.log(values.check ? `Stale: ${stale.join(', ')}. Run: node scripts/docs.ts` : `Wrote ${stale.join(', ')}.`)
   return values.check ? 1 : 0
+}
+
+async function migrations(): Promise<string> {
+  const files = globSync('sql/*.sql', { cwd: repositoryRoot }).toSorted()
+  return (await Promise.all(files.map(read))).join('\n')
 }
 
 async function read(path: string): Promise<string> {

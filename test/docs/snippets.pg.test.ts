@@ -1,54 +1,139 @@
 /**
- * What the README shows compiles and runs as it stands: each TypeScript block is a program, run on a database of its own.
+ * What the pages show compiles, and what they say can be run runs as it stands, on a database of its own.
+ *
+ * README and quick start take nothing for granted. A comment `// prints: …` is held to what the program printed.
  */
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { repositoryRoot, runCommand } from '../../scripts/run-command.ts'
 import { testDatabase } from '../setup/test-database.ts'
+import { pages, type Block } from './pages.ts'
+import { givenDeclarations, snippetFolder } from './snippet-folder.ts'
 
-const db = await testDatabase()
-const text = await readFile(join(repositoryRoot, 'README.md'), 'utf8')
-const snippets = [...text.matchAll(/^```ts\n(.*?)^```$/gms)].map((match, index) => ({
-  file: `readme-${index + 1}.ts`,
-  code: match[1] ?? '',
-}))
+/** Several processes and the compiler, on a machine that may have other work to do. */
+const timeout = 240_000
 
-/** A user's compiler settings: strict, without the ones that only a library needs. */
-const tsconfig = {
-  extends: '../../tsconfig.json',
-  compilerOptions: { noPropertyAccessFromIndexSignature: false, isolatedDeclarations: false, declaration: false },
-  include: ['*.ts'],
+const readme = tsBlocks(/^README\.md$/)
+const quickStart = pages(/^docs\/quick-start\.md$/).flatMap(({ blocks }) => blocks)
+const guides = tsBlocks(/^(?!README\.md|docs\/quick-start\.md)/)
+
+describe('programs of the README', () => {
+  test.each(readme.map((block, index) => ({ ...block, file: fileOf(block), index })))(
+    'number $index runs as printed, and prints what it says',
+    { timeout },
+    async ({ code, file }) => {
+      const db = await testDatabase()
+      const folder = await snippetFolder({ [file]: code })
+      try {
+        const { code: exitCode, output } = await runFromSource(join(folder, file), { DATABASE_URL: db.url })
+        expect(output.trimEnd().split('\n')).toEqual(promised(code))
+        expect(exitCode).toBe(0)
+      } finally {
+        await rm(folder, { recursive: true })
+      }
+    },
+  )
+
+  test('show the failure and the mending of it', () => {
+    expect(readme).toHaveLength(2)
+  })
+})
+
+describe('the quick start', () => {
+  test('works as printed, command by command', { timeout }, async () => {
+    const db = await testDatabase()
+    const files = Object.fromEntries(quickStart.flatMap((block) => namedFile(block)))
+    const folder = await snippetFolder(files)
+    try {
+      for (const { command, said } of quickStart.flatMap(commandsOf)) {
+        const { code, output } = await runStep(command, { folder, url: db.url })
+        expect(`${command}: ${output}`).toContain(said)
+        expect(`${command}: ${code === 0 ? 'ok' : output}`).toBe(`${command}: ok`)
+      }
+    } finally {
+      await rm(folder, { recursive: true })
+    }
+  })
+})
+
+describe('snippets', () => {
+  let folder: string
+  let output: string
+
+  beforeAll(async () => {
+    const named = quickStart.flatMap((block) => namedFile(block)).map(([file, code]) => [`quick-start/${file}`, code])
+    folder = await snippetFolder({
+      ...Object.fromEntries([...readme, ...guides].map((block) => [fileOf(block), `${block.code}\nexport {}\n`])),
+      ...Object.fromEntries(named),
+      'given.ts': await givenDeclarations(),
+      'streams.ts': `export const videos = globalThis.videos\n`,
+      'src/streams.ts': `export const videos = globalThis.videos\n`,
+    })
+    const result = await runCommand(['tsc', '--noEmit', '-p', folder])
+    output = result.output.replaceAll(/^\S*?snippets-\w+\//gm, '')
+  }, timeout)
+  afterAll(async () => rm(folder, { recursive: true, force: true }))
+
+  test('of every page compile', () => {
+    expect(output).toBe('')
+  })
+
+  test('are many, and the compiler looks at them', { timeout }, async () => {
+    expect(guides.length).toBeGreaterThan(30)
+    const broken = await snippetFolder({ 'a.ts': `import { createRelay } from 'waybill'\ncreateRelay({ dbb: 1 })\n` })
+    const { code } = await runCommand(['tsc', '--noEmit', '-p', broken])
+    await rm(broken, { recursive: true })
+    expect(code).not.toBe(0)
+  })
+})
+
+function tsBlocks(matching: RegExp): Block[] {
+  return pages(matching).flatMap(({ blocks }) => blocks.filter(({ language }) => language === 'ts'))
 }
-let folder: string
 
-beforeAll(async () => {
-  // Inside the repository, so that packages the snippets import are found.
-  await mkdir(join(repositoryRoot, '.cache'), { recursive: true })
-  folder = await mkdtemp(join(repositoryRoot, '.cache', 'snippets-'))
-  await writeFile(join(folder, 'tsconfig.json'), JSON.stringify(tsconfig))
-  for (const { file, code } of snippets) {
-    const local = code.replaceAll(/from 'waybill(\/[\w-]+)?'/g, (_all, path?: string) => `from '../../src${path ?? ''}/index.ts'`)
-    await writeFile(join(folder, file), local)
-  }
-})
+/** A name by which an error of the compiler finds its page. */
+function fileOf({ page, line }: Block): string {
+  return `${page.replaceAll(/[/.]/g, '-')}-line-${line}.ts`
+}
 
-afterAll(async () => rm(folder, { recursive: true, force: true }))
+/** The lines that a program says it prints. */
+function promised(code: string): string[] {
+  return [...code.matchAll(/\/\/ prints: (.*)$/gm)].map((match) => match[1] ?? '')
+}
 
-describe('the README', () => {
-  test('has something to show', () => {
-    expect(snippets.length).toBeGreaterThan(0)
-  })
+/** A block whose first line is a comment with a file's name is that file. */
+function namedFile({ code }: Block): (readonly [string, string])[] {
+  const name = /^\/\/ ([\w.-]+\.ts)$/m.exec(code.split('\n')[0] ?? '')?.[1]
+  return name === undefined ? [] : [[name, code]]
+}
 
-  test('compiles', async () => {
-    const { code, output } = await runCommand(['tsc', '--noEmit', '-p', folder])
-    expect(output).toBe('')
-    expect(code).toBe(0)
-  })
+/** The commands of a shell block; what a comment beside one says must be in its output. */
+function commandsOf({ language, code }: Block): { readonly command: string; readonly said: string }[] {
+  if (language !== 'sh') return []
+  return code
+    .split('\n')
+    .filter((line) => /^(node|npx waybill) /.test(line))
+    .map((line) => {
+      const [command = '', said = ''] = line.split(/\s+# /)
+      return { command, said: said.trim() }
+    })
+}
 
-  test.each(snippets)('runs: $file', async ({ file }) => {
-    const { code, output } = await runCommand(['node', join(folder, file)], { env: { DATABASE_URL: db.url } })
-    expect(output).toBe('')
-    expect(code).toBe(0)
-  })
-})
+async function runStep(command: string, { folder, url }: { readonly folder: string; readonly url: string }) {
+  const words = command
+    .replace(/^npx waybill/, join(repositoryRoot, 'src/cli/main.ts'))
+    .replace(/^node /, '')
+    .split(' ')
+  const [program = '', ...args] = words
+  return runFromSource(program, { DATABASE_URL: url }, { cwd: folder, args })
+}
+
+async function runFromSource(
+  program: string,
+  env: Readonly<Record<string, string>>,
+  { cwd = repositoryRoot, args = [] as readonly string[] } = {},
+) {
+  const hook = join(repositoryRoot, 'scripts/from-source.ts')
+  return await runCommand(['node', '--import', hook, program, ...args], { env, cwd })
+}

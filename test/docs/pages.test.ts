@@ -1,0 +1,145 @@
+/**
+ * The pages hold no command, option, name, link or figure that does not exist.
+ *
+ * Commands are parsed by the CLI's own parser; names in code font must be in the sources; a promise of docs/guarantees.md
+ * names a test by its file and title, and both must be there.
+ */
+import { existsSync, globSync, readFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { commands } from '../../src/cli/commands.ts'
+import { metricDefinitions, prometheusName } from '../../src/telemetry/metric-definitions.ts'
+import { repositoryRoot } from '../../scripts/run-command.ts'
+import { optionFunctions } from '../../scripts/option-functions.ts'
+import { commandProblems, shellCommands } from './commands.ts'
+import { figureProblems } from './figures.ts'
+import { anchors, inlineCode, linkTargets, pages, parsePage, tableRows } from './pages.ts'
+
+/** Names that a reader of a page chooses. */
+const examples = ['waybill_cdc', 'waybill_outbox', 'waybill_audit', 'orders_service']
+/** Names of Postgres and Debezium. */
+const others = [
+  'no_data',
+  'pg_drop_replication_slot',
+  'max_slot_wal_keep_size',
+  'pg_upgrade',
+  'pg_terminate_backend',
+  'max_prepared_transactions',
+]
+
+const every = pages()
+const read = (path: string): string => readFileSync(join(repositoryRoot, path), 'utf8')
+const manifest = JSON.parse(read('package.json')) as { readonly scripts: Readonly<Record<string, string>> }
+const known = { scripts: Object.keys(manifest.scripts), commands }
+
+test('every command that a page mentions exists, with its options', () => {
+  const problems = every.flatMap((page) =>
+    shellCommands(page).flatMap((line) => commandProblems(line, known).map((problem) => `${page.path}: ${line}: ${problem}`)),
+  )
+  expect(problems).toEqual([])
+})
+
+test('a command, option or script that does not exist is noticed', () => {
+  const lines = ['waybill relay --onse', 'waybill relais', 'npm run proofs', 'waybill outbox status --stream', 'npx waybill dlq']
+  expect(lines.filter((line) => commandProblems(line, known).length !== 1)).toEqual([])
+  expect(commandProblems('waybill relay --once', known)).toEqual([])
+})
+
+test('every link leads somewhere', () => {
+  const problems = every.flatMap(({ path, prose }) =>
+    linkTargets(prose)
+      .filter((target) => !/^(https?|mailto):/.test(target))
+      .filter((target) => !leads(path, target))
+      .map((target) => `${path}: ${target}`),
+  )
+  expect(problems).toEqual([])
+  expect(leads('README.md', 'docs/guides/outbox.md#no-such-heading')).toBe(false)
+})
+
+test('every guide and reference page can be found from the index', () => {
+  const linked = new Set(linkTargets(read('docs/README.md')).map((target) => join('docs', target)))
+  const missing = globSync(['docs/*.md', 'docs/guides/*.md', 'docs/reference/*.md'], { cwd: repositoryRoot })
+    .filter((path) => path !== 'docs/README.md')
+    .filter((path) => !linked.has(path))
+  expect(missing).toEqual([])
+})
+
+describe('names in code font', () => {
+  const folders = ['src', 'sql', 'deploy', 'scripts', 'examples', 'test/setup', 'test/simulation']
+  const sources = globSync(['package.json', ...folders.map((folder) => `${folder}/**/*.{ts,sql,json,yml,yaml,tf}`)], {
+    cwd: repositoryRoot,
+    exclude: (path) => /\.(test|test-d)\.ts$/.test(path),
+  })
+  const text = sources.map(read)
+  const metrics = Object.keys(metricDefinitions) as (keyof typeof metricDefinitions)[]
+  const words = new Set([...(text.join('\n').match(/[\w$]+/g) ?? []), ...metrics.map(prometheusName), ...examples, ...others])
+
+  /** Names that are ours to define: camelCase, SCREAMING_CASE, snake_case. */
+  const ours = /^[a-z]+(?:[A-Z][a-z0-9]*)+$|^[A-Z]+(?:_[A-Z]+)+$|^[a-z]+(?:_[a-z]+)+$/
+
+  test('are in the sources', () => {
+    const problems = every
+      .filter(({ path }) => !path.startsWith('docs/reference/'))
+      .flatMap(({ path, prose }) =>
+        inlineCode(prose)
+          .flatMap((code) => code.match(/[\w$]+/g) ?? [])
+          .filter((word) => ours.test(word) && !words.has(word))
+          .map((word) => `${path}: ${word}`),
+      )
+    expect([...new Set(problems)]).toEqual([])
+  })
+
+  test('of options, in tables of options, are options', () => {
+    const options = new Set(text.flatMap((each) => [...each.matchAll(/readonly (\w+)\??:/g)].map((match) => match[1])))
+    const problems = pages(/^docs\/guides/).flatMap(({ path, prose }) =>
+      tableRows(prose)
+        .filter(({ head }) => head[0] === 'option')
+        .flatMap(({ cells }) => inlineCode(cells[0] ?? ''))
+        .map((code) => code.split(/[:. ]/)[0] ?? '')
+        .filter((name) => !name.startsWith('--') && !options.has(name))
+        .map((name) => `${path}: ${name}`),
+    )
+    expect(problems).toEqual([])
+  })
+})
+
+test('every options type that the package exports is in the reference', () => {
+  const listed = new Set(optionFunctions.flatMap(({ interfaces }) => interfaces.map(([name]) => name)))
+  const exported = [...read('src/index.ts').matchAll(/\btype (\w+Options)\b|\b(\w+Options) }/g)].map(([, a, b]) => a ?? b ?? '')
+  expect(exported.length).toBeGreaterThan(20)
+  expect(exported.filter((name) => !listed.has(name))).toEqual([])
+})
+
+test('a figure of speed stands only where a bench that prints it is named', () => {
+  const problems = pages(/^(README|ARCHITECTURE|docs)/).flatMap(({ path, prose }) =>
+    figureProblems(prose).map((problem) => `${path}: ${problem}`),
+  )
+  expect(problems).toEqual([])
+  expect(figureProblems('It moves 45,000 events/s.')).toHaveLength(1)
+  expect(figureProblems('It is 12 times faster.')).toHaveLength(1)
+  expect(figureProblems('`npm run bench -- relay` shows 45,000 events/s.')).toEqual([])
+})
+
+describe('guarantees', () => {
+  const promises = tableRows(parsePage('', read('docs/guarantees.md')).prose).filter(({ head }) => head[1] === 'proved by')
+
+  test.each(promises.map(({ cells }) => ({ promise: cells[0] ?? '', proof: cells[1] ?? '' })))('$promise', ({ proof }) => {
+    const proofs = [...proof.matchAll(/`([^`]+)`: “([^”]+)”/g)]
+    expect(proofs.length).toBeGreaterThan(0)
+    for (const [, file = '', title = ''] of proofs) {
+      expect(existsSync(join(repositoryRoot, file)) ? 'there' : file).toBe('there')
+      expect(read(file)).toContain(title)
+    }
+  })
+
+  test('are not a short list', () => {
+    expect(promises.length).toBeGreaterThan(15)
+  })
+})
+
+function leads(page: string, target: string): boolean {
+  const [file = '', anchor] = target.split('#')
+  const path = file === '' ? page : join(dirname(page), file)
+  if (!existsSync(join(repositoryRoot, path))) return false
+  return anchor === undefined || !path.endsWith('.md') || anchors(parsePage(path, read(path)).prose).has(anchor)
+}
