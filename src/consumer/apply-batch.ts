@@ -25,15 +25,11 @@ import {
   claimStored,
   lookBlocked,
   moveOnly,
-  movePositions,
   moveRows,
-  readWaiting,
-  removeStored,
-  storeWaiting,
   unclaim,
   type ClaimRow,
-  type Scope,
-} from './inbox.sql.ts'
+} from './claim.sql.ts'
+import { movePositions, readWaiting, removeStored, storeWaiting, type Scope } from './inbox.sql.ts'
 import { ItemFailure, type Applied, type Item } from './item.ts'
 import { writesRow, type Routes } from './routes.ts'
 import { removeReceived, setAside, type StoredPlace } from './stored.sql.ts'

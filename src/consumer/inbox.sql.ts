@@ -1,11 +1,12 @@
 /**
- * Every statement on the inbox, the positions and the messages that wait. Dead letters and attempts are in files beside it.
+ * The statements on positions, on the messages that wait, and on the register. What a batch begins with is in claim.sql.ts;
+ * dead letters and attempts are in files beside it.
  *
- * Locks are taken in one order everywhere: inbox rows by event id, then positions by aggregate, then what projections and
- * handlers touch. Arrays come in that order already: sorting and grouping them here costs the database more than us. So two batches that meet wait for each other in one direction only.
+ * Positions are locked behind inbox rows, in the order of aggregates.
  */
 import { name, sql, sqlArray, sqlBytesArray, type Name, type Statement } from '../postgres/sql.ts'
 import type { Item } from './item.ts'
+import { aggregateIds, aggregateTypes, ids, versions } from './item-arrays.ts'
 
 export interface InboxTables {
   readonly schema: string
@@ -38,182 +39,6 @@ export interface Scope {
   readonly tables: InboxTables
   readonly consumer: string
   readonly generation: number
-}
-
-/** A duplicate (`id`), or an aggregate that needs a second look: it is sequential, held, waited for, or ahead of the batch. */
-export interface ClaimRow {
-  readonly id: string | null
-  readonly aggregate_type: string | null
-  readonly aggregate_id: string | null
-  readonly version: string | null
-  readonly waiting: number | null
-  readonly held_by: string | null
-}
-
-/**
- * The first statement of every batch: records the events that are new, and moves their aggregates' positions forward.
- *
- * A duplicate whose first delivery is still under way waits here for its end (`lock_timeout` bounds it): committed makes it a
- * duplicate, rolled back makes it new. Positions of sequential aggregates are only locked and read; a held aggregate stays
- * where it is. Each aggregate's row is read after it was locked, whatever this statement's snapshot says.
- * Indexes: the primary keys of inbox and consumer_position.
- */
-export function claim(
-  { tables, consumer, generation }: Scope,
-  items: readonly Item[],
-  sequentialTypes: readonly string[],
-): Statement<ClaimRow> {
-  const at = targetsOf(items)
-  return sql`
-    with fresh as (
-      insert into ${tables.inbox} (consumer, generation, event_id, source)
-      select ${consumer}::text, ${generation}::int, i.event_id, i.source
-        from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[]) as i (event_id, source) order by i.event_id
-      on conflict do nothing
-      returning event_id
-    ), target as materialized (
-      select t.*, t.aggregate_type = any (${sqlArray(sequentialTypes)}::text::text[]) as sequential
-        from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
-    ), moved as (
-      insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
-      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, case when t.sequential then 0 else t.version end from target t
-      on conflict (consumer, generation, aggregate_type, aggregate_id) do update
-        set version = case when p.held_by is null then greatest(p.version, excluded.version) else p.version end,
-            updated_at = clock_timestamp()
-      returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
-    )
-    select i.event_id::text as id, null as aggregate_type, null as aggregate_id, null as version, null as waiting, null as held_by
-      from unnest(${ids(items)}::text::uuid[]) as i (event_id) where i.event_id not in (select event_id from fresh)
-    union all
-    select null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
-      from moved m join target t on t.aggregate_type = m.aggregate_type and t.aggregate_id = m.aggregate_id
-     where m.waiting > 0 or m.held_by is not null or m.version > t.version or t.sequential`
-}
-
-/**
- * The same for batches without handlers: nobody asks who is ahead, and without looking for that it costs a third less.
- * Indexes: the primary keys of inbox and consumer_position.
- */
-export function claimRows({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
-  const at = targetsOf(items)
-  return sql`
-    with fresh as (
-      insert into ${tables.inbox} (consumer, generation, event_id, source)
-      select ${consumer}::text, ${generation}::int, i.event_id, i.source
-        from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[]) as i (event_id, source) order by i.event_id
-      on conflict do nothing
-      returning event_id
-    ), moved as (
-      insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
-      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version
-        from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
-      on conflict (consumer, generation, aggregate_type, aggregate_id) do update
-        set version = case when p.held_by is null then greatest(p.version, excluded.version) else p.version end,
-            updated_at = clock_timestamp()
-      returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
-    )
-    select i.event_id::text as id, null as aggregate_type, null as aggregate_id, null as version, null as waiting, null as held_by
-      from unnest(${ids(items)}::text::uuid[]) as i (event_id) where i.event_id not in (select event_id from fresh)
-    union all
-    select null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
-      from moved m where m.waiting > 0 or m.held_by is not null`
-}
-
-/** The same without an inbox: versions alone decide. Those of `lockedTypes` are moved later, by what is applied. */
-export function moveOnly(
-  { tables, consumer, generation }: Scope,
-  items: readonly Item[],
-  lockedTypes: readonly string[],
-): Statement<ClaimRow> {
-  const at = targetsOf(items)
-  return sql`
-    with target as materialized (
-      select t.*, t.aggregate_type = any (${sqlArray(lockedTypes)}::text::text[]) as locked
-        from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
-    ), moved as (
-      insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
-      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, case when t.locked then 0 else t.version end from target t
-      on conflict (consumer, generation, aggregate_type, aggregate_id) do update
-        set version = case when p.held_by is null then greatest(p.version, excluded.version) else p.version end,
-            updated_at = clock_timestamp()
-      returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
-    )
-    select null as id, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
-      from moved m join target t on t.aggregate_type = m.aggregate_type and t.aggregate_id = m.aggregate_id
-     where m.waiting > 0 or m.held_by is not null or t.locked`
-}
-
-/** The same for batches without handlers. Index: the primary key of consumer_position. */
-export function moveRows({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
-  const at = targetsOf(items)
-  return sql`
-    with moved as (
-      insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
-      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version
-        from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
-      on conflict (consumer, generation, aggregate_type, aggregate_id) do update
-        set version = case when p.held_by is null then greatest(p.version, excluded.version) else p.version end,
-            updated_at = clock_timestamp()
-      returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
-    )
-    select null as id, m.aggregate_type, m.aggregate_id, m.version::text as version, m.waiting, m.held_by::text as held_by
-      from moved m where m.waiting > 0 or m.held_by is not null`
-}
-
-/** The same for rows alone, which have versions or keys of their own: only what holds or waits is looked up, and locked. */
-export function lookBlocked({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
-  return sql`
-    select null as id, p.aggregate_type, p.aggregate_id, p.version::text as version, p.waiting, p.held_by::text as held_by
-      from ${tables.position} p
-     where p.consumer = ${consumer}::text and p.generation = ${generation}::int and (p.waiting > 0 or p.held_by is not null)
-       and (p.aggregate_type, p.aggregate_id) in (
-         select i.aggregate_type, i.aggregate_id
-           from unnest(${aggregateTypes(items)}::text::text[], ${aggregateIds(items)}::text::text[]) as i (aggregate_type, aggregate_id))
-     order by p.aggregate_type, p.aggregate_id
-       for update of p`
-}
-
-/**
- * For batches whose every event is projected: the projected rows have the versions, so no position is written. What holds or
- * waits is still looked up, and locked; usually there is nothing. Indexes: the inbox's primary key, consumer_position_waiting_idx.
- */
-export function claimProjected({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
-  return sql`
-    with input as materialized (
-      select * from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[], ${aggregateIds(items)}::text::text[]) as i (event_id, aggregate_type, aggregate_id)
-    ), fresh as (
-      insert into ${tables.inbox} (consumer, generation, event_id, source)
-      select ${consumer}::text, ${generation}::int, i.event_id, i.aggregate_type from input i order by i.event_id
-      on conflict do nothing
-      returning event_id
-    ), blocked as materialized (
-      select p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by from ${tables.position} p
-       where p.consumer = ${consumer}::text and p.generation = ${generation}::int and (p.waiting > 0 or p.held_by is not null)
-         and (p.aggregate_type, p.aggregate_id) in (select i.aggregate_type, i.aggregate_id from input i)
-       order by p.aggregate_type, p.aggregate_id
-         for update of p
-    )
-    select i.event_id::text as id, null as aggregate_type, null as aggregate_id, null as version, null as waiting, null as held_by
-      from input i where i.event_id not in (select event_id from fresh)
-    union all
-    select null, b.aggregate_type, b.aggregate_id, b.version::text, b.waiting, b.held_by::text from blocked b`
-}
-
-/** Records stored events whose turn came with another's; returns those that are new. */
-export function claimStored({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<{ id: string }> {
-  return sql`
-    insert into ${tables.inbox} (consumer, generation, event_id, source)
-    select ${consumer}::text, ${generation}::int, i.event_id, i.source
-      from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[]) as i (event_id, source) order by i.event_id
-    on conflict do nothing
-    returning event_id::text as id`
-}
-
-/** Takes back what `claim` recorded in this same transaction, for events that are not applied after all. */
-export function unclaim({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement {
-  return sql`
-    delete from ${tables.inbox}
-     where consumer = ${consumer}::text and generation = ${generation}::int and event_id = any (${ids(items)}::text::uuid[])`
 }
 
 /** Where an aggregate is after the batch. */
@@ -380,31 +205,4 @@ export function readConsumer({
 /** jsonb takes no NUL, and whoever writes attributes by hand can send one. */
 export function attributesJson(attributes: Readonly<Record<string, string>>): string {
   return JSON.stringify(attributes).replaceAll('\\u0000', '')
-}
-
-/** The newest version of each aggregate, in the order that everybody locks them in. */
-function targetsOf(items: readonly Pick<Item, 'event' | 'key'>[]): Record<'types' | 'ids' | 'versions', string> {
-  const newest = new Map<string, Item['event']>()
-  for (const { key, event } of items) {
-    const known = newest.get(key)
-    if (known === undefined || known.version < event.version) newest.set(key, event)
-  }
-  const sorted = [...newest].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, event]) => ({ event }))
-  return { types: aggregateTypes(sorted), ids: aggregateIds(sorted), versions: versions(sorted) }
-}
-
-function ids(items: readonly Pick<Item, 'event'>[]): string {
-  return `{${items.map(({ event }) => event.id).join(',')}}`
-}
-
-function aggregateTypes(items: readonly Pick<Item, 'event'>[]): string {
-  return sqlArray(items.map(({ event }) => event.aggregateType))
-}
-
-function aggregateIds(items: readonly Pick<Item, 'event'>[]): string {
-  return sqlArray(items.map(({ event }) => event.aggregateId))
-}
-
-function versions(items: readonly Pick<Item, 'event'>[]): string {
-  return sqlArray(items.map(({ event }) => event.version))
 }

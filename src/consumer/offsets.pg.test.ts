@@ -19,7 +19,8 @@ import { eventually } from '../testing/eventually.ts'
 import type { Consumer } from './consumer.ts'
 import type { ConsumerOptions } from './consumer-options.ts'
 import { inboxTables } from './inbox.sql.ts'
-import { moveOver } from './take-offsets.ts'
+import type { Item } from './item.ts'
+import { moveOver, placeOf, takeOffsets } from './take-offsets.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -158,7 +159,12 @@ test('a stretch that does not follow on what is done is refused, and so is a bat
   expect(await w.offsets()).toEqual(['0 10'])
   expect([...(await move(place(7n, 7n), place(12n, 8n))).values()]).toEqual([10n])
   expect([...(await move(place(7n, 7n))).values()]).toEqual([13n])
-  expect(await w.offsets()).toEqual(['0 13'])
+  const items = [11n, 12n, 13n, 14n].map(
+    (offset) => ({ origin: { kind: 'delivery', place: place(offset, offset) } }) as unknown as Item,
+  )
+  const open = await transaction(db, (tx) => takeOffsets(tx, scope, items))
+  expect(open.map((item) => placeOf(item)?.offset)).toEqual([13n, 14n])
+  expect(await w.offsets()).toEqual(['0 15'])
 })
 
 test('a failing event holds its partition in order and becomes a dead letter; another partition goes on', async () => {
@@ -180,6 +186,8 @@ test('a failing event holds its partition in order and becomes a dead letter; an
   expect((await w.effects()).filter((name) => !/^[xy]/.test(name))).toEqual(['a 1', 'c 1', 'a 2'])
   expect(seen.lastIndexOf('bad 1')).toBeLessThan(seen.lastIndexOf('c 1'))
   expect(w.log.givenBack).toEqual([])
+  // Those behind it waited in line; nobody came out of turn and had to be refused.
+  expect(w.heard('consumer.retried')).toEqual([])
 })
 
 test('what is not ours is a dead letter in its turn, and the streams of others are passed over', async () => {

@@ -6,7 +6,8 @@
  * everything before it. Behind a dead letter that holds its aggregate everything waits.
  */
 import type { Version } from '../core/version.ts'
-import type { ClaimRow, PositionChange } from './inbox.sql.ts'
+import type { ClaimRow } from './claim.sql.ts'
+import type { PositionChange } from './inbox.sql.ts'
 import type { Item } from './item.ts'
 import { aggregateKey } from './received-event.ts'
 import { writesRow } from './routes.ts'

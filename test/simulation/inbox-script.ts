@@ -9,10 +9,8 @@ import {
   releaseAttempts,
   startAttempts,
 } from '../../src/consumer/dead-letter.sql.ts'
+import { claim, claimRows, claimStored, unclaim } from '../../src/consumer/claim.sql.ts'
 import {
-  claim,
-  claimRows,
-  claimStored,
   movePositions,
   readReleased,
   readWaiting,
@@ -20,7 +18,6 @@ import {
   removeStored,
   restStored,
   storeWaiting,
-  unclaim,
   type Scope,
 } from '../../src/consumer/inbox.sql.ts'
 import { scriptsOf, weighted, type ScriptStep } from './outbox-script.ts'

@@ -1,16 +1,8 @@
 /**
  * The consumer's statements on inbox and positions: the first one of every batch, and where aggregates are after it.
  */
-import {
-  claim,
-  claimRows,
-  claimStored,
-  movePositions,
-  readConsumer,
-  registerConsumer,
-  unclaim,
-  type Scope,
-} from '../../../src/consumer/inbox.sql.ts'
+import { claim, claimRows, claimStored, unclaim } from '../../../src/consumer/claim.sql.ts'
+import { movePositions, readConsumer, registerConsumer, type Scope } from '../../../src/consumer/inbox.sql.ts'
 import type { SqlValue } from '../../../src/postgres/sql.ts'
 import type { FakeStore } from './fake-store.ts'
 import type { InboxStore, Position } from './inbox-tables.ts'
