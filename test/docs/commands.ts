@@ -35,6 +35,8 @@ export function shellCommands({ blocks, prose }: Page): string[] {
 
 /** What does not exist in a command line. */
 export function commandProblems(line: string, known: Known): string[] {
+  const drill = /^npm run drill --\s+(.*)$/.exec(line)?.[1]
+  if (drill !== undefined) return waybillProblems(`waybill drill ${drill}`, known)
   return line.startsWith('npm ') ? npmProblems(line, known) : waybillProblems(line, known)
 }
 
