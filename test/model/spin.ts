@@ -29,7 +29,7 @@ export async function verify(model: string, { defines = [], optimised = false }:
   const cwd = await mkdtemp(join(tmpdir(), 'waybill-model-'))
   try {
     await run('spin', [...defines.map((each) => `-D${each}`), '-a', model], { cwd })
-    await run('gcc', [optimised ? '-O2' : '-O0', '-w', '-DSAFETY', '-DMEMLIM=4096', '-o', 'pan', 'pan.c'], { cwd })
+    await run('gcc', [optimised ? '-O2' : '-O0', '-w', '-DSAFETY', '-DCOLLAPSE', '-DMEMLIM=4096', '-o', 'pan', 'pan.c'], { cwd })
     const { stdout } = await run('./pan', ['-E', '-m1000000'], { cwd, maxBuffer: 64 * 1024 * 1024 })
     return read(stdout)
   } finally {

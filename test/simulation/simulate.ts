@@ -37,6 +37,8 @@ export interface Searched<World> {
   readonly steps: number
 }
 
+const mostShrinks = 300
+
 /** Schedules are named by a number and not made smaller: a smaller world under the same number is worth trying, another order is not. */
 const schedules = fc.noShrink(fc.nat())
 
@@ -49,8 +51,11 @@ function schedulerOf(schedule: number): Scheduler {
 export async function search<World>(worlds: fc.Arbitrary<World>, play: Play<World>, how: Search): Promise<Searched<World>> {
   const { runs, seed, path, shrinking = true } = how
   let steps = 0
+  let triedAgain = 0
   let last: { readonly world: World; readonly outcome: Outcome } | undefined
   const property = fc.asyncProperty(schedules, worlds, async (schedule, world) => {
+    // Once something was found, only so much is tried to make it smaller.
+    if (last !== undefined && (triedAgain += 1) > mostShrinks) return
     const outcome = await play(schedulerOf(schedule), world)
     steps += outcome.steps
     if (outcome.violations.length === 0) return
@@ -62,7 +67,6 @@ export async function search<World>(worlds: fc.Arbitrary<World>, play: Play<Worl
     endOnFailure: !shrinking,
     ...(seed === undefined ? {} : { seed }),
     ...(path === undefined ? {} : { path }),
-    ...(shrinking ? { interruptAfterTimeLimit: 120_000, markInterruptAsFailure: false } : {}),
   })
   if (!details.failed) return { found: undefined, runs: details.numRuns, steps }
   if (last === undefined) throw new Error('The simulation itself failed.', { cause: details.errorInstance })
