@@ -92,4 +92,5 @@ export const optionFunctions: readonly OptionsOf[] = [
   of('startPostgres (waybill/testing)', 'PostgresOptions', 'src/testing/embedded-postgres.ts'),
   of('startPubsubServer (waybill/testing)', 'PubsubServerOptions', 'src/pubsub-server/pubsub-server.ts'),
   of('createTestKit (waybill/testing)', 'TestKitOptions', 'src/testing/test-kit.ts'),
+  of('drain (waybill/testing)', 'DrainOptions', 'src/testing/test-kit-drain.ts'),
 ]

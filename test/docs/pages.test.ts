@@ -12,6 +12,7 @@ import { metricDefinitions, prometheusName } from '../../src/telemetry/metric-de
 import { repositoryRoot } from '../../scripts/run-command.ts'
 import { optionFunctions } from '../../scripts/option-functions.ts'
 import { commandProblems, shellCommands } from './commands.ts'
+import { knownDefaults, statedDefaults, wrongDefaults } from './default-values.ts'
 import { figureProblems } from './figures.ts'
 import { anchors, inlineCode, linkTargets, pages, parsePage, tableRows } from './pages.ts'
 
@@ -108,6 +109,17 @@ test('every options type that the package exports is in the reference', () => {
   const exported = [...read('src/index.ts').matchAll(/\btype (\w+Options)\b|\b(\w+Options) }/g)].map(([, a, b]) => a ?? b ?? '')
   expect(exported.length).toBeGreaterThan(20)
   expect(exported.filter((name) => !listed.has(name))).toEqual([])
+})
+
+test('a default that a guide states is the default', () => {
+  const reference = `${read('docs/reference/options.md')}\n${read('docs/reference/defaults.md')}`
+  const known = knownDefaults(reference)
+  expect(known.size).toBeGreaterThan(50)
+  const stated = pages(/^docs\/guides/).map(({ path, prose }) => ({ path, defaults: statedDefaults(prose) }))
+  expect(stated.flatMap(({ defaults }) => defaults).length).toBeGreaterThan(20)
+  const problems = stated.flatMap(({ path, defaults }) => wrongDefaults(defaults, known).map((problem) => `${path}: ${problem}`))
+  expect(problems).toEqual([])
+  expect(wrongDefaults(statedDefaults('a lease of `publishTimeoutMs` (11 s)'), known)).toHaveLength(1)
 })
 
 test('a figure of speed stands only where a bench that prints it is named', () => {
