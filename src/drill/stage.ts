@@ -38,7 +38,7 @@ export interface StartProcessOptions {
 /** How long a drill waits for anything at all before it counts as failed. */
 const patience: EventuallyOptions = { timeoutMs: 45_000, intervalMs: 25 }
 /** A relay that dies stalls its lanes this long. */
-const relayLeaseMs = 1_000
+const relayLeaseMs = 2_000
 const retryMs = 100
 /** A database that restarts is away for some of them. */
 const attempts = 300
