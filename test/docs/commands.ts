@@ -2,8 +2,9 @@
  * Command lines as pages mention them, and what is wrong with them: a script that package.json does not have, a command or an
  * option that the CLI does not have. Options of npm scripts are checked against the text of the script.
  */
-import { readFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { globSync, readFileSync } from 'node:fs'
+import { basename, join } from 'node:path'
+import { proofSuites } from '../../scripts/proof-suites.ts'
 import { repositoryRoot } from '../../scripts/run-command.ts'
 import type { Command } from '../../src/cli/command.ts'
 import { parseLine } from '../../src/cli/parse-command.ts'
@@ -46,11 +47,23 @@ function npmProblems(line: string, { scripts }: Known): string[] {
   const [script, after] = word === 'run' ? [rest[0], rest.slice(1)] : [word, rest]
   if (script === undefined || script === 'install' || script === 'pack' || script === 'ci') return []
   if (!scripts.includes(script)) return [`no script "${script}"`]
+  const choices = choicesOf(script)
+  const [chosen] = after.filter((each) => /^[a-z]/.test(each))
+  if (choices !== undefined && chosen !== undefined && !choices.includes(chosen)) return [`"${script}" has no "${chosen}"`]
   const options = after
     .filter((each) => each.startsWith('--') && each.length > 2)
     .map((each) => each.slice(2).split('=')[0] ?? '')
   const source = scriptText(script)
   return options.filter((option) => !source.includes(option)).map((option) => `"${script}" has no option --${option}`)
+}
+
+/** What may be named behind a script; undefined where anything may. */
+function choicesOf(script: string): readonly string[] | undefined {
+  const names = (pattern: string, ending: string): string[] =>
+    globSync(pattern, { cwd: repositoryRoot }).map((path) => basename(path, ending))
+  if (script === 'bench') return names('bench/*.bench.ts', '.bench.ts')
+  if (script === 'example') return names('examples/*', '')
+  return script === 'proof' ? proofSuites.map(({ name }) => name) : undefined
 }
 
 /** The programs behind a script: what it starts, and for the demo what that imports. */

@@ -41,7 +41,15 @@ test('every command that a page mentions exists, with its options', () => {
 })
 
 test('a command, option or script that does not exist is noticed', () => {
-  const lines = ['waybill relay --onse', 'waybill relais', 'npm run proofs', 'waybill outbox status --stream', 'npx waybill dlq']
+  const lines = [
+    'waybill relay --onse',
+    'waybill relais',
+    'npm run proofs',
+    'waybill outbox status --stream',
+    'npx waybill dlq',
+    'npm run bench -- rely',
+    'npm run proof -- relai',
+  ]
   expect(lines.filter((line) => commandProblems(line, known).length !== 1)).toEqual([])
   expect(commandProblems('waybill relay --once', known)).toEqual([])
 })
@@ -55,6 +63,28 @@ test('every link leads somewhere', () => {
   )
   expect(problems).toEqual([])
   expect(leads('README.md', 'docs/guides/outbox.md#no-such-heading')).toBe(false)
+})
+
+test('every file that a page names in code font exists', () => {
+  const problems = every.flatMap(({ path, prose }) =>
+    inlineCode(prose)
+      .filter((code) => /^(?:src|test|scripts|deploy|examples|docs|sql|bench)\/[\w./-]+$/.test(code) || isOfExample(path, code))
+      .filter((code) => !code.includes('NNNN'))
+      .filter((code) => !existsSync(join(repositoryRoot, isOfExample(path, code) ? join(dirname(path), code) : code)))
+      .map((code) => `${path}: ${code}`),
+  )
+  expect(problems).toEqual([])
+})
+
+test('every signal and alert that the runbook sends somebody to look for exists', () => {
+  const signals = read('src/core/signals.ts')
+  const alerts = read('deploy/prometheus/waybill.rules.yml')
+  const { prose } = parsePage('', read('docs/guides/runbook.md'))
+  const logged = [...prose.matchAll(/the log\s+\(`([a-z.-]+)`\)/g)].map((match) => match[1] ?? '')
+  expect(logged.length).toBeGreaterThan(5)
+  expect(logged.filter((signal) => !signals.includes(`'${signal}':`))).toEqual([])
+  const named = every.flatMap((page) => page.prose.match(/\bWaybill[A-Z]\w+/g) ?? []).filter((name) => name !== 'WaybillError')
+  expect([...new Set(named)].filter((name) => !alerts.includes(`alert: ${name}\n`) && name !== 'WaybillConfig')).toEqual([])
 })
 
 test('every guide and reference page can be found from the index', () => {
@@ -148,6 +178,15 @@ describe('guarantees', () => {
     expect(promises.length).toBeGreaterThan(15)
   })
 })
+
+/** A file of the example whose page this is. */
+function isOfExample(path: string, code: string): boolean {
+  return (
+    /^(?:examples|deploy)\//.test(path) &&
+    /^[\w-]+(?:\/[\w.-]+)*\.(?:ts|yaml|yml|json|sql)$/.test(code) &&
+    !code.startsWith('scripts/')
+  )
+}
 
 function leads(page: string, target: string): boolean {
   const [file = '', anchor] = target.split('#')
