@@ -1,4 +1,5 @@
 /** A Pub/Sub server of a cell's own: it remembers what it stored, in its order, and can refuse everything or one event. */
+import { randomUUID } from 'node:crypto'
 import { seededRandom } from '../../src/core/random.ts'
 import { Faults } from '../../src/pubsub-server/faults.ts'
 import { listenGrpc } from '../../src/pubsub-server/grpc-server.ts'
@@ -11,6 +12,7 @@ import { RecordingBroker } from '../pubsub/recording-broker.ts'
 import { clockFactor, topic } from './ledger.ts'
 
 export interface CellBroker {
+  readonly id: string
   readonly emulatorHost: string
   readonly log: readonly Log[]
   /** Calls refused so far. */
@@ -41,6 +43,7 @@ export async function openCellBroker(): Promise<CellBroker> {
   const emulatorHost = `127.0.0.1:${listener.port}`
   await makeResources(emulatorHost)
   return {
+    id: randomUUID(),
     emulatorHost,
     log,
     refused: () => faults.fired.refuse,

@@ -1,4 +1,5 @@
 /** A process of one role, which freezes at the place that it is told. It works until it is told to stop. */
+import { flushCompileCache } from 'node:module'
 import { errorMessage, isWaybillError } from '../../src/core/errors.ts'
 import { run, type Service } from '../../src/core/lifetime.ts'
 import { connect } from '../../src/postgres/connect.ts'
@@ -40,6 +41,8 @@ process.once('message', (settings: CrashSettings) => {
     },
   )
 })
+// What is killed writes nothing at its end.
+flushCompileCache()
 say({ isReady: true })
 
 async function work(settings: CrashSettings): Promise<void> {

@@ -60,7 +60,7 @@ export function createCrew({ db, cache, transport, history, mode }: CrewParts): 
   }
   return {
     consumer,
-    insist: async (deposit) => void (await eventually(() => ask(deposit), { intervalMs: 30, timeoutMs: 20_000 })),
+    insist: async (deposit) => void (await eventually(() => ask(deposit), { intervalMs: 30, timeoutMs: 30_000 })),
     publishAll: async () => void (await relayOn(db, transport).once()),
     start: (which) => {
       if (which.relay) running.push(keep(relayOn(db, transport)))

@@ -4,7 +4,6 @@
 import { readFileSync } from 'node:fs'
 import type { Child } from '../../src/testing/child.ts'
 import { eventually } from '../../src/testing/eventually.ts'
-import { execute } from '../../src/testing/test-database.ts'
 import type { FaultProxy } from '../../src/testing/fault-proxy.ts'
 import type { CellBroker } from './broker.ts'
 import { openPool, type Site } from './site.ts'
@@ -85,12 +84,6 @@ async function withPool<Result>(
   } finally {
     await pool.end()
   }
-}
-
-/** Ends what a frozen process left behind in the cell's database, so that it can be dropped. */
-export async function dropDatabase(site: Site, url: string): Promise<void> {
-  const name = new URL(url).pathname.slice(1)
-  await execute(site.postgres.url, `drop database if exists "${name}" with (force)`)
 }
 
 function isStopped(pid: number): boolean {

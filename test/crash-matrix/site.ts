@@ -1,7 +1,10 @@
 /**
- * The services that cells share, one cell after the other: a Postgres, a Redis, and a process that waits to be crashed in the
- * next cell. Each cell has a database of its own, copied from a template, a broker of its own, and a proxy before its database.
+ * The services that cells share, one cell after the other: a Postgres with a database that is emptied, a Redis, and a process
+ * that waits to be crashed in the next cell. The broker and the proxy before the database are each cell's own.
  */
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { fromPg } from '../../src/postgres/from-pg.ts'
 import { migrate } from '../../src/postgres/migrate.ts'
 import { startChild, type Child } from '../../src/testing/child.ts'
@@ -15,19 +18,18 @@ export interface Site {
   readonly postgres: Postgres
   readonly redis: Redis
   readonly cache: OpenCache
-  /** A database with empty tables; returns its address. */
-  newDatabase(): Promise<string>
+  /** The cells' database. */
+  readonly url: string
   /** A process that is ready to be told what it is, and the next one started. */
   takeChild(): Child
   close(): Promise<void>
 }
 
 const script = new URL('crashed-process.ts', import.meta.url)
-const template = 'crash_template'
 
 export async function openSite(): Promise<Site> {
   const [postgres, redis] = await Promise.all([startPostgres(), startRedis()])
-  const url = await postgres.createDatabase(template)
+  const url = await postgres.createDatabase()
   const pool = openPool(url)
   await migrate(fromPg(pool), { schema: 'waybill', service: 'ledger' })
   await pool.query(tables)
@@ -35,22 +37,38 @@ export async function openSite(): Promise<Site> {
   const open = redisClients['ioredis']
   if (open === undefined) throw new Error('There is no client of Redis.')
   const cache = await open(redis.url)
-  let next = startChild(script)
+  // Reading the same modules a few hundred times is most of what a process costs.
+  const compiled = await mkdtemp(join(tmpdir(), 'waybill-crash-'))
+  const start = (): Child => startChild(script, { env: { NODE_COMPILE_CACHE: compiled } })
+  let next = start()
   return {
     postgres,
     redis,
     cache,
-    newDatabase: () => postgres.createDatabase(undefined, { template }),
+    url,
     takeChild: () => {
       const child = next
-      next = startChild(script)
+      next = start()
       return child
     },
     close: async () => {
       cache.close()
       await Promise.all([next.kill(), redis.stop(), postgres.stop('immediate')])
+      await rm(compiled, { recursive: true, force: true })
     },
   }
+}
+
+/** Empties all tables but those that say whose schema it is, and frees the lanes. */
+export async function emptyTables(url: string): Promise<void> {
+  const pool = openPool(url)
+  const { rows } = await pool.query(
+    `select string_agg(format('%I.%I', schemaname, tablename), ', ') as all from pg_tables
+      where schemaname in ('waybill', 'public') and tablename not in ('deployment', 'migration', 'outbox_lane', 'outbox_setting')`,
+  )
+  await pool.query(`truncate ${(rows[0] as { all: string }).all} restart identity cascade`)
+  await pool.query('update waybill.outbox_lane set lock_token = null, locked_by = null, locked_at = null, lock_expires_at = null')
+  await pool.end()
 }
 
 export function openPool(url: string): pg.Pool {
