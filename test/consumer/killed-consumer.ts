@@ -24,7 +24,12 @@ const watched: Database = {
       const inner = withFailpoints(tx, {
         failpoints,
         places: [
-          { name: 'after the inbox', method: 'query', when: 'after', match: (text) => String(text).includes('with input as') },
+          {
+            name: 'after the inbox',
+            method: 'query',
+            when: 'after',
+            match: (text) => /insert into \S+"inbox"/.test(String(text)),
+          },
           { name: 'after the effect', method: 'query', when: 'after', match: (text) => String(text).includes('.effect') },
         ],
       })
