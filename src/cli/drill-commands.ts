@@ -60,13 +60,12 @@ export const drillRun: Command = {
       seed: seedOption(context),
       recoverMs: durationOption(values, 'recover') ?? 60_000,
       signal: context.stopSignal(),
-      onStart: ({ name }) => note(`${name} …`),
-      onEnd: (record) => note(texts.recordText(record)),
+      onEnd: ({ verdict, name, seconds }) => note(`${verdict} ${name} (${seconds.toFixed(1)} s)`),
     })
     const file = textOption(values, 'html')
     if (file !== undefined) await writeFile(file, reportHtml(report))
     return {
-      text: [texts.summaryText(report), ...(file === undefined ? [] : [`The report is in ${file}.`])].join('\n'),
+      text: [texts.reportText(report), ...(file === undefined ? [] : [`The report is in ${file}.`])].join('\n'),
       data: report,
       exitCode: report.verdict === 'pass' ? exitCodes.ok : exitCodes.checkFailed,
     }

@@ -82,8 +82,9 @@ export function selectSeenVersions({
   return sql`select account, version::text from ${profileSeen} order by id`
 }
 
-export function selectProfileVersion({ profile }: DrillTables, id: string): Statement<{ readonly version: string }> {
-  return sql`select version::text from ${profile} where account = ${id}`
+/** The version that every row of the projection has reached. */
+export function lowestProfileVersion({ profile }: DrillTables): Statement<{ readonly version: number }> {
+  return sql`select coalesce(min(version), 0)::int as version from ${profile}`
 }
 
 export function countEffects({ effect }: DrillTables): Statement<{ readonly count: number }> {

@@ -17,19 +17,17 @@ export interface RunDrillsOptions {
   readonly script?: URL | undefined
   /** Ends the run after the drill under way. */
   readonly signal?: AbortSignal | undefined
-  readonly onStart?: (drill: Drill) => void
   readonly onEnd?: (record: DrillRecord) => void
 }
 
 export async function runDrills(chosen: readonly Drill[], options: RunDrillsOptions = {}): Promise<DrillReport> {
-  const { seed = 1, open = () => openEmbedded({ seed }), recoverMs = 60_000, script, signal, onStart, onEnd } = options
+  const { seed = 1, open = () => openEmbedded({ seed }), recoverMs = 60_000, script, signal, onEnd } = options
   const startedMs = performance.now()
   const target = await open()
   const records: DrillRecord[] = []
   try {
     for (const drill of chosen) {
       if (signal?.aborted === true) break
-      onStart?.(drill)
       const record = await runDrill(drill, { target, seed, recoverMs, script })
       records.push(record)
       onEnd?.(record)
