@@ -44,7 +44,8 @@ export interface StormReport {
   readonly events: number
   readonly effects: number
   readonly looks: number
-  readonly generations: number
+  /** Consumer processes that were started. */
+  readonly processes: number
   readonly incidents: Readonly<Record<Incident, number>>
 }
 
@@ -53,11 +54,12 @@ type Incident = 'join' | 'leave' | 'freeze' | 'kill'
 const incidentKinds: readonly Incident[] = ['join', 'freeze', 'kill', 'leave']
 const aggregates = 24
 const patience = { timeoutMs: 120_000, intervalMs: 50 }
+/** Short, but not so short that a busy machine alone ends a session. */
 const times: StormConsumerSettings['kafka'] = {
-  sessionTimeoutMs: 1_500,
-  heartbeatMs: 150,
-  drainTimeoutMs: 3_000,
-  rebalanceTimeoutMs: 6_000,
+  sessionTimeoutMs: 3_000,
+  heartbeatMs: 300,
+  drainTimeoutMs: 5_000,
+  rebalanceTimeoutMs: 10_000,
   fetchMaxWaitMs: 100,
 }
 
@@ -94,7 +96,7 @@ export async function rebalanceStorm(options: StormOptions): Promise<StormReport
     events: facts.length,
     effects: effects.length,
     looks: observer.looks.length,
-    generations: children.started(),
+    processes: children.started(),
     incidents: counts,
   }
 }
@@ -106,6 +108,8 @@ interface Children {
   take(place: number): Child
   count(): number
   started(): number
+  /** The end of what each wrote to its standard error. */
+  errors(): string
   stop(): Promise<void>
 }
 
@@ -123,6 +127,7 @@ function createChildren(settings: StormConsumerSettings): Children {
     take: (place) => running.splice(place % running.length, 1)[0] as Child,
     count: () => running.length,
     started: () => started,
+    errors: () => running.map(({ stderr }) => stderr.slice(-500)).join(' | '),
     stop: async () => {
       for (const child of running) child.send('stop')
       await Promise.all(running.map(({ exited }) => exited))
@@ -157,7 +162,10 @@ async function happen({ incidents, events, seed, children, processed }: Happenin
       // A session is a time, so it has to pass; then the others have its partitions, and go on.
       await eventually(() => performance.now() > beyondSession, patience)
       const before = await processed()
-      await eventually(async () => (await processed()) > before, patience)
+      await eventually(async () => {
+        const now = await processed()
+        if (now <= before && now < events) throw new Error(`${now} of ${events} processed, and no more: ${children.errors()}`)
+      }, patience)
       child.thaw()
     },
     kill: async (place) => {

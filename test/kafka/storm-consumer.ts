@@ -3,6 +3,7 @@ import { z } from 'zod'
 import { createConsumer } from '../../src/consumer/consumer.ts'
 import { run } from '../../src/core/lifetime.ts'
 import { delta } from '../../src/core/event.ts'
+import { createSignals } from '../../src/core/signals.ts'
 import { stream } from '../../src/core/stream.ts'
 import { connect } from '../../src/postgres/connect.ts'
 import { kafka } from '../../src/transport/kafka/kafka.ts'
@@ -18,8 +19,12 @@ const {
 } = JSON.parse(process.argv[2] ?? '') as StormConsumerSettings
 const accounts = stream('account', { topic, events: { Deposited: delta(z.object({ amount: z.number() })) } })
 const db = connect({ url, max: 4 })
+const signals = createSignals()
+signals.on('service.failed', ({ error }) => process.stderr.write(`${String(error)}\n`))
+signals.on('consumer.disturbed', ({ error }) => process.stderr.write(`${String(error)}\n`))
 const consumer = createConsumer({
   db,
+  signals,
   transport: kafka({ brokers, ...times }),
   name: 'ledger',
   streams: [accounts],
@@ -43,5 +48,5 @@ consumer.on(accounts.Deposited, async (event, { tx }) => {
 const stop = new AbortController()
 process.once('message', () => stop.abort())
 process.send?.({ started: true })
-await run([consumer], { signal: stop.signal })
+await run([consumer], { signal: stop.signal, signals })
 process.exit()
