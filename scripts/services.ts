@@ -27,7 +27,6 @@ export const services: readonly Service[] = [
   service('java', 'java.test.ts', () => missingForKafka()),
   service('browser', 'browser.test.ts', () => chromium()),
   service('promtool', 'promtool.test.ts', () => program('promtool', 'apt-get install prometheus')),
-  service('go', 'go.test.ts', () => program('go', 'install Go from go.dev/dl')),
   service('python', 'python.test.ts', () => program('python3', 'apt-get install python3')),
   service('spin', 'spin.test.ts', () => program('spin', 'apt-get install spin') ?? program('gcc', 'apt-get install gcc')),
 ]
