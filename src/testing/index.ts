@@ -4,6 +4,10 @@
  */
 export { startChild } from './child.ts'
 export type { Child, ChildOptions, Exit } from './child.ts'
+export { crashPlaces, crashPointName } from './crash-places.ts'
+export type { CrashMoment, CrashPlace, CrashRole } from './crash-places.ts'
+export { createCrashPoints } from './crash-points.ts'
+export type { CrashPointOptions, CrashPoints } from './crash-points.ts'
 export { startPostgres } from './embedded-postgres.ts'
 export type { Postgres, PostgresOptions, StopMode } from './embedded-postgres.ts'
 export { eventually } from './eventually.ts'
