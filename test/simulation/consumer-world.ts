@@ -122,6 +122,7 @@ export async function consumerHistory(scheduler: Scheduler, world: ConsumerWorld
   await stage.run(() => source.isDone() && watch.isComplete(expected), patience)
   // Whatever comes again must not do anything any more.
   await stage.run(() => false, afterwards)
+  await stage.run(() => watch.isComplete(expected), patience)
   return { violations: watch.violations(expected), hash: stage.hash(), steps: stage.steps, trace: stage.trace }
 }
 

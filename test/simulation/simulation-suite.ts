@@ -38,7 +38,11 @@ export function provePromises<World>({
   runs,
 }: Pick<Simulated<World, never>, 'name' | 'worlds' | 'play' | 'runs'>): void {
   test(`${name}: no schedule and no fault breaks a promise`, { timeout }, async () => {
-    const { found, ...searched } = await search(worlds, (scheduler, world) => play(scheduler, world), { runs, seed, path })
+    const { found, ...searched } = await search(worlds, (scheduler, world) => play(scheduler, world), {
+      runs: path === undefined ? runs : 1,
+      seed,
+      path,
+    })
     console.log(JSON.stringify({ simulation: name, seed, ...searched }))
     expect(found === undefined ? '' : describeFound(name, found)).toBe('')
   })
