@@ -30,10 +30,11 @@ export interface WorkerDeps extends ApplyDeps {
   readonly onCommitted: (items: readonly Item[]) => void
 }
 
-/** One call of `work`: what is known of earlier attempts, and the lines in which one failed meanwhile. */
+/** One call of `work`: what is known of earlier attempts, the lines in which one failed meanwhile, and acks under way. */
 interface Round {
   readonly marks: ReadonlyMap<string, AttemptRow>
   readonly failed: Set<string>
+  readonly acks: Promise<void>[]
 }
 
 /** After so many outages in a row that came out of one handler, the handler is to blame. */
@@ -61,7 +62,17 @@ export async function workBatch(deps: WorkerDeps, items: readonly Item[]): Promi
 
 async function workRound(deps: WorkerDeps, items: readonly Item[]): Promise<void> {
   const marks = await readMarks(deps, items)
-  const round: Round = { marks, failed: new Set() }
+  const round: Round = { marks, failed: new Set(), acks: [] }
+  try {
+    await workParts(deps, round, items)
+  } finally {
+    // At the end, not one by one: a log confirms none before those in front of it, which may be later parts of this batch.
+    await Promise.all(round.acks)
+  }
+}
+
+async function workParts(deps: WorkerDeps, round: Round, items: readonly Item[]): Promise<void> {
+  const { marks } = round
   const isAlone = (item: Item): boolean => item.refusal !== undefined || (marks.get(item.event.id)?.unfinished ?? 0) > 0
   for (const part of cutOut(items, isAlone)) {
     const [only] = part
@@ -140,10 +151,10 @@ async function crashed(deps: WorkerDeps, item: Item, crashes: number): Promise<v
 
 async function applyAndAck(
   deps: WorkerDeps,
-  { marks }: Round,
+  { marks, acks }: Round,
   { items, drain }: { readonly items: readonly Item[]; readonly drain: boolean },
 ): Promise<void> {
-  const { settings, scope, undertaker } = deps
+  const { settings, scope } = deps
   const marked = items.flatMap(({ event }) =>
     marks.has(event.id) ? [[event.id, marks.get(event.id)?.attempts ?? 0] as const] : [],
   )
@@ -156,9 +167,19 @@ async function applyAndAck(
   deps.onCommitted(items)
   const [committedAt, endedAtMs] = [clock.monotonicMs(), clock.nowMs()]
   if (tracing.isOn) recordProjected(spans, done.effects, { startedAtMs, endedAtMs })
+  reportWaiting(deps, done)
+  acks.push(acknowledge(deps, items, { done, startedAt, committedAt }))
+}
+
+async function acknowledge(
+  { settings, scope, undertaker }: WorkerDeps,
+  items: readonly Item[],
+  { done, startedAt, committedAt }: { readonly done: Applied; readonly startedAt: number; readonly committedAt: number },
+): Promise<void> {
+  const { clock, signals } = settings
   await undertaker.ack(items)
   const endedAt = clock.monotonicMs()
-  settings.signals.emit('consumer.applied', {
+  signals.emit('consumer.applied', {
     consumer: scope.consumer,
     count: done.applied + done.drained,
     duplicates: done.duplicates,
@@ -166,7 +187,6 @@ async function applyAndAck(
     ackMs: endedAt - committedAt,
     lagMs: Math.max(0, clock.nowMs() - Math.min(...items.map(({ event }) => event.occurredAtMs))),
   })
-  reportWaiting(deps, done)
 }
 
 function reportWaiting({ settings, scope }: WorkerDeps, { waiting }: Applied): void {

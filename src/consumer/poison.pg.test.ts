@@ -293,3 +293,40 @@ test('a stored delta that fails does not take down the event that closed its gap
   expect(await effects(fixture)).toEqual(['x 1'])
   expect(await fixture.query('select version::int, waiting from $schema.consumer_position')).toEqual([{ version: 1, waiting: 0 }])
 })
+
+test('events that must be alone do not wait for acks that a log confirms only together', async () => {
+  const fixture = await consumerFixture(db)
+  const events = Array.from({ length: 20 }, (_, nth) => published(`v${nth}`, 1))
+  for (const { attributes } of events) {
+    await fixture.query(
+      `insert into $schema.delivery_attempt (consumer, generation, event_id, unfinished) values ('catalog', 1, $1::uuid, 1)`,
+      [attributes['event_id'] ?? ''],
+    )
+  }
+  // Like a partition whose first record is the last to be settled: nothing is confirmed before all are.
+  const all = Promise.withResolvers<void>()
+  let acked = 0
+  const { broker } = fixture
+  const transport = {
+    receive: (options: Parameters<typeof broker.receive>[0]) =>
+      broker.receive({
+        ...options,
+        onDelivery: (delivery) =>
+          options.onDelivery({
+            message: delivery.message,
+            ack: async () => {
+              if ((acked += 1) === events.length) all.resolve()
+              await all.promise
+              return delivery.ack()
+            },
+            nack: (delayMs) => delivery.nack(delayMs),
+            lost: delivery.lost,
+          }),
+      }),
+  }
+  await fixture.publish(...events)
+  const stop = fixture.start(recorder(fixture, () => undefined, { transport }))
+  await eventually(async () => (await fixture.count('effect')) === events.length)
+  await stop()
+  expect(acked).toBe(events.length)
+})
