@@ -11,6 +11,7 @@ import type { Statement } from '../postgres/sql.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { insertFacts } from '../projection/fact-table.ts'
 import { upsertChanges, type VersionedChange } from '../projection/versioned-upsert.ts'
+import { archiveReceived, archiveWaiting } from './archive.sql.ts'
 import { observeHandler } from './batch-spans.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import { forgetAttempts, markRedriven } from './dead-letter.sql.ts'
@@ -213,7 +214,7 @@ async function handle(
 
 /** Writes what became of the items that were not simply applied. In a batch without surprises it does nothing. */
 async function conclude(
-  { scope }: ApplyDeps,
+  { scope, settings }: ApplyDeps,
   batch: {
     readonly tx: Tx
     readonly turns: Turns
@@ -228,8 +229,10 @@ async function conclude(
   const aside = placesOf(turns.wait)
   if (aside.length > 0) await execute(tx, setAside(scope, aside))
   const received = placesOf(finished)
+  if (received.length > 0 && settings.archive) await execute(tx, archiveReceived(scope, received))
   if (received.length > 0) await execute(tx, removeReceived(scope, received))
   const seqs = finished.flatMap(({ origin }) => (origin.kind === 'waiting' ? [origin.seq] : []))
+  if (seqs.length > 0 && settings.archive) await execute(tx, archiveWaiting(scope, seqs))
   if (seqs.length > 0) await execute(tx, removeStored(scope, seqs))
   const letters = finished.flatMap(({ origin }) => (origin.kind === 'dead' ? [origin.letterId] : []))
   if (letters.length > 0) await execute(tx, markRedriven(scope, letters))

@@ -36,6 +36,8 @@ export interface ConsumerOptions<Native = unknown> {
   readonly processBatchSize?: number
   /** How long stored messages stay with a processor that died. @default 5_000 */
   readonly leaseMs?: number
+  /** Keeps stored messages in `inbox_archive` when they are applied, until retention removes them. @default false */
+  readonly archive?: boolean
   /** `false` if rows of project(…) and insert(…) are the only effects: versions and keys alone then remove duplicates. @default true */
   readonly inbox?: boolean
   /**
@@ -114,6 +116,7 @@ export function resolveConsumerOptions<Native>(given: ConsumerOptions<Native>): 
       outbox: undefined,
       schema: defaults.schema,
       service: undefined,
+      archive: false,
       inbox: true,
       positions: 'every',
       offsets: 'broker',
@@ -132,6 +135,8 @@ export function resolveConsumerOptions<Native>(given: ConsumerOptions<Native>): 
   if (typeof settings.transport?.receive !== 'function') throw invalid('transport: must be a transport such as pubsub({ … })')
   if (settings.offsets === 'postgres' && settings.mode === 'stored')
     throw invalid("offsets: 'postgres' is for mode: 'direct'; stored messages have an order of their own")
+  if (settings.archive && settings.mode === 'direct')
+    throw invalid("archive: is for mode: 'stored'; direct mode stores no messages")
   if (settings.maxInFlight < settings.batchSize) return { ...settings, batchSize: settings.maxInFlight }
   return settings
 }
@@ -148,6 +153,7 @@ const checks = {
   mode: oneOf('direct', 'stored'),
   processBatchSize: wholeBetween(1, 10_000),
   leaseMs: wholeBetween(100, 600_000),
+  archive: oneOf(true, false),
   inbox: oneOf(true, false),
   positions: oneOf('every', 'needed'),
   offsets: oneOf('broker', 'postgres'),

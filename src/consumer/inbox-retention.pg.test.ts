@@ -44,8 +44,8 @@ test('old inbox rows and attempts go in batches, and the consumer knows how far 
   expect(await fixture.count('inbox')).toBe(2)
   expect(await fixture.count('delivery_attempt')).toBe(1)
   expect(fixture.heard('inbox.retained')).toEqual([
-    { inbox: 1, attempts: 2, deadLetters: 0 },
-    { inbox: 0, attempts: 1, deadLetters: 0 },
+    { inbox: 1, attempts: 2, deadLetters: 0, archive: 0 },
+    { inbox: 0, attempts: 1, deadLetters: 0, archive: 0 },
   ])
   const [memory] = await fixture.query<{ days: number }>(
     `select round(extract(epoch from clock_timestamp() - forgotten_before) / 86400)::int as days from $schema.consumer`,

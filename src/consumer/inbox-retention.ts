@@ -1,5 +1,5 @@
 /**
- * Removes inbox rows, attempts and settled dead letters when their time is over, in batches; a full batch goes on at once.
+ * Removes inbox rows, attempts, settled dead letters and archived messages when their time is over, in batches; a full batch goes on at once.
  *
  * The inbox must remember for longer than anything can come again: the broker's retention, its dead letters, a replay. That
  * is checked at the start, and how far back it remembers is written down with every removal, so that a redrive or a replay
@@ -13,6 +13,7 @@ import { loop, type Pass } from '../core/loop.ts'
 import { oneOf, resolve, wholeBetween } from '../core/options.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { one, type Queryable } from '../postgres/database.ts'
+import { expireArchive } from './archive.sql.ts'
 import { inboxTables } from './inbox.sql.ts'
 import { expireAttempts, expireDeadLetters, expireInbox } from './inbox-retention.sql.ts'
 
@@ -26,6 +27,8 @@ export interface InboxRetentionOptions {
   readonly attemptsMs?: number
   /** How long redriven and discarded letters are kept. @default 90 days */
   readonly deadLettersMs?: number
+  /** How long applied messages are kept by consumers with `archive: true`. @default 7 days */
+  readonly archiveMs?: number
   /** How long the broker keeps messages, its dead letters included. @default 31 days */
   readonly brokerMs?: number
   /** What to do at the start if the inbox forgets before the broker does. @default 'refuse' */
@@ -52,8 +55,10 @@ export function createInboxRetention(options: InboxRetentionOptions): InboxReten
     const inbox = (await one(db, expireInbox(tables, { ageMs: settings.inboxMs, batchSize }))).removed
     const attempts = (await one(db, expireAttempts(tables, { ageMs: settings.attemptsMs, batchSize }))).removed
     const deadLetters = (await one(db, expireDeadLetters(tables, { ageMs: settings.deadLettersMs, batchSize }))).removed
-    if (inbox + attempts + deadLetters > 0) signals.emit('inbox.retained', { inbox, attempts, deadLetters })
-    return Math.max(inbox, attempts, deadLetters) >= batchSize ? 'more' : 'idle'
+    const archive = (await one(db, expireArchive(tables, { ageMs: settings.archiveMs, batchSize }))).removed
+    const removed = { inbox, attempts, deadLetters, archive }
+    if (Object.values(removed).some((count) => count > 0)) signals.emit('inbox.retained', removed)
+    return Math.max(...Object.values(removed)) >= batchSize ? 'more' : 'idle'
   }
   return {
     name,
@@ -92,6 +97,7 @@ function resolveOptions(given: InboxRetentionOptions): Required<InboxRetentionOp
       inboxMs: age,
       attemptsMs: age,
       deadLettersMs: age,
+      archiveMs: age,
       brokerMs: age,
       onShortMemory: oneOf('refuse', 'warn'),
       batchSize: wholeBetween(1, 500_000),

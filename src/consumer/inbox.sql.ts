@@ -16,6 +16,7 @@ export interface InboxTables {
   readonly offset: Name
   readonly attempt: Name
   readonly message: Name
+  readonly archive: Name
   readonly deadLetter: Name
   readonly lane: Name
 }
@@ -29,6 +30,7 @@ export function inboxTables(schema: string): InboxTables {
     offset: name(schema, 'consumer_offset'),
     attempt: name(schema, 'delivery_attempt'),
     message: name(schema, 'inbox_message'),
+    archive: name(schema, 'inbox_archive'),
     deadLetter: name(schema, 'dead_letter'),
     lane: name(schema, 'inbox_lane'),
   }

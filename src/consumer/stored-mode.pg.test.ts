@@ -18,6 +18,7 @@ import { postgresTransport } from '../transport/postgres/postgres-transport.ts'
 import type { Consumer } from './consumer.ts'
 import type { ConsumerOptions } from './consumer-options.ts'
 import { discardDeadLetters } from './discard-dead-letters.ts'
+import { createInboxRetention } from './inbox-retention.ts'
 import { pauseConsumer, resumeConsumer } from './pause-consumer.ts'
 import { redriveDeadLetters } from './redrive.ts'
 
@@ -278,4 +279,33 @@ test('stored mode works over the Postgres transport, and a pause stops processor
   for (let i = 0; i < 5; i += 1)
     expect((await effects(fixture, `x${i}`)).slice(0, 10)).toEqual(Array.from({ length: 10 }, (_, v) => `x${i} ${v + 1}`))
   expect(await fixture.count('effect')).toBe(51)
+})
+
+test('an archive keeps what was applied as it was received, once, until its time is over', async () => {
+  const fixture = await consumerFixture(db)
+  const stop = fixture.start(recorder(fixture, () => undefined, { archive: true }))
+  const [first, early] = [deposited('x', 1, 1), { ...deposited('x', 3, 3), orderingKey: 'early' }]
+  await fixture.publish(early)
+  await eventually(async () => (await fixture.count('inbox_message', 'state = 4')) === 1)
+  await fixture.publish(first, deposited('x', 2, 2), published('a', 1))
+  await fixture.settled(4)
+  await fixture.publish(first)
+  await eventually(async () => fixture.broker.deliveries.length >= 5 && (await atRest(fixture)) === 0)
+  await stop()
+  expect(
+    await fixture.query(
+      `select aggregate_id || ' ' || version as name, ordering_key, convert_from(body, 'UTF8')::json as data, attributes->>'event_type' as type from $schema.inbox_archive order by 1`,
+    ),
+  ).toEqual([
+    { name: 'a 1', ordering_key: 'a', data: { title: 'a 1' }, type: 'VideoPublished' },
+    { name: 'x 1', ordering_key: 'x', data: { amount: 1 }, type: 'Deposited' },
+    { name: 'x 2', ordering_key: 'x', data: { amount: 2 }, type: 'Deposited' },
+    { name: 'x 3', ordering_key: 'early', data: { amount: 3 }, type: 'Deposited' },
+  ])
+  const retention = createInboxRetention({ db, schema: fixture.schema, archiveMs: 3_600_000, signals: fixture.signals })
+  await fixture.query(`update $schema.inbox_archive set archived_at = archived_at - interval '2 hours' where aggregate_id = 'x'`)
+  await retention.pass(new AbortController().signal)
+  expect(fixture.heard('inbox.retained')).toEqual([{ inbox: 0, attempts: 0, deadLetters: 0, archive: 3 }])
+  expect(await fixture.count('inbox_archive')).toBe(1)
+  expect(() => fixture.consumer({ archive: true })).toThrow(/archive: is for mode: 'stored'/)
 })

@@ -75,6 +75,7 @@ export const defaults = {
     inboxMs: 3_024_000_000,
     attemptsMs: 3_024_000_000,
     deadLettersMs: 7_776_000_000,
+    archiveMs: 604_800_000,
     /** The longest that Google Pub/Sub keeps a message. */
     brokerMs: 2_678_400_000,
     onShortMemory: 'refuse',

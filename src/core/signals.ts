@@ -204,8 +204,13 @@ export interface Signals {
     readonly messages: number
   }
 
-  /** Inbox rows, attempts and settled dead letters were removed because their time was over. */
-  'inbox.retained': { readonly inbox: number; readonly attempts: number; readonly deadLetters: number }
+  /** Inbox rows, attempts, settled dead letters and archived messages were removed because their time was over. */
+  'inbox.retained': {
+    readonly inbox: number
+    readonly attempts: number
+    readonly deadLetters: number
+    readonly archive: number
+  }
   /** The inbox forgets before the broker does: what is delivered again in between is applied twice. */
   'inbox.memory-short': { readonly inboxMs: number; readonly brokerMs: number }
 

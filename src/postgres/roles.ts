@@ -68,6 +68,7 @@ export const tableGrants: Readonly<Record<string, Grants>> = {
   consumer_offset: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
   delivery_attempt: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
   inbox_message: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
+  inbox_archive: { consumer: ['select', 'insert', 'delete'], readonly: ['select'] },
   inbox_lane: { consumer: ['select', 'insert', 'update'], readonly: ['select'] },
   dead_letter: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
 

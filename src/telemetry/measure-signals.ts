@@ -118,10 +118,11 @@ const consumer = {
   'consumer.disturbed': (sink, { consumer: name, topic }) => sink.add('consumer.disturbances', 1, { consumer: name, topic }),
   'consumer.paused': (sink, { consumer: name, paused }) => sink.set('consumer.paused', flag(paused), { consumer: name }),
   'transport.lag': (sink, { messages, ...labels }) => sink.set('transport.lag_messages', messages, labels),
-  'inbox.retained': (sink, { inbox, attempts, deadLetters }) => {
+  'inbox.retained': (sink, { inbox, attempts, deadLetters, archive }) => {
     sink.add('inbox.removed', inbox, { kind: 'inbox' })
     sink.add('inbox.removed', attempts, { kind: 'attempts' })
     sink.add('inbox.removed', deadLetters, { kind: 'dead_letters' })
+    sink.add('inbox.removed', archive, { kind: 'archive' })
   },
   'inbox.memory-short': (sink) => sink.add('inbox.memory_short', 1),
 } satisfies Partial<Measures>

@@ -1,0 +1,48 @@
+/**
+ * The statements that keep what stored mode has applied. They run before the messages are removed, in the same transaction.
+ */
+import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import type { InboxTables, Scope } from './inbox.sql.ts'
+import type { StoredPlace } from './stored.sql.ts'
+
+/** Keeps messages of our lanes. One that was applied before is there already. Index: the primary key of inbox_message. */
+export function archiveReceived({ tables, consumer, generation }: Scope, places: readonly StoredPlace[]): Statement {
+  return sql`
+    insert into ${tables.archive} (consumer, generation, event_id, aggregate_type, aggregate_id, version, topic, ordering_key, message_id,
+                                   attributes, body, published_at, received_at)
+    select m.consumer, m.generation, m.event_id, m.aggregate_type, m.aggregate_id, m.version, m.topic, m.ordering_key, m.message_id,
+           m.attributes, m.body, m.published_at, m.received_at
+      from unnest(${sqlArray(places.map(({ lane }) => lane))}::text::smallint[], ${sqlArray(places.map(({ seq }) => seq))}::text::bigint[]) as p (lane, seq)
+      join ${tables.message} m on m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = p.lane and m.state in (0, 1) and m.seq = p.seq
+     order by m.event_id
+    on conflict do nothing`
+}
+
+/** Keeps messages that waited for their turn. Index: inbox_message_waiting_idx. */
+export function archiveWaiting({ tables, consumer, generation }: Scope, seqs: readonly string[]): Statement {
+  return sql`
+    insert into ${tables.archive} (consumer, generation, event_id, aggregate_type, aggregate_id, version, topic, ordering_key, message_id,
+                                   attributes, body, published_at, received_at)
+    select m.consumer, m.generation, m.event_id, m.aggregate_type, m.aggregate_id, m.version, m.topic, m.ordering_key, m.message_id,
+           m.attributes, m.body, m.published_at, m.received_at
+      from ${tables.message} m
+     where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.state = 4 and m.seq = any (${sqlArray(seqs)}::text::bigint[])
+     order by m.event_id
+    on conflict do nothing`
+}
+
+/** Removes what was kept for long enough. Index: inbox_archive_archived_at_idx. */
+export function expireArchive(
+  tables: InboxTables,
+  { ageMs, batchSize }: { readonly ageMs: number; readonly batchSize: number },
+): Statement<{ removed: number }> {
+  return sql`
+    with old as materialized (
+      select a.ctid from ${tables.archive} a
+       where a.archived_at < (select clock_timestamp() - ${ageMs}::float8 * interval '1 millisecond')
+       limit ${batchSize}::int for update skip locked
+    ), gone as (
+      delete from ${tables.archive} a where a.ctid = any (array(select ctid from old)) returning 1
+    )
+    select count(*)::int as removed from gone`
+}
