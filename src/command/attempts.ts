@@ -86,7 +86,8 @@ async function backOff(pipeline: Pipeline, asked: Admitted, attempt: Attempt, re
 async function lookUp(pipeline: Pipeline, asked: Admitted, attempt: Attempt, xid: unknown): Promise<Verdict> {
   const { db, clock, signals } = pipeline
   const id = typeof xid === 'string' ? xid : undefined
-  let outcome = id === undefined ? ('unknown' as const) : await commitOutcome(db, id, clock)
+  let outcome =
+    id === undefined ? ('unknown' as const) : await commitOutcome(db, id, { clock, beganAtMs: attempt.claimedAtMs ?? 0 })
   if (outcome === 'unknown' && id !== undefined && (await wroteMarker(pipeline, asked, id))) outcome = 'committed'
   signals.emit('transaction.unknown', { outcome, xid: id })
   if (outcome === 'committed' && attempt.result !== undefined) {

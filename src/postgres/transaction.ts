@@ -52,6 +52,7 @@ export async function transaction<Native, Result>(
   const settings = resolveOptions(options)
   for (let attempt = 1; ; attempt += 1) {
     let done: { readonly value: Result; readonly tx: Tx } | undefined
+    const beganAtMs = settings.clock.monotonicMs()
     try {
       await db.attempt(settings, async (tx) => {
         done = { value: await work(tx), tx }
@@ -59,7 +60,7 @@ export async function transaction<Native, Result>(
       return committed(done as unknown as { readonly value: Result; readonly tx: Tx }, settings)
     } catch (error) {
       if (isWaybillError(error, 'COMMIT_UNKNOWN') && settings.onUnknown === 'look') {
-        const outcome = await look(db, error, settings)
+        const outcome = await look(db, error, { ...settings, beganAtMs })
         if (outcome === 'committed' && done !== undefined) return committed(done, settings)
         if (outcome !== 'rolled-back') throw error
         if (attempt > settings.retries) throw rolledBack(error)
@@ -90,10 +91,10 @@ function committed<Result>({ value, tx }: { readonly value: Result; readonly tx:
 async function look<Native>(
   db: Database<Native>,
   error: WaybillError,
-  { signals, clock }: Settings,
+  { signals, clock, beganAtMs }: Settings & { readonly beganAtMs: number },
 ): Promise<'committed' | 'rolled-back' | 'unknown'> {
   const xid = error.details['xid'] as string | undefined
-  const outcome = xid === undefined ? 'unknown' : await commitOutcome(db, xid, clock)
+  const outcome = xid === undefined ? 'unknown' : await commitOutcome(db, xid, { clock, beganAtMs })
   signals.emit('transaction.unknown', { outcome, xid })
   return outcome
 }

@@ -50,6 +50,8 @@ async function work(settings: CrashSettings): Promise<void> {
     failpoints: createFailpoints({ name: settings.failpoint, action: 'freeze' }),
   })
   const db = points.database(connect({ url: settings.url, max: 5, applicationName: 'crashed' }))
+  // A process that has been running for a while has a connection, whatever it does first.
+  await db.query('select 1')
   const serve = (service: Service): Promise<void> => run([service], { signal: stop.signal, stopTimeoutMs: 3_000 })
   switch (settings.role) {
     case 'writer':
