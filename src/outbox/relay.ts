@@ -50,9 +50,7 @@ export function createRelay(options: RelayOptions): Relay {
     lastPassAgeMs: pulse.ageMs,
     nudge: () => waker.wake(),
     run: (life) =>
-      withEngine((engine) =>
-        pulse.during(async () => void (await Promise.all([engine.run(life, waker, pulse), hear(life)]))),
-      ),
+      withEngine((engine) => pulse.during(async () => void (await Promise.all([engine.run(life, waker, pulse), hear(life)])))),
     once: (signal = new AbortController().signal) => withEngine((engine) => engine.drain(signal)),
   }
 }
