@@ -1085,6 +1085,31 @@ create table "waybill".consumer_offset (
 insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
 values (8, '0008_create_consumer_offset', '87bf4b56c806e6edb4236fd3cb1a3dce09792f812be5f163498f8ece0359b5ac', false, '0.1.0');
 
+-- 0009_create_inbox_archive
+-- Messages that stored mode has applied, as they were received, for consumers that keep them (`archive: true`). Nothing reads
+-- them but people; retention removes them.
+create table "waybill".inbox_archive (
+  consumer       text        not null,
+  generation     int         not null,
+  event_id       uuid        not null,
+  aggregate_type text        not null,
+  aggregate_id   text        not null,
+  version        bigint      not null,
+  topic          text        not null,
+  ordering_key   text,
+  message_id     text        not null,
+  attributes     jsonb       not null,
+  body           bytea       not null,
+  published_at   timestamptz not null,
+  received_at    timestamptz not null,
+  archived_at    timestamptz not null default clock_timestamp(),
+  primary key (consumer, generation, event_id)
+);
+create index inbox_archive_archived_at_idx on "waybill".inbox_archive using brin (archived_at) with (pages_per_range = 32, autosummarize = on);
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (9, '0009_create_inbox_archive', 'bd312dc65fde0fd9eb287520f329d784e1ccea9b843adccede6b7c5146619db2', false, '0.1.0');
+
 insert into "waybill"."deployment" (service, deployment_id, stamped_on)
 values ('video', coalesce(null::text, gen_random_uuid()::text), "waybill"."database_identity"())
 on conflict do nothing;
@@ -1234,6 +1259,8 @@ grant select, insert, update, delete on "waybill"."delivery_attempt" to "waybill
 grant select on "waybill"."delivery_attempt" to "waybill_readonly";
 grant select, insert, update, delete on "waybill"."inbox_message" to "waybill_consumer";
 grant select on "waybill"."inbox_message" to "waybill_readonly";
+grant select, insert, delete on "waybill"."inbox_archive" to "waybill_consumer";
+grant select on "waybill"."inbox_archive" to "waybill_readonly";
 grant select, insert, update on "waybill"."inbox_lane" to "waybill_consumer";
 grant select on "waybill"."inbox_lane" to "waybill_readonly";
 grant select, insert, update, delete on "waybill"."dead_letter" to "waybill_consumer";
