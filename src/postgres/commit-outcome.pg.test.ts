@@ -26,7 +26,7 @@ test('after a crash of the server, the commit of another under the same id is no
     },
     { onUnknown: 'throw' },
   )
-  await expect(lost).rejects.toThrow()
+  await expect(lost).rejects.toThrow(/COMMIT/)
   const others = await eventually(() =>
     transaction(db, async (tx) => {
       await tx.query('insert into t values (1)')
