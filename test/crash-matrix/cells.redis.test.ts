@@ -13,7 +13,6 @@ afterAll(() => site.close(), timeout)
 describe('nothing is lost, doubled or out of order when it strikes at', () => {
   test.each([
     'writer: commit sent × connection cut',
-    'command server: committed × SIGKILL',
     'relay: published × SIGKILL',
     'stored consumer: messages removed × backend terminated',
   ])('%s', { timeout }, async (name) => {
