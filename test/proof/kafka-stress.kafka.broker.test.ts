@@ -36,6 +36,28 @@ test.each(stormSeeds)(
   },
 )
 
+test.each(stormSeeds)(
+  'the same storm leaves one effect for each event without an inbox, where offsets are kept in Postgres (seed %i)',
+  { timeout },
+  async (seed) => {
+    const { brokers, makeTopic } = await testKafka()
+    const fixture = await consumerFixture(db)
+    const report = await rebalanceStorm({
+      fixture,
+      url: database.url,
+      brokers,
+      topic: await makeTopic({ partitions: 6 }),
+      seed,
+      ...storm,
+      consumer: { offsets: 'postgres', inbox: false },
+    })
+    console.log(JSON.stringify({ seed, offsets: 'postgres', ...report }))
+    expect(report.violations).toEqual([])
+    expect(report.effects).toBe(storm.events)
+    expect(await fixture.count('inbox')).toBe(0)
+  },
+)
+
 const clusterSeeds = isFull ? [41, 42] : [41]
 const cluster = await startKafka({ nodes: 3 })
 afterAll(() => cluster.stop())
