@@ -19,6 +19,8 @@ export interface DrilledProcess {
   readonly metricsUrl: string | undefined
   /** Everything it was handed, in order. */
   readonly deliveries: readonly Delivered[]
+  /** Why it ended by itself, which it never should. */
+  readonly failure: string | undefined
   /** Messages that it was handed more than once. */
   readonly redelivered: number
   /** What it said under this name. */
@@ -47,6 +49,7 @@ export async function startProcess({ settings, failpoint, script = program }: St
   const said: NonNullable<ProcessReport['signal']>[] = []
   let redelivered = 0
   let isOver = false
+  let failure: string | undefined
   // Looked at one by one as they come; it fits none, so it listens until the end.
   const listening = child.message<ProcessReport>(({ delivered, signal }) => {
     if (signal !== undefined) said.push(signal)
@@ -59,6 +62,8 @@ export async function startProcess({ settings, failpoint, script = program }: St
   listening.catch(() => undefined)
   const ended = child.exited.then((exit) => {
     isOver = true
+    if (exit.code !== null && exit.code !== 0)
+      failure = `the ${settings.role} ended by itself (code ${exit.code}): ${child.stderr.slice(-1_000)}`
     return exit
   })
   const { ready } = await child.message<ProcessReport>((message) => message.ready !== undefined)
@@ -67,6 +72,9 @@ export async function startProcess({ settings, failpoint, script = program }: St
     child,
     metricsUrl: ready?.metricsUrl,
     deliveries,
+    get failure() {
+      return failure
+    },
     get redelivered() {
       return redelivered
     },

@@ -5,6 +5,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
+import { WaybillError } from '../core/errors.ts'
 import { seededRandom, type Random } from '../core/random.ts'
 import { connect, type Connection } from '../postgres/connect.ts'
 import { execute, one } from '../postgres/database.ts'
@@ -146,7 +147,10 @@ export class Stage {
 
   /** Waits for something that the drill is about; in vain it fails the drill. */
   async until(check: () => boolean | Promise<boolean>): Promise<void> {
-    await eventually(check, patience)
+    const failure = (): string | undefined => this.processes.find((each) => each.failure !== undefined)?.failure
+    await eventually(async () => failure() !== undefined || (await check()), patience)
+    const failed = failure()
+    if (failed !== undefined) throw new WaybillError('UNAVAILABLE', failed)
   }
 
   async #writeOne(): Promise<void> {
