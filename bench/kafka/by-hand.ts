@@ -53,7 +53,8 @@ export async function perEvent(bench: KafkaBench, count: number): Promise<number
   const receiver = await transport.receive({
     topic: logTopic,
     consumer: `per-event-${(groups += 1)}`,
-    maxMessages: 10 * partitions,
+    // Partitions are handed over in turns of some dozens, and each shall always have work in hand.
+    maxMessages: 64 * partitions,
     maxBytes: 1_000_000,
     // The transport goes on by itself, as it does for the sink.
     onError: () => {},
