@@ -13,7 +13,9 @@ const db = fromPg(database.pool)
 const isFull = process.env['WAYBILL_PROOF'] === 'full'
 const timeout = 900_000
 
-const stormSeeds = isFull ? [31, 32, 33] : [31]
+// Without `full`, the storm of `npm test` speaks for offsets at the broker.
+const stormSeeds = isFull ? [31, 32, 33] : []
+const keptOffsetsSeeds = isFull ? [31, 32, 33] : [31]
 const storm = isFull ? { events: 6_000, incidents: 20 } : { events: 2_000, incidents: 8 }
 
 test.each(stormSeeds)(
@@ -36,8 +38,8 @@ test.each(stormSeeds)(
   },
 )
 
-test.each(stormSeeds)(
-  'the same storm leaves one effect for each event without an inbox, where offsets are kept in Postgres (seed %i)',
+test.each(keptOffsetsSeeds)(
+  'a rebalance storm leaves one effect for each event without an inbox, where offsets are kept in Postgres (seed %i)',
   { timeout },
   async (seed) => {
     const { brokers, makeTopic } = await testKafka()

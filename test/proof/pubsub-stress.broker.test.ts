@@ -6,7 +6,7 @@ import { testDatabase } from '../setup/test-database.ts'
 const database = await testDatabase()
 const db = fromPg(database.pool)
 const isFull = process.env['WAYBILL_PROOF'] === 'full'
-const seeds = isFull ? [21, 22, 23, 24] : [21, 22]
+const seeds = isFull ? [21, 22, 23, 24] : [21]
 const size = isFull ? { events: 15_000, aggregates: 40, incidents: 24 } : { events: 4_000, aggregates: 16, incidents: 8 }
 const timeout = 900_000
 

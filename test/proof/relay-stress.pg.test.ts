@@ -7,7 +7,7 @@ import { testDatabase } from '../setup/test-database.ts'
 const database = await testDatabase()
 const db = fromPg(database.pool)
 const isFull = process.env['WAYBILL_PROOF'] === 'full'
-const seeds = isFull ? [11, 12, 13, 14, 15, 16] : [11, 12]
+const seeds = isFull ? [11, 12, 13, 14, 15, 16] : [11]
 const size = isFull ? { events: 20_000, aggregates: 40, incidents: 32 } : { events: 4_000, aggregates: 16, incidents: 12 }
 const timeout = 900_000
 
