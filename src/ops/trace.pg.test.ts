@@ -109,7 +109,8 @@ describe('a request', () => {
       notes: [],
     })
     const said = traceTimeline(found).map(({ service, text }) => `${service}: ${text}`)
-    expect(said).toEqual([
+    // The relay notes what it published after the broker has it, so a quick consumer may be first.
+    const expected = [
       'films: PublishVideo of ann, request r1: committed',
       expect.stringMatching(/^films: VideoPublished \S+: video video-r1, version 1, for video.events$/),
       expect.stringMatching(/^films: video video-r1 version 1 published by relay-a, attempt 1, message /),
@@ -119,7 +120,10 @@ describe('a request', () => {
         /^catalog: MailRequested \S+: mail video-r1, version 1, for mail.events, emitted by catalog for event /,
       ),
       expect.stringContaining('mail video-r1 version 1 not published: PENDING, no relay works its lane'),
-    ])
+    ]
+    expect(said).toEqual(expect.arrayContaining(expected))
+    expect(said).toHaveLength(expected.length)
+    expect(said.slice(0, 2)).toEqual(expected.slice(0, 2))
     expect(JSON.stringify(found)).not.toContain('Alien')
   })
 
