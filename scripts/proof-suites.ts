@@ -3,7 +3,6 @@
  *
  * A suite reads WAYBILL_PROOF (`ci` or `full`) to choose how much to do; its seed is fixed, so that `ci` proves the same each time.
  */
-import { findProgram } from '../src/testing/find-program.ts'
 import { installedPostgresFolders, services } from './services.ts'
 
 export interface ProofSuite {
@@ -36,20 +35,27 @@ export const proofSuites: readonly ProofSuite[] = [
     summary: 'the tests on Postgres again through PgBouncer in transaction mode',
     command: postgresTests,
     env: () => ({ WAYBILL_TEST_PGBOUNCER: '1' }),
-    inCi: true,
-    minutes: 2,
-    missing: () =>
-      findProgram('pgbouncer') === undefined ? 'pgbouncer is not on this machine; apt-get install pgbouncer' : undefined,
+    inCi: false,
+    minutes: 4,
+    missing: missingPgBouncer,
   },
   {
     name: 'system-postgres',
     summary: "the tests on Postgres again on the PostgreSQL of the machine's packages",
     command: postgresTests,
     env: () => ({ WAYBILL_TEST_POSTGRES: installedPostgresFolders()[0] ?? '' }),
+    inCi: false,
+    minutes: 4,
+    missing: missingPostgres,
+  },
+  {
+    name: 'system-postgres-pgbouncer',
+    summary: 'both at once, for CI: the PostgreSQL of the packages, through PgBouncer in transaction mode',
+    command: postgresTests,
+    env: () => ({ WAYBILL_TEST_PGBOUNCER: '1', WAYBILL_TEST_POSTGRES: installedPostgresFolders()[0] ?? '' }),
     inCi: true,
-    minutes: 2,
-    missing: () =>
-      installedPostgresFolders().length === 0 ? 'no PostgreSQL under /usr/lib/postgresql; apt-get install postgresql' : undefined,
+    minutes: 4,
+    missing: () => missingPgBouncer() ?? missingPostgres(),
   },
   {
     name: 'relay-stress',
@@ -121,6 +127,16 @@ export const proofSuites: readonly ProofSuite[] = [
     missing: () => missingService('spin'),
   },
 ]
+
+function missingPgBouncer(): string | undefined {
+  return missingService('pgbouncer')
+}
+
+function missingPostgres(): string | undefined {
+  return installedPostgresFolders().length === 0
+    ? 'no PostgreSQL under /usr/lib/postgresql; apt-get install postgresql'
+    : undefined
+}
 
 /** What a service of the tests lacks here. */
 function missingService(name: string): string | undefined {
