@@ -2,11 +2,9 @@
  * Whether a shipped alert fires on the metrics of a process: decided by Prometheus itself with the shipped rules, where the
  * machine has it; else by the condition of that rule on the metrics' text.
  */
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { existsSync, readFileSync } from 'node:fs'
 import { findProgram } from '../testing/find-program.ts'
-import { freePort } from '../testing/free-port.ts'
-import { startService } from '../testing/service-process.ts'
+import { startPrometheus } from '../testing/prometheus.ts'
 
 export interface AlertWatch {
   /** How it is decided, for the report. */
@@ -23,45 +21,16 @@ export interface WatchedAlert {
 const rulesFile = new URL('../../deploy/prometheus/waybill.rules.yml', import.meta.url)
 
 export async function watchAlert(alert: WatchedAlert): Promise<AlertWatch> {
-  const program = findProgram('prometheus')
-  if (program === undefined || !existsSync(rulesFile)) return watchText(alert)
-  return await watchByPrometheus(alert, program)
+  if (findProgram('prometheus') === undefined || !existsSync(rulesFile)) return watchText(alert)
+  return await watchByPrometheus(alert)
 }
 
-async function watchByPrometheus({ name, metricsUrl }: WatchedAlert, program: string): Promise<AlertWatch> {
-  const port = await freePort()
-  const service = await startService({
-    name: 'prometheus',
-    program,
-    prepare: (folder) => {
-      writeFileSync(join(folder, 'waybill.rules.yml'), readFileSync(rulesFile))
-      writeFileSync(join(folder, 'prometheus.yml'), JSON.stringify(settings(new URL(metricsUrl).host)))
-      return [
-        `--config.file=${join(folder, 'prometheus.yml')}`,
-        `--storage.tsdb.path=${join(folder, 'data')}`,
-        `--web.listen-address=127.0.0.1:${port}`,
-      ]
-    },
-    readyText: 'Server is ready to receive web requests.',
-  })
+async function watchByPrometheus({ name, metricsUrl }: WatchedAlert): Promise<AlertWatch> {
+  const prometheus = await startPrometheus({ rules: readFileSync(rulesFile, 'utf8'), targets: [metricsUrl] })
   return {
     how: `Prometheus, with the shipped rules, saw the alert ${name} fire`,
-    isFiring: async () => {
-      const response = await fetch(`http://127.0.0.1:${port}/api/v1/alerts`)
-      const { data } = (await response.json()) as {
-        readonly data: { readonly alerts: readonly { state: string; labels: Record<string, string> }[] }
-      }
-      return data.alerts.some(({ state, labels }) => state === 'firing' && labels['alertname'] === name)
-    },
-    stop: () => service.stop(),
-  }
-}
-
-function settings(target: string): unknown {
-  return {
-    global: { scrape_interval: '500ms', evaluation_interval: '500ms' },
-    rule_files: ['waybill.rules.yml'],
-    scrape_configs: [{ job_name: 'drill', static_configs: [{ targets: [target] }] }],
+    isFiring: async () => (await prometheus.firing()).some((labels) => labels['alertname'] === name),
+    stop: () => prometheus.stop(),
   }
 }
 

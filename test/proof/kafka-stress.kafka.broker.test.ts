@@ -1,4 +1,5 @@
 import { afterAll, expect, test } from 'vitest'
+import type { ConsumerOptions } from '../../src/consumer/consumer-options.ts'
 import { fromPg } from '../../src/postgres/from-pg.ts'
 import { startKafka } from '../../src/testing/kafka-cluster.ts'
 import { killLeaders } from '../kafka/leader-kills.ts'
@@ -13,50 +14,27 @@ const db = fromPg(database.pool)
 const isFull = process.env['WAYBILL_PROOF'] === 'full'
 const timeout = 900_000
 
-// Without `full`, the storm of `npm test` speaks for offsets at the broker.
-const stormSeeds = isFull ? [31, 32, 33] : []
-const keptOffsetsSeeds = isFull ? [31, 32, 33] : [31]
+const storms: readonly (readonly [string, number, Partial<ConsumerOptions>])[] = [
+  // Without `full`, the storm of `npm test` speaks for offsets at the broker.
+  ...(isFull ? [31, 32, 33] : []).map((seed) => ['with an inbox', seed, {}] as const),
+  ...(isFull ? [31, 32, 33] : [31]).map(
+    (seed) => ['without an inbox, offsets in Postgres', seed, { offsets: 'postgres', inbox: false }] as const,
+  ),
+]
 const storm = isFull ? { events: 6_000, incidents: 20 } : { events: 2_000, incidents: 8 }
 
-test.each(stormSeeds)(
-  'a rebalance storm commits no more than is processed, with one effect for each event (seed %i)',
+test.each(storms)(
+  'a rebalance storm commits no more than is processed, with one effect for each event: %s (seed %i)',
   { timeout },
-  async (seed) => {
+  async (_, seed, consumer) => {
     const { brokers, makeTopic } = await testKafka()
     const fixture = await consumerFixture(db)
-    const report = await rebalanceStorm({
-      fixture,
-      url: database.url,
-      brokers,
-      topic: await makeTopic({ partitions: 6 }),
-      seed,
-      ...storm,
-    })
-    console.log(JSON.stringify({ seed, ...report }))
+    const topic = await makeTopic({ partitions: 6 })
+    const report = await rebalanceStorm({ fixture, url: database.url, brokers, topic, seed, ...storm, consumer })
+    console.log(JSON.stringify({ seed, consumer, ...report }))
     expect(report.violations).toEqual([])
     expect(report.effects).toBe(storm.events)
-  },
-)
-
-test.each(keptOffsetsSeeds)(
-  'a rebalance storm leaves one effect for each event without an inbox, where offsets are kept in Postgres (seed %i)',
-  { timeout },
-  async (seed) => {
-    const { brokers, makeTopic } = await testKafka()
-    const fixture = await consumerFixture(db)
-    const report = await rebalanceStorm({
-      fixture,
-      url: database.url,
-      brokers,
-      topic: await makeTopic({ partitions: 6 }),
-      seed,
-      ...storm,
-      consumer: { offsets: 'postgres', inbox: false },
-    })
-    console.log(JSON.stringify({ seed, offsets: 'postgres', ...report }))
-    expect(report.violations).toEqual([])
-    expect(report.effects).toBe(storm.events)
-    expect(await fixture.count('inbox')).toBe(0)
+    expect(await fixture.count('inbox')).toBe(consumer.inbox === false ? 0 : storm.events)
   },
 )
 

@@ -10,7 +10,7 @@ import { fromPg } from '../../src/postgres/from-pg.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { testDatabase } from '../setup/test-database.ts'
 import { startLiveServices } from './live-services.ts'
-import { startPrometheus } from './prometheus-process.ts'
+import { startPrometheus } from '../../src/testing/prometheus.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -45,7 +45,7 @@ test('alerts fire when the relay is stopped and when a poison message dies, and 
     // Among the first few events one failure is many; that rule is about rates.
     await eventually(async () => expect(await names()).toContain('WaybillDeadLetters'), { timeoutMs: 40_000 })
     const dead = (await prometheus.firing()).find((labels) => labels['alertname'] === 'WaybillDeadLetters')
-    expect(dead).toMatchObject({ consumer: 'catalog', severity: 'critical', job: 'shop' })
+    expect(dead).toMatchObject({ consumer: 'catalog', severity: 'critical', job: 'waybill' })
   } finally {
     await prometheus.stop()
     await services.stop()

@@ -8,7 +8,7 @@ import { expect, test } from 'vitest'
 import { repositoryRoot } from '../../scripts/run-command.ts'
 import { startChild } from '../../src/testing/child.ts'
 import { eventually } from '../../src/testing/eventually.ts'
-import { startPrometheus } from './prometheus-process.ts'
+import { startPrometheus } from '../../src/testing/prometheus.ts'
 
 const script = new URL('../../scripts/start.ts', import.meta.url)
 

@@ -1,9 +1,12 @@
-/** Prometheus itself, on a free port of the loopback interface, with the given rules and targets. */
+/**
+ * Prometheus itself, on a free port of the loopback interface, with the given rules and targets: whether an alert fires is
+ * decided by what operators run, not by a reading of its condition.
+ */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { findProgram } from '../../src/testing/find-program.ts'
-import { freePort } from '../../src/testing/free-port.ts'
-import { startService } from '../../src/testing/service-process.ts'
+import { findProgram } from './find-program.ts'
+import { freePort } from './free-port.ts'
+import { startService } from './service-process.ts'
 
 export interface PrometheusProcess {
   /** The names of the alerts that fire now, with their labels. */
@@ -24,7 +27,7 @@ export async function startPrometheus({
   const config = {
     global: { scrape_interval: '500ms', evaluation_interval: '500ms' },
     rule_files: ['waybill.rules.yml'],
-    scrape_configs: [{ job_name: 'shop', static_configs: [{ targets: targets.map((target) => new URL(target).host) }] }],
+    scrape_configs: [{ job_name: 'waybill', static_configs: [{ targets: targets.map((target) => new URL(target).host) }] }],
   }
   const service = await startService({
     name: 'prometheus',
