@@ -6,32 +6,15 @@ import { accounts, consumerFixture, deposited, type ConsumerFixture } from '../.
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
-import { runCli } from './run-cli.ts'
+import { runLine, type Ended } from '../../test/setup/run-line.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
 const folder = await mkdtemp(join(tmpdir(), 'waybill-dlq-cli-'))
 afterAll(() => rm(folder, { recursive: true }))
 
-interface Ended {
-  readonly code: number
-  readonly out: string
-  readonly err: string
-}
-
-async function cli(line: string, stop: AbortSignal = new AbortController().signal): Promise<Ended> {
-  const said = { out: '', err: '' }
-  const code = await runCli({
-    line: line.split(' '),
-    env: { DATABASE_URL: database.url },
-    folder,
-    user: 'ada',
-    out: (text) => void (said.out += text),
-    err: (text) => void (said.err += text),
-    stopSignal: () => stop,
-  })
-  return { code, ...said }
-}
+const cli = (line: string, signal?: AbortSignal): Promise<Ended> =>
+  runLine(line, { folder, env: { DATABASE_URL: database.url }, signal })
 
 interface Case {
   readonly fixture: ConsumerFixture

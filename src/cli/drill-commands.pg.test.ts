@@ -7,7 +7,7 @@ import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { migrate } from '../postgres/migrate.ts'
 import type { DrillReport } from '../drill/drill.ts'
-import { runCli } from './run-cli.ts'
+import { runLine, type Ended } from '../../test/setup/run-line.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -26,19 +26,8 @@ beforeAll(async () => {
 })
 afterAll(() => rm(folder, { recursive: true }))
 
-async function waybill(words: string, env: Readonly<Record<string, string>> = {}) {
-  const said = { out: '', err: '' }
-  const code = await runCli({
-    line: words.split(' '),
-    env: { DATABASE_URL: database.url, ...env },
-    folder,
-    user: 'ada',
-    out: (text) => void (said.out += text),
-    err: (text) => void (said.err += text),
-    stopSignal: () => new AbortController().signal,
-  })
-  return { code, ...said }
-}
+const waybill = (words: string, env: Readonly<Record<string, string>> = {}): Promise<Ended> =>
+  runLine(words, { folder, env: { DATABASE_URL: database.url, ...env } })
 
 const drillSchemas = async (): Promise<number> =>
   (await db.query(`select nspname from pg_namespace where nspname like 'waybill_drill_%'`)).rows.length

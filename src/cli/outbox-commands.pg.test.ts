@@ -7,32 +7,14 @@ import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { memory, type MemoryTransport } from '../transport/memory.ts'
-import { runCli } from './run-cli.ts'
+import { runLine, type Ended } from '../../test/setup/run-line.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
 const folder = await mkdtemp(join(tmpdir(), 'waybill-outbox-cli-'))
 afterAll(() => rm(folder, { recursive: true }))
 
-interface Ended {
-  readonly code: number
-  readonly out: string
-  readonly err: string
-}
-
-async function cli(line: string): Promise<Ended> {
-  const said = { out: '', err: '' }
-  const code = await runCli({
-    line: line.split(' '),
-    env: { DATABASE_URL: database.url },
-    folder,
-    user: 'ada',
-    out: (text) => void (said.out += text),
-    err: (text) => void (said.err += text),
-    stopSignal: () => new AbortController().signal,
-  })
-  return { code, ...said }
-}
+const cli = (line: string): Promise<Ended> => runLine(line, { folder, env: { DATABASE_URL: database.url } })
 
 interface Case extends OutboxFixture {
   readonly broker: MemoryTransport

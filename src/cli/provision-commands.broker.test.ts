@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { startPubsubServer, type PubsubServer } from '../pubsub-server/pubsub-server.ts'
 import { createPubsubAdmin } from '../transport/pubsub-admin.ts'
-import { runCli } from './run-cli.ts'
+import { runLine, type Ended } from '../../test/setup/run-line.ts'
 
 let folder = ''
 let server: PubsubServer
@@ -25,19 +25,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true })
 })
 
-async function cli(line: string): Promise<{ readonly code: number; readonly out: string; readonly err: string }> {
-  const said = { out: '', err: '' }
-  const code = await runCli({
-    line: line.split(' '),
-    env: { PUBSUB_EMULATOR_HOST: server.emulatorHost },
-    folder,
-    user: 'ada',
-    out: (text) => void (said.out += text),
-    err: (text) => void (said.err += text),
-    stopSignal: () => new AbortController().signal,
-  })
-  return { code, ...said }
-}
+const cli = (line: string): Promise<Ended> => runLine(line, { folder, env: { PUBSUB_EMULATOR_HOST: server.emulatorHost } })
 
 test('plan shows, apply makes, a second plan is empty, and drift is shown', async () => {
   const first = await cli('provision --plan')

@@ -12,7 +12,7 @@ import { migrate } from '../postgres/migrate.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
 import { postgresTransport } from '../transport/postgres/postgres-transport.ts'
-import { runCli } from './run-cli.ts'
+import { runLine, type Ended } from '../../test/setup/run-line.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -48,19 +48,8 @@ beforeAll(async () => {
 })
 afterAll(() => rm(folder, { recursive: true }))
 
-async function waybill(words: string, signal: AbortSignal = new AbortController().signal) {
-  const said = { out: '', err: '' }
-  const code = await runCli({
-    line: words.split(' '),
-    env: { DATABASE_URL: database.url },
-    folder,
-    user: 'ada',
-    out: (text) => void (said.out += text),
-    err: (text) => void (said.err += text),
-    stopSignal: () => signal,
-  })
-  return { code, ...said }
-}
+const waybill = (line: string, signal?: AbortSignal): Promise<Ended> =>
+  runLine(line, { folder, env: { DATABASE_URL: database.url }, signal })
 
 test('a projection is rebuilt, compared, swapped in and the old one dropped, from the command line', async () => {
   const stop = new AbortController()

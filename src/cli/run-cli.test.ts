@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 
 import { commands } from './commands.ts'
-import { runCli } from './run-cli.ts'
+import { runLine, type Ended } from '../../test/setup/run-line.ts'
 
 let folder = ''
 
@@ -14,25 +14,7 @@ beforeAll(async () => {
 
 afterAll(() => rm(folder, { recursive: true }))
 
-interface Ended {
-  readonly code: number
-  readonly out: string
-  readonly err: string
-}
-
-async function cli(line: string, env: Record<string, string> = {}): Promise<Ended> {
-  const said = { out: '', err: '' }
-  const code = await runCli({
-    line: line.split(' ').filter((word) => word !== ''),
-    env,
-    folder,
-    user: 'ada',
-    out: (text) => void (said.out += text),
-    err: (text) => void (said.err += text),
-    stopSignal: () => new AbortController().signal,
-  })
-  return { code, ...said }
-}
+const cli = (line: string, env: Readonly<Record<string, string>> = {}): Promise<Ended> => runLine(line, { folder, env })
 
 describe('help', () => {
   test('names every command, on stdout', async () => {

@@ -8,43 +8,15 @@ import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'
-import { runCli } from './run-cli.ts'
+import { runLine, type Circumstances, type Ended } from '../../test/setup/run-line.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
 const folder = await mkdtemp(join(tmpdir(), 'waybill-status-'))
 afterAll(() => rm(folder, { recursive: true }))
 
-interface Told {
-  readonly code: number
-  readonly out: string
-  readonly err: string
-}
-
-interface Circumstances {
-  readonly signal?: AbortSignal
-  readonly isTerminal?: boolean
-  readonly onOut?: (text: string) => void
-}
-
-async function waybill(line: string, circumstances: Circumstances = {}): Promise<Told> {
-  const { signal = new AbortController().signal, isTerminal = false, onOut } = circumstances
-  const said = { out: '', err: '' }
-  const code = await runCli({
-    line: line.split(' '),
-    env: { DATABASE_URL: database.url },
-    folder,
-    user: 'ada',
-    out: (text) => {
-      said.out += text
-      onOut?.(text)
-    },
-    err: (text) => void (said.err += text),
-    stopSignal: () => signal,
-    isTerminal,
-  })
-  return { code, ...said }
-}
+const waybill = (line: string, more: Partial<Circumstances> = {}): Promise<Ended> =>
+  runLine(line, { folder, env: { DATABASE_URL: database.url }, ...more })
 
 test('a check fails while the lag is over its limit, and passes after the relay caught up', async () => {
   const fixture = await outboxFixture(db)
