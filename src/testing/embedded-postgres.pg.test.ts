@@ -1,11 +1,14 @@
 import {
+  closeSync,
   cpSync,
   existsSync,
   lstatSync,
   mkdtempSync,
+  openSync,
   readdirSync,
   readFileSync,
   readlinkSync,
+  readSync,
   rmSync,
   statSync,
   chmodSync,
@@ -15,7 +18,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 
 import pg from 'pg'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
 
 import { startChild } from './child.ts'
 import { startPostgres } from './embedded-postgres.ts'
@@ -115,19 +118,22 @@ test('a server that cannot start says why', async () => {
 
 test('a parent that is killed leaves neither server nor files behind', async () => {
   await using child = startChild(postgresChild)
-  const { pid, dataDir, url } = await child.message<Started>()
-  const client = new pg.Client({ connectionString: url })
-  const notices: (string | undefined)[] = []
-  client.on('notice', (notice) => notices.push(notice.message))
-  client.on('error', () => {})
-  await client.connect()
+  const { pid, dataDir } = await child.message<Started>()
+  // Open, so that it can still be read when it has no name any more.
+  const log = openSync(join(dirname(dataDir), 'server.log'), 'r')
+  onTestFinished(() => closeSync(log))
   expect(isAlive(pid)).toBe(true)
   await child.kill('SIGKILL')
   // The server was told to stop; it did not merely stumble over its missing files.
-  await eventually(() => expect(notices).toContain('terminating connection due to immediate shutdown command'))
+  await eventually(() => expect(readAll(log)).toContain('received immediate shutdown request'))
   await eventually(() => !existsSync(dirname(dataDir)))
   await eventually(() => isStopped(pid))
 })
+
+function readAll(file: number): string {
+  const buffer = Buffer.alloc(64 * 1024)
+  return buffer.toString('utf8', 0, readSync(file, buffer, 0, buffer.length, 0))
+}
 
 /** A process that nobody reaps stays visible as a zombie. */
 function isStopped(pid: number): boolean {
