@@ -8,6 +8,8 @@ import { randomBytes } from 'node:crypto'
 
 import pg from 'pg'
 
+import { eventually } from './eventually.ts'
+
 /** How to reach the server, through a pooler perhaps. */
 export interface TestServer {
   readonly url: string
@@ -46,7 +48,10 @@ export async function createTestDatabase(
     pool,
     async drop() {
       await pool.end()
-      await execute(server.directUrl, `drop database if exists ${name} with (force)`)
+      await withClient(server.directUrl, async (client) => {
+        await untilDeserted(client, name)
+        await client.query(`drop database if exists ${name} with (force)`)
+      })
     },
   }
 }
@@ -60,10 +65,26 @@ export function withDatabase(url: string, database: string): string {
 
 /** Runs one statement on a connection of its own. */
 export async function execute(url: string, statement: string): Promise<void> {
+  await withClient(url, (client) => client.query(statement))
+}
+
+/**
+ * A closed connection is gone a moment later. If it is cut off before that, its pool reports an error to nobody, which ends the
+ * process. Who has forgotten to close one waits here in vain, and is cut off.
+ */
+async function untilDeserted(client: pg.Client, database: string): Promise<void> {
+  const look = async (): Promise<boolean> => {
+    const { rowCount } = await client.query('select from pg_stat_activity where datname = $1', [database])
+    return rowCount === 0
+  }
+  await eventually(look, { timeoutMs: 2_000, intervalMs: 5 }).catch(() => undefined)
+}
+
+async function withClient(url: string, work: (client: pg.Client) => Promise<unknown>): Promise<void> {
   const client = new pg.Client({ connectionString: url })
   await client.connect()
   try {
-    await client.query(statement)
+    await work(client)
   } finally {
     await client.end()
   }
