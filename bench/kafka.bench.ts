@@ -5,7 +5,7 @@
 import { perEvent, rawInserts } from './kafka/by-hand.ts'
 import { openKafkaBench, type KafkaBench } from './kafka/kafka-bench.ts'
 import { consumerTool, producerTool } from './kafka/kafka-tools.ts'
-import { endToEnd, sinkAlone } from './kafka/sink.ts'
+import { endToEnd, rowsOnly, sinkAlone } from './kafka/sink.ts'
 import { defineBench, type Bench } from './harness.ts'
 
 export const bench: Bench = defineBench<KafkaBench>({
@@ -19,7 +19,7 @@ export const bench: Bench = defineBench<KafkaBench>({
     'raw unnest, one loop': (context) => rawInserts(context, 1),
     'raw unnest, two loops': (context) => rawInserts(context, 2),
     'per event, 8 partitions': (context) => perEvent(context, context.quick ? 512 : 2_048),
-    'sink, offsets in Postgres': (context) => sinkAlone(context, { inbox: false, positions: 'needed', offsets: 'postgres' }),
+    'sink, offsets in Postgres': (context) => sinkAlone(context, { ...rowsOnly, offsets: 'postgres' }),
     'sink, inbox and positions': (context) => sinkAlone(context, {}),
     'relay → Kafka → sink': (context) => endToEnd(context),
     "Kafka's producer tool": (context) => producerTool(context),

@@ -34,7 +34,7 @@ async function applyOne(db: Connection, { id, aggregateId, version, data }: Fact
   })
 }
 
-/** Events per second of `parallel` loops over batches of 500: one statement to dedupe in our inbox, one to upsert. */
+/** Events per second of `parallel` loops over batches of 500: one statement to dedupe in a copy of our inbox, one to upsert. */
 export async function setBased({ db, facts, quick }: ConsumerBench, count: number, parallel: number): Promise<number> {
   const all = facts(quick ? Math.ceil(count / 5) : count)
   const batches: (readonly Fact[])[] = []
@@ -52,7 +52,7 @@ async function applyAll(db: Connection, batch: readonly Fact[]): Promise<void> {
   const records = JSON.stringify(batch.map(({ aggregateId, version, data }) => ({ video_id: aggregateId, version, ...data })))
   await transaction(db, async (tx) => {
     await tx.query(
-      `insert into waybill.inbox (consumer, generation, event_id, source) select 'by hand', 1, id, 'video' from unnest($1::text::uuid[]) as i (id) order by id on conflict do nothing returning event_id`,
+      `insert into copied_inbox (consumer, generation, event_id, source) select 'by hand', 1, id, 'video' from unnest($1::text::uuid[]) as i (id) order by id on conflict do nothing returning event_id`,
       [`{${batch.map(({ id }) => id).join()}}`],
     )
     await tx.query(

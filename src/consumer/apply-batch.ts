@@ -6,7 +6,7 @@
  * while the transaction is open.
  */
 import { WaybillError } from '../core/errors.ts'
-import { execute, rows, type Tx } from '../postgres/database.ts'
+import { execute, one, rows, type Tx } from '../postgres/database.ts'
 import type { Statement } from '../postgres/sql.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { insertFacts } from '../projection/fact-table.ts'
@@ -21,10 +21,11 @@ import type { ConsumedEvent } from './handler.ts'
 import { createHandlerCalls, type HandlerCall } from './call-handler.ts'
 import {
   claim,
-  claimProjected,
+  claimEvents,
   claimRows,
   claimStored,
-  lookBlocked,
+  findBlocked,
+  lockBlocked,
   moveOnly,
   moveRows,
   unclaim,
@@ -85,7 +86,7 @@ export async function applyIn(
   const { scope, routes, settings } = deps
   await deps.guard?.(tx)
   const open = await takeOffsets(tx, scope, items)
-  const claimed = readClaim(open.length === 0 ? [] : await rows(tx, firstStatement(deps, open)))
+  const claimed = readClaim(await claimItems(deps, tx, open))
   const isLate = latenessOf(open, claimed)
   const turns = takeTurns(open, claimed, turnOptions(settings))
   const withoutEffect = [...turns.wait, ...turns.skip]
@@ -111,13 +112,27 @@ export async function applyIn(
   }
 }
 
-function firstStatement({ scope, routes, settings }: ApplyDeps, items: readonly Item[]): Statement<ClaimRow> {
+/** What a batch begins with: duplicates, and the aggregates that need a second look. */
+async function claimItems(deps: ApplyDeps, tx: Tx, items: readonly Item[]): Promise<readonly ClaimRow[]> {
+  if (items.length === 0) return []
   const isRows = items.every(hasRowOnly)
-  const isUnplaced = isRows && settings.positions === 'needed'
-  if (isUnplaced) return settings.inbox ? claimProjected(scope, items) : lookBlocked(scope, items)
+  if (isRows && deps.settings.positions === 'needed') return await claimUnplaced(deps, tx, items)
+  return await rows(tx, claimPlaced(deps, items, isRows))
+}
+
+function claimPlaced({ scope, routes, settings }: ApplyDeps, items: readonly Item[], isRows: boolean): Statement<ClaimRow> {
   if (isRows) return settings.inbox ? claimRows(scope, items) : moveRows(scope, items)
   return settings.inbox ? claim(scope, items, routes.sequentialTypes) : moveOnly(scope, items, routes.handledTypes)
 }
+
+async function claimUnplaced({ scope, settings }: ApplyDeps, tx: Tx, items: readonly Item[]): Promise<readonly ClaimRow[]> {
+  const seen = settings.inbox ? await rows(tx, claimEvents(scope, items)) : []
+  const isAnyBlocked = (await one(tx, findBlocked(scope))).blocked
+  const blocked = isAnyBlocked ? await rows(tx, lockBlocked(scope, items)) : []
+  return [...seen.map(({ id }) => ({ ...noAggregate, id })), ...blocked]
+}
+
+const noAggregate = { aggregate_type: null, aggregate_id: null, version: null, waiting: null, held_by: null }
 
 /** Without an inbox a handler's event is known by its version, which is in order because the log is. */
 function turnOptions({ deltaStart, inbox }: ConsumerSettings): TurnOptions {

@@ -28,13 +28,14 @@ export interface WorkerDeps extends ApplyDeps {
   readonly isSuspect: (item: Item) => boolean
   /** Told of items whose effects are committed. */
   readonly onCommitted: (items: readonly Item[]) => void
+  /** Takes over an ack under way: the next batch need not wait for the broker's answer. It never rejects. */
+  readonly onAcking: (acked: Promise<void>) => void
 }
 
-/** One call of `work`: what is known of earlier attempts, the lines in which one failed meanwhile, and acks under way. */
+/** One call of `work`: what is known of earlier attempts, and the lines in which one failed meanwhile. */
 interface Round {
   readonly marks: ReadonlyMap<string, AttemptRow>
   readonly failed: Set<string>
-  readonly acks: Promise<void>[]
 }
 
 /** After so many outages in a row that came out of one handler, the handler is to blame. */
@@ -50,29 +51,27 @@ export async function workBatch(deps: WorkerDeps, items: readonly Item[]): Promi
     if (again.length > 0) await workBatch(deps, again)
   } catch (error) {
     // Nothing was acknowledged that is not committed, so all of it may simply come again.
-    for (const item of items) deps.undertaker.giveUp(item)
-    deps.settings.signals.emit('consumer.retried', {
-      consumer: deps.scope.consumer,
-      count: items.length,
-      delayMs: 0,
-      error: errorMessage(error),
-    })
+    giveUp(deps, items, error)
   }
+}
+
+function giveUp(
+  { undertaker, settings, scope }: Pick<WorkerDeps, 'undertaker' | 'settings' | 'scope'>,
+  items: readonly Item[],
+  error: unknown,
+): void {
+  for (const item of items) undertaker.giveUp(item)
+  settings.signals.emit('consumer.retried', {
+    consumer: scope.consumer,
+    count: items.length,
+    delayMs: 0,
+    error: errorMessage(error),
+  })
 }
 
 async function workRound(deps: WorkerDeps, items: readonly Item[]): Promise<void> {
   const marks = await readMarks(deps, items)
-  const round: Round = { marks, failed: new Set(), acks: [] }
-  try {
-    await workParts(deps, round, items)
-  } finally {
-    // At the end, not one by one: a log confirms none before those in front of it, which may be later parts of this batch.
-    await Promise.all(round.acks)
-  }
-}
-
-async function workParts(deps: WorkerDeps, round: Round, items: readonly Item[]): Promise<void> {
-  const { marks } = round
+  const round: Round = { marks, failed: new Set() }
   const isAlone = (item: Item): boolean => item.refusal !== undefined || (marks.get(item.event.id)?.unfinished ?? 0) > 0
   for (const part of cutOut(items, isAlone)) {
     const [only] = part
@@ -151,7 +150,7 @@ async function crashed(deps: WorkerDeps, item: Item, crashes: number): Promise<v
 
 async function applyAndAck(
   deps: WorkerDeps,
-  { marks, acks }: Round,
+  { marks }: Round,
   { items, drain }: { readonly items: readonly Item[]; readonly drain: boolean },
 ): Promise<void> {
   const { settings, scope } = deps
@@ -168,7 +167,7 @@ async function applyAndAck(
   const [committedAt, endedAtMs] = [clock.monotonicMs(), clock.nowMs()]
   if (tracing.isOn) recordProjected(spans, done.effects, { startedAtMs, endedAtMs })
   reportWaiting(deps, done)
-  acks.push(acknowledge(deps, items, { done, startedAt, committedAt }))
+  deps.onAcking(acknowledge(deps, items, { done, startedAt, committedAt }))
 }
 
 async function acknowledge(
@@ -177,7 +176,11 @@ async function acknowledge(
   { done, startedAt, committedAt }: { readonly done: Applied; readonly startedAt: number; readonly committedAt: number },
 ): Promise<void> {
   const { clock, signals } = settings
-  await undertaker.ack(items)
+  try {
+    await undertaker.ack(items)
+  } catch (error) {
+    return giveUp({ settings, scope, undertaker }, items, error)
+  }
   const endedAt = clock.monotonicMs()
   signals.emit('consumer.applied', {
     consumer: scope.consumer,

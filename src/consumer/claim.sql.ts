@@ -3,7 +3,7 @@
  *
  * Locks are taken in one order everywhere: inbox rows by event id, then positions by aggregate, then what projections and
  * handlers touch. So two batches that meet wait for each other in one direction only. Arrays of aggregates come in that order
- * already: sorting and grouping them here costs the database more than us.
+ * already: sorting and grouping them here costs the database more than us. Ids are unpacked once, for the same reason.
  */
 import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
 import type { Scope } from './inbox.sql.ts'
@@ -35,10 +35,11 @@ export function claim(
 ): Statement<ClaimRow> {
   const at = targetsOf(items)
   return sql`
-    with fresh as (
+    with input as materialized (
+      select * from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[]) as i (event_id, source)
+    ), fresh as (
       insert into ${tables.inbox} (consumer, generation, event_id, source)
-      select ${consumer}::text, ${generation}::int, i.event_id, i.source
-        from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[]) as i (event_id, source) order by i.event_id
+      select ${consumer}::text, ${generation}::int, i.event_id, i.source from input i order by i.event_id
       on conflict do nothing
       returning event_id
     ), target as materialized (
@@ -53,7 +54,7 @@ export function claim(
       returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
     )
     select i.event_id::text as id, null as aggregate_type, null as aggregate_id, null as version, null as waiting, null as held_by
-      from unnest(${ids(items)}::text::uuid[]) as i (event_id) where i.event_id not in (select event_id from fresh)
+      from input i where i.event_id not in (select event_id from fresh)
     union all
     select null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
       from moved m join target t on t.aggregate_type = m.aggregate_type and t.aggregate_id = m.aggregate_id
@@ -67,10 +68,11 @@ export function claim(
 export function claimRows({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
   const at = targetsOf(items)
   return sql`
-    with fresh as (
+    with input as materialized (
+      select * from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[]) as i (event_id, source)
+    ), fresh as (
       insert into ${tables.inbox} (consumer, generation, event_id, source)
-      select ${consumer}::text, ${generation}::int, i.event_id, i.source
-        from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[]) as i (event_id, source) order by i.event_id
+      select ${consumer}::text, ${generation}::int, i.event_id, i.source from input i order by i.event_id
       on conflict do nothing
       returning event_id
     ), moved as (
@@ -83,7 +85,7 @@ export function claimRows({ tables, consumer, generation }: Scope, items: readon
       returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
     )
     select i.event_id::text as id, null as aggregate_type, null as aggregate_id, null as version, null as waiting, null as held_by
-      from unnest(${ids(items)}::text::uuid[]) as i (event_id) where i.event_id not in (select event_id from fresh)
+      from input i where i.event_id not in (select event_id from fresh)
     union all
     select null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
       from moved m where m.waiting > 0 or m.held_by is not null`
@@ -130,8 +132,33 @@ export function moveRows({ tables, consumer, generation }: Scope, items: readonl
       from moved m where m.waiting > 0 or m.held_by is not null`
 }
 
-/** The same for rows alone, which have versions or keys of their own: only what holds or waits is looked up, and locked. */
-export function lookBlocked({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
+/**
+ * For batches whose every event becomes a row that has its version, or its key: records the events, and writes no position.
+ * Index: the inbox's primary key.
+ */
+export function claimEvents({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<Pick<ClaimRow, 'id'>> {
+  return sql`
+    with input as materialized (
+      select * from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[]) as i (event_id, source)
+    ), fresh as (
+      insert into ${tables.inbox} (consumer, generation, event_id, source)
+      select ${consumer}::text, ${generation}::int, i.event_id, i.source from input i order by i.event_id
+      on conflict do nothing
+      returning event_id
+    )
+    select i.event_id::text as id from input i where i.event_id not in (select event_id from fresh)`
+}
+
+/** Whether any aggregate of the consumer is held or waited for; usually none is. Index: consumer_position_waiting_idx. */
+export function findBlocked({ tables, consumer, generation }: Scope): Statement<{ blocked: boolean }> {
+  return sql`
+    select exists (
+      select from ${tables.position} p
+       where p.consumer = ${consumer}::text and p.generation = ${generation}::int and (p.waiting > 0 or p.held_by is not null)) as blocked`
+}
+
+/** Locks those of the items' aggregates that are held or waited for. Index: consumer_position_waiting_idx. */
+export function lockBlocked({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
   return sql`
     select null as id, p.aggregate_type, p.aggregate_id, p.version::text as version, p.waiting, p.held_by::text as held_by
       from ${tables.position} p
@@ -141,32 +168,6 @@ export function lookBlocked({ tables, consumer, generation }: Scope, items: read
            from unnest(${aggregateTypes(items)}::text::text[], ${aggregateIds(items)}::text::text[]) as i (aggregate_type, aggregate_id))
      order by p.aggregate_type, p.aggregate_id
        for update of p`
-}
-
-/**
- * For batches whose every event is projected: the projected rows have the versions, so no position is written. What holds or
- * waits is still looked up, and locked; usually there is nothing. Indexes: the inbox's primary key, consumer_position_waiting_idx.
- */
-export function claimProjected({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
-  return sql`
-    with input as materialized (
-      select * from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[], ${aggregateIds(items)}::text::text[]) as i (event_id, aggregate_type, aggregate_id)
-    ), fresh as (
-      insert into ${tables.inbox} (consumer, generation, event_id, source)
-      select ${consumer}::text, ${generation}::int, i.event_id, i.aggregate_type from input i order by i.event_id
-      on conflict do nothing
-      returning event_id
-    ), blocked as materialized (
-      select p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by from ${tables.position} p
-       where p.consumer = ${consumer}::text and p.generation = ${generation}::int and (p.waiting > 0 or p.held_by is not null)
-         and (p.aggregate_type, p.aggregate_id) in (select i.aggregate_type, i.aggregate_id from input i)
-       order by p.aggregate_type, p.aggregate_id
-         for update of p
-    )
-    select i.event_id::text as id, null as aggregate_type, null as aggregate_id, null as version, null as waiting, null as held_by
-      from input i where i.event_id not in (select event_id from fresh)
-    union all
-    select null, b.aggregate_type, b.aggregate_id, b.version::text, b.waiting, b.held_by::text from blocked b`
 }
 
 /** Records stored events whose turn came with another's; returns those that are new. */

@@ -70,6 +70,7 @@ export async function runConsumer(deps: EngineDeps): Promise<void> {
   } finally {
     watch.closed()
     await receiving.close()
+    await engine.acked()
   }
 }
 
@@ -102,6 +103,8 @@ interface Engine {
   readonly deliver: (delivery: Delivery) => void
   readonly work: (items: readonly Item[]) => Promise<void>
   readonly isIdle: () => boolean
+  /** Resolves when the broker has answered the acks under way. */
+  readonly acked: () => Promise<void>
   readonly inFlight: () => { readonly messages: number; readonly oldestMs: number }
 }
 
@@ -120,8 +123,13 @@ function createEngine({ settings, routes, tables, registered, life, watch }: Eng
   })
   const isSuspect = createSuspicion(settings.maxInFlight)
   const onCommitted = (items: readonly Item[]): void => watch.committed(items)
-  const worker = { settings, routes, scope, emitting: true, undertaker, isSuspect, onCommitted, ...life }
-  const work = (items: readonly Item[], guard?: Guard): Promise<void> => workBatch({ ...worker, guard }, items.toSorted(inOrder))
+  const acking = new Set<Promise<void>>()
+  const onAcking = (acked: Promise<void>): void => {
+    acking.add(acked)
+    void acked.then(() => acking.delete(acked))
+  }
+  const worker = { settings, routes, scope, emitting: true, undertaker, isSuspect, onCommitted, onAcking, ...life }
+  const work = (items: readonly Item[], guard?: Guard): Promise<void> => workBatch({ ...worker, guard }, inOrder(items))
   const processor = createStoredProcessor({ settings, routes, scope, work })
   const pump = new Pump<Entry>({
     ...settings,
@@ -138,7 +146,7 @@ function createEngine({ settings, routes, tables, registered, life, watch }: Eng
     if (isForeign(event) && placeOfDelivery(delivery) === undefined)
       return void settleForeign({ undertaker, settings }, delivery, event)
     if (!isForeign(event) && routes.stream(event.aggregateType) === undefined) return ignore(delivery, event)
-    pump.push(toEntry(delivery, event))
+    pump.push(toEntry(delivery, event, settings.clock.monotonicMs()))
   }
   /** Other streams may share the topic; what is theirs is none of our business. */
   const ignore = (delivery: Delivery & Partial<PlacedDelivery>, { aggregateType }: ReceivedEvent): void => {
@@ -155,6 +163,7 @@ function createEngine({ settings, routes, tables, registered, life, watch }: Eng
     waker,
     deliver,
     work,
+    acked: async () => void (await Promise.all(acking)),
     inFlight: () => pump.inFlight(),
     isIdle: () => pump.isIdle && (settings.mode === 'direct' || processor.isIdle()),
   }

@@ -8,7 +8,7 @@ import { errorMessage, isWaybillError } from '../core/errors.ts'
 import { readData } from '../core/stream.ts'
 import type { StoredRow } from './inbox.sql.ts'
 import type { Item, ItemOrigin, Refusal } from './item.ts'
-import { aggregateKey, isForeign, readEvent, voidEventType, type RawMessage, type ReceivedEvent } from './received-event.ts'
+import { isForeign, readEvent, voidEventType, type RawMessage, type ReceivedEvent } from './received-event.ts'
 import { writesRow, type Route, type Routes, type StreamRoutes } from './routes.ts'
 
 /** Decodes the data and finds the route. The stream is known. A promise only if the codec or the schema takes its time. */
@@ -21,7 +21,7 @@ export function toItem(
   const item = (data: unknown, refusal?: Refusal): Item => ({
     event,
     message,
-    key: aggregateKey(event),
+    key: event.key,
     route,
     sequential,
     origin,

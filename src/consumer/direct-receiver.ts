@@ -9,15 +9,14 @@ import type { ConsumerSettings } from './consumer-options.ts'
 import { allItems, toItem } from './decode.ts'
 import type { Item } from './item.ts'
 import { lineOfPlace, type Place, type PlacedDelivery } from './partition-lines.ts'
-import { aggregateKey, isForeign, type ForeignMessage, type ReceivedEvent } from './received-event.ts'
+import type { Pumped } from './pump.ts'
+import { isForeign, type ForeignMessage, type ReceivedEvent } from './received-event.ts'
 import type { Routes } from './routes.ts'
 import { placeOf } from './take-offsets.ts'
 import type { Undertaker } from './undertaker.ts'
 
 /** A delivery in line with its aggregate, or with its partition. */
-export interface Entry {
-  readonly key: string
-  readonly bytes: number
+export interface Entry extends Pumped {
   readonly event: ReceivedEvent | ForeignMessage
   readonly delivery: Delivery
 }
@@ -31,10 +30,10 @@ export interface DirectDeps {
 }
 
 /** The delivery as it stands in line. */
-export function toEntry(delivery: Delivery, event: ReceivedEvent | ForeignMessage): Entry {
+export function toEntry(delivery: Delivery, event: ReceivedEvent | ForeignMessage, sinceMs: number): Entry {
   const place = placeOfDelivery(delivery)
-  const key = place !== undefined ? lineOfPlace(place) : isForeign(event) ? '' : aggregateKey(event)
-  return { key, bytes: delivery.message.body.byteLength, event, delivery }
+  const key = place !== undefined ? lineOfPlace(place) : isForeign(event) ? '' : event.key
+  return { key, bytes: delivery.message.body.byteLength, sinceMs, event, delivery }
 }
 
 /** Settles a batch; never rejects. */
@@ -72,10 +71,18 @@ export async function settleForeign(
 }
 
 /** One order for everybody, so that batches that meet lock in the same one: of the log, else of aggregates and versions. */
-export function inOrder(a: Item, b: Item): number {
+export function inOrder(items: readonly Item[]): readonly Item[] {
+  return items.toSorted(items.some((item) => placeOf(item) !== undefined) ? byPlace : byVersion)
+}
+
+function byVersion(a: Item, b: Item): number {
+  return compare(a.key, b.key) || compare(a.event.version, b.event.version)
+}
+
+function byPlace(a: Item, b: Item): number {
   const placeA = placeOf(a)
   const placeB = placeOf(b)
-  if (placeA === undefined || placeB === undefined) return compare(a.key, b.key) || compare(a.event.version, b.event.version)
+  if (placeA === undefined || placeB === undefined) return byVersion(a, b)
   return compare(lineOfPlace(placeA), lineOfPlace(placeB)) || compare(placeA.offset, placeB.offset)
 }
 

@@ -10,8 +10,9 @@ export interface Queued {
 }
 
 interface Line<Entry> {
-  readonly key: string
   waiting: Entry[]
+  /** Of those that wait. */
+  bytes: number
   busy: boolean
 }
 
@@ -31,13 +32,22 @@ export class KeyQueues<Entry extends Queued> {
     return this.#readyBytes
   }
 
+  /** All that waits, whether its aggregate is busy or not. */
+  *waiting(): Iterable<Entry> {
+    for (const line of this.#lines.values()) yield* line.waiting
+  }
+
   push(entry: Entry): void {
     let line = this.#lines.get(entry.key)
-    if (line === undefined) this.#lines.set(entry.key, (line = { key: entry.key, waiting: [], busy: false }))
-    line.waiting.push(entry)
+    if (line === undefined) this.#lines.set(entry.key, (line = { waiting: [entry], bytes: entry.bytes, busy: false }))
+    else {
+      line.waiting.push(entry)
+      line.bytes += entry.bytes
+    }
     if (line.busy) return
     this.#ready.add(line)
-    this.#count([entry], 1)
+    this.#readyCount += 1
+    this.#readyBytes += entry.bytes
   }
 
   /** A batch within the limits (one that is larger alone is taken alone); its aggregates are busy until `done`. */
@@ -45,35 +55,31 @@ export class KeyQueues<Entry extends Queued> {
     const batch: Entry[] = []
     let bytes = 0
     for (const line of this.#ready) {
-      const room = line.waiting.findIndex((entry, i) => {
-        if (batch.length + i >= maxCount) return true
-        return (bytes += entry.bytes) > maxBytes && batch.length + i > 0
-      })
-      const taken = room === -1 ? line.waiting.splice(0) : line.waiting.splice(0, room)
-      if (taken.length > 0) {
-        line.busy = true
-        this.#ready.delete(line)
-        this.#count(taken, -1)
-        this.#count(line.waiting, -1)
-        batch.push(...taken)
+      const { waiting } = line
+      const before = { count: batch.length, bytes }
+      for (const entry of waiting) {
+        if (batch.length >= maxCount || (batch.length > 0 && bytes + entry.bytes > maxBytes)) break
+        batch.push(entry)
+        bytes += entry.bytes
       }
-      if (room !== -1) break
+      const taken = batch.length - before.count
+      if (taken === 0) break
+      this.#busy(line)
+      line.waiting = taken === waiting.length ? [] : waiting.slice(taken)
+      line.bytes -= bytes - before.bytes
+      if (line.waiting.length > 0) break
     }
     return batch
   }
 
   /** The aggregates' batch is over: what waited for it is ready, behind the others. */
   done(keys: Iterable<string>): void {
-    for (const key of new Set(keys)) {
+    for (const key of keys) {
       const line = this.#lines.get(key)
-      if (line === undefined) continue
-      line.busy = false
-      if (line.waiting.length === 0) {
-        this.#lines.delete(key)
-        continue
-      }
-      this.#ready.add(line)
-      this.#count(line.waiting, 1)
+      // A batch names an aggregate as often as it has its messages.
+      if (line?.busy !== true) continue
+      if (line.waiting.length === 0) this.#lines.delete(key)
+      else this.#free(line)
     }
   }
 
@@ -81,20 +87,26 @@ export class KeyQueues<Entry extends Queued> {
   purge(key: string, gone: (entry: Entry) => boolean): Entry[] {
     const line = this.#lines.get(key)
     if (line === undefined) return []
+    const { busy } = line
+    if (!busy) this.#busy(line)
     const purged = line.waiting.filter(gone)
     line.waiting = line.waiting.filter((entry) => !purged.includes(entry))
-    if (!line.busy) {
-      this.#count(purged, -1)
-      if (line.waiting.length === 0) {
-        this.#ready.delete(line)
-        this.#lines.delete(key)
-      }
-    }
+    for (const { bytes } of purged) line.bytes -= bytes
+    if (!busy) this.done([key])
     return purged
   }
 
-  #count(entries: readonly Entry[], sign: 1 | -1): void {
-    this.#readyCount += sign * entries.length
-    for (const { bytes } of entries) this.#readyBytes += sign * bytes
+  #busy(line: Line<Entry>): void {
+    line.busy = true
+    this.#ready.delete(line)
+    this.#readyCount -= line.waiting.length
+    this.#readyBytes -= line.bytes
+  }
+
+  #free(line: Line<Entry>): void {
+    line.busy = false
+    this.#ready.add(line)
+    this.#readyCount += line.waiting.length
+    this.#readyBytes += line.bytes
   }
 }

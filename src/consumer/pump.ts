@@ -6,7 +6,12 @@
 import type { Clock } from '../core/clock.ts'
 import { KeyQueues, type Queued } from './key-queues.ts'
 
-export interface PumpOptions<Entry extends Queued> {
+/** What came, and when, by the monotonic clock. */
+export interface Pumped extends Queued {
+  readonly sinceMs: number
+}
+
+export interface PumpOptions<Entry extends Pumped> {
   readonly batchSize: number
   readonly batchBytes: number
   readonly lingerMs: number
@@ -16,12 +21,10 @@ export interface PumpOptions<Entry extends Queued> {
   readonly work: (batch: readonly Entry[]) => Promise<void>
 }
 
-export class Pump<Entry extends Queued> {
+export class Pump<Entry extends Pumped> {
   readonly #options: PumpOptions<Entry>
   readonly #queues = new KeyQueues<Entry>()
-  readonly #running = new Set<Promise<void>>()
-  /** What is in hand, oldest first, with the moment it came. */
-  readonly #since = new Map<Entry, number>()
+  readonly #running = new Set<readonly Entry[]>()
   #lingering = false
   /** The wait is over; whatever is there goes as soon as there is a free place. */
   #due = false
@@ -31,23 +34,20 @@ export class Pump<Entry extends Queued> {
   }
 
   push(entry: Entry): void {
-    this.#since.set(entry, this.#options.clock.monotonicMs())
     this.#queues.push(entry)
     this.#start()
   }
 
   /** Takes out what waits for an aggregate and satisfies `gone`. */
   purge(key: string, gone: (entry: Entry) => boolean): readonly Entry[] {
-    const purged = this.#queues.purge(key, gone)
-    for (const entry of purged) this.#since.delete(entry)
-    return purged
+    return this.#queues.purge(key, gone)
   }
 
   /** How many are in hand, in line or under way, and for how long the oldest of them. */
   inFlight(): { readonly messages: number; readonly oldestMs: number } {
-    const [oldest] = this.#since.values()
-    const oldestMs = oldest === undefined ? 0 : this.#options.clock.monotonicMs() - oldest
-    return { messages: this.#since.size, oldestMs }
+    const inHand = [...[...this.#running].flat(), ...this.#queues.waiting()]
+    const nowMs = this.#options.clock.monotonicMs()
+    return { messages: inHand.length, oldestMs: nowMs - inHand.reduce((oldest, { sinceMs }) => Math.min(oldest, sinceMs), nowMs) }
   }
 
   /** Nothing is in hand or in line. */
@@ -67,13 +67,12 @@ export class Pump<Entry extends Queued> {
   }
 
   #run(batch: readonly Entry[]): void {
-    const running = this.#options.work(batch).finally(() => {
-      this.#running.delete(running)
-      for (const entry of batch) this.#since.delete(entry)
+    this.#running.add(batch)
+    void this.#options.work(batch).finally(() => {
+      this.#running.delete(batch)
       this.#queues.done(batch.map(({ key }) => key))
       this.#start()
     })
-    this.#running.add(running)
   }
 
   #linger(): void {

@@ -26,6 +26,8 @@ export type DeadReason =
 
 /** What is known of an event before its payload is decoded. */
 export interface ReceivedEvent {
+  /** The aggregate, as one text. */
+  readonly key: string
   readonly id: string
   readonly type: string
   readonly aggregateType: string
@@ -52,16 +54,19 @@ const longestId = 16_384
 export function readEvent(message: RawMessage): ReceivedEvent | ForeignMessage {
   const { attributes } = message
   try {
-    const event = {
+    const aggregateType = text(attributes, 'aggregate_type', longestName)
+    const aggregateId = text(attributes, 'aggregate_id', longestId)
+    const occurredAtMs = Date.parse(attributes['occurred_at'] ?? '')
+    return {
+      key: aggregateKey({ aggregateType, aggregateId }),
       id: parseId(attributes['event_id'], 'event_id'),
       type: text(attributes, 'event_type', longestName),
-      aggregateType: text(attributes, 'aggregate_type', longestName),
-      aggregateId: text(attributes, 'aggregate_id', longestId),
+      aggregateType,
+      aggregateId,
       version: parseVersion(attributes['version'], 'version'),
       schemaVersion: Number(parseVersion(attributes['schema_version'], 'schema_version')),
-      occurredAtMs: Date.parse(attributes['occurred_at'] ?? ''),
+      occurredAtMs: Number.isNaN(occurredAtMs) ? message.publishedAtMs : occurredAtMs,
     }
-    return Number.isNaN(event.occurredAtMs) ? { ...event, occurredAtMs: message.publishedAtMs } : event
   } catch (error) {
     return {
       id: foreignId(message),

@@ -62,6 +62,7 @@ const uuidPattern = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{1
 
 /** The id in lower case, or INVALID_INPUT if it is no UUID. */
 export function parseId(value: unknown, what = 'id'): string {
+  if (typeof value === 'string' && uuidPattern.test(value)) return value
   const id = typeof value === 'string' ? value.toLowerCase() : ''
   if (!uuidPattern.test(id)) {
     const got = typeof value === 'string' ? JSON.stringify(value.slice(0, 60)) : typeof value

@@ -64,8 +64,10 @@ export function sqlBytesArray(items: readonly Uint8Array[]): string {
   return `{${items.map((bytes) => `"\\\\x${Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('hex')}"`).join(',')}}`
 }
 
+const needsEscape = /["\\]/
+
 function arrayItem(item: string | number | bigint | boolean | null | undefined): string {
   if (item === null || item === undefined) return 'NULL'
   if (typeof item !== 'string') return String(item)
-  return `"${item.replaceAll('\\', '\\\\').replaceAll('"', '\\"')}"`
+  return needsEscape.test(item) ? `"${item.replaceAll('\\', '\\\\').replaceAll('"', '\\"')}"` : `"${item}"`
 }

@@ -11,8 +11,8 @@ export interface FactShape {
 }
 
 /**
- * Adds rows whose key is not there yet, in the order of their keys, so that two batches never wait for each other crosswise.
- * `records` is a JSON array of objects by column. Index: the unique index on the key's columns.
+ * Adds rows whose key is not there yet. `records` is a JSON array of objects by column, in the order of their keys, and they are
+ * locked in that order. Index: the unique index on the key's columns.
  */
 export function insertRows({ table, keyColumns, columns }: FactShape, records: string): Statement {
   const key = list(keyColumns)
@@ -20,7 +20,6 @@ export function insertRows({ table, keyColumns, columns }: FactShape, records: s
   return sql`
     insert into ${table} (${everything})
     select ${everything} from json_populate_recordset(null::${table}, ${records}::text::json) as incoming
-     order by ${key}
     on conflict (${key}) do nothing`
 }
 

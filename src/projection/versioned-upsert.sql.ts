@@ -15,7 +15,7 @@ export interface UpsertShape {
  * Writes rows that are newer than what is stored; older ones leave everything as it is.
  *
  * `records` is a JSON array of objects by column: Postgres converts each value to its column's type. Rows come collapsed, one
- * a key, and are written in the order of their keys, so that two batches never wait for each other crosswise.
+ * a key, in the order of their keys, and are locked in that order.
  * Index: the unique index on the key's columns.
  */
 export function upsertNewer(shape: UpsertShape, records: string): Statement {
@@ -28,7 +28,6 @@ export function upsertNewer(shape: UpsertShape, records: string): Statement {
   return sql`
     insert into ${table} as stored (${everything})
     select ${everything} from json_populate_recordset(null::${table}, ${records}::text::json) as incoming
-     order by ${key}
     on conflict (${key}) do update set ${assignments}
      where stored.${version} < excluded.${version}`
 }

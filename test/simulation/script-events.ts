@@ -18,6 +18,7 @@ export const events: readonly Item[] = aggregates.flatMap(({ aggregateType, aggr
 
 function item(type: string, id: string, version: number): Item {
   const event = {
+    key: aggregateKey({ aggregateType: type, aggregateId: id }),
     id: businessKeyId('event', [type, id, version]),
     type: 'Happened',
     aggregateType: type,
@@ -30,7 +31,7 @@ function item(type: string, id: string, version: number): Item {
   return {
     event,
     message,
-    key: aggregateKey(event),
+    key: event.key,
     route: undefined,
     sequential: sequentialTypes.includes(type),
     origin: { kind: 'waiting', seq: '0' },

@@ -95,13 +95,13 @@ export class AssignmentReading implements DeliveryOwner {
     return new Map(this.#windows.map(({ partition, position }) => [partition, position]))
   }
 
-  async ack(delivery: KafkaDelivery): Promise<AckOutcome> {
+  ack(delivery: KafkaDelivery): Promise<AckOutcome> {
     const { window, entry } = delivery
     delivery.state = 'acked'
     this.#takeBack(entry)
     window.settle(entry)
     this.#schedule()
-    return this.#committer?.ack(window, entry.offset) ?? 'lost'
+    return this.#committer?.ack(window, entry.offset) ?? Promise.resolve('lost')
   }
 
   nack(delivery: KafkaDelivery, delayMs: number): void {

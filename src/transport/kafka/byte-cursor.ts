@@ -68,12 +68,23 @@ export class ByteCursor {
     return this.bytes.subarray(this.position - length, this.position)
   }
 
-  /** The same, as text; null is empty. */
-  text(): string {
+  /** The same, as text; null is empty. Text that is like `last` is `last`: to compare costs less than to make it anew. */
+  text(last = ''): string {
     const length = this.signed()
     if (length <= 0) return ''
+    const start = this.position
     this.position += length
-    return this.bytes.toString('utf8', this.position - length, this.position)
+    return this.#spells(last, start, length) ? last : this.bytes.toString('utf8', start, this.position)
+  }
+
+  /** Only plain ASCII counts: beyond it a character has other bytes than its code. */
+  #spells(text: string, start: number, length: number): boolean {
+    if (text.length !== length) return false
+    for (let i = 0; i < length; i += 1) {
+      const byte = this.bytes[start + i] as number
+      if (byte >= 128 || byte !== text.charCodeAt(i)) return false
+    }
+    return true
   }
 
   /** The count of a compact array: none and null alike are 0. */

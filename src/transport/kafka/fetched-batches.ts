@@ -8,6 +8,7 @@
 import { WaybillError } from '../../core/errors.ts'
 import { ByteCursor } from './byte-cursor.ts'
 import type { FetchedPartition, FetchedRecord } from './kafka-client.ts'
+import { bodyHeader } from './kafka-records.ts'
 
 export interface AbortedTransaction {
   readonly producerId: bigint
@@ -93,7 +94,8 @@ function readHeader(cursor: ByteCursor): BatchHeader {
 /** The key of a control record is its version and its type. */
 function isAbort(content: ByteCursor, { count }: BatchHeader): boolean {
   if (count === 0) return false
-  const key = readRecord(content, 0n, 0).key
+  skipToKey(content)
+  const key = content.field()
   return key !== null && key.length >= 4 && key.readInt16BE(2) === abortMarker
 }
 
@@ -103,29 +105,46 @@ function readRecords(
   { from, records }: { readonly from: bigint; readonly records: FetchedRecord[] },
 ): void {
   const appendedAtMs = (header.attributes & isAppendTime) === 0 ? undefined : header.maxTimestampMs
+  let last: FetchedRecord | undefined
   for (let i = 0; i < header.count; i += 1) {
-    const record = readRecord(content, header.firstOffset, header.firstTimestampMs)
+    const record = readRecord(content, header, last)
+    last = record
     if (record.offset < from) continue
     records.push(appendedAtMs === undefined ? record : { ...record, timestampMs: appendedAtMs })
   }
 }
 
-function readRecord(
-  cursor: ByteCursor,
-  firstOffset: bigint,
-  firstTimestampMs: number,
-): FetchedRecord & { readonly key: Buffer | null } {
+/** Most headers say the same as those of the `last` record, and are then the same. */
+function readRecord(cursor: ByteCursor, batch: BatchHeader, last: FetchedRecord | undefined): FetchedRecord {
   const length = cursor.signed()
   const end = cursor.position + length
   cursor.skip(1)
-  const timestampMs = firstTimestampMs + cursor.signed()
-  const offset = firstOffset + BigInt(cursor.signed())
+  const timestampMs = batch.firstTimestampMs + cursor.signed()
+  const offset = batch.firstOffset + BigInt(cursor.signed())
   const key = cursor.field()
   const value = cursor.field()
-  const headers: (readonly [string, Buffer])[] = []
-  for (let left = cursor.signed(); left > 0; left -= 1) headers.push([cursor.text(), cursor.field() ?? noBytes])
+  const count = cursor.signed()
+  const headers: Header[] = []
+  for (let i = 0; i < count; i += 1) headers.push(readHeaderField(cursor, last?.headers[i]))
   cursor.position = end
   return { offset, timestampMs, key, value, headers }
 }
 
+type Header = FetchedRecord['headers'][number]
+
+function readHeaderField(cursor: ByteCursor, last: Header = noHeader): Header {
+  const name = cursor.text(last[0])
+  if (name === bodyHeader) return [name, cursor.field() ?? noBytes]
+  const value = cursor.text(typeof last[1] === 'string' ? last[1] : '')
+  return name === last[0] && value === last[1] ? last : [name, value]
+}
+
+function skipToKey(cursor: ByteCursor): void {
+  cursor.signed()
+  cursor.skip(1)
+  cursor.signed()
+  cursor.signed()
+}
+
 const noBytes = Buffer.alloc(0)
+const noHeader: Header = ['', '']

@@ -107,7 +107,8 @@ export interface FetchedRecord {
   readonly timestampMs: number
   readonly key: Uint8Array | null
   readonly value: Uint8Array | null
-  readonly headers: readonly (readonly [name: string, value: Uint8Array])[]
+  /** Values as bytes, or as the text that they are. */
+  readonly headers: readonly (readonly [name: string, value: string | Uint8Array])[]
 }
 
 export interface ListOffsetsRequest {

@@ -28,9 +28,9 @@ export class KafkaDelivery implements Delivery {
     return this.entry.message
   }
 
-  async ack(): Promise<AckOutcome> {
-    if (this.state !== 'in-hand') return this.state === 'acked' ? 'unconfirmed' : 'lost'
-    return this.#owner.ack(this)
+  ack(): Promise<AckOutcome> {
+    if (this.state === 'in-hand') return this.#owner.ack(this)
+    return Promise.resolve(this.state === 'acked' ? 'unconfirmed' : 'lost')
   }
 
   nack(delayMs = 0): Promise<void> {

@@ -37,7 +37,7 @@ export interface KafkaOptions extends KafkaConnectionOptions {
   readonly maxWindow?: number
   /** How long a fetch waits for data. @default 500 */
   readonly fetchMaxWaitMs?: number
-  /** The largest answer to a fetch. @default 8_388_608 */
+  /** The largest answer to a fetch; it is read in one go, while nothing else runs. @default 2_097_152 */
   readonly fetchMaxBytes?: number
   /** How often the number of partitions is looked at. @default 60_000 */
   readonly metadataMaxAgeMs?: number
@@ -99,7 +99,7 @@ const plain: Omit<KafkaSettings, 'client'> = {
   drainTimeoutMs: 30_000,
   maxWindow: 10_000,
   fetchMaxWaitMs: 500,
-  fetchMaxBytes: 8_388_608,
+  fetchMaxBytes: 2_097_152,
   metadataMaxAgeMs: 60_000,
   lagMs: 10_000,
   requestTimeoutMs: 10_000,

@@ -7,8 +7,8 @@
 import type { IncomingMessage, OutgoingMessage } from '../transport.ts'
 import type { FetchedRecord, KafkaRecord } from './kafka-client.ts'
 
-/** Has the body of a message whose value is null. */
-const bodyHeader = 'waybill_body'
+/** Has the body of a message whose value is null. The only header that is not text. */
+export const bodyHeader = 'waybill_body'
 const nothing = new Uint8Array(0)
 
 export interface RecordOptions {
@@ -32,8 +32,8 @@ export function fromRecord(record: FetchedRecord, { topic, partition }: { topic:
   const attributes: Record<string, string> = {}
   let body = record.value ?? nothing
   for (const [name, value] of record.headers) {
-    if (name === bodyHeader && record.value === null) body = value
-    else attributes[name] = textOf(value)
+    if (name !== bodyHeader) attributes[name] = textOf(value)
+    else if (record.value === null) body = typeof value === 'string' ? Buffer.from(value) : value
   }
   const { offset, key } = record
   return {
@@ -53,6 +53,7 @@ export function messageIdOf(partition: number, offset: bigint): string {
   return `${partition}:${offset}`
 }
 
-function textOf(bytes: Uint8Array): string {
+function textOf(bytes: string | Uint8Array): string {
+  if (typeof bytes === 'string') return bytes
   return (Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)).toString()
 }

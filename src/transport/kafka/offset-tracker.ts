@@ -10,8 +10,8 @@ export interface Tracked {
   isSettled: boolean
 }
 
-export class OffsetTracker {
-  readonly #unsettled = new Fifo<Tracked>()
+export class OffsetTracker<Entry extends Tracked> {
+  readonly #unsettled = new Fifo<Entry>()
   #end: bigint
 
   /** @param start where reading begins */
@@ -30,7 +30,7 @@ export class OffsetTracker {
   }
 
   /** The first record that is not settled. */
-  get first(): Tracked | undefined {
+  get first(): Entry | undefined {
     return this.#head()
   }
 
@@ -40,13 +40,18 @@ export class OffsetTracker {
     return this.#unsettled.size
   }
 
+  /** The records between the position and the end that satisfy `wanted`, in the order of offsets. */
+  find(wanted: (record: Entry) => boolean): Entry[] {
+    return this.#unsettled.filter(wanted)
+  }
+
   /** Takes in what was read, in the order of offsets, and where reading goes on. */
-  add(records: readonly Tracked[], end: bigint): void {
+  add(records: readonly Entry[], end: bigint): void {
     for (const record of records) this.#unsettled.push(record)
     if (end > this.#end) this.#end = end
   }
 
-  #head(): Tracked | undefined {
+  #head(): Entry | undefined {
     for (let head = this.#unsettled.peek(); head?.isSettled === true; head = this.#unsettled.peek()) this.#unsettled.take()
     return this.#unsettled.peek()
   }

@@ -27,10 +27,8 @@ interface Hold {
 
 export class PartitionWindow {
   readonly partition: number
-  readonly #tracker: OffsetTracker
+  readonly #tracker: OffsetTracker<WindowEntry>
   readonly #waiting = new Fifo<WindowEntry>()
-  readonly #inHand = new Set<WindowEntry>()
-  readonly #inHandByKey = new Map<string, Set<WindowEntry>>()
   /** By key; a record without a key is held by itself. */
   readonly #holds = new Map<string | WindowEntry, Hold>()
   #waitingBytes = 0
@@ -68,20 +66,18 @@ export class PartitionWindow {
     return this.#heldBytes
   }
 
-  get inHand(): ReadonlySet<WindowEntry> {
-    return this.#inHand
-  }
-
   /** Whether the position cannot move before something that was given back has come again. */
   get isHeld(): boolean {
-    return (this.#tracker.first as WindowEntry | undefined)?.state === 'held'
+    return this.#tracker.first?.state === 'held'
   }
 
   append(
     messages: readonly { readonly message: IncomingMessage; readonly offset: bigint; readonly bytes: number }[],
     end: bigint,
   ): void {
-    const entries = messages.map((each): WindowEntry => ({ ...each, state: 'waiting', isSettled: false }))
+    const entries = messages.map(({ message, offset, bytes }): WindowEntry => {
+      return { offset, message, bytes, state: 'waiting', isSettled: false }
+    })
     this.#tracker.add(entries, end)
     for (const entry of entries) {
       this.#waiting.push(entry)
@@ -108,18 +104,10 @@ export class PartitionWindow {
     this.#waiting.take()
     this.#waitingBytes -= entry.bytes
     entry.state = 'in-hand'
-    this.#inHand.add(entry)
-    const key = entry.message.orderingKey
-    if (key !== undefined) {
-      const siblings = this.#inHandByKey.get(key)
-      if (siblings === undefined) this.#inHandByKey.set(key, new Set([entry]))
-      else siblings.add(entry)
-    }
     return entry
   }
 
   settle(entry: WindowEntry): void {
-    this.#drop(entry)
     entry.state = 'settled'
     entry.isSettled = true
   }
@@ -127,15 +115,13 @@ export class PartitionWindow {
   /** Holds a record in hand until `untilMs`, and returns those of its key behind it that were in hand and are no longer. */
   giveBack(entry: WindowEntry, untilMs: number): readonly WindowEntry[] {
     const key = entry.message.orderingKey
-    const siblings = key === undefined ? [] : [...(this.#inHandByKey.get(key) ?? [])]
-    const behind = siblings.filter(({ offset }) => offset > entry.offset)
+    const isBehind = ({ state, message, offset }: WindowEntry): boolean =>
+      state === 'in-hand' && message.orderingKey === key && offset > entry.offset
+    const behind = key === undefined ? [] : this.#tracker.find(isBehind)
     const hold = this.#holds.get(keyOf(entry)) ?? { untilMs, entries: [] }
     hold.untilMs = Math.max(hold.untilMs, untilMs)
     this.#holds.set(keyOf(entry), hold)
-    for (const each of [entry, ...behind]) {
-      this.#drop(each)
-      this.#hold(hold, each)
-    }
+    for (const each of [entry, ...behind]) this.#hold(hold, each)
     return behind
   }
 
@@ -157,14 +143,6 @@ export class PartitionWindow {
     entry.state = 'held'
     hold.entries.push(entry)
     this.#heldBytes += entry.bytes
-  }
-
-  #drop(entry: WindowEntry): void {
-    this.#inHand.delete(entry)
-    const key = entry.message.orderingKey
-    const siblings = key === undefined ? undefined : this.#inHandByKey.get(key)
-    siblings?.delete(entry)
-    if (key !== undefined && siblings?.size === 0) this.#inHandByKey.delete(key)
   }
 }
 

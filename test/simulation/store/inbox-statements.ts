@@ -21,7 +21,7 @@ export function defineInbox(store: FakeStore, scope: Scope, data: InboxStore): v
   store.define('readConsumer', readConsumer(scope), () => Promise.resolve([{ generation: scope.generation, paused: false }]))
 
   store.define('claim', claim(scope, [], []), async (context, values) => {
-    const [, , ids, , sequential, types, aggregates, versions] = values
+    const [ids, , , , sequential, types, aggregates, versions] = values
     const fresh = await record(context, data, { ...mine, ids: texts(ids) })
     const sequentialTypes = texts(sequential)
     const targets = targetsOf(types, aggregates, versions)
@@ -40,7 +40,7 @@ export function defineInbox(store: FakeStore, scope: Scope, data: InboxStore): v
   })
 
   store.define('claimRows', claimRows(scope, []), async (context, values) => {
-    const [, , ids, , , , types, aggregates, versions] = values
+    const [ids, , , , , , types, aggregates, versions] = values
     const fresh = await record(context, data, { ...mine, ids: texts(ids) })
     const moved: object[] = []
     for (const target of targetsOf(types, aggregates, versions)) {
