@@ -111,6 +111,14 @@ export const proofSuites: readonly ProofSuite[] = [
     missing: () => missingService('redis'),
   },
   {
+    name: 'kafka-crash-matrix',
+    summary: 'the same with Kafka as the broker, and the places of its requests and of its groups',
+    command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/kafka-crash-matrix'],
+    inCi: true,
+    minutes: 1,
+    missing: () => missingService('kafka'),
+  },
+  {
     name: 'drills',
     summary: 'every drill on embedded parts, none skipped',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/drills'],

@@ -4,6 +4,7 @@
  * A place stands around a call of a port, and a statement is known by its text. The crash matrix is made from this list; a
  * place that no process passes any more, because a statement was renamed, is found by it, not by a crash that never comes.
  */
+import type { KafkaClient } from '../transport/kafka/kafka-client.ts'
 
 /** What a process does for a living. */
 export type CrashRole = 'writer' | 'command server' | 'relay' | 'consumer' | 'stored consumer'
@@ -19,12 +20,30 @@ export type CrashMoment =
   | { readonly delivery: 'received' | 'acking' | 'acked' }
   /** Around the cache of commands. */
   | { readonly cache: 'claim' | 'complete'; readonly when: 'before' | 'after' }
+  /** Around a request to Kafka. `failed`: a heartbeat was answered with the news that the group rebalances. */
+  | { readonly kafka: KafkaCall; readonly when: 'before' | 'during' | 'after' | 'failed' }
+
+/** The requests to Kafka between which a process can be crashed. */
+export type KafkaCall = Extract<
+  keyof KafkaClient,
+  | 'initProducer'
+  | 'produce'
+  | 'joinGroup'
+  | 'syncGroup'
+  | 'committedOffsets'
+  | 'fetch'
+  | 'heartbeat'
+  | 'commitOffsets'
+  | 'leaveGroup'
+>
 
 export interface CrashPlace {
   readonly role: CrashRole
   /** Unique in its role. */
   readonly name: string
   readonly at: CrashMoment
+  /** How often a process has to come here before it is the place that is meant. @default 1 */
+  readonly onHit?: number
 }
 
 const after = (statement: RegExp | 'own'): CrashMoment => ({ statement, when: 'after' })
@@ -36,10 +55,27 @@ const transaction: Readonly<Record<'begun' | 'committing' | 'commit sent' | 'com
   committed: { transaction: 'committed' },
 }
 
+/** A member of a consumer group, from its first join to its leave. */
+const group: Readonly<Record<string, Named>> = {
+  'group joined': { kafka: 'joinGroup', when: 'after' },
+  'partitions assigned': { kafka: 'syncGroup', when: 'after' },
+  'offsets read': { kafka: 'committedOffsets', when: 'after' },
+  'records fetched': { kafka: 'fetch', when: 'after' },
+  'offsets committing': { kafka: 'commitOffsets', when: 'before' },
+  'offset commit sent': { kafka: 'commitOffsets', when: 'during' },
+  'offsets committed': { kafka: 'commitOffsets', when: 'after' },
+  'rebalance heard': { kafka: 'heartbeat', when: 'failed' },
+  // Everything in hand was drained, and its offsets are committed.
+  'joining again': { at: { kafka: 'joinGroup', when: 'before' }, onHit: 2 },
+  leaving: { kafka: 'leaveGroup', when: 'before' },
+}
+
 const confirm = /\bconfirmed as materialized\b/
 const settle = /"outbox_settle"\(/
 
-const places: Readonly<Record<CrashRole, Readonly<Record<string, CrashMoment>>>> = {
+type Named = CrashMoment | Pick<CrashPlace, 'at' | 'onHit'>
+
+const places: Readonly<Record<CrashRole, Readonly<Record<string, Named>>>> = {
   writer: {
     ...transaction,
     'state written': after('own'),
@@ -67,15 +103,20 @@ const places: Readonly<Record<CrashRole, Readonly<Record<string, CrashMoment>>>>
     confirmed: after(confirm),
     settling: { statement: settle, when: 'before' },
     settled: after(settle),
+    'producer opened': { kafka: 'initProducer', when: 'after' },
+    // The first request has to open a connection, so the second is the one that leaves at once.
+    'produce sent': { at: { kafka: 'produce', when: 'during' }, onHit: 2 },
+    produced: { kafka: 'produce', when: 'after' },
   },
   consumer: {
     ...transaction,
     received: { delivery: 'received' },
-    'inbox claimed': after(/^\s*with fresh as \(\s*insert into \S*"inbox"/),
+    'inbox claimed': after(/\bfresh as \(\s*insert into \S*"inbox"/),
     'projection written': after(/\bjson_populate_recordset\b/),
     'effect written': after('own'),
     acking: { delivery: 'acking' },
     acked: { delivery: 'acked' },
+    ...group,
   },
   'stored consumer': {
     ...transaction,
@@ -86,16 +127,17 @@ const places: Readonly<Record<CrashRole, Readonly<Record<string, CrashMoment>>>>
     'lanes taken': after(/^\s*with free as materialized[^;]*"inbox_lane"/),
     'messages read': after(/^\s*with mine as materialized[^;]*"inbox_lane"[^;]*\bwaited_ms\b/),
     'lanes fenced': after(/^\s*with mine as materialized[^;]*"inbox_lane"[^;]*set lock_expires_at = clock_timestamp/),
-    'inbox claimed': after(/^\s*with fresh as \(\s*insert into \S*"inbox"/),
+    'inbox claimed': after(/\bfresh as \(\s*insert into \S*"inbox"/),
     'effect written': after('own'),
     'messages removed': after(/^\s*with gone as[^;]*"inbox_message"/),
     'lanes given back': after(/^\s*update \S*"inbox_lane" l set lock_token = null/),
+    ...group,
   },
 }
 
 /** All places, role by role. */
 export const crashPlaces: readonly CrashPlace[] = Object.entries(places).flatMap(([role, named]) =>
-  Object.entries(named).map(([name, at]) => ({ role: role as CrashRole, name, at })),
+  Object.entries(named).map(([name, place]) => ({ role: role as CrashRole, name, ...('at' in place ? place : { at: place }) })),
 )
 
 /** The failpoint of a place, as `startChild` arms it. */

@@ -8,6 +8,8 @@ import { setImmediate } from 'node:timers/promises'
 import type { CommandCache } from '../command/cache.ts'
 import { defaults } from '../core/defaults.ts'
 import { markTx, type Database, type Queryable, type Tx } from '../postgres/database.ts'
+import type { KafkaClient } from '../transport/kafka/kafka-client.ts'
+import { kafkaErrorName } from '../transport/kafka/kafka-errors.ts'
 import type { Delivery, Publisher, Transport } from '../transport/transport.ts'
 import { crashPlaces, crashPointName, type CrashMoment, type CrashRole } from './crash-places.ts'
 import { createFailpoints, withFailpoints, type FailpointPlace, type Failpoints } from './failpoint.ts'
@@ -17,6 +19,8 @@ export interface CrashPoints {
   publisher<Port extends Publisher>(publisher: Port): Port
   receiver(transport: Pick<Transport, 'receive'>): Pick<Transport, 'receive'>
   cache(cache: CommandCache): CommandCache
+  /** For the option `client` of the Kafka transport. */
+  kafkaClient(client: KafkaClient): KafkaClient
 }
 
 export interface CrashPointOptions {
@@ -67,6 +71,7 @@ export function createCrashPoints(role: CrashRole, options: CrashPointOptions = 
       },
     }),
     cache: (cache) => withFailpoints(cache, { failpoints, places: places.cache }),
+    kafkaClient: (client) => withFailpoints(client, { failpoints, places: places.kafka }),
   }
 }
 
@@ -76,6 +81,7 @@ interface PortPlaces {
   readonly publish: readonly FailpointPlace[]
   readonly delivery: readonly FailpointPlace[]
   readonly cache: readonly FailpointPlace[]
+  readonly kafka: readonly FailpointPlace[]
   /** Places that stand around no method, by their step. */
   readonly steps: ReadonlyMap<string, string>
 }
@@ -103,6 +109,11 @@ function portPlaces(role: CrashRole, schema: string): PortPlaces {
         : undefined,
     ),
     cache: around((at) => ('cache' in at ? { method: at.cache, when: at.when } : undefined)),
+    kafka: around((at) => {
+      if (!('kafka' in at)) return undefined
+      const place = { method: at.kafka, when: at.when }
+      return at.when === 'failed' ? { ...place, match: isRebalance } : place
+    }),
     steps: new Map(
       all.flatMap(({ name, at }) =>
         'transaction' in at
@@ -113,6 +124,10 @@ function portPlaces(role: CrashRole, schema: string): PortPlaces {
       ),
     ),
   }
+}
+
+function isRebalance(error: unknown): boolean {
+  return kafkaErrorName(error) === 'REBALANCE_IN_PROGRESS'
 }
 
 /** Our statements name our schema, or write the rows of a projection, or steer a transaction. */

@@ -34,9 +34,9 @@ export interface Failpoints {
 export interface FailpointPlace {
   readonly name: string
   readonly method: string
-  /** `during`: the call is under way, and its answer was not looked at yet. */
-  readonly when: 'before' | 'during' | 'after'
-  /** Which calls are meant. @default all of them */
+  /** `during`: the call is under way, and its answer was not looked at yet. `failed`: it rejected. */
+  readonly when: 'before' | 'during' | 'after' | 'failed'
+  /** Which calls are meant, by their arguments; for `failed`, by the error. @default all of them */
   readonly match?: (...args: unknown[]) => boolean
 }
 
@@ -65,23 +65,31 @@ export function withFailpoints<Port extends object>(
   port: Port,
   options: { readonly failpoints: Failpoints; readonly places: readonly FailpointPlace[]; readonly through?: readonly string[] },
 ): Port {
-  const { failpoints, places, through = [] } = options
+  const { failpoints, places: all, through = [] } = options
   return new Proxy(port, {
     get(target, property) {
       const value: unknown = Reflect.get(target, property, target)
       if (typeof value !== 'function') return value
-      const around = places.filter((place) => place.method === property)
+      const around = all.filter((place) => place.method === property)
       const isThrough = through.includes(String(property))
       if (around.length === 0 && !isThrough) return value.bind(target)
       return async (...args: unknown[]) => {
-        const meant = around.filter((place) => place.match?.(...args) ?? true)
-        const hit = async (when: FailpointPlace['when']): Promise<void> => {
-          for (const place of meant) if (place.when === when) await failpoints.hit(place.name)
+        const meant = (when: FailpointPlace['when'], given: readonly unknown[] = args): FailpointPlace[] =>
+          around.filter((place) => place.when === when && (place.match?.(...given) ?? true))
+        const hit = async (places: readonly FailpointPlace[]): Promise<void> => {
+          for (const { name } of places) await failpoints.hit(name)
         }
-        await hit('before')
+        await hit(meant('before'))
         const call: unknown = Reflect.apply(value, target, args)
-        const result: unknown = await (meant.some(({ when }) => when === 'during') ? underWay(call, () => hit('during')) : call)
-        await hit('after')
+        const during = meant('during')
+        let result: unknown
+        try {
+          result = await (during.length === 0 ? call : underWay(call, () => hit(during)))
+        } catch (error) {
+          await hit(meant('failed', [error]))
+          throw error
+        }
+        await hit(meant('after'))
         return isThrough ? withFailpoints(result as object, options) : result
       }
     },

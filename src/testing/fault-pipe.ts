@@ -58,6 +58,11 @@ export class FaultPipe {
     from.on('error', () => this.#arrive('reset'))
   }
 
+  /** Messages that arrived and were not forwarded yet. */
+  get waiting(): number {
+    return this.#queue.length
+  }
+
   /** Looks at the faults anew: they have changed, or the connection has been cut. */
   wake(): void {
     this.#wake.resolve()

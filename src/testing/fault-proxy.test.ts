@@ -199,10 +199,23 @@ test('a refusing proxy resets newcomers and keeps whom it has', async () => {
   const newcomer = new Watch(connect(proxy.port, proxy.host))
   sockets.push(newcomer.socket)
   await eventually(() => newcomer.hasEnded)
+  expect(proxy.refused).toBe(1)
   client.socket.write('still\n')
   await eventually(() => client.text === 'HI\nSTILL\n')
   proxy.heal()
   await openAndGreet()
+})
+
+test('an answer that is held is counted, and lost for good when the connection is cut', async () => {
+  const client = await openAndGreet()
+  expect(proxy.waiting('toClient')).toBe(0)
+  proxy.stall('toClient')
+  client.socket.write('lost\n')
+  await eventually(() => proxy.waiting('toClient') === 1)
+  proxy.cut()
+  proxy.heal()
+  await eventually(() => client.hasEnded)
+  expect([client.text, served[0]?.text]).toEqual(['HI\n', 'hi\nlost\n'])
 })
 
 test('cutting ends every connection at once', async () => {

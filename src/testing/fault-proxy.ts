@@ -31,6 +31,10 @@ export interface FaultProxy {
   readonly port: number
   /** How many connections are open through it. */
   readonly connections: number
+  /** How many connections were refused. */
+  readonly refused: number
+  /** How many messages arrived and were not forwarded yet, because of a delay or a stall. */
+  waiting(direction: Direction): number
   /** The same address, through the proxy. */
   url(original: string): string
   /** Delivers everything later by so much. */
@@ -63,10 +67,14 @@ export async function startFaultProxy({ target, frames = () => (chunk) => [chunk
   const rules = new FaultRules()
   const links = new Set<Link>()
   let isRefusing = false
+  let refused = 0
 
   const listener = createServer({ allowHalfOpen: true, noDelay: true }, (client) => {
     client.on('error', () => {})
-    if (isRefusing) return void client.resetAndDestroy()
+    if (isRefusing) {
+      refused += 1
+      return void client.resetAndDestroy()
+    }
     const link = new Link({ client, target, frames, faults, rules })
     links.add(link)
     link.onClose = () => links.delete(link)
@@ -89,11 +97,11 @@ export async function startFaultProxy({ target, frames = () => (chunk) => [chunk
     get connections() {
       return links.size
     },
-    url(original) {
-      const address = new URL(original)
-      address.host = `${host}:${port}`
-      return address.href
+    get refused() {
+      return refused
     },
+    waiting: (direction) => [...links].reduce((sum, link) => sum + link.waiting(direction), 0),
+    url: (original) => withHost(original, `${host}:${port}`),
     delay: (delayMs, direction) => change(direction, { delayMs }),
     drop: (direction) => change(direction, { isDropping: true }),
     stall: (direction) => change(direction, { isStalled: true }),
@@ -116,6 +124,12 @@ export async function startFaultProxy({ target, frames = () => (chunk) => [chunk
   }
 }
 
+function withHost(original: string, hostAndPort: string): string {
+  const address = new URL(original)
+  address.host = hostAndPort
+  return address.href
+}
+
 const directions: readonly Direction[] = ['toServer', 'toClient']
 const healthy: LastingFaults = { delayMs: 0, isDropping: false, isStalled: false }
 
@@ -129,7 +143,7 @@ interface LinkParts extends Required<FaultProxyOptions> {
 class Link {
   onClose: () => void = () => {}
   readonly #sockets: readonly Socket[]
-  readonly #pipes: readonly FaultPipe[]
+  readonly #pipes: Readonly<Record<Direction, FaultPipe>>
 
   constructor({ client, target, frames, faults, rules }: LinkParts) {
     const server = connect({ ...target, allowHalfOpen: true, noDelay: true })
@@ -140,7 +154,7 @@ class Link {
     const toClient = pipe('toClient', server, client)
     toServer.opposite = toClient
     toClient.opposite = toServer
-    this.#pipes = [toServer, toClient]
+    this.#pipes = { toServer, toClient }
     for (const socket of this.#sockets) {
       socket.on('close', () => {
         if (this.#sockets.every((each) => each.destroyed)) this.onClose()
@@ -148,8 +162,12 @@ class Link {
     }
   }
 
+  waiting(direction: Direction): number {
+    return this.#pipes[direction].waiting
+  }
+
   wake(): void {
-    for (const pipe of this.#pipes) pipe.wake()
+    for (const direction of directions) this.#pipes[direction].wake()
   }
 
   cut(): void {

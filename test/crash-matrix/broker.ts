@@ -1,79 +1,33 @@
-/** A Pub/Sub server of a cell's own: it remembers what it stored, in its order, and can refuse everything or one event. */
-import { randomUUID } from 'node:crypto'
-import { seededRandom } from '../../src/core/random.ts'
-import { Faults } from '../../src/pubsub-server/faults.ts'
-import { listenGrpc } from '../../src/pubsub-server/grpc-server.ts'
-import { memoryJournal } from '../../src/pubsub-server/storage/journal.ts'
+/**
+ * What a cell asks of its broker, whichever it is: to remember what it stored, in its order, to fail the process that is
+ * crashed, and to say what it still has for the consumer.
+ */
+import type { FaultProxy } from '../../src/testing/fault-proxy.ts'
 import type { Log } from '../../src/testing/history/entry.ts'
-import { logEntry } from '../../src/testing/history/message-entries.ts'
-import { createPubsubAdmin } from '../../src/transport/pubsub-admin.ts'
-import { fastClock } from '../e2e/fast-clock.ts'
-import { RecordingBroker } from '../pubsub/recording-broker.ts'
-import { clockFactor, topic } from './ledger.ts'
+import type { BrokerAddress } from './transport-to.ts'
+
+export type BrokerName = 'Pub/Sub' | 'Kafka'
 
 export interface CellBroker {
   readonly id: string
-  readonly emulatorHost: string
-  readonly log: readonly Log[]
-  /** Calls refused so far. */
+  /** For those whom nobody crashes. */
+  readonly address: BrokerAddress
+  /** For the process that is crashed. */
+  readonly crashedAddress: BrokerAddress
+  /** What stands before the broker, for the process that is crashed. */
+  readonly proxy?: FaultProxy
+  /** What is stored, in the order of each key. */
+  log(): Promise<readonly Log[]>
+  /** How often somebody was refused so far. */
   refused(): number
   refuse(isRefusing: boolean): void
   /** Refuses the first change of the first account for what it is. */
   reject(isRejecting: boolean): void
-  unacked(): number
-  close(): void
-}
-
-export async function openCellBroker(): Promise<CellBroker> {
-  const log: Log[] = []
-  const faults = new Faults(seededRandom('crash'))
-  let isRejecting = false
-  const broker = new RecordingBroker({
-    clock: fastClock(clockFactor),
-    faults,
-    journal: memoryJournal,
-    rejects: (attributes) => isRejecting && attributes.get('version') === '1' && attributes.get('aggregate_type') === 'account',
-    onStored: (attributes) =>
-      void log.push({
-        ...logEntry({ topic, orderingKey: undefined, attributes: Object.fromEntries(attributes) }),
-        source: 'broker',
-      }),
-  })
-  const listener = await listenGrpc(broker, '127.0.0.1:0')
-  const emulatorHost = `127.0.0.1:${listener.port}`
-  await makeResources(emulatorHost)
-  return {
-    id: randomUUID(),
-    emulatorHost,
-    log,
-    refused: () => faults.fired.refuse,
-    refuse: (isRefusing) => {
-      faults.set(isRefusing ? { refuse: 1 } : {})
-      if (isRefusing) broker.cutStreams()
-    },
-    reject: (value) => void (isRejecting = value),
-    unacked: () => broker.subscription(`projects/crash/subscriptions/${topic}.ledger`).queue.unackedMessages,
-    close: () => {
-      listener.close()
-      broker.close()
-    },
-  }
-}
-
-async function makeResources(emulatorHost: string): Promise<void> {
-  const admin = createPubsubAdmin({ projectId: 'crash', emulatorHost })
-  await admin.createTopic({ name: topic, retentionSeconds: 0, schema: undefined })
-  await admin.createSubscription({
-    name: `${topic}.ledger`,
-    topic,
-    ackDeadlineSeconds: 10,
-    retentionSeconds: 86_400,
-    isRetainingAcked: false,
-    isOrdered: true,
-    isExactlyOnce: false,
-    retry: undefined,
-    deadLetter: undefined,
-    expiresAfterSeconds: 0,
-  })
-  await admin.close()
+  /** Messages that the consumer has not acknowledged. */
+  unacked(): Promise<number>
+  /** Looks at what is acknowledged, and then at what the database has. */
+  look?(events: () => Promise<readonly string[]>): Promise<void>
+  /** What was acknowledged, at any look, and not in the database. */
+  aheadOfDatabase?(): Promise<readonly string[]>
+  close(): Promise<void>
 }

@@ -9,25 +9,17 @@
  */
 import { performance } from 'node:perf_hooks'
 import { errorMessage } from '../../src/core/errors.ts'
-import { fromPg } from '../../src/postgres/from-pg.ts'
 import type { Child } from '../../src/testing/child.ts'
-import { crashPointName, type CrashPlace } from '../../src/testing/crash-places.ts'
+import { crashPointName } from '../../src/testing/crash-places.ts'
 import { eventually } from '../../src/testing/eventually.ts'
-import { startFaultProxy } from '../../src/testing/fault-proxy.ts'
 import { checkHistory, explainVerdict } from '../../src/testing/history/checker.ts'
-import { createHistory } from '../../src/testing/history/history.ts'
-import { openCellBroker } from './broker.ts'
-import { createCrew } from './crew.ts'
 import type { CrashReport, CrashSettings } from './crashed-process.ts'
-import { strike, type FaultName } from './faults.ts'
-import { judge, type JudgedWorld } from './judge.ts'
-import { leaseMs, transportTo, type Deposit } from './ledger.ts'
-import { emptyTables, openPool, type Site } from './site.ts'
-
-export interface Cell {
-  readonly place: CrashPlace
-  readonly fault: FaultName
-}
+import { holdAnswer, prepareFault, strike } from './faults.ts'
+import { judge } from './judge.ts'
+import { leaseMs, type Deposit } from './ledger.ts'
+import { cellName, leftOver, requests, setScene, type Cell, type Scene } from './scene.ts'
+import type { Site } from './site.ts'
+import { stir } from './stir.ts'
 
 export interface CellResult {
   readonly cell: string
@@ -37,10 +29,6 @@ export interface CellResult {
   /** The verdict in words, with the shortest part of the history that shows each violation. */
   readonly explanation?: string
   readonly tookMs: number
-}
-
-export function cellName({ place, fault }: Cell): string {
-  return `${crashPointName(place)} × ${fault}`
 }
 
 export interface CellOptions {
@@ -65,8 +53,9 @@ export async function playCell(site: Site, cell: Cell, options: CellOptions = {}
     const scene = await setScene(site, cell, closers)
     await act(scene, options, said)
     const verdict = checkHistory(await judge(scene))
-    const explanation = explainVerdict(verdict)
-    const violations = verdict.violations.map(({ text }) => text)
+    const ahead = (await scene.broker.aheadOfDatabase?.()) ?? []
+    const explanation = [explainVerdict(verdict), ...ahead].join('\n')
+    const violations = [...verdict.violations.map(({ text }) => text), ...ahead]
     return end(violations.length === 0 ? { violations } : { violations, explanation })
   } catch (error) {
     return end({ violations: [`error: ${errorMessage(error)}`] })
@@ -75,68 +64,22 @@ export async function playCell(site: Site, cell: Cell, options: CellOptions = {}
   }
 }
 
-interface Scene extends JudgedWorld {
-  readonly site: Site
-  readonly cell: Cell
-  readonly url: string
-  readonly proxy: Awaited<ReturnType<typeof startFaultProxy>>
-  readonly child: Child
-}
-
-async function setScene(site: Site, cell: Cell, closers: (() => unknown)[]): Promise<Scene> {
-  const { url } = site
-  await emptyTables(url)
-  const pool = openPool(url)
-  closers.push(() => pool.end())
-  const { host, port } = site.postgres
-  const [broker, proxy] = await Promise.all([openCellBroker(), startFaultProxy({ target: { host, port } })])
-  closers.push(
-    () => broker.close(),
-    () => proxy.stop(),
-  )
-  const transport = transportTo(broker.emulatorHost)
-  closers.push(() => transport.close())
-  const history = createHistory({ source: 'client' })
-  const db = fromPg(pool)
-  const mode = cell.place.role === 'stored consumer' ? 'stored' : 'direct'
-  const crew = createCrew({ db, cache: site.cache.cache, transport, history, mode })
-  closers.push(() => crew.stop())
-  const child = site.takeChild()
-  closers.push(() => child.kill())
-  return { site, cell, url, broker, proxy, history, db, crew, child }
-}
-
-const accounts = ['a', 'b']
-/** The cache is older than the cell: its requests have names that no other cell has. */
-const requests = (kind: string, { broker }: Scene): Deposit[] =>
-  accounts.map((account, i) => ({ request: `${kind} ${account} ${broker.id}`, account, amount: 10 + i }))
-
-async function act(scene: Scene, { mistake, patienceMs = 30_000 }: CellOptions, said: { fired: boolean }): Promise<void> {
-  const { site, cell, url, crew, child, proxy, broker } = scene
+async function act(scene: Scene, options: CellOptions, said: { fired: boolean }): Promise<void> {
+  const { cell, crew, child, broker } = scene
   const { place, fault } = cell
+  const { patienceMs = 30_000 } = options
   const first = [...requests('first', scene), ...requests('second', scene)]
   for (const deposit of first) await crew.insist(deposit)
-  if (place.role === 'consumer' || place.role === 'stored consumer') await crew.publishAll()
-  // Without a message that the broker refuses there is nothing to settle.
-  broker.reject(place.name === 'settling' || place.name === 'settled')
-
+  const isConsumer = place.role === 'consumer' || place.role === 'stored consumer'
+  if (isConsumer) await crew.publishAll()
   const its = requests('its', scene)
   const ending = listen(scene)
-  await within(
-    child.message<CrashReport>((message) => 'isReady' in message),
-    'the process was ready',
-  )
-  const failpoint = crashPointName(place)
-  const where = { url: proxy.url(url), emulatorHost: broker.emulatorHost, redisUrl: site.redis.url }
-  child.send({ role: place.role, failpoint, deposits: its, mistake, ...where } satisfies CrashSettings)
-  await within(child.failpoint(failpoint), `the process came to "${failpoint}"`)
-  await strike(fault, { site, child, proxy, broker, url })
+  const stirred = await crash(scene, its, options)
   said.fired = true
 
   broker.reject(false)
-  const isAlone = fault === 'SIGKILL' || fault === 'SIGSTOP'
-  const isConsumer = place.role === 'consumer' || place.role === 'stored consumer'
-  crew.start({ relay: isAlone || place.role !== 'relay', consumer: isAlone || !isConsumer })
+  const isAlone = fault === 'SIGKILL' || fault === 'SIGSTOP' || stirred === 'stopped'
+  if (stirred !== 'joined') crew.start({ relay: isAlone || place.role !== 'relay', consumer: isAlone || !isConsumer })
   if (fault !== 'SIGKILL' && fault !== 'SIGSTOP') child.thaw()
   const repeated = place.role === 'command server' ? its : []
   const last = [...requests('last', scene), ...repeated]
@@ -154,7 +97,46 @@ async function act(scene: Scene, { mistake, patienceMs = 30_000 }: CellOptions, 
   const isAtRest = await toRest(scene, ending, patienceMs)
   if (fault !== 'SIGKILL') await stopChild(child)
   if (isAtRest) await toRest(scene, { isDone: true }, patienceMs)
+  await look(scene)
   for (const deposit of [...first, ...last]) await crew.insist(deposit)
+}
+
+/** Lets the process come to its place, and strikes it there. Returns what had to be done for it to come. */
+async function crash(scene: Scene, its: readonly Deposit[], { mistake }: CellOptions): ReturnType<typeof stir> {
+  const { site, cell, url, child, proxy, broker } = scene
+  const { place, fault } = cell
+  // Without a message that the broker refuses there is nothing to settle.
+  const isCondemned = place.name === 'settling' || place.name === 'settled'
+  broker.reject(isCondemned)
+  await within(
+    child.message<CrashReport>((message) => 'isReady' in message),
+    'the process was ready',
+  )
+  const failpoint = crashPointName(place)
+  const struck = { site, child, proxy, broker, url, at: place.at }
+  prepareFault(fault, struck)
+  const where = { url: proxy.url(url), broker: broker.crashedAddress, redisUrl: site.redis?.url }
+  const { role, onHit = 1 } = place
+  child.send({ role, failpoint, onHit, deposits: its, isCondemned, mistake, ...where } satisfies CrashSettings)
+  let isThere = false
+  const stands = child.failpoint(failpoint).then(() => {
+    isThere = true
+    holdAnswer(fault, struck)
+  })
+  stands.catch(() => undefined)
+  const stirred = await stir(scene, () => isThere)
+  await within(stands, `the process came to "${failpoint}"`)
+  await look(scene)
+  await strike(fault, struck)
+  return stirred
+}
+
+/** What is acknowledged must be in the database, processed or stored. */
+async function look({ broker, db }: Scene): Promise<void> {
+  await broker.look?.(async () => {
+    const text = 'select event_id::text as id from waybill.inbox union select event_id::text from waybill.inbox_message'
+    return ((await db.query(text)).rows as { id: string }[]).map(({ id }) => id)
+  })
 }
 
 /** Takes down what the process says of its calls, and notices when it has had its last. */
@@ -176,7 +158,8 @@ function listen({ child, history, cell }: Scene): { isDone: boolean } {
 async function outliveLease(scene: Scene): Promise<void> {
   const since = performance.now()
   const past = (ms: number): boolean => performance.now() - since > ms
-  const longestMs = Math.max(leaseMs, 1_000) * 1.3
+  const sessionMs = 'sessionMs' in scene.broker.address ? scene.broker.address.sessionMs : 0
+  const longestMs = Math.max(leaseMs, 1_000, sessionMs) * 1.3
   await eventually(async () => past(2 * longestMs) || (past(longestMs) && (await leftOver(scene)) === 0), { intervalMs: 50 })
 }
 
@@ -188,13 +171,6 @@ async function toRest(scene: Scene, ending: { readonly isDone: boolean }, timeou
     if (!ending.isDone) throw new Error('The process did not answer what it was asked.', { cause: error })
     return false
   }
-}
-
-async function leftOver({ db, broker }: Scene): Promise<number> {
-  const { rows } = await db.query(
-    'select ((select count(*) from waybill.outbox_dispatch) + (select count(*) from waybill.inbox_message))::int as n',
-  )
-  return (rows[0] as { n: number }).n + broker.unacked()
 }
 
 async function stopChild(child: Child): Promise<void> {

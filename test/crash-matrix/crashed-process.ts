@@ -8,17 +8,23 @@ import { createCrashPoints } from '../../src/testing/crash-points.ts'
 import { createFailpoints } from '../../src/testing/failpoint.ts'
 import type { HistoryEntry } from '../../src/testing/history/entry.ts'
 import { answerOf } from '../../src/testing/history/message-entries.ts'
+import type { KafkaClient } from '../../src/transport/kafka/kafka-client.ts'
 import type { Transport } from '../../src/transport/transport.ts'
 import { redisClients } from '../command/redis-clients.ts'
-import { commandsOn, consumerOn, depositCommand, relayOn, transportTo, write, type Deposit } from './ledger.ts'
+import { commandsOn, consumerOn, depositCommand, relayOn, write, type Deposit } from './ledger.ts'
+import { condemning, topicOf, transportTo, type BrokerAddress } from './transport-to.ts'
 
 /** What the parent says first; whatever it says next means stop. */
 export interface CrashSettings {
   readonly role: CrashRole
   readonly failpoint: string
+  /** How often it comes to the failpoint before it freezes. */
+  readonly onHit: number
   readonly url: string
-  readonly emulatorHost: string
-  readonly redisUrl: string
+  readonly broker: BrokerAddress
+  readonly redisUrl: string | undefined
+  /** Whether it is to send something that the broker refuses, if the broker does not see to that. */
+  readonly isCondemned: boolean
   readonly deposits: readonly Deposit[]
   /** A known mistake, to see that it is noticed. */
   readonly mistake?: 'acknowledges first' | undefined
@@ -29,7 +35,7 @@ export type CrashReport = { readonly entry: HistoryEntry } | { readonly isDone: 
 const say = (report: CrashReport): void => void process.send?.(report)
 const stop = new AbortController()
 // Loaded before anything is at stake: a lease should not end while a client is still being read from the disk.
-await import('@google-cloud/pubsub')
+await import(process.argv[2] === 'Kafka' ? '@platformatic/kafka' : '@google-cloud/pubsub')
 process.once('message', (settings: CrashSettings) => {
   process.once('message', () => stop.abort())
   process.once('disconnect', () => process.exit())
@@ -47,11 +53,16 @@ say({ isReady: true })
 
 async function work(settings: CrashSettings): Promise<void> {
   const points = createCrashPoints(settings.role, {
-    failpoints: createFailpoints({ name: settings.failpoint, action: 'freeze' }),
+    failpoints: createFailpoints({ name: settings.failpoint, action: 'freeze', onHit: settings.onHit }),
+  })
+  const clients: KafkaClient[] = []
+  const transport = transportTo(settings.broker, (client) => {
+    clients.push(client)
+    return points.kafkaClient(client)
   })
   const db = points.database(connect({ url: settings.url, max: 5, applicationName: 'crashed' }))
-  // A process that has been running for a while has a connection, whatever it does first.
-  await db.query('select 1')
+  // A process that has been running for a while has connections, whatever it does first.
+  await Promise.all([db.query('select 1'), ...clients.map((client) => client.describeTopic(topicOf(settings.broker)))])
   const serve = (service: Service): Promise<void> => run([service], { signal: stop.signal, stopTimeoutMs: 3_000 })
   switch (settings.role) {
     case 'writer':
@@ -61,18 +72,18 @@ async function work(settings: CrashSettings): Promise<void> {
       })
     case 'command server': {
       const open = redisClients['ioredis']
-      if (open === undefined) throw new Error('There is no client of Redis.')
+      if (open === undefined || settings.redisUrl === undefined) throw new Error('There is no Redis.')
       const commands = commandsOn(db, points.cache((await open(settings.redisUrl)).cache))
       return await answerAll(settings.deposits, async (deposit) =>
         answerOf(await commands.run(depositCommand, { principal: 'ann', requestId: deposit.request, input: deposit })),
       )
     }
     case 'relay':
-      return await serve(relayOn(db, points.publisher(transportTo(settings.emulatorHost))))
+      return await serve(relayOn(db, points.publisher(settings.isCondemned ? condemning(transport) : transport)))
     case 'consumer':
     case 'stored consumer': {
-      const transport = points.receiver(mistaken(transportTo(settings.emulatorHost), settings.mistake))
-      return await serve(consumerOn(db, transport, settings.role === 'consumer' ? 'direct' : 'stored'))
+      const receiver = points.receiver(mistaken(transport, settings.mistake))
+      return await serve(consumerOn(db, receiver, settings.role === 'consumer' ? 'direct' : 'stored'))
     }
   }
 }

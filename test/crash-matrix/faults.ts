@@ -3,11 +3,13 @@
  */
 import { readFileSync } from 'node:fs'
 import type { Child } from '../../src/testing/child.ts'
+import type { CrashMoment } from '../../src/testing/crash-places.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import type { FaultProxy } from '../../src/testing/fault-proxy.ts'
 import type { CellBroker } from './broker.ts'
 import { openPool, type Site } from './site.ts'
 
+/** Faults of every cell on Pub/Sub. */
 export const faultNames = [
   'SIGKILL',
   'SIGSTOP',
@@ -17,15 +19,39 @@ export const faultNames = [
   'redis flush',
   'broker refusal',
 ] as const
-export type FaultName = (typeof faultNames)[number]
+/** Faults of the cells on Kafka, which use no Redis. */
+export const kafkaFaultNames = [...faultNames.filter((name) => name !== 'redis flush'), 'broker connection cut'] as const
+export type FaultName = (typeof faultNames)[number] | (typeof kafkaFaultNames)[number] | 'redis stop'
 
 export interface FaultScene {
   readonly site: Site
   readonly child: Child
+  /** Before the database, for that process. */
   readonly proxy: FaultProxy
   readonly broker: CellBroker
+  readonly at: CrashMoment
   /** The cell's database, not through the proxy. */
   readonly url: string
+}
+
+/** Slows the answers down that are to be lost, so that none of them comes through before the connection is cut. */
+export function prepareFault(fault: FaultName, scene: Omit<FaultScene, 'child'>): void {
+  proxyOfLostAnswer(fault, scene)?.delay(lateMs, 'toClient')
+}
+
+/** Called at once when the process stands at its place: its answer stays where it is. */
+export function holdAnswer(fault: FaultName, scene: FaultScene): void {
+  proxyOfLostAnswer(fault, scene)?.stall('toClient')
+}
+
+const lateMs = 25
+
+/** The proxy at which the answer is lost to a request that is under way, if that is what the cell is about. */
+function proxyOfLostAnswer(fault: FaultName, { at, proxy, broker }: Omit<FaultScene, 'child'>): FaultProxy | undefined {
+  const isUnderWay = ('when' in at && at.when === 'during') || ('transaction' in at && at.transaction === 'commit-sent')
+  if (!isUnderWay) return undefined
+  if (fault === 'broker connection cut') return 'kafka' in at ? broker.proxy : undefined
+  return fault === 'connection cut' && !('kafka' in at) ? proxy : undefined
 }
 
 /** Does it to a process that stands still, and throws unless it happened. */
@@ -48,13 +74,28 @@ export async function strike(fault: FaultName, scene: FaultScene): Promise<void>
       return assertHappened((await terminate(scene.url)) > 0, 'a backend was terminated')
     case 'connection cut':
       await answered(scene)
-      assertHappened(proxy.connections > 0, 'a connection was there to be cut')
-      return proxy.cut()
+      return await cut(proxy, proxyOfLostAnswer(fault, scene) !== undefined)
     case 'redis flush':
-      return await site.redis.flush()
+      return await site.redis?.flush()
+    case 'redis stop':
+      await site.redis?.kill()
+      return assertHappened(site.redis !== undefined && !isRunning(site.redis.pid), 'Redis was stopped')
     case 'broker refusal':
       return broker.refuse(true)
+    case 'broker connection cut':
+      if (broker.proxy === undefined) throw new Error('There is no proxy before the broker.')
+      if ('kafka' in scene.at && scene.at.kafka === 'commitOffsets' && scene.at.when === 'during')
+        await eventually(async () => (await broker.unacked()) < (await broker.log()).length)
+      return await cut(broker.proxy, proxyOfLostAnswer(fault, scene) !== undefined)
   }
+}
+
+/** Cuts all connections, where an answer is to be lost once it is there. */
+async function cut(proxy: FaultProxy, isAnswerLost: boolean): Promise<void> {
+  if (isAnswerLost) await eventually(() => proxy.waiting('toClient') > 0, { timeoutMs: 5_000 })
+  assertHappened(proxy.connections > 0, 'a connection was there to be cut')
+  proxy.cut()
+  proxy.heal()
 }
 
 /** Whatever the process has sent before it stopped has been done: an answer may be lost, and its effect may not. */
@@ -90,6 +131,14 @@ function isStopped(pid: number): boolean {
   if (process.platform !== 'linux') return true
   const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
   return stat.slice(stat.lastIndexOf(')') + 2).startsWith('T')
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    return process.kill(pid, 0)
+  } catch {
+    return false
+  }
 }
 
 function assertHappened(happened: boolean, what: string): void {

@@ -25,11 +25,11 @@ export async function judge({ db, broker, crew, history }: JudgedWorld): Promise
       response: JSON.stringify({ balance }),
     }),
   )
-  const left = broker.unacked()
+  const left = await broker.unacked()
   return [
     ...history.entries,
     ...effects,
-    ...broker.log,
+    ...(await broker.log()),
     { op: 'rest', source: 'broker', left: { 'messages at the broker': left } },
     ...(await readHistory({
       owner: { db, log: 'recorded', states: { balance: 'select id, balance::text as value from account' } },

@@ -14,9 +14,7 @@ import { createOutbox, event } from '../../src/outbox/outbox.ts'
 import { createRelay, type Relay } from '../../src/outbox/relay.ts'
 import type { Database, Tx } from '../../src/postgres/database.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
-import { pubsub } from '../../src/transport/pubsub.ts'
 import type { Publisher, Transport } from '../../src/transport/transport.ts'
-import { fastClock } from '../e2e/fast-clock.ts'
 
 export const topic = 'account.events'
 export const accounts = stream('account', { topic, events: { Deposited: delta(z.object({ amount: z.number() })) } })
@@ -85,10 +83,6 @@ export const depositCommand: Command<Deposit, { balance: number }> = command('De
 export function commandsOn(db: Database, cache: CommandCache): Commands {
   const waits = { markerLockMs: 100, lockTimeoutMs: 1_000, statementTimeoutMs: 1_200, pendingTtlMs: 1_500, cacheBudgetMs: 200 }
   return createCommands({ db, outbox, cache, signals: createSignals(), ...waits })
-}
-
-export function transportTo(emulatorHost: string): Transport {
-  return pubsub({ projectId: 'crash', emulatorHost, leaseMs: 10_000, silentMs: 10_000, clock: fastClock(clockFactor) })
 }
 
 export function relayOn(db: Database, transport: Publisher): Relay {

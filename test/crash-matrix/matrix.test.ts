@@ -1,14 +1,26 @@
 import { describe, expect, test } from 'vitest'
 import { crashPlaces, crashPointName } from '../../src/testing/crash-places.ts'
-import { cellName } from './cell.ts'
-import { faultNames } from './faults.ts'
-import { allCells, someCells } from './matrix.ts'
+import { faultNames, kafkaFaultNames } from './faults.ts'
+import { allCells, kafkaPlaces, pubsubPlaces, someCells, someKafkaCells } from './matrix.ts'
+import { cellName } from './scene.ts'
 
 test('every place of the registry is crossed with every fault, in a hundred and fifty cells and more', () => {
   const cells = new Set(allCells.map(cellName))
-  for (const place of crashPlaces) for (const fault of faultNames) expect(cells).toContain(`${crashPointName(place)} × ${fault}`)
-  expect(cells.size).toBe(crashPlaces.length * faultNames.length)
+  for (const place of crashPlaces) {
+    const isOnKafka = 'kafka' in place.at
+    for (const fault of isOnKafka ? kafkaFaultNames : faultNames)
+      expect(cells).toContain(`${crashPointName(place)} × ${fault}${isOnKafka ? ' (Kafka)' : ''}`)
+  }
+  for (const place of crashPlaces.filter(({ role }) => role === 'command server'))
+    expect(cells).toContain(`${crashPointName(place)} × redis stop`)
+  expect(cells.size).toBe(allCells.length)
   expect(cells.size).toBeGreaterThanOrEqual(150)
+})
+
+test('whatever deals with a broker is played on Kafka too', () => {
+  const onKafka = new Set(kafkaPlaces)
+  for (const place of crashPlaces.filter(({ at }) => 'publish' in at || 'delivery' in at)) expect(onKafka).toContain(place)
+  for (const place of crashPlaces.filter(({ role }) => role === 'relay' || role === 'consumer')) expect(onKafka).toContain(place)
 })
 
 test('no two places have one name', () => {
@@ -18,7 +30,13 @@ test('no two places have one name', () => {
 describe('the part of the matrix that is played more often', () => {
   test.each([1, 2, 3])('has every place and every fault in it (seed %i)', (seed) => {
     const cells = someCells(seed)
-    expect(new Set(cells.map(({ place }) => place))).toEqual(new Set(crashPlaces))
-    expect(new Set(cells.map(({ fault }) => fault))).toEqual(new Set(faultNames))
+    expect(new Set(cells.map(({ place }) => place))).toEqual(new Set(pubsubPlaces))
+    expect(new Set(cells.map(({ fault }) => fault))).toEqual(new Set([...faultNames, 'redis stop']))
+  })
+
+  test.each([1, 2, 3])('has every role and every fault on Kafka in it (seed %i)', (seed) => {
+    const cells = someKafkaCells(seed)
+    expect(new Set(cells.map(({ place }) => place.role))).toEqual(new Set(kafkaPlaces.map(({ role }) => role)))
+    expect(new Set(cells.map(({ fault }) => fault))).toEqual(new Set(kafkaFaultNames))
   })
 })

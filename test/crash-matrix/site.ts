@@ -1,6 +1,7 @@
 /**
- * The services that cells share, one cell after the other: a Postgres with a database that is emptied, a Redis, and a process
- * that waits to be crashed in the next cell. The broker and the proxy before the database are each cell's own.
+ * The services that cells share, one cell after the other: a Postgres with a database that is emptied, a Redis or a Kafka, and
+ * a process that waits to be crashed in the next cell. The proxy before the database is each cell's own, and so is what it has
+ * of the broker: a server of Pub/Sub, or a topic of Kafka.
  */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -10,53 +11,81 @@ import { migrate } from '../../src/postgres/migrate.ts'
 import { startChild, type Child } from '../../src/testing/child.ts'
 import { startPostgres, type Postgres } from '../../src/testing/embedded-postgres.ts'
 import { startRedis, type Redis } from '../../src/testing/redis.ts'
+import type { CommandCache } from '../../src/command/cache.ts'
+import { memoryCache } from '../../src/command/memory-cache.ts'
 import { redisClients, type OpenCache } from '../command/redis-clients.ts'
+import type { BrokerName, CellBroker } from './broker.ts'
+import { openKafkaBroker } from './kafka-broker.ts'
 import { tables } from './ledger.ts'
+import { openPubsubBroker } from './pubsub-broker.ts'
+import type { SharedKafka } from './shared-kafka.ts'
 import pg from 'pg'
 
 export interface Site {
   readonly postgres: Postgres
-  readonly redis: Redis
-  readonly cache: OpenCache
+  /** Cells on Kafka do without. */
+  readonly redis: Redis | undefined
+  readonly cache: CommandCache
   /** The cells' database. */
   readonly url: string
+  openBroker(): Promise<CellBroker>
   /** A process that is ready to be told what it is, and the next one started. */
   takeChild(): Child
+  /** Starts Redis again, where it was. */
+  restartRedis(): Promise<void>
   close(): Promise<void>
 }
 
 const script = new URL('crashed-process.ts', import.meta.url)
 
-export async function openSite(): Promise<Site> {
-  const [postgres, redis] = await Promise.all([startPostgres(), startRedis()])
+/** @param kafka the Kafka of the cells; without, they are on Pub/Sub */
+export async function openSite(kafka?: SharedKafka): Promise<Site> {
+  const name: BrokerName = kafka === undefined ? 'Pub/Sub' : 'Kafka'
+  const [postgres, started] = await Promise.all([startPostgres(), kafka === undefined ? startRedis() : undefined])
+  let redis = started
   const url = await postgres.createDatabase()
-  const pool = openPool(url)
-  await migrate(fromPg(pool), { schema: 'waybill', service: 'ledger' })
-  await pool.query(tables)
-  await pool.end()
-  const open = redisClients['ioredis']
-  if (open === undefined) throw new Error('There is no client of Redis.')
-  const cache = await open(redis.url)
+  await makeTables(url)
+  const cache = redis === undefined ? { cache: memoryCache(), close: () => {} } : await openCache(redis.url)
   // Reading the same modules a few hundred times is most of what a process costs.
   const compiled = await mkdtemp(join(tmpdir(), 'waybill-crash-'))
-  const start = (): Child => startChild(script, { env: { NODE_COMPILE_CACHE: compiled } })
+  const start = (): Child => startChild(script, { args: [name], env: { NODE_COMPILE_CACHE: compiled } })
   let next = start()
   return {
     postgres,
-    redis,
-    cache,
+    get redis() {
+      return redis
+    },
+    cache: cache.cache,
     url,
+    openBroker: () => (kafka === undefined ? openPubsubBroker() : openKafkaBroker(kafka)),
     takeChild: () => {
       const child = next
       next = start()
       return child
     },
+    restartRedis: async () => {
+      await redis?.stop()
+      if (redis !== undefined) redis = await startRedis({ port: redis.port })
+    },
     close: async () => {
       cache.close()
-      await Promise.all([next.kill(), redis.stop(), postgres.stop('immediate')])
+      await Promise.all([next.kill(), redis?.stop(), postgres.stop('immediate')])
       await rm(compiled, { recursive: true, force: true })
     },
   }
+}
+
+async function makeTables(url: string): Promise<void> {
+  const pool = openPool(url)
+  await migrate(fromPg(pool), { schema: 'waybill', service: 'ledger' })
+  await pool.query(tables)
+  await pool.end()
+}
+
+async function openCache(url: string): Promise<OpenCache> {
+  const open = redisClients['ioredis']
+  if (open === undefined) throw new Error('There is no client of Redis.')
+  return await open(url)
 }
 
 /** Empties all tables but those that say whose schema it is, and frees the lanes. */

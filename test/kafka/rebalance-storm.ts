@@ -6,12 +6,14 @@ import { randomInt, seededRandom } from '../../src/core/random.ts'
 import type { ConsumerOptions } from '../../src/consumer/consumer-options.ts'
 import { startChild, type Child } from '../../src/testing/child.ts'
 import { eventually } from '../../src/testing/eventually.ts'
+import { connectKafka } from '../../src/transport/kafka/connect-kafka.ts'
 import { createKafkaAdmin, type KafkaAdmin } from '../../src/transport/kafka/kafka-admin.ts'
 import type { KafkaOptions } from '../../src/transport/kafka/kafka-options.ts'
 import { kafka } from '../../src/transport/kafka/kafka.ts'
 import type { OutgoingMessage, Transport } from '../../src/transport/transport.ts'
 import { deposited, type ConsumerFixture } from '../setup/consumer-fixture.ts'
 import { judgeLooks, observeOffsets } from './offset-observer.ts'
+import { eventsByPlace, readTopic } from './read-topic.ts'
 
 /** What a child is told: numbers and names only. */
 export interface StormConsumerSettings {
@@ -85,7 +87,9 @@ export async function rebalanceStorm(options: StormOptions): Promise<StormReport
   await eventually(async () => isCaughtUp(admin, topic), patience)
   await children.stop()
   await observer.stop()
-  const log = await readLog(publisher, admin, topic)
+  const client = connectKafka({ brokers })
+  const log = eventsByPlace(await readTopic(client, topic))
+  await client.close()
   const effects = await fixture.query<{ id: string; aggregate: string; version: number }>(
     'select event_id::text as id, aggregate_id as aggregate, version::int from $schema.effect order by at',
   )
@@ -219,37 +223,6 @@ async function sendFacts(
 async function isCaughtUp(admin: KafkaAdmin, topic: string): Promise<boolean> {
   const [committed, ends] = await Promise.all([admin.committedOffsets(topic, `${topic}.ledger`), admin.endOffsets(topic)])
   return [...ends].every(([partition, end]) => end === 0n || committed.get(partition) === end)
-}
-
-/** Every record of the topic, by partition and offset. */
-async function readLog(
-  transport: Transport,
-  admin: KafkaAdmin,
-  topic: string,
-): Promise<ReadonlyMap<number, ReadonlyMap<bigint, string>>> {
-  const log = new Map<number, Map<bigint, string>>()
-  const ends = await admin.endOffsets(topic)
-  const total = [...ends.values()].reduce((sum, end) => sum + Number(end), 0)
-  let read = 0
-  const receiver = await transport.receive({
-    topic,
-    consumer: 'reader',
-    maxMessages: 1_000,
-    maxBytes: 10_000_000,
-    onError: () => {},
-    onDelivery: (delivery) => {
-      const { position, attributes } = delivery.message
-      const partition = Number(position?.partition)
-      const events = log.get(partition) ?? new Map<bigint, string>()
-      events.set(position?.offset ?? 0n, attributes['event_id'] ?? '')
-      log.set(partition, events)
-      read += 1
-      void delivery.ack()
-    },
-  })
-  await eventually(() => read >= total, patience)
-  await receiver.close(AbortSignal.timeout(5_000))
-  return log
 }
 
 function judgeEffects(

@@ -1,0 +1,62 @@
+/**
+ * A topic of a cell's own on the Kafka that all cells share, with a proxy before it for the process that is crashed.
+ *
+ * What the group has committed is looked at from outside while that process stands still: an offset ahead of the database is a
+ * loss that only a crash would show, and the look shows it without.
+ */
+import { randomUUID } from 'node:crypto'
+import { startFaultProxy } from '../../src/testing/fault-proxy.ts'
+import type { Log } from '../../src/testing/history/entry.ts'
+import { logEntry } from '../../src/testing/history/message-entries.ts'
+import { connectKafka } from '../../src/transport/kafka/connect-kafka.ts'
+import { createKafkaAdmin } from '../../src/transport/kafka/kafka-admin.ts'
+import { judgeLooks, type Look } from '../kafka/offset-observer.ts'
+import { eventsByPlace, readTopic } from '../kafka/read-topic.ts'
+import type { CellBroker } from './broker.ts'
+import type { SharedKafka } from './shared-kafka.ts'
+import { topicMaxBytes, type KafkaAddress } from './transport-to.ts'
+
+const partitions = 2
+
+export async function openKafkaBroker({ broker, sessionMs }: SharedKafka): Promise<CellBroker> {
+  const id = randomUUID()
+  const topic = `crash-${id}.events`
+  const [host = '', port = ''] = broker.split(':')
+  const admin = createKafkaAdmin({ brokers: [broker] })
+  const client = connectKafka({ brokers: [broker] })
+  const settings = { 'max.message.bytes': String(topicMaxBytes) }
+  await admin.createTopic({ name: topic, partitions, replicationFactor: 1, settings })
+  const proxy = await startFaultProxy({ target: { host, port: Number(port) } })
+  const address: KafkaAddress = { broker, topic, sessionMs }
+  const group = `${topic}.ledger`
+  const looks: Look[] = []
+  const processed = new Set<string>()
+  return {
+    id,
+    address,
+    crashedAddress: { ...address, broker: `${proxy.host}:${proxy.port}` },
+    proxy,
+    log: async () => (await readTopic(client, topic)).map((message): Log => ({ ...logEntry(message), source: 'broker' })),
+    refused: () => proxy.refused,
+    refuse: (isRefusing) => {
+      if (!isRefusing) return proxy.heal()
+      proxy.refuse()
+      proxy.cut()
+    },
+    // The process is told to send something that is too large.
+    reject: () => {},
+    unacked: async () => {
+      const [ends, committed] = await Promise.all([admin.endOffsets(topic), admin.committedOffsets(topic, group)])
+      return [...ends].reduce((sum, [partition, end]) => sum + Number(end - (committed.get(partition) ?? 0n)), 0)
+    },
+    look: async (events) => {
+      const committed = await admin.committedOffsets(topic, group)
+      for (const event of await events()) processed.add(event)
+      looks.push({ committed, processed: processed.size })
+    },
+    aheadOfDatabase: async () => judgeLooks({ looks, processed: [...processed] }, eventsByPlace(await readTopic(client, topic))),
+    close: async () => {
+      await Promise.all([admin.close(), client.close(), proxy.stop()])
+    },
+  }
+}

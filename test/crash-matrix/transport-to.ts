@@ -1,0 +1,92 @@
+/** How processes of a cell reach its broker: an address that fits into a message, and the transport that it means. */
+import { connectKafka, type KafkaConnectionOptions } from '../../src/transport/kafka/connect-kafka.ts'
+import type { KafkaClient } from '../../src/transport/kafka/kafka-client.ts'
+import { kafka } from '../../src/transport/kafka/kafka.ts'
+import { pubsub } from '../../src/transport/pubsub.ts'
+import type { Transport } from '../../src/transport/transport.ts'
+import { fastClock } from '../e2e/fast-clock.ts'
+import { clockFactor, topic } from './ledger.ts'
+
+export type BrokerAddress = PubsubAddress | KafkaAddress
+
+export interface PubsubAddress {
+  readonly emulatorHost: string
+}
+
+export interface KafkaAddress {
+  /** The only broker there is, as `host:port`. */
+  readonly broker: string
+  /** Where messages go and come from, whatever they say: the cells share a broker. */
+  readonly topic: string
+  readonly sessionMs: number
+}
+
+/** What the ledger's topic is called there. */
+export function topicOf(address: BrokerAddress): string {
+  return 'topic' in address ? address.topic : topic
+}
+
+/** @param around puts something around the client of Kafka */
+export function transportTo(
+  address: BrokerAddress,
+  around: (client: KafkaClient) => KafkaClient = (client) => client,
+): Transport {
+  if ('emulatorHost' in address) {
+    const { emulatorHost } = address
+    return pubsub({ projectId: 'crash', emulatorHost, leaseMs: 10_000, silentMs: 10_000, clock: fastClock(clockFactor) })
+  }
+  const { broker, sessionMs } = address
+  const [host = '', port = ''] = broker.split(':')
+  const connection: KafkaConnectionOptions = {
+    brokers: [broker],
+    // Whatever it calls itself: there may be a proxy before it.
+    addressOf: () => ({ host, port: Number(port) }),
+    requestTimeoutMs: 2_000,
+    connectTimeoutMs: 1_000,
+  }
+  const transport = kafka({
+    ...connection,
+    client: () => around(connectKafka(connection)),
+    minInsyncReplicas: 1,
+    publishTimeoutMs: 1_500,
+    sessionTimeoutMs: sessionMs,
+    heartbeatMs: sessionMs / 10,
+    rebalanceTimeoutMs: 3 * sessionMs,
+    drainTimeoutMs: 2 * sessionMs,
+    fetchMaxWaitMs: 50,
+  })
+  return onTopic(transport, address.topic)
+}
+
+function onTopic(transport: Transport, own: string): Transport {
+  return {
+    ...transport,
+    publish: (messages, options) =>
+      transport.publish(
+        messages.map((message) => ({ ...message, topic: own })),
+        options,
+      ),
+    receive: (options) => transport.receive({ ...options, topic: own }),
+  }
+}
+
+/** Larger than a cell's topic takes. */
+export const condemnedBytes = 40_000
+export const topicMaxBytes = 20_000
+
+/** Kafka refuses messages for their size alone: the first try of the first change of an account is made too large. */
+export function condemning(transport: Transport): Transport {
+  let isOver = false
+  return {
+    ...transport,
+    publish: (messages, options) => {
+      const sent = messages.map((message) => {
+        const { version, aggregate_type: type } = message.attributes
+        if (isOver || version !== '1' || type !== 'account') return message
+        isOver = true
+        return { ...message, body: new Uint8Array(condemnedBytes) }
+      })
+      return transport.publish(sent, options)
+    },
+  }
+}
