@@ -129,6 +129,20 @@ export const mutantSuites: readonly MutantSuite[] = [
   },
   {
     area: 'commands',
+    suite: 'property on Postgres and Redis',
+    file: 'test/e2e/command-mutants.redis.test.ts',
+    test: /the property notices a mistake: (.+)$/,
+    mutants: [
+      'no marker',
+      'the marker comes after the work',
+      'the marker is written in another transaction',
+      'the cache is completed before COMMIT',
+      'the plan is made inside the loop',
+      'the fingerprint is ignored',
+    ],
+  },
+  {
+    area: 'commands',
     suite: 'simulation',
     file: 'test/simulation/command.test.ts',
     test: /a mutant that (.+)$/,

@@ -11,8 +11,13 @@ export interface OpenCache {
   close(): void
 }
 
-export const redisClients: Readonly<Record<string, (url: string) => Promise<OpenCache>>> = {
-  ioredis: async (url) => {
+export interface OpenOptions {
+  /** Whether to wait for the first connection, rather than go on without. @default true */
+  readonly waits?: boolean
+}
+
+export const redisClients: Readonly<Record<string, (url: string, options?: OpenOptions) => Promise<OpenCache>>> = {
+  ioredis: async (url, { waits = true } = {}) => {
     const client = new IoRedis(url, {
       lazyConnect: true,
       maxRetriesPerRequest: 0,
@@ -20,13 +25,17 @@ export const redisClients: Readonly<Record<string, (url: string) => Promise<Open
       retryStrategy: () => 20,
     })
     client.on('error', () => {})
-    await client.connect()
+    const connected = client.connect()
+    if (waits) await connected
+    else connected.catch(() => undefined)
     return { cache: ioredisCache(client), close: () => client.disconnect() }
   },
-  redis: async (url) => {
+  redis: async (url, { waits = true } = {}) => {
     const client = createClient({ url, disableOfflineQueue: true, socket: { reconnectStrategy: () => 20 } })
     client.on('error', () => {})
-    await client.connect()
+    const connected = client.connect()
+    if (waits) await connected
+    else connected.catch(() => undefined)
     return { cache: nodeRedisCache(client), close: () => client.destroy() }
   },
 }

@@ -4,11 +4,11 @@
  * Pending entries of the cache live for a second only, so that what a killed process left behind does not last.
  */
 import { createCommandsOn, createPipeline, resolveOptions } from '../../src/command/commands.ts'
-import type { Pipeline } from '../../src/command/pipeline.ts'
 import { errorMessage } from '../../src/core/errors.ts'
 import { connect } from '../../src/postgres/connect.ts'
-import { createFailpoints, type Failpoints } from '../../src/testing/failpoint.ts'
+import { createFailpoints } from '../../src/testing/failpoint.ts'
 import { bankOn, depositCommand, type Deposit } from './bank.ts'
+import { withPlaces } from './pipeline-places.ts'
 import { redisClients } from './redis-clients.ts'
 
 export interface Job {
@@ -24,7 +24,7 @@ if (open === undefined) throw new Error('There is no client.')
 const { cache } = await open(REDIS_URL)
 const { outbox } = bankOn(db)
 const settings = resolveOptions({ db, outbox, cache, statementTimeoutMs: 900, pendingTtlMs: 1_000, cacheBudgetMs: 100 })
-const commands = createCommandsOn(withPlacesToDie(createPipeline(settings), createFailpoints()), settings)
+const commands = createCommandsOn(withPlaces(createPipeline(settings), createFailpoints().hit), settings)
 const deposit = depositCommand({ store: 'response' })
 
 process.on('message', (job: Job) => {
@@ -34,44 +34,3 @@ process.on('message', (job: Job) => {
   )
 })
 process.send?.('ready')
-
-/** Failpoints around the ports; the pipeline itself knows nothing of them. */
-function withPlacesToDie(pipeline: Pipeline, { hit }: Failpoints): Pipeline {
-  const after = async <Result>(place: string, result: Promise<Result>): Promise<Result> => {
-    const value = await result
-    await hit(place)
-    return value
-  }
-  return {
-    ...pipeline,
-    db: {
-      ...pipeline.db,
-      attempt: (options, work) =>
-        after(
-          'committed',
-          pipeline.db.attempt(options, async (tx) => {
-            await hit('begun')
-            return await after('committing', work(tx))
-          }),
-        ),
-    },
-    cache: {
-      ...pipeline.cache,
-      claim: (...args) => after('claimed', pipeline.cache.claim(...args)),
-      complete: async (...args) => {
-        await hit('completing')
-        await after('completed', pipeline.cache.complete(...args))
-      },
-    },
-    markers: {
-      ...pipeline.markers,
-      claim: (...args) => after('marked', pipeline.markers.claim(...args)),
-      keep: (...args) => after('kept', pipeline.markers.keep(...args)),
-    },
-    execute: async (...args) => {
-      await hit('executing')
-      return await after('executed', pipeline.execute(...args))
-    },
-    outbox: { addMany: (...args) => after('added', pipeline.outbox.addMany(...args)) },
-  }
-}

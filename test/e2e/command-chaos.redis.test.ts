@@ -13,7 +13,7 @@ import { startRedis, type Redis } from '../../src/testing/redis.ts'
 import type { Outcome } from '../../src/command/outcome.ts'
 import type { DepositResult } from '../command/bank.ts'
 import { commandSetup } from '../command/command-setup.ts'
-import { newHistory, violations, type Call } from '../command/history.ts'
+import { newHistory, unheard, violations, type Call } from '../command/history.ts'
 
 const { database, bank } = await commandSetup()
 const script = new URL('../command/worker-child.ts', import.meta.url)
@@ -91,7 +91,6 @@ test('whatever breaks, a request takes effect once, and everybody is told the tr
     return await history.record({ requestId, amount: input(requestId).amount }, async () => {
       if (!worker.isAlive) return unheard
       worker.child.send({ id, requestId, input: input(requestId) })
-      // A process that dies never answers: then nothing is known, which is neither success nor failure.
       const answer = await worker.child
         .message<{ id: number; outcome?: Outcome<DepositResult>; error?: string }>((message) => message?.id === id)
         .catch(() => ({ outcome: unheard, error: undefined }))
@@ -128,13 +127,3 @@ test('whatever breaks, a request takes effect once, and everybody is told the tr
   const told = new Set(history.calls.map(({ outcome }) => (outcome?.status === 'failed' ? outcome.code : outcome?.status)))
   expect([...told]).toEqual(expect.arrayContaining(['executed', 'replayed', 'UNAVAILABLE']))
 }, 600_000)
-
-const unheard: Outcome<DepositResult> = {
-  status: 'failed',
-  code: 'UNAVAILABLE',
-  message: 'The process died before it answered.',
-  retryable: true,
-  retryAfterMs: undefined,
-  token: undefined,
-  cause: undefined,
-}
