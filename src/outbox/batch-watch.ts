@@ -5,29 +5,42 @@ import type { Clock } from '../core/clock.ts'
 import type { DispatchRow } from './dispatch.sql.ts'
 
 export interface BatchWatch {
-  begin(rows: readonly DispatchRow[]): void
-  end(): void
+  /** A batch is under way, perhaps beside another, until the function that this returns is called. */
+  begin(rows: readonly DispatchRow[]): () => void
   /** The rows under way, from the lowest to the highest. */
   range(): { readonly from: string; readonly to: string } | undefined
   /** Under way for too long: its leases are not renewed any more. */
   isStuck(): boolean
 }
 
+interface Batch {
+  readonly startedAt: number
+  readonly from: bigint
+  readonly to: bigint
+}
+
 export function createBatchWatch(clock: Clock, timeoutMs: number): BatchWatch {
-  let range: { readonly from: string; readonly to: string } | undefined
-  let startedAt = 0
+  const batches = new Set<Batch>()
   return {
     begin: (rows) => {
-      startedAt = clock.monotonicMs()
       const seqs = rows.map((row) => BigInt(row.seq))
-      const from = seqs.reduce((a, b) => (a < b ? a : b))
-      const to = seqs.reduce((a, b) => (a > b ? a : b))
-      range = { from: String(from), to: String(to) }
+      const batch = { startedAt: clock.monotonicMs(), from: seqs.reduce(lower), to: seqs.reduce(higher) }
+      batches.add(batch)
+      return () => void batches.delete(batch)
     },
-    end: () => {
-      range = undefined
+    range: () => {
+      if (batches.size === 0) return undefined
+      const all = [...batches]
+      return { from: String(all.map(({ from }) => from).reduce(lower)), to: String(all.map(({ to }) => to).reduce(higher)) }
     },
-    range: () => range,
-    isStuck: () => range !== undefined && clock.monotonicMs() - startedAt > timeoutMs,
+    isStuck: () => [...batches].some(({ startedAt }) => clock.monotonicMs() - startedAt > timeoutMs),
   }
+}
+
+function lower(a: bigint, b: bigint): bigint {
+  return a < b ? a : b
+}
+
+function higher(a: bigint, b: bigint): bigint {
+  return a > b ? a : b
 }

@@ -12,11 +12,13 @@ test('an even share of the batch for every lane, and at least one row', () => {
   expect(
     createLaneWindows(500, 5_000)
       .plan(held(64))
+      .flat()
       .map(({ window }) => window),
   ).toEqual(Array.from({ length: 64 }, () => 8))
   expect(
     createLaneWindows(10, 5_000)
       .plan(held(64))
+      .flat()
       .every(({ window }) => window === 1),
   ).toBe(true)
 })
@@ -55,6 +57,20 @@ test('the chain behind heads grows while there is more, up to the room of a batc
   expect(windows.limits().chain).toBe(1_000)
 })
 
+test('while there is much to do the lanes are worked in two parts, and in one again when there is not', () => {
+  const windows = createLaneWindows(64, 1_000)
+  const lanes = (): number[][] => windows.plan(held(5)).map((part) => part.map(({ lane }) => lane))
+  expect(lanes()).toEqual([[0, 1, 2, 3, 4]])
+  windows.learn(found(0, 64))
+  expect(lanes()).toEqual([
+    [0, 2, 4],
+    [1, 3],
+  ])
+  expect(windows.plan(held(1))).toHaveLength(1)
+  windows.learn(found(0, 63))
+  expect(lanes()).toHaveLength(1)
+})
+
 test('large events make small batches', () => {
   const windows = createLaneWindows(500, 5_000)
   const mebibyte = { payload: { byteLength: 1024 * 1024 } as Uint8Array }
@@ -62,7 +78,10 @@ test('large events make small batches', () => {
     windows.plan(held(4))
     windows.learn([0, 1, 2, 3].flatMap((lane) => found(lane, windows.of(lane), mebibyte)))
   }
-  const rows = windows.plan(held(4)).reduce((sum, { window }) => sum + window, 0)
+  const rows = windows
+    .plan(held(4))
+    .flat()
+    .reduce((sum, { window }) => sum + window, 0)
   expect(rows).toBeLessThanOrEqual(64)
   expect(windows.limits().chain).toBeLessThanOrEqual(64)
 })
@@ -77,8 +96,13 @@ test('whatever is found, every lane has a window, and the full ones together not
       const windows = createLaneWindows(40, 200)
       for (const counts of all) {
         const planned = windows.plan(held(8))
-        windows.learn(counts.flatMap((count, lane) => found(lane, Math.min(count, planned[lane]?.window ?? 0))))
-        const sizes = windows.plan(held(8)).map(({ window }) => window)
+        const windowOf = new Map(planned.flat().map(({ lane, window }) => [lane, window]))
+        expect(windowOf.size).toBe(8)
+        windows.learn(counts.flatMap((count, lane) => found(lane, Math.min(count, windowOf.get(lane) ?? 0))))
+        const sizes = windows
+          .plan(held(8))
+          .flat()
+          .map(({ window }) => window)
         expect(Math.min(...sizes)).toBeGreaterThanOrEqual(1)
         expect(Math.max(...sizes)).toBeLessThanOrEqual(200)
         expect(sizes.reduce((a, b) => a + b)).toBeLessThanOrEqual(2 * 200 + 40)

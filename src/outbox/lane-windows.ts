@@ -12,8 +12,8 @@ export interface LaneWindows {
   of(lane: number): number
   /** Heads to take up per lane, and rows to read behind those that have not failed, all together. */
   limits(): { readonly heads: number; readonly chain: number }
-  /** The windows for the next read. */
-  plan(held: readonly HeldLane[]): readonly ReadWindow[]
+  /** The windows for the next read: in one part, or while there is much to do in two that are worked side by side. */
+  plan(held: readonly HeldLane[]): readonly (readonly ReadWindow[])[]
   /** Learns from what was read. */
   learn(rows: readonly DispatchRow[]): void
 }
@@ -27,6 +27,7 @@ export function createLaneWindows(batchSize: number, drainSize: number): LaneWin
   let room = drainSize
   let base = batchSize
   let chain = smallestChain
+  let isDeep = false
   const of = (lane: number): number => sizes.get(lane) ?? base
   const next = (size: number, fair: number): number => (size < fair ? Math.min(size * 2, fair) : Math.max(fair, size >> 1))
   return {
@@ -35,7 +36,9 @@ export function createLaneWindows(batchSize: number, drainSize: number): LaneWin
     plan: (held) => {
       base = Math.max(1, Math.ceil(Math.min(batchSize, room) / Math.max(1, held.length)))
       sizes = new Map(held.map(({ lane }) => [lane, Math.max(base, sizes.get(lane) ?? base)]))
-      return held.map((each) => ({ ...each, window: of(each.lane) }))
+      const windows = held.map((each) => ({ ...each, window: of(each.lane) }))
+      if (!isDeep || held.length < 2) return [windows]
+      return [windows.filter((_, i) => i % 2 === 0), windows.filter((_, i) => i % 2 === 1)]
     },
     learn: (rows) => {
       const due = new Map<number, number>()
@@ -46,6 +49,7 @@ export function createLaneWindows(batchSize: number, drainSize: number): LaneWin
         if (state === 2) chained += 1
         bytes += (payload as Uint8Array | null)?.byteLength ?? 0
       }
+      isDeep = rows.length >= batchSize
       if (bytes > 0) room = Math.max(1, Math.min(drainSize, Math.floor((batchBytes * rows.length) / bytes)))
       // Heads share the chain, and not all of them have one: half of it filled means that there is more.
       if (chained * 2 >= chain) chain *= 2

@@ -20,7 +20,7 @@ import type { HeldLane } from '../postgres/lanes.sql.ts'
 import { isConnectionLoss, sqlState } from '../postgres/sql-state.ts'
 import type { Publisher } from '../transport/transport.ts'
 import type { BatchWatch } from './batch-watch.ts'
-import type { DispatchRow, Settlement } from './dispatch.sql.ts'
+import type { DispatchRow, ReadWindow, Settlement } from './dispatch.sql.ts'
 import type { LaneWindows } from './lane-windows.ts'
 import type { Decision, OutcomeRules, PlanRules } from './relay-plan.ts'
 import { recordPublished } from './relay-spans.ts'
@@ -35,7 +35,7 @@ export interface RelayPassDeps extends StepContext {
   readonly planRules: Omit<PlanRules, 'quota'>
   readonly outcomeRules: Omit<OutcomeRules, 'windowOf'>
   readonly publishTimeoutMs: number
-  readonly batch: Pick<BatchWatch, 'begin' | 'end'>
+  readonly batch: Pick<BatchWatch, 'begin'>
   readonly signals: SignalBus
   readonly tracing: Tracing
   readonly clock: Clock
@@ -48,31 +48,51 @@ const probe = { heads: 4, chain: 0 }
 const smallestQuota = 64
 
 export function relayPass(deps: RelayPassDeps): Pass {
-  const { steps, leases, windows, breaker, clock } = deps
+  const { leases, windows, breaker } = deps
   return async (aborting) => {
     if (leases.isRebalanceDue()) await leases.rebalance()
     const held = leases.held()
     if (held.length === 0 || breaker.waitMs() > 0 || !leases.mayWork()) return 'idle'
 
-    const lanes = windows.plan(held)
-    const found = await steps.read(deps, { lanes, limits: breaker.state() === 'probing' ? probe : windows.limits() })
+    const found: DispatchRow[] = []
+    const planned = windows.plan(held)
+    // A broker that is out of reach is tried once, not twice.
+    const parts = (breaker.state() === 'closed' ? planned : [planned.flat()]).map((lanes) =>
+      passLanes(deps, { lanes, found }, aborting),
+    )
+    // All of them end before the next pass begins or lanes are given away, even if one has failed.
+    const ended = await Promise.allSettled(parts)
     windows.learn(found)
-    if (found.length === 0) return 'idle'
+    const failed = ended.find((part) => part.status === 'rejected')
+    if (failed !== undefined) throw failed.reason
+    return ended.some((part) => part.status === 'fulfilled' && part.value === 'more') ? 'more' : 'idle'
+  }
+}
 
-    const [startedAt, startedAtMs] = [clock.monotonicMs(), clock.nowMs()]
-    const plan = steps.plan(found, { ...deps.planRules, quota: quotaOf(found) })
-    for (const eventId of plan.missing) deps.signals.emit('relay.event-missing', { relay: deps.relay, eventId })
-    deps.batch.begin(found)
-    try {
-      const outcomes = plan.messages.length === 0 ? [] : await publish(deps, plan.messages, aborting)
-      const decision = steps.decide(plan, outcomes, { ...deps.outcomeRules, windowOf: (lane) => windows.of(lane) })
-      await write(deps, held, decision)
-      report(deps, decision, startedAt)
-      if (deps.tracing.isOn) recordPublished(deps, decision.published, { startedAtMs, endedAtMs: clock.nowMs() })
-      return decision.published.length > 0 || !isEmpty(decision.settlement) ? 'more' : 'idle'
-    } finally {
-      deps.batch.end()
-    }
+/** A pass over lanes that nobody else works meanwhile. What it read is added to `found`. */
+async function passLanes(
+  deps: RelayPassDeps,
+  { lanes, found }: { readonly lanes: readonly ReadWindow[]; readonly found: DispatchRow[] },
+  aborting: AbortSignal,
+): ReturnType<Pass> {
+  const { steps, windows, breaker, clock } = deps
+  const batch = await steps.read(deps, { lanes, limits: breaker.state() === 'probing' ? probe : windows.limits() })
+  for (const row of batch) found.push(row)
+  if (batch.length === 0) return 'idle'
+
+  const [startedAt, startedAtMs] = [clock.monotonicMs(), clock.nowMs()]
+  const plan = steps.plan(batch, { ...deps.planRules, quota: quotaOf(batch) })
+  for (const eventId of plan.missing) deps.signals.emit('relay.event-missing', { relay: deps.relay, eventId })
+  const end = deps.batch.begin(batch)
+  try {
+    const outcomes = plan.messages.length === 0 ? [] : await publish(deps, plan.messages, aborting)
+    const decision = steps.decide(plan, outcomes, { ...deps.outcomeRules, windowOf: (lane) => windows.of(lane) })
+    await write(deps, lanes, decision)
+    report(deps, decision, startedAt)
+    if (deps.tracing.isOn) recordPublished(deps, decision.published, { startedAtMs, endedAtMs: clock.nowMs() })
+    return decision.published.length > 0 || !isEmpty(decision.settlement) ? 'more' : 'idle'
+  } finally {
+    end()
   }
 }
 

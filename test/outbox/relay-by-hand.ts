@@ -61,7 +61,7 @@ export function relayByHand(fixture: Outboxed, publisher: Publisher, options: By
     },
     keep: { receipts: true, events: true },
     publishTimeoutMs: 20_000,
-    batch: { begin: () => {}, end: () => {} },
+    batch: { begin: () => () => {} },
     onPublished: () => {},
   })
   const never = new AbortController().signal
