@@ -86,7 +86,9 @@ async function act(scene: Scene, options: CellOptions, said: { fired: boolean })
   const asked = Promise.all(last.map((deposit) => crew.insist(deposit)))
   asked.catch(() => undefined)
   if (fault === 'broker refusal') {
-    await eventually(() => broker.refused() > 0)
+    // A process that is about to end does not try again.
+    if (stirred === 'stopped') await within(child.exited, 'the process ended')
+    else await eventually(() => broker.refused() > 0)
     broker.refuse(false)
   }
   if (fault === 'SIGSTOP') {

@@ -81,6 +81,7 @@ export async function strike(fault: FaultName, scene: FaultScene): Promise<void>
       await site.redis?.kill()
       return assertHappened(site.redis !== undefined && !isRunning(site.redis.pid), 'Redis was stopped')
     case 'broker refusal':
+      if (broker.proxy !== undefined) assertHappened(broker.proxy.connections > 0, 'a connection to the broker was there')
       return broker.refuse(true)
     case 'broker connection cut':
       if (broker.proxy === undefined) throw new Error('There is no proxy before the broker.')
