@@ -46,6 +46,17 @@ function consumer(fixture: ConsumerFixture, topic: string, options: Partial<Cons
   return made
 }
 
+/** The database, with something that happens before what was received is stored. */
+function beforeStoring(happen: () => Promise<void>): Database {
+  return {
+    attempt: (begin, work) => db.attempt(begin, work),
+    query: async (text, values) => {
+      if (/^\s*insert into \S*"inbox_message"/.test(text)) await happen()
+      return db.query(text, values)
+    },
+  }
+}
+
 const isCommitted = async (topic: string): Promise<boolean> => {
   const [committed, ends] = await Promise.all([admin.committedOffsets(topic, `${topic}.ledger`), admin.endOffsets(topic)])
   return [...ends].every(([partition, end]) => (committed.get(partition) ?? 0n) === end)
@@ -61,7 +72,12 @@ test('stored mode over Kafka applies every event once, in the order of versions,
   const observer = observeOffsets({ admin, topic, group: `${topic}.ledger`, readProcessed: readStored })
   const ids = ['a', 'b', 'c', 'd', 'e']
   const versions = Array.from({ length: 30 }, (_, i) => i + 1)
-  const stop = fixture.start(consumer(fixture, topic), consumer(fixture, topic))
+  // Slow enough that an offset which did not wait for it would be seen.
+  const slow = beforeStoring(async () => {
+    const enough = observer.looks.length + 2
+    await eventually(() => observer.looks.length >= enough, { intervalMs: 2 })
+  })
+  const stop = fixture.start(consumer(fixture, topic, { db: slow }), consumer(fixture, topic, { db: slow }))
   const publisher = transport()
   let before: readonly OutgoingMessage[] = []
   let leave = (): Promise<void> => Promise.resolve()
@@ -71,7 +87,7 @@ test('stored mode over Kafka applies every event once, in the order of versions,
     await publishAll(publisher, version % 10 === 0 ? [...before, ...messages] : messages)
     before = messages
     // Another joins while they work, and leaves again.
-    if (version === 12) leave = fixture.start(consumer(fixture, topic))
+    if (version === 12) leave = fixture.start(consumer(fixture, topic, { db: slow }))
     if (version === 24) await leave()
   }
   await eventually(async () => (await fixture.count('effect')) >= 150 && (await isCommitted(topic)), { timeoutMs: 60_000 })
@@ -94,16 +110,11 @@ test('an offset is committed only when what was received is stored, and not wher
   const topic = await makeTopic({ partitions: 1 })
   const isMended = Promise.withResolvers<void>()
   let tries = 0
-  const ailing: Database = {
-    attempt: (begin, work) => db.attempt(begin, work),
-    query: async (text, values) => {
-      if (!/^\s*insert into \S*"inbox_message"/.test(text)) return db.query(text, values)
-      tries += 1
-      if (tries === 1) throw new Error('The disk is full.')
-      await isMended.promise
-      return db.query(text, values)
-    },
-  }
+  const ailing = beforeStoring(async () => {
+    tries += 1
+    if (tries === 1) throw new Error('The disk is full.')
+    await isMended.promise
+  })
   const committed = async (): Promise<bigint | undefined> => (await admin.committedOffsets(topic, `${topic}.ledger`)).get(0)
   const versions = [1, 2, 3]
   const stop = fixture.start(consumer(fixture, topic, { db: ailing }))
