@@ -62,12 +62,14 @@ function startSink({ db, transport }: KafkaBench, { topic, name, count, options 
   const joined = Promise.withResolvers<void>()
   const delivered = Promise.withResolvers<number>()
   const applied = Promise.withResolvers<number>()
+  let isUnderWay = false
   const watched: Pick<Transport, 'receive'> = {
     receive: async (receiving) => {
       const receiver = await transport.receive({
         ...receiving,
         onDelivery: (delivery) => {
-          delivered.resolve(performance.now())
+          if (!isUnderWay) delivered.resolve(performance.now())
+          isUnderWay = true
           receiving.onDelivery(delivery)
         },
       })

@@ -3,6 +3,7 @@
  * the commit. It decodes nothing, so that a message nobody can read is stored like any other.
  */
 import { execute } from '../postgres/database.ts'
+import { ackAll } from '../transport/ack-all.ts'
 import type { Delivery } from '../transport/transport.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import type { Scope } from './inbox.sql.ts'
@@ -27,7 +28,7 @@ export async function storeBatch(
     for (const { delivery } of batch) void delivery.nack(backoff.firstMs)
     return signals.emit('consumer.disturbed', { consumer: name, topic: batch[0]?.delivery.message.topic ?? '', error })
   }
-  const outcomes = await Promise.all(batch.map(({ delivery }) => delivery.ack()))
+  const outcomes = await ackAll(batch.map(({ delivery }) => delivery))
   const count = outcomes.filter((outcome) => outcome !== 'confirmed').length
   if (count > 0) signals.emit('consumer.ack-unconfirmed', { consumer: name, count })
 }

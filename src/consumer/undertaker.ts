@@ -10,7 +10,7 @@ import { execute, one, rows } from '../postgres/database.ts'
 import { isAbortedTransaction } from '../postgres/sql-state.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { transactionAborted } from '../postgres/tx-scope.ts'
-import type { AckOutcome } from '../transport/transport.ts'
+import { ackAll } from '../transport/ack-all.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import {
   bury,
@@ -57,15 +57,12 @@ export interface ForeignDelivery {
 }
 
 const longestError = 2_000
-const confirmed: Promise<AckOutcome> = Promise.resolve('confirmed')
 
 export function createUndertaker(deps: UndertakerDeps): Undertaker {
   const { settings, scope } = deps
   const undertaker: Undertaker = {
     ack: async (items) => {
-      const outcomes = await Promise.all(
-        items.map(({ origin }) => (origin.kind === 'delivery' ? origin.delivery.ack() : confirmed)),
-      )
+      const outcomes = await ackAll(items.flatMap(({ origin }) => (origin.kind === 'delivery' ? origin.delivery : [])))
       const count = outcomes.filter((outcome) => outcome !== 'confirmed').length
       if (count > 0) settings.signals.emit('consumer.ack-unconfirmed', { consumer: scope.consumer, count })
     },

@@ -73,6 +73,14 @@ export interface Delivery {
   nack(delayMs?: number): Promise<void>
   /** Aborts when the transport lost this delivery (lease expired, partition revoked): settling it is then without effect. */
   readonly lost: AbortSignal
+  /** Acknowledges many deliveries for the price of one, if the transport has such a thing. */
+  readonly acker?: Acker
+}
+
+/** Takes acks of deliveries that name it, together. */
+export interface Acker {
+  /** Like `ack` of each of them, all at once; tells what became of them, in any order. Never rejects. */
+  ackAll(deliveries: readonly Delivery[]): Promise<readonly AckOutcome[]>
 }
 
 export interface ReceiveOptions {

@@ -95,13 +95,27 @@ export class AssignmentReading implements DeliveryOwner {
     return new Map(this.#windows.map(({ partition, position }) => [partition, position]))
   }
 
-  ack(delivery: KafkaDelivery): Promise<AckOutcome> {
-    const { window, entry } = delivery
-    delivery.state = 'acked'
-    this.#takeBack(entry)
-    window.settle(entry)
+  async ackAll(deliveries: readonly KafkaDelivery[]): Promise<readonly AckOutcome[]> {
+    const settled = new Map<PartitionWindow, bigint[]>()
+    const before: AckOutcome[] = []
+    for (const delivery of deliveries) {
+      const { window, entry, state } = delivery
+      if (state !== 'in-hand') {
+        before.push(state === 'acked' ? 'unconfirmed' : 'lost')
+        continue
+      }
+      delivery.state = 'acked'
+      this.#takeBack(entry)
+      window.settle(entry)
+      const offsets = settled.get(window)
+      if (offsets === undefined) settled.set(window, [entry.offset])
+      else offsets.push(entry.offset)
+    }
     this.#schedule()
-    return this.#committer?.ack(window, entry.offset) ?? Promise.resolve('lost')
+    const outcomes = [...settled].map(
+      ([window, offsets]) => this.#committer?.ack(window, offsets) ?? Promise.resolve(offsets.map((): AckOutcome => 'lost')),
+    )
+    return [...before, ...(await Promise.all(outcomes)).flat()]
   }
 
   nack(delivery: KafkaDelivery, delayMs: number): void {

@@ -1,12 +1,11 @@
 /**
  * One delivery of Kafka: a record in the hand of its consumer, for as long as its partition is ours.
  */
-import type { AckOutcome, Delivery, IncomingMessage } from '../transport.ts'
+import type { Acker, AckOutcome, Delivery, IncomingMessage } from '../transport.ts'
 import type { PartitionWindow, WindowEntry } from './partition-window.ts'
 
 /** What a delivery asks of the reading that handed it out. */
-export interface DeliveryOwner {
-  ack(delivery: KafkaDelivery): Promise<AckOutcome>
+export interface DeliveryOwner extends Acker {
   nack(delivery: KafkaDelivery, delayMs: number): void
 }
 
@@ -28,9 +27,13 @@ export class KafkaDelivery implements Delivery {
     return this.entry.message
   }
 
-  ack(): Promise<AckOutcome> {
-    if (this.state === 'in-hand') return this.#owner.ack(this)
-    return Promise.resolve(this.state === 'acked' ? 'unconfirmed' : 'lost')
+  get acker(): Acker {
+    return this.#owner
+  }
+
+  async ack(): Promise<AckOutcome> {
+    const [outcome] = await this.#owner.ackAll([this])
+    return outcome ?? 'lost'
   }
 
   nack(delayMs = 0): Promise<void> {

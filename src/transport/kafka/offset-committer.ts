@@ -28,9 +28,10 @@ export interface OffsetCommitterOptions {
 }
 
 interface WaitingAck {
-  readonly offset: bigint
+  readonly offsets: readonly bigint[]
+  readonly highest: bigint
   readonly sinceMs: number
-  readonly answer: (outcome: AckOutcome) => void
+  readonly answer: (outcomes: readonly AckOutcome[]) => void
 }
 
 const retry = { firstMs: 50, maxMs: 2_000 }
@@ -49,12 +50,13 @@ export class OffsetCommitter {
     this.#committed = new Map(options.committed)
   }
 
-  /** Resolves when the record at `offset`, which is settled, is covered by a commit, or it cannot be soon. */
-  ack(window: PartitionWindow, offset: bigint): Promise<AckOutcome> {
-    if (this.#ended.signal.aborted) return Promise.resolve('lost')
+  /** Resolves when the records at `offsets`, which are settled, are covered by a commit, or cannot be soon. */
+  ack(window: PartitionWindow, offsets: readonly bigint[]): Promise<readonly AckOutcome[]> {
+    if (this.#ended.signal.aborted) return Promise.resolve(offsets.map(() => 'lost'))
+    const highest = offsets.reduce((a, b) => (a > b ? a : b))
     return new Promise((answer) => {
       const waiting = this.#waiting.get(window) ?? []
-      waiting.push({ offset, sinceMs: this.#options.clock.monotonicMs(), answer })
+      waiting.push({ offsets, highest, sinceMs: this.#options.clock.monotonicMs(), answer })
       this.#waiting.set(window, waiting)
       this.#start()
     })
@@ -66,10 +68,9 @@ export class OffsetCommitter {
     const late = clock.monotonicMs() - ackWaitMs
     for (const [window, waiting] of this.#waiting) {
       const committed = this.#committed.get(window) ?? 0n
-      const left = waiting.filter(({ offset, sinceMs, answer }) => {
-        if (offset < committed) answer('confirmed')
-        else if (window.isHeld || sinceMs <= late) answer('unconfirmed')
-        else return true
+      const left = waiting.filter(({ offsets, highest, sinceMs, answer }) => {
+        if (highest >= committed && !window.isHeld && sinceMs > late) return true
+        answer(offsets.map((offset) => (offset < committed ? 'confirmed' : 'unconfirmed')))
         return false
       })
       if (left.length === 0) this.#waiting.delete(window)
@@ -87,7 +88,7 @@ export class OffsetCommitter {
   /** The partitions are no longer ours. */
   end(): void {
     this.#ended.abort()
-    for (const waiting of this.#waiting.values()) for (const { answer } of waiting) answer('lost')
+    for (const waiting of this.#waiting.values()) for (const { offsets, answer } of waiting) answer(offsets.map(() => 'lost'))
     this.#waiting.clear()
   }
 
