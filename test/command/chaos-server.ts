@@ -3,6 +3,7 @@
  * that what was to happen there has happened. It may be told to have one of the known mistakes.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
+import type { CacheEntry } from '../../src/command/cache.ts'
 import { createCommandsOn, createPipeline, resolveOptions } from '../../src/command/commands.ts'
 import { guardCache } from '../../src/command/guarded-cache.ts'
 import type { Outcome } from '../../src/command/outcome.ts'
@@ -53,13 +54,14 @@ const settings = resolveOptions({ db, outbox: bankOn(db).outbox, cache, cacheBud
 const { cacheBudgetMs: budgetMs, pendingTtlMs, completedTtlMs, signals, random } = settings
 // Time runs fast for the cache's breaker: a Redis that has come back is used again at once.
 const clock = { ...systemClock, monotonicMs: () => 10_000 * systemClock.monotonicMs() }
-const guard = { budgetMs, pendingTtlMs, completedTtlMs, signals, random, clock }
-const sound = { ...createPipeline(settings), cache: guardCache(cache, guard) }
+const guarded = guardCache(cache, { budgetMs, pendingTtlMs, completedTtlMs, signals, random, clock })
+const sound = { ...createPipeline(settings), cache: guarded }
 const pipeline = MUTANT === undefined ? sound : mutants[MUTANT]?.(sound)
 if (pipeline === undefined) throw new Error(`There is no mutant "${MUTANT}".`)
 setForget(async (key) => {
-  const found = await cache.claim(key, '', { ttlMs: 1 })
-  await cache.release(key, found ?? '')
+  const probe: CacheEntry = { state: 'pending', fingerprint: '', token: '' }
+  const found = await guarded.claim(key, probe)
+  if (found !== 'unknown') await guarded.release(key, found === 'claimed' ? probe : found)
 })
 
 const jobs = new AsyncLocalStorage<Job>()

@@ -10,7 +10,7 @@ import { eventually } from '../../src/testing/eventually.ts'
 import type { DepositResult } from './bank.ts'
 import { ledgerOf, repeatViolations, tableViolations, type AskedCall } from './chaos-judge.ts'
 import type { Site } from './chaos-site.ts'
-import { inputOf, inputs, serverCount, type Ask, type Input, type World } from './chaos-world.ts'
+import { inputOf, inputs, serverCount, type Ask, type Input, type Strike, type World } from './chaos-world.ts'
 import { newHistory, unheard, violations, type Call } from './history.ts'
 
 let worlds = 0
@@ -83,8 +83,9 @@ function newBook(site: Site, name: string): Book {
 }
 
 async function beClient(book: Book, asks: readonly Ask[]): Promise<void> {
+  let strike: Strike | undefined
   for (const ask of asks) {
-    let { strike } = ask
+    strike = ask.strike ?? strike
     for (let sent = 0; sent < ask.tries; sent += 1) {
       const server = (ask.server + sent) % serverCount
       const { call, isStruck } = await book.ask(ask, { server, lostRaces: ask.lostRaces, strike })
