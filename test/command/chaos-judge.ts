@@ -21,20 +21,26 @@ export async function ledgerOf(db: Database, world: string): Promise<readonly Le
   return (rows as LedgerRow[]).map((row) => ({ ...row, request_id: nameOf(world, row) }))
 }
 
-/** A repeat gets the response, or ALREADY_COMMITTED where none is kept; another input is refused; neither does anything. */
-export function repeatViolations(calls: readonly AskedCall[]): string[] {
+/**
+ * Nothing is thrown at a client. A repeat gets the response, or ALREADY_COMMITTED where none is kept; another input is refused;
+ * neither does anything.
+ */
+export function answerViolations(calls: readonly AskedCall[]): string[] {
   return calls.flatMap(({ request, input, toldBefore, answer }) => {
-    const { outcome, error, executes = 0 } = answer ?? {}
-    const told = error ?? (outcome?.status === 'failed' ? outcome.code : outcome?.status)
+    if (answer === undefined) return []
+    const { outcome, error, executes } = answer
+    if (outcome === undefined) return [`${request}: the pipeline threw "${error}"`]
+    const told = outcome.status === 'failed' ? outcome.code : outcome.status
     const isKept = input.command !== 'Deposit'
-    const found = isKept && told === 'ALREADY_COMMITTED' ? [`${request}: the response was kept, and a repeat did not get it`] : []
-    if (toldBefore === undefined || answer === undefined) return found
+    const isWithheld = isKept && told === 'ALREADY_COMMITTED'
+    const found = isWithheld ? [`${request}: the response was kept, and a repeat did not get it`] : []
+    if (toldBefore === undefined) return found
     const isRepeat = toldBefore.amount === input.amount
-    const allowed = isRepeat ? ['replayed', 'ALREADY_COMMITTED', 'UNAVAILABLE'] : ['KEY_REUSED', 'UNAVAILABLE']
+    const allowed: readonly string[] = isRepeat ? ['replayed', 'ALREADY_COMMITTED', 'UNAVAILABLE'] : ['KEY_REUSED', 'UNAVAILABLE']
     const what = isRepeat ? 'a repeat of a committed command' : 'another input for a committed request'
     return [
       ...found,
-      ...(allowed.includes(told ?? '') ? [] : [`${request}: ${what} was told ${told}`]),
+      ...(allowed.includes(told) ? [] : [`${request}: ${what} was told ${told}`]),
       ...(executes === 0 ? [] : [`${request}: ${what} executed`]),
     ]
   })

@@ -66,8 +66,11 @@ export async function openSite({ databaseUrl, mutant }: SiteOptions): Promise<Si
       const strikeIfThere = async (): Promise<boolean> => {
         // Another's strike may have ended the process while this one waited for its turn.
         if (strike === undefined || !server.is(child)) return false
-        await strikeNow(server, strike)
-        child.send({ goOn: id } satisfies Order)
+        try {
+          await strikeNow(server, strike)
+        } finally {
+          child.send({ goOn: id } satisfies Order)
+        }
         return true
       }
       said(child, id, 'reached').then(

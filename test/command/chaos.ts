@@ -8,7 +8,7 @@ import type { Outcome } from '../../src/command/outcome.ts'
 import type { Database } from '../../src/postgres/database.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import type { DepositResult } from './bank.ts'
-import { ledgerOf, repeatViolations, tableViolations, type AskedCall } from './chaos-judge.ts'
+import { answerViolations, ledgerOf, tableViolations, type AskedCall } from './chaos-judge.ts'
 import type { Site } from './chaos-site.ts'
 import { inputOf, inputs, serverCount, type Ask, type Input, type Strike, type World } from './chaos-world.ts'
 import { newHistory, unheard, violations, type Call } from './history.ts'
@@ -34,7 +34,7 @@ export async function happen({ site, db }: { readonly site: Site; readonly db: D
     await book.ask({ ...ask, reuse: inputs.indexOf(inputOf(ask)) + 1 }, { server: 1 })
   }
   const ledger = await ledgerOf(db, name)
-  const found = [...beforeRest, ...unknown, ...violations(book.history, ledger), ...repeatViolations(book.calls)]
+  const found = [...beforeRest, ...unknown, ...violations(book.history, ledger), ...answerViolations(book.calls)]
   return [...new Set([...found, ...(await tableViolations(db, name, ledger))])]
 }
 
@@ -60,25 +60,32 @@ function newBook(site: Site, name: string): Book {
       const request = requestName(asked)
       const input = inputOf(asked)
       const toldBefore = told.get(request)
-      let ran: Awaited<ReturnType<Site['run']>> = { isStruck: false }
+      const running = site.run(server, jobOf(name, asked, lostRaces), strike)
       const call = await history.record({ requestId: request, amount: input.amount }, async () => {
-        const job = {
-          command: input.command,
-          principal: `${name}-${asked.principal}`,
-          requestId: `r${asked.request}`,
-          input: { account: `${name}-${input.account}`, amount: input.amount },
-          lostRaces,
-        }
-        ran = await site.run(server, job, strike)
-        calls.push({ request, input, toldBefore, answer: ran.answer })
-        if (ran.answer === undefined) return unheard
-        if (ran.answer.outcome === undefined) throw new Error(ran.answer.error)
-        return ran.answer.outcome
+        const { answer } = await running
+        calls.push({ request, input, toldBefore, answer })
+        if (answer === undefined) return unheard
+        if (answer.outcome === undefined) throw new Error(answer.error)
+        return answer.outcome
       })
+      // Throws if the site itself broke, which is nothing that a client is told.
+      const ran = await running
       call.drawn.push(...(ran.answer?.drawn ?? []))
       if (isSuccess(call.outcome)) told.set(request, input)
       return { call, isStruck: ran.isStruck }
     },
+  }
+}
+
+/** Principals and accounts are the world's own; request ids are the same in all worlds. */
+function jobOf(world: string, asked: Asked, lostRaces: number): Parameters<Site['run']>[1] {
+  const { command, account, amount } = inputOf(asked)
+  return {
+    command,
+    principal: `${world}-${asked.principal}`,
+    requestId: `r${asked.request}`,
+    input: { account: `${world}-${account}`, amount },
+    lostRaces,
   }
 }
 
