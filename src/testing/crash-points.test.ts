@@ -1,7 +1,10 @@
 import { expect, test } from 'vitest'
 import type { KafkaClient } from '../transport/kafka/kafka-client.ts'
 import { kafkaError } from '../transport/kafka/kafka-errors.ts'
+import { ackAll } from '../transport/ack-all.ts'
+import type { Acker, Delivery } from '../transport/transport.ts'
 import { createCrashPoints } from './crash-points.ts'
+import { eventually } from './eventually.ts'
 
 test('a member of a group passes the places around its requests, and hears of a rebalance by a heartbeat that failed for it', async () => {
   const passed: string[] = []
@@ -24,4 +27,28 @@ test('a member of a group passes the places around its requests, and hears of a 
     'consumer: offsets committed',
     'consumer: rebalance heard',
   ])
+})
+
+test('deliveries that are acknowledged together pass the places around an ack once', async () => {
+  const passed: string[] = []
+  const points = createCrashPoints('consumer', { failpoints: { hit: async (name) => void passed.push(name) } })
+  const acker: Acker = {
+    ackAll: async (deliveries) => {
+      passed.push(`(${deliveries.length} acks)`)
+      return deliveries.map(() => 'confirmed')
+    },
+  }
+  const got: Delivery[] = []
+  const options = { topic: 't', consumer: 'c', maxMessages: 9, maxBytes: 9, onError: () => {} }
+  const receiver = points.receiver({
+    receive: async ({ onDelivery }) => {
+      for (let i = 0; i < 3; i += 1) onDelivery({ acker } as Delivery)
+      return { close: () => Promise.resolve() }
+    },
+  })
+  await receiver.receive({ ...options, onDelivery: (delivery) => void got.push(delivery) })
+  await eventually(() => got.length === 3)
+  expect(await ackAll(got)).toEqual(['confirmed', 'confirmed', 'confirmed'])
+  const received = 'consumer: received'
+  expect(passed).toEqual([received, received, received, 'consumer: acking', '(3 acks)', 'consumer: acked'])
 })

@@ -10,7 +10,7 @@ import { defaults } from '../core/defaults.ts'
 import { markTx, type Database, type Queryable, type Tx } from '../postgres/database.ts'
 import type { KafkaClient } from '../transport/kafka/kafka-client.ts'
 import { kafkaErrorName } from '../transport/kafka/kafka-errors.ts'
-import type { Delivery, Publisher, Transport } from '../transport/transport.ts'
+import type { Acker, Delivery, Publisher, Transport } from '../transport/transport.ts'
 import { crashPlaces, crashPointName, type CrashMoment, type CrashRole } from './crash-places.ts'
 import { createFailpoints, withFailpoints, type FailpointPlace, type Failpoints } from './failpoint.ts'
 
@@ -63,8 +63,9 @@ export function createCrashPoints(role: CrashRole, options: CrashPointOptions = 
       receive: (receiving) => {
         // One after the other, or a delivery could overtake the one that is at the place.
         let line = Promise.resolve()
+        const watch = deliveryWatch(failpoints, places.delivery)
         const onDelivery = (delivery: Delivery): void => {
-          const watched = withFailpoints(delivery, { failpoints, places: places.delivery })
+          const watched = watch(delivery)
           line = line.then(() => failpoints.hit(stepName('received'))).then(() => receiving.onDelivery(watched))
         }
         return transport.receive({ ...receiving, onDelivery })
@@ -73,6 +74,25 @@ export function createCrashPoints(role: CrashRole, options: CrashPointOptions = 
     cache: (cache) => withFailpoints(cache, { failpoints, places: places.cache }),
     kafkaClient: (client) => withFailpoints(client, { failpoints, places: places.kafka }),
   }
+}
+
+/** Puts the places around deliveries, whether they are acknowledged one by one or together. */
+function deliveryWatch(failpoints: Failpoints, places: readonly FailpointPlace[]): (delivery: Delivery) => Delivery {
+  const together = places.map((place) => ({ ...place, method: 'ackAll' }))
+  // Those who name the same acker are acknowledged by one call.
+  const ackers = new WeakMap<Acker, Acker>()
+  const watchAcker = (acker: Acker): Acker => {
+    const watched = ackers.get(acker) ?? withFailpoints(acker, { failpoints, places: together })
+    ackers.set(acker, watched)
+    return watched
+  }
+  return (delivery) =>
+    new Proxy(withFailpoints(delivery, { failpoints, places }), {
+      get: (target, property) => {
+        const value: unknown = Reflect.get(target, property, target)
+        return property === 'acker' && value !== undefined ? watchAcker(value as Acker) : value
+      },
+    })
 }
 
 interface PortPlaces {

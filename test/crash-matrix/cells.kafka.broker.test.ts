@@ -28,7 +28,7 @@ describe('over Kafka nothing is lost, doubled or out of order when it strikes at
 test('a consumer that commits its offsets before the database is found out', { timeout }, async () => {
   const [cell] = cellsLike('consumer: effect written × SIGKILL (Kafka)')
   if (cell === undefined) throw new Error('There is no such cell.')
-  const { fired, violations } = await playCell(site, cell, { mistake: 'acknowledges first', patienceMs: 5_000 })
+  const { fired, violations } = await playCell(site, cell, { mistake: 'acknowledges first', patienceMs: 2_500 })
   expect(fired).toBe(true)
   // While it stood there, and after it was gone.
   expect(violations).toContainEqual(expect.stringMatching(/^partition \d: \d+ was committed, but \d+ not processed$/))
