@@ -186,7 +186,7 @@ async function writeRows(tx: Tx, routes: Routes, items: readonly Item[]): Promis
     if (changes.length > 0) await upsertChanges(tx, projection, changes)
   }
   for (const factTable of routes.factTables) {
-    const events = items.flatMap((item) => (item.route?.factTables.includes(factTable) === true ? [toConsumed(item)] : []))
+    const events = items.filter(({ route }) => route?.factTables.includes(factTable) === true).map(toConsumed)
     if (events.length > 0) await insertFacts(tx, factTable, events)
   }
 }
@@ -240,7 +240,10 @@ async function conclude(
   const { tx, turns, drained, aggregates } = batch
   const unstored = turns.wait.filter(({ origin }) => origin.kind === 'delivery')
   if (unstored.length > 0) await execute(tx, storeWaiting(scope, unstored))
-  const finished = [...turns.apply, ...turns.skip, ...turns.seen, ...drained.apply, ...drained.skip, ...drained.seen]
+  // What came from the broker is settled there; usually nothing else is left.
+  const finished = [...turns.apply, ...turns.skip, ...turns.seen, ...drained.apply, ...drained.skip, ...drained.seen].filter(
+    ({ origin }) => origin.kind !== 'delivery',
+  )
   const aside = placesOf(turns.wait)
   if (aside.length > 0) await execute(tx, setAside(scope, aside))
   const received = placesOf(finished)

@@ -154,14 +154,13 @@ async function applyAndAck(
   { items, drain }: { readonly items: readonly Item[]; readonly drain: boolean },
 ): Promise<void> {
   const { settings, scope } = deps
-  const marked = items.flatMap(({ event }) =>
-    marks.has(event.id) ? [[event.id, marks.get(event.id)?.attempts ?? 0] as const] : [],
-  )
+  const marked = items.filter(({ event }) => marks.has(event.id)).map(({ event }) => event.id)
+  const attempts = new Map(marked.map((id) => [id, marks.get(id)?.attempts ?? 0]))
   const { clock, tracing } = settings
   const spans = { consumer: scope.consumer, tracing }
   const [startedAt, startedAtMs] = [clock.monotonicMs(), clock.nowMs()]
   const done = await persist(deps, items.length, () =>
-    batchSpan(spans, items, () => applyBatch(deps, items, { drain, attempts: new Map(marked) })),
+    batchSpan(spans, items, () => applyBatch(deps, items, { drain, attempts })),
   )
   deps.onCommitted(items)
   const [committedAt, endedAtMs] = [clock.monotonicMs(), clock.nowMs()]
@@ -225,7 +224,7 @@ function withoutTwins(items: readonly Item[]): { readonly first: readonly Item[]
   const seen = new Set<string>()
   const again: Item[] = []
   const first = items.filter((item) => {
-    if (!seen.has(item.event.id)) return seen.add(item.event.id)
+    if (seen.size < seen.add(item.event.id).size) return true
     again.push(item)
     return false
   })

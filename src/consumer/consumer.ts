@@ -21,6 +21,7 @@ import { createReads, type Reads } from '../projection/reads.ts'
 import { runConsumer, type EngineWatch } from './consumer-engine.ts'
 import { resolveConsumerOptions, type ConsumerOptions, type ConsumerSettings } from './consumer-options.ts'
 import type { HandlerOf } from './handler.ts'
+import type { Item } from './item.ts'
 import { inboxTables, registerConsumer } from './inbox.sql.ts'
 import { RouteBook, type Routes } from './routes.ts'
 
@@ -102,10 +103,15 @@ function createWatched({ name, ...settings }: ConsumerSettings, projections: () 
       closed: () => readiness.closed(),
       committed: (items) => {
         readiness.applied(Math.max(...items.map(({ event }) => event.occurredAtMs)))
-        reads.committed(items.map(({ event }) => event))
+        reads.committed(eventsOf(items))
       },
     },
   }
+}
+
+/** One after the other, as far as anybody wants them: usually nobody waits. */
+function* eventsOf(items: readonly Item[]): Iterable<Item['event']> {
+  for (const { event } of items) yield event
 }
 
 function needsInbox(name: string): WaybillError {

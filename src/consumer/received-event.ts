@@ -7,6 +7,7 @@
 import { createHash } from 'node:crypto'
 import { errorMessage } from '../core/errors.ts'
 import { businessKeyId, parseId } from '../core/id.ts'
+import { parseMoment } from '../core/moment.ts'
 import { parseVersion, type Version } from '../core/version.ts'
 import type { IncomingMessage } from '../transport/transport.ts'
 
@@ -56,7 +57,7 @@ export function readEvent(message: RawMessage): ReceivedEvent | ForeignMessage {
   try {
     const aggregateType = text(attributes, 'aggregate_type', longestName)
     const aggregateId = text(attributes, 'aggregate_id', longestId)
-    const occurredAtMs = Date.parse(attributes['occurred_at'] ?? '')
+    const occurredAtMs = parseMoment(attributes['occurred_at'] ?? '')
     return {
       key: aggregateKey({ aggregateType, aggregateId }),
       id: parseId(attributes['event_id'], 'event_id'),

@@ -14,7 +14,7 @@ import { lineOfPlace, type Place } from './partition-lines.ts'
 
 /** Moves the offsets behind these items, which come in the order of the log; returns those that are not done yet. */
 export async function takeOffsets(tx: Tx, scope: Scope, items: readonly Item[]): Promise<readonly Item[]> {
-  const places = items.flatMap((item) => placeOf(item) ?? [])
+  const places = items.map(placeOf).filter((place) => place !== undefined)
   if (places.length === 0) return items
   const done = await moveOver(tx, scope, places)
   return items.filter((item) => {

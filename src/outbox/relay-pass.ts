@@ -12,6 +12,7 @@
 import { errorMessage } from '../core/errors.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Pass } from '../core/loop.ts'
+import { parseMoment } from '../core/moment.ts'
 import type { SignalBus } from '../core/signals.ts'
 import type { Tracing } from '../core/tracing.ts'
 import type { Breaker } from '../core/breaker.ts'
@@ -169,7 +170,7 @@ function report(deps: RelayPassDeps, { published, failures, outage }: Decision, 
   if (published.length > 0) {
     deps.onPublished(published.length)
     const now = clock.nowMs()
-    const delaysMs = published.map((row) => now - Date.parse(row.occurred_at))
+    const delaysMs = published.map((row) => now - parseMoment(row.occurred_at))
     signals.emit('relay.published', { relay, count: published.length, durationMs: clock.monotonicMs() - startedAt, delaysMs })
   }
   for (const { row, stopped } of failures) {

@@ -35,16 +35,44 @@ export function fromRecord(record: FetchedRecord, { topic, partition }: { topic:
     if (name !== bodyHeader) attributes[name] = textOf(value)
     else if (record.value === null) body = typeof value === 'string' ? Buffer.from(value) : value
   }
-  const { offset, key } = record
-  return {
-    messageId: messageIdOf(partition, offset),
-    topic,
-    orderingKey: key === null ? undefined : textOf(key),
-    attributes,
-    body,
-    publishedAtMs: record.timestampMs,
-    deliveryAttempt: undefined,
-    position: { partition: String(partition), offset },
+  return new RecordMessage(record, { topic, partition, attributes, body })
+}
+
+/** Id and position are made when they are asked for, which most messages never are. */
+class RecordMessage implements IncomingMessage {
+  readonly topic: string
+  readonly orderingKey: string | undefined
+  readonly attributes: Readonly<Record<string, string>>
+  readonly body: Uint8Array
+  readonly publishedAtMs: number
+  readonly deliveryAttempt: undefined
+  readonly #partition: number
+  readonly #offset: bigint
+
+  constructor(
+    { key, offset, timestampMs }: FetchedRecord,
+    {
+      topic,
+      partition,
+      attributes,
+      body,
+    }: Pick<IncomingMessage, 'topic' | 'attributes' | 'body'> & { readonly partition: number },
+  ) {
+    this.topic = topic
+    this.orderingKey = key === null ? undefined : textOf(key)
+    this.attributes = attributes
+    this.body = body
+    this.publishedAtMs = timestampMs
+    this.#partition = partition
+    this.#offset = offset
+  }
+
+  get messageId(): string {
+    return messageIdOf(this.#partition, this.#offset)
+  }
+
+  get position(): { readonly partition: string; readonly offset: bigint } {
+    return { partition: String(this.#partition), offset: this.#offset }
   }
 }
 

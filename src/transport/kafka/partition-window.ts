@@ -88,7 +88,7 @@ export class PartitionWindow {
   /** The next record that may be handed out. Those of held keys are put aside on the way. */
   peek(): WindowEntry | undefined {
     for (let entry = this.#waiting.peek(); entry !== undefined; entry = this.#waiting.peek()) {
-      const hold = this.#holds.get(keyOf(entry))
+      const hold = this.#holds.size === 0 ? undefined : this.#holds.get(keyOf(entry))
       if (hold === undefined) return entry
       this.#waiting.take()
       this.#waitingBytes -= entry.bytes
