@@ -124,7 +124,8 @@ async function roundTrip({ bench, events }: Context): Promise<number> {
   await client.query('listen bench')
   const found: number[] = []
   for (let i = 0; i < events; i += 1) {
-    await pause(randomInt(random, 20, 60))
+    // As long as between two events of the others: a machine that has rested is slower to answer.
+    await pause(randomInt(random, 60, 140))
     const heard = new Promise<void>((resolve) => client.once('notification', () => resolve()))
     const startedAt = performance.now()
     await bench.db.query('notify bench')
