@@ -44,8 +44,8 @@ const mostAttempts = 5
 /** Plays a cell. Never rejects: whatever goes wrong is a violation. */
 export async function playCell(site: Site, cell: Cell, options: CellOptions = {}): Promise<CellResult> {
   for (let attempt = 1; ; attempt += 1) {
-    const result = await playOnce(site, cell, options)
-    if (!result.isMissed || attempt === mostAttempts) return result
+    const { isMissed, ...result } = await playOnce(site, cell, options)
+    if (!isMissed || attempt === mostAttempts) return result
   }
 }
 
