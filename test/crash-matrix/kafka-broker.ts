@@ -5,6 +5,7 @@
  * loss that only a crash would show, and the look shows it without.
  */
 import { randomUUID } from 'node:crypto'
+import { eventually } from '../../src/testing/eventually.ts'
 import { startFaultProxy } from '../../src/testing/fault-proxy.ts'
 import type { Log } from '../../src/testing/history/entry.ts'
 import { logEntry } from '../../src/testing/history/message-entries.ts'
@@ -29,6 +30,8 @@ export async function openKafkaBroker({ broker, sessionMs }: SharedKafka): Promi
   const proxy = await startFaultProxy({ target: { host, port: Number(port) } })
   const address: KafkaAddress = { broker, topic, sessionMs }
   const group = `${topic}.ledger`
+  // A new Kafka makes the topic that it keeps offsets in when somebody first asks for some, and says so until it is there.
+  await eventually(() => admin.committedOffsets(topic, group), { intervalMs: 50 })
   const looks: Look[] = []
   const processed = new Set<string>()
   return {
