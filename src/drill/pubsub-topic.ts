@@ -1,4 +1,4 @@
-/** Topics of drills on Pub/Sub: ordered subscriptions with the shortest deadline there is, which end by themselves after a day. */
+/** Topics of drills and tests on Pub/Sub: ordered subscriptions with the shortest deadline there is, which end by themselves after a day. */
 import type { PubsubAdmin } from '../transport/pubsub-admin.ts'
 
 /** How long a message may be in hand before Pub/Sub gives it to somebody else. */

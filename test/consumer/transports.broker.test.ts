@@ -10,6 +10,7 @@ import { startPubsubServer, type PubsubServer } from '../../src/pubsub-server/pu
 import { eventually } from '../../src/testing/eventually.ts'
 import { memory } from '../../src/transport/memory.ts'
 import { postgresTransport } from '../../src/transport/postgres/postgres-transport.ts'
+import { makePubsubTopic } from '../../src/drill/pubsub-topic.ts'
 import { createPubsubAdmin } from '../../src/transport/pubsub-admin.ts'
 import { pubsub } from '../../src/transport/pubsub.ts'
 import type { Transport } from '../../src/transport/transport.ts'
@@ -33,21 +34,7 @@ const transports: Readonly<Record<string, (schema: string) => Promise<Transport>
   'Pub/Sub': async (schema) => {
     const projectId = `shop-${schema.replaceAll('_', '-')}`
     const admin = createPubsubAdmin({ projectId, emulatorHost: server.emulatorHost })
-    for (const topic of [videos.topic, accounts.topic]) {
-      await admin.createTopic({ name: topic, retentionSeconds: 0, schema: undefined })
-      await admin.createSubscription({
-        name: `${topic}.catalog`,
-        topic,
-        ackDeadlineSeconds: 10,
-        retentionSeconds: 86_400,
-        isRetainingAcked: false,
-        isOrdered: true,
-        isExactlyOnce: false,
-        retry: undefined,
-        deadLetter: undefined,
-        expiresAfterSeconds: 0,
-      })
-    }
+    for (const topic of [videos.topic, accounts.topic]) await makePubsubTopic(admin, topic, ['catalog'])
     await admin.close()
     return pubsub({ projectId, emulatorHost: server.emulatorHost })
   },

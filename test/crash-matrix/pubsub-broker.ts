@@ -6,6 +6,7 @@ import { listenGrpc } from '../../src/pubsub-server/grpc-server.ts'
 import { memoryJournal } from '../../src/pubsub-server/storage/journal.ts'
 import type { Log } from '../../src/testing/history/entry.ts'
 import { logEntry } from '../../src/testing/history/message-entries.ts'
+import { makePubsubTopic } from '../../src/drill/pubsub-topic.ts'
 import { createPubsubAdmin } from '../../src/transport/pubsub-admin.ts'
 import { fastClock } from '../e2e/fast-clock.ts'
 import { RecordingBroker } from '../pubsub/recording-broker.ts'
@@ -51,18 +52,6 @@ export async function openPubsubBroker(): Promise<CellBroker> {
 
 async function makeResources(emulatorHost: string): Promise<void> {
   const admin = createPubsubAdmin({ projectId: 'crash', emulatorHost })
-  await admin.createTopic({ name: topic, retentionSeconds: 0, schema: undefined })
-  await admin.createSubscription({
-    name: `${topic}.ledger`,
-    topic,
-    ackDeadlineSeconds: 10,
-    retentionSeconds: 86_400,
-    isRetainingAcked: false,
-    isOrdered: true,
-    isExactlyOnce: false,
-    retry: undefined,
-    deadLetter: undefined,
-    expiresAfterSeconds: 0,
-  })
+  await makePubsubTopic(admin, topic, ['ledger'])
   await admin.close()
 }

@@ -12,6 +12,7 @@ import { memoryJournal } from '../../src/pubsub-server/storage/journal.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import type { Log } from '../../src/testing/history/entry.ts'
 import { logEntry } from '../../src/testing/history/message-entries.ts'
+import { makePubsubTopic } from '../../src/drill/pubsub-topic.ts'
 import { createPubsubAdmin } from '../../src/transport/pubsub-admin.ts'
 import { pubsub } from '../../src/transport/pubsub.ts'
 import type { Clock } from '../../src/core/clock.ts'
@@ -118,19 +119,7 @@ interface Follower {
 /** Makes the topic and an ordered subscription, and takes what comes. */
 async function follow(emulatorHost: string, clock: Clock): Promise<Follower> {
   const admin = createPubsubAdmin({ projectId: 'stress', emulatorHost })
-  await admin.createTopic({ name: topic, retentionSeconds: 0, schema: undefined })
-  await admin.createSubscription({
-    name: `${topic}.${consumer}`,
-    topic,
-    ackDeadlineSeconds: 10,
-    retentionSeconds: 86_400,
-    isRetainingAcked: false,
-    isOrdered: true,
-    isExactlyOnce: false,
-    retry: undefined,
-    deadLetter: undefined,
-    expiresAfterSeconds: 0,
-  })
+  await makePubsubTopic(admin, topic, [consumer])
   await admin.close()
   const delivered: Log[] = []
   const transport = pubsub({ projectId: 'stress', emulatorHost, leaseMs: 10_000, clock })
