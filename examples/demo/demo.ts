@@ -13,12 +13,13 @@ import { Latencies } from './latencies.ts'
 import { Ledger } from './ledger.ts'
 import { Observer, readStates } from './observer.ts'
 import type { ProcessKeeper } from './process-keeper.ts'
+import { settle } from './settle.ts'
 import { streams } from './streams.ts'
 import { startSystem, straight, type System } from './system.ts'
 import { Tap } from './tap.ts'
 import { Timeline, type Happening } from './timeline.ts'
 import { Traffic } from './traffic.ts'
-import { settle, startWatch } from './watch.ts'
+import { startWatch } from './watch.ts'
 
 export interface DemoOptions {
   readonly env: Readonly<Record<string, string | undefined>>

@@ -2,10 +2,11 @@
  * Looks into both databases, straight past every fault, and enters what it finds into the ledger.
  *
  * Commits are read on per aggregate from the last version known, so none is missed, however transactions overlap. Effects are read
- * on from a number that lags behind the newest by longer than any transaction lives. Effects are read before commits and entered
- * after them: an effect is never seen without its commit.
+ * on from the first number that is missing, for as long as a transaction may live that has it. Effects are read before commits and
+ * entered after them: an effect is never seen without its commit.
  */
 import type { Queryable } from 'waybill'
+import { EffectCursor } from './effect-cursor.ts'
 import { RunHistory } from './history.ts'
 import type { Commit, Effect, Ledger } from './ledger.ts'
 
@@ -26,8 +27,6 @@ export interface ObserverOptions {
   readonly isForged: (eventId: string) => boolean
 }
 
-/** No transaction of the catalog lives as long: statements end after 30 s. */
-const overlapMs = 60_000
 const keptCommits = 20
 
 export class Observer {
@@ -37,9 +36,7 @@ export class Observer {
   /** The newest commits, newest last. */
   readonly recent: Commit[] = []
   readonly #options: ObserverOptions
-  /** Numbers of effects that were entered, with the moment; older ones are below the cursor. */
-  readonly #entered = new Map<number, number>()
-  #cursor = 0
+  readonly #effects = new EffectCursor()
 
   constructor(options: ObserverOptions) {
     this.#options = options
@@ -79,17 +76,9 @@ export class Observer {
       `select id::int8::text::float8 as number, event_id::text as "eventId", aggregate_type as type, aggregate_id as id,
               version::text::float8 as version, extract(epoch from at)::float8 * 1000 as "atMs"
          from effect where effect.id > $1::text::bigint order by effect.id`,
-      [String(this.#cursor)],
+      [String(this.#effects.position)],
     )
-    const now = performance.now()
-    const fresh = found.filter(({ number }) => !this.#entered.has(number))
-    for (const { number } of fresh) this.#entered.set(number, now)
-    for (const [number, enteredAt] of this.#entered) {
-      if (now - enteredAt < overlapMs) break
-      this.#entered.delete(number)
-      this.#cursor = Math.max(this.#cursor, number)
-    }
-    return fresh
+    return found.filter(({ number }) => this.#effects.enter(number, performance.now()))
   }
 
   #readCommits(): Promise<Commit[]> {

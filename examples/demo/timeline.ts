@@ -20,6 +20,11 @@ export class Timeline {
     this.#onHappening = onHappening
   }
 
+  /** When something of this kind happened last; 0 if nothing did. */
+  lastOf(kind: Happening['kind']): number {
+    return this.happenings.findLast((happening) => happening.kind === kind)?.atMs ?? 0
+  }
+
   add(kind: Happening['kind'], text: string): void {
     const happening = { number: (this.#count += 1), atMs: Date.now(), kind, text }
     this.happenings.push(happening)

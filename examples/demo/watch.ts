@@ -4,37 +4,34 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Latencies } from './latencies.ts'
 import type { Ledger } from './ledger.ts'
-import type { Observer } from './observer.ts'
-import type { ProcessKeeper } from './process-keeper.ts'
-import type { Tap } from './tap.ts'
 import type { Timeline } from './timeline.ts'
-import type { Traffic } from './traffic.ts'
 
 export interface WatchParts {
   readonly ledger: Ledger
   readonly latencies: Latencies
-  readonly observer: Observer
+  readonly observer: { look(): Promise<void> }
   readonly timeline: Timeline
-  readonly processes: readonly ProcessKeeper[]
+  readonly processes: readonly { readonly isUp: boolean }[]
 }
 
 const lookEveryMs = 250
 const sliceEveryMs = 500
-/** An event that is not applied after this long is behind; in good times it takes a few milliseconds. */
-const behindMs = 1_000
+/** Longer than the network is cut: before that, a fault may not have shown what it does. */
+const faultShowsMs = 2_000
 
 export function startWatch({ ledger, latencies, observer, timeline, processes }: WatchParts): { stop(): Promise<void> } {
   const stop = new AbortController()
   const slicing = setInterval(() => latencies.slice(), sliceEveryMs)
   let announced = 0
   const announce = (): void => {
-    const lastFault = timeline.happenings.findLast(({ kind }) => kind === 'fault')?.atMs ?? 0
-    const isSettled = Date.now() - lastFault > behindMs && processes.every(({ isUp }) => isUp) && !isBehind(ledger)
-    if (lastFault <= announced || !isSettled) return
+    const lastFault = timeline.lastOf('fault')
+    const lastTurn = Math.max(lastFault, timeline.lastOf('recovery'))
+    const hasShown = Date.now() - lastFault > faultShowsMs
+    if (lastFault <= announced || !hasShown || !processes.every(({ isUp }) => isUp) || isOpen(ledger, lastTurn)) return
     announced = lastFault
     timeline.add(
       'recovery',
-      `caught up ${seconds(Date.now() - lastFault)} after the last fault: all that was committed is applied`,
+      `caught up ${seconds(Date.now() - lastFault)} after the last fault: all that was committed by then is applied`,
     )
   }
   const looking = (async () => {
@@ -53,27 +50,9 @@ export function startWatch({ ledger, latencies, observer, timeline, processes }:
   }
 }
 
-export interface SettleParts extends Pick<WatchParts, 'ledger' | 'observer'> {
-  readonly tap: Tap
-  readonly traffic: Traffic
-  readonly patienceMs: number
-}
-
-/** Ends the traffic and looks until everything has arrived, or patience is over. */
-export async function settle({ traffic, ledger, observer, tap, patienceMs }: SettleParts): Promise<void> {
-  const deadline = performance.now() + patienceMs
-  await Promise.race([traffic.stop(), delay(patienceMs, undefined, { ref: false })])
-  do {
-    await observer.look()
-    const isAtRest = ledger.flights.size === 0 && observer.sizes.backlog === 0 && tap.isThrough
-    if (isAtRest) return
-    await delay(50)
-  } while (performance.now() < deadline)
-}
-
-function isBehind({ flights }: Ledger): boolean {
-  const limit = Date.now() - behindMs
-  for (const { commit, appliedAtMs } of flights.values()) if (appliedAtMs === undefined && commit.atMs < limit) return true
+/** Whether anything that was committed up to this moment is not applied. */
+function isOpen({ flights }: Ledger, untilMs: number): boolean {
+  for (const { commit, appliedAtMs } of flights.values()) if (appliedAtMs === undefined && commit.atMs <= untilMs) return true
   return false
 }
 

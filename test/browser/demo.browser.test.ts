@@ -21,7 +21,8 @@ let url: string
 
 beforeAll(async () => {
   mkdirSync(folder, { recursive: true })
-  demo = startChild(new URL('../../scripts/start.ts', import.meta.url))
+  // Half the usual load leaves the browser, which draws without a graphics card, something of the machine.
+  demo = startChild(new URL('../../scripts/start.ts', import.meta.url), { args: ['--rate', '50'] })
   const executablePath = await chromium.executablePath()
   // The package's own arguments are for a place without processes: one page, and no web security, which is what is tested here.
   browser = await playwright.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu'], headless: true })
