@@ -5,13 +5,9 @@
  * one that survives, or that no test is about any more, makes the exit code 1. `--only <part of a name or area>` chooses some;
  * `--json` prints the report on standard output instead, and the lines on standard error.
  */
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { mutantOf, mutantSuites, type MutantSuite } from './mutant-suites.ts'
-import { runCommand } from './run-command.ts'
-import type { Report } from './test-summary.ts'
+import { runTests } from './run-tests.ts'
 
 interface MutantResult {
   readonly mutant: string
@@ -62,24 +58,10 @@ async function main(): Promise<number> {
 
 /** The mutants that this run of the suite caught. */
 async function play(suite: MutantSuite): Promise<readonly string[]> {
-  const folder = await mkdtemp(join(tmpdir(), 'waybill-mutants-'))
-  const reportFile = join(folder, 'report.json')
-  try {
-    const pattern = suite.test.source
-    const { output } = await runCommand(
-      ['vitest', 'run', suite.file, '-t', pattern, '--reporter=json', `--outputFile.json=${reportFile}`],
-      { env: { WAYBILL_PROOF: 'full' } },
-    )
-    const report = await readFile(reportFile, 'utf8').catch(() => undefined)
-    if (report === undefined) {
-      console.error(`${suite.file} could not be run:\n${output.slice(-2_000)}`)
-      return []
-    }
-    return (JSON.parse(report) as Report).testResults
-      .flatMap(({ assertionResults }) => assertionResults)
-      .filter(({ status }) => status === 'passed')
-      .flatMap(({ fullName }) => mutantOf(suite, fullName) ?? [])
-  } finally {
-    await rm(folder, { recursive: true, force: true })
-  }
+  const { report, output } = await runTests([suite.file, '-t', suite.test.source], { env: { WAYBILL_PROOF: 'full' } })
+  if (report.files.length === 0) console.error(`${suite.file} could not be run:\n${output.slice(-2_000)}`)
+  return report.files
+    .flatMap(({ tests }) => tests)
+    .filter(({ state }) => state === 'passed')
+    .flatMap(({ name }) => mutantOf(suite, name) ?? [])
 }

@@ -1,18 +1,14 @@
 /**
- * Turns vitest's JSON report into the closing lines of `npm test`.
+ * Turns the report of a test run into the closing lines of `npm test`.
  *
  * Nothing is skipped in silence: every file left out and every test that skipped itself has a line. A file that could not be
  * loaded or set up counts as one failure, and so does a run that vitest itself calls failed though no test did (an unhandled rejection).
+ *
+ * A wait that ran out says that the machine was busy or that something is stuck, not which. Its file is run again, alone: what is
+ * stuck fails again, and what passes has a line, too. A check that found something wrong is final, and nothing is asked again.
  */
 import { relative } from 'node:path'
-
-export interface Report {
-  readonly testResults: readonly {
-    readonly name: string
-    readonly status: string
-    readonly assertionResults: readonly { readonly fullName: string; readonly status: string }[]
-  }[]
-}
+import type { Report, TestRun } from './run-tests.ts'
 
 export interface LeftOut {
   readonly name: string
@@ -27,24 +23,44 @@ export interface Summary {
   readonly lines: readonly string[]
 }
 
-export function summarize(run: { report: Report; exitCode: number; root: string; leftOut: readonly LeftOut[] }): Summary {
-  const { testResults } = run.report
-  const tests = testResults.flatMap(({ name, assertionResults }) =>
-    assertionResults.map((test) => ({ file: relative(run.root, name), name: test.fullName, status: test.status })),
+/** More files than this do not fail because the machine was busy for a moment. */
+const mostAgain = 3
+const ranOut = /^(?:Not true within \d+ ms|(?:Test|Hook) timed out in \d+ ?ms)/
+
+/** The files to run again: none, unless every failure of the run is a wait that ran out. */
+export function filesToRunAgain({ unhandled, files }: Report): readonly string[] {
+  const failures = files.flatMap(({ path, errors, tests }) =>
+    [...errors, ...tests.flatMap((test) => test.errors)].map((error) => ({ path, error })),
   )
-  const passed = tests.filter(({ status }) => status === 'passed').length
-  const broken = testResults.filter(
-    ({ status, assertionResults }) => status === 'failed' && !assertionResults.some((test) => test.status === 'failed'),
-  )
-  const counted = tests.filter(({ status }) => status === 'failed').length + broken.length
-  const failed = run.exitCode !== 0 && counted === 0 ? 1 : counted
-  const selfSkipped = tests.filter(({ status }) => status !== 'passed' && status !== 'failed')
-  const skippedFiles = run.leftOut.reduce((count, { files }) => count + files.length, 0)
+  const paths = [...new Set(failures.map(({ path }) => path))]
+  const isTime = unhandled === 0 && paths.length <= mostAgain && failures.every(({ error }) => ranOut.test(error))
+  return isTime ? paths : []
+}
+
+export interface Outcome extends Pick<TestRun, 'report' | 'exitCode'> {
+  readonly root: string
+  readonly leftOut: readonly LeftOut[]
+  /** Of the files that were run again. */
+  readonly again?: Pick<TestRun, 'report' | 'exitCode'> | undefined
+}
+
+export function summarize({ report, root, leftOut, again, ...run }: Outcome): Summary {
+  const repeated = new Map(again?.report.files.map((file) => [file.path, file]))
+  const files = report.files.map((file) => repeated.get(file.path) ?? file)
+  const exitCode = again?.exitCode ?? run.exitCode
+  const tests = files.flatMap(({ path, tests: all }) => all.map((test) => ({ file: relative(root, path), ...test })))
+  const passed = tests.filter(({ state }) => state === 'passed').length
+  const broken = files.filter(({ errors, tests: all }) => errors.length > 0 && !all.some(({ state }) => state === 'failed'))
+  const counted = tests.filter(({ state }) => state === 'failed').length + broken.length
+  const failed = exitCode !== 0 && counted === 0 ? 1 : counted
+  const selfSkipped = tests.filter(({ state }) => state !== 'passed' && state !== 'failed')
+  const skippedFiles = leftOut.reduce((count, { files: names }) => count + names.length, 0)
   const skipped = selfSkipped.length + skippedFiles
   const lines = [
-    ...run.leftOut.map(({ name, reason, files }) => `skipped: ${name} (${reason}): ${files.join(', ')}`),
+    ...leftOut.map(({ name, reason, files: names }) => `skipped: ${name} (${reason}): ${names.join(', ')}`),
     ...selfSkipped.map(({ file, name }) => `skipped: ${file}: ${name} (the test skipped itself)`),
-    ...(failed > counted ? [`failed: vitest ended with exit code ${run.exitCode} though no test failed; see above`] : []),
+    ...[...repeated.keys()].map((path) => `run again: ${relative(root, path)} (a wait ran out while other files ran)`),
+    ...(failed > counted ? [`failed: vitest ended with exit code ${exitCode} though no test failed; see above`] : []),
     `${passed} passed, ${failed} failed, ${skipped} skipped`,
   ]
   return { passed, failed, skipped, lines }

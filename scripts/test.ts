@@ -2,16 +2,14 @@
  * `npm test`: runs everything this machine can run and names what it could not.
  *
  * A test file says by its suffix what must be running. Files whose service is missing are left out, counted and named with the
- * remedy; so is every test that skipped itself. The last line is `N passed, N failed, N skipped`. Arguments are handed to vitest
+ * remedy; so is every test that skipped itself, and every file that was run again because a wait ran out. The last line is `N passed, N failed, N skipped`. Arguments are handed to vitest
  * (`npm test -- src/core`). With `--require-all` a skipped test is a failure: nothing is left out in CI without being seen.
  */
 import { globSync } from 'node:fs'
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { repositoryRoot, runCommand } from './run-command.ts'
+import { repositoryRoot } from './run-command.ts'
+import { runTests } from './run-tests.ts'
 import { services } from './services.ts'
-import { type Report, summarize } from './test-summary.ts'
+import { filesToRunAgain, summarize } from './test-summary.ts'
 
 process.exitCode = await main(process.argv.slice(2))
 
@@ -19,19 +17,13 @@ async function main(args: readonly string[]): Promise<number> {
   const requireAll = args.includes('--require-all')
   const forwarded = args.filter((arg) => arg !== '--require-all')
   const left = leftOut(forwarded.filter((arg) => !arg.startsWith('-')))
-  const folder = await mkdtemp(join(tmpdir(), 'waybill-test-'))
-  try {
-    const reportFile = join(folder, 'report.json')
-    const exclusions = left.flatMap(({ glob }) => ['--exclude', glob])
-    const reporters = ['--reporter=default', '--reporter=json', `--outputFile.json=${reportFile}`]
-    const { code } = await runCommand(['vitest', 'run', ...reporters, ...exclusions, ...forwarded], { passThrough: true })
-    const report = await readReport(reportFile)
-    const summary = summarize({ report, exitCode: code, root: repositoryRoot, leftOut: left })
-    console.log(['', ...summary.lines].join('\n'))
-    return summary.failed > 0 || (requireAll && summary.skipped > 0) ? 1 : 0
-  } finally {
-    await rm(folder, { recursive: true, force: true })
-  }
+  const exclusions = left.flatMap(({ glob }) => ['--exclude', glob])
+  const first = await runTests([...exclusions, ...forwarded], { passThrough: true })
+  const files = filesToRunAgain(first.report)
+  const again = files.length === 0 ? undefined : await runTests(files, { passThrough: true })
+  const summary = summarize({ ...first, root: repositoryRoot, leftOut: left, again })
+  console.log(['', ...summary.lines].join('\n'))
+  return summary.failed > 0 || (requireAll && summary.skipped > 0) ? 1 : 0
 }
 
 /** The services that are missing here and that some chosen test file needs, each with those files. */
@@ -44,13 +36,4 @@ function leftOut(filters: readonly string[]): { name: string; reason: string; gl
     const reason = needing.length === 0 ? undefined : missing()
     return reason === undefined ? [] : [{ name, reason, glob, files: needing }]
   })
-}
-
-/** No report means that vitest did not get far enough to write one; its exit code tells the rest. */
-async function readReport(path: string): Promise<Report> {
-  try {
-    return JSON.parse(await readFile(path, 'utf8')) as Report
-  } catch {
-    return { testResults: [] }
-  }
 }

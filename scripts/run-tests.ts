@@ -1,0 +1,49 @@
+/**
+ * Runs vitest and gives back what became of every test.
+ */
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type CommandOptions, runCommand } from './run-command.ts'
+
+export interface TestRun {
+  /** Without files if vitest did not get far enough to report; its exit code tells the rest. */
+  readonly report: Report
+  readonly exitCode: number
+  /** What it printed, unless that was passed through. */
+  readonly output: string
+}
+
+export interface Report {
+  /** Errors that no test awaited. */
+  readonly unhandled: number
+  readonly files: readonly FileReport[]
+}
+
+export interface FileReport {
+  readonly path: string
+  /** Why it could not be loaded or set up. */
+  readonly errors: readonly string[]
+  readonly tests: readonly TestReport[]
+}
+
+export interface TestReport {
+  readonly name: string
+  readonly state: string
+  readonly errors: readonly string[]
+}
+
+export async function runTests(args: readonly string[], { env, passThrough = false }: CommandOptions): Promise<TestRun> {
+  const folder = await mkdtemp(join(tmpdir(), 'waybill-test-'))
+  try {
+    const path = join(folder, 'report.json')
+    const reporters = ['--reporter=default', '--reporter=./test/setup/reporter.ts']
+    const command = ['vitest', 'run', ...reporters, ...args]
+    const { code, output } = await runCommand(command, { env: { ...env, WAYBILL_REPORT: path }, passThrough })
+    const text = await readFile(path, 'utf8').catch(() => undefined)
+    const report = text === undefined ? { unhandled: 0, files: [] } : (JSON.parse(text) as Report)
+    return { report, exitCode: code, output }
+  } finally {
+    await rm(folder, { recursive: true, force: true })
+  }
+}
