@@ -71,6 +71,7 @@ export { backfillFile, type BackfillFileOptions } from './outbox/backfill-file.t
 export { backfillTable, type BackfillTableOptions } from './outbox/backfill-table.ts'
 export type { BackfillMode } from './outbox/backfill-operation.ts'
 export type { BackfillPage, BackfillSource } from './outbox/backfill-source.ts'
+export type { LaneHint } from './outbox/lane-hints.ts'
 export { notifyAfterCommit, type Notifying, type NotifyOptions } from './outbox/notify.ts'
 export {
   dropParked,

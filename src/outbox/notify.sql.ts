@@ -2,6 +2,6 @@
 import { sql, type Statement } from '../postgres/sql.ts'
 
 /** Outside any business transaction: within one, NOTIFY makes all commits of the server queue. */
-export function notifyChannel(channel: string): Statement {
-  return sql`select pg_notify(${channel}, '')`
+export function notifyChannel(channel: string, payload: string): Statement {
+  return sql`select pg_notify(${channel}, ${payload})`
 }

@@ -8,6 +8,7 @@ import { systemClock, type Clock } from '../core/clock.ts'
 import { resolve, wholeBetween } from '../core/options.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { rows, type Queryable } from '../postgres/database.ts'
+import { GatheredHints, type LaneHint, writeHint } from './lane-hints.ts'
 import { notifyChannel } from './notify.sql.ts'
 import type { Outbox } from './outbox.ts'
 
@@ -43,13 +44,14 @@ export function notifyAfterCommit(options: NotifyOptions): Notifying {
   )
   const channel = outboxChannel(outbox)
   const ended = new AbortController()
+  const hints = new GatheredHints()
   let isNews = false
   let announcing: Promise<void> | undefined
   const send = async (): Promise<void> => {
     while (isNews) {
       isNews = false
       try {
-        await rows(db, notifyChannel(channel))
+        await rows(db, notifyChannel(channel, writeHint(hints.take())))
       } catch (error) {
         signals.emit('outbox.notify-failed', { channel, error })
       }
@@ -57,14 +59,15 @@ export function notifyAfterCommit(options: NotifyOptions): Notifying {
     }
     announcing = undefined
   }
-  const announce = (): void => {
+  const announce = (hint: LaneHint): void => {
     if (ended.signal.aborted) return
+    hints.add(hint)
     isNews = true
     announcing ??= send()
   }
   const unsubscribe = outbox.onCommitted(announce)
   return {
-    announce,
+    announce: () => announce(undefined),
     stop: async () => {
       unsubscribe()
       ended.abort()

@@ -18,6 +18,7 @@ import { afterCommit } from '../postgres/after-commit.ts'
 import { assertTx, one, rows, type Tx } from '../postgres/database.ts'
 import { explainAddError } from './add-error.ts'
 import { assertAggregateId, assertHeaders, assertSize } from './event-limits.ts'
+import { hintOf, type LaneHint } from './lane-hints.ts'
 import { addEvent, addEvents, outboxTables, type EncodedEvent, type EventSource, type OutboxTables } from './outbox.sql.ts'
 
 export interface OutboxOptions {
@@ -77,8 +78,8 @@ export interface Outbox {
   ): Promise<Added>
   /** Records many events in `tx` with one statement; the results are in the order given. */
   addMany(tx: Tx, events: readonly NewEvent[]): Promise<readonly Added[]>
-  /** Calls `listener` after each commit that added events, where `transaction()` ran it. Returns how to end it. */
-  onCommitted(listener: () => void): () => void
+  /** Calls `listener` after each commit that added events, where `transaction()` ran it: `hint` says where. Returns how to end it. */
+  onCommitted(listener: (hint: LaneHint) => void): () => void
 }
 
 const addOptionNames = ['version', 'id', 'headers', 'notBefore', 'source', 'columns']
@@ -97,7 +98,7 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
   refuseUnknown('outbox', options, ['schema', 'tokens', 'headers', 'tracing'])
   const { schema = defaults.schema, tokens = createTokens(), headers = () => ({}), tracing = noTracing } = options
   const tables = outboxTables(schema)
-  const listeners = new Set<() => void>()
+  const listeners = new Set<(hint: LaneHint) => void>()
 
   const addMany = async (tx: Tx, events: readonly NewEvent[]): Promise<readonly Added[]> => {
     assertTx(tx, 'outbox.add')
@@ -106,7 +107,10 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
     const found = await record(tx, tables, encoded).catch((error: unknown) => {
       throw explainAddError(error, encoded, schema)
     })
-    if (listeners.size > 0) afterCommit(tx, () => listeners.forEach((listener) => listener()))
+    if (listeners.size > 0) {
+      const hint = hintOf(encoded)
+      afterCommit(tx, () => listeners.forEach((listener) => listener(hint)))
+    }
     return encoded.map((each) => added(each, found.get(each.id), tokens))
   }
   return {

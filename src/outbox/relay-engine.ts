@@ -16,6 +16,7 @@ import { one } from '../postgres/database.ts'
 import { createLaneLeases, type LaneLeases } from '../postgres/lane-leases.ts'
 import { readRemaining } from './backlog.sql.ts'
 import { createBatchWatch, type BatchWatch } from './batch-watch.ts'
+import { createLaneHints, type LaneHints } from './lane-hints.ts'
 import { createLaneWindows } from './lane-windows.ts'
 import { createOutboxWatch, type OutboxWatch } from './outbox-watch.ts'
 import type { RelaySettings } from './relay-options.ts'
@@ -33,8 +34,15 @@ export interface RelayEngine {
   leave(): Promise<void>
 }
 
-/** `steps` are the relay's own, except in tests that break one of them. */
-export function createRelayEngine(settings: RelaySettings, steps: RelaySteps = relaySteps): RelayEngine {
+export interface EngineParts {
+  /** The relay's own, except in tests that break one of them. @default relaySteps */
+  readonly steps?: RelaySteps
+  /** What whoever wakes the relay knows. @default none */
+  readonly hints?: LaneHints
+}
+
+export function createRelayEngine(settings: RelaySettings, parts: EngineParts = {}): RelayEngine {
+  const { steps = relaySteps, hints = createLaneHints(settings.clock, settings.idleMs) } = parts
   const { db, outbox, name, leaseMs, renewMs, clock, random, signals } = settings
   const leases = createLaneLeases({ db, tables: outbox.tables, worker: name, leaseMs, renewMs, clock, signals })
   const batch = createBatchWatch(clock, defaults.relay.batchTimeoutMs)
@@ -45,7 +53,7 @@ export function createRelayEngine(settings: RelaySettings, steps: RelaySteps = r
   let published = 0
   const pass = informed(
     watch,
-    passOf(settings, { steps, leases, batch, watch, breaker, onPublished: (count) => (published += count) }),
+    passOf(settings, { steps, hints, leases, batch, watch, breaker, onPublished: (count) => (published += count) }),
   )
   const renewing: Pass = async () => {
     if (!batch.isStuck()) await leases.renew(batch.range())
@@ -103,6 +111,7 @@ function informed(watch: OutboxWatch, pass: Pass): Pass {
 
 interface Parts {
   readonly steps: RelaySteps
+  readonly hints: LaneHints
   readonly leases: LaneLeases
   readonly batch: BatchWatch
   readonly watch: OutboxWatch
@@ -110,12 +119,13 @@ interface Parts {
   readonly onPublished: (count: number) => void
 }
 
-function passOf(settings: RelaySettings, { steps, leases, batch, watch, breaker, onPublished }: Parts): Pass {
+function passOf(settings: RelaySettings, { steps, hints, leases, batch, watch, breaker, onPublished }: Parts): Pass {
   return relayPass({
     db: settings.db,
     tables: settings.outbox.tables,
     relay: settings.name,
     steps,
+    hints,
     publisher: settings.transport,
     leases,
     windows: createLaneWindows(settings.batchSize, settings.drainSize),

@@ -4,6 +4,7 @@ import { outboxFixture, videos, type OutboxFixture } from '../../test/setup/outb
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { run } from '../core/lifetime.ts'
 import { connect } from '../postgres/connect.ts'
+import type { Database } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
@@ -11,7 +12,8 @@ import { checkHistory } from '../testing/history/checker.ts'
 import { logEntry } from '../testing/history/message-entries.ts'
 import { readHistory } from '../testing/history/read-history.ts'
 import { memory } from '../transport/memory.ts'
-import { event } from './outbox.ts'
+import { createOutbox, event } from './outbox.ts'
+import { createRelay } from './relay.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -147,4 +149,52 @@ describe('a change of lanes', () => {
     for (const isolation of ['repeatable read', 'serializable'] as const)
       await expect(transaction(db, (tx) => tx.query(change), { isolation })).rejects.toMatchObject({ code: '25001' })
   })
+})
+
+test('a hint names the lane that the database chose, whatever the name of the aggregate', async () => {
+  const fixture = await outboxFixture(db)
+  const ids = ['v', 'ümlaut', '視頻', 'a b', '🙂', ...Array.from({ length: 40 }, (_, n) => `video-${n}`)]
+  const hinted = new Map<string, number | undefined>()
+  for (const id of ids) {
+    const unsubscribe = fixture.outbox.onCommitted((hint) => void hinted.set(id, hint?.[0]))
+    await fixture.publish(id, 'one')
+    unsubscribe()
+  }
+  const { rows } = await db.query(
+    `select o.aggregate_id as id, d.lane from ${fixture.outbox.tables.outbox.quoted} o join ${fixture.outbox.tables.dispatch.quoted} d on d.event_id = o.id`,
+  )
+  const lanes = new Map((rows as { id: string; lane: number }[]).map(({ id, lane }) => [id, lane]))
+  expect(ids.map((id) => (hinted.get(id) ?? -1) & 63)).toEqual(ids.map((id) => lanes.get(id)))
+})
+
+test('a relay that rests reads the lane that it is told of alone; what nobody tells it, it finds by itself', async () => {
+  const { outbox, publish, signals } = await outboxFixture(db)
+  const broker = memory()
+  const read: number[] = []
+  const watched: Database = {
+    ...db,
+    query: (text, values) => {
+      if (text.includes(outbox.tables.read.quoted)) read.push(String(values?.[0]).split(',').length)
+      return db.query(text, values)
+    },
+  }
+  const idleMs = 100
+  const relay = createRelay({ db: watched, outbox, transport: broker, signals, idleMs, busyMs: idleMs })
+  const stop = new AbortController()
+  const running = run([relay], { signal: stop.signal })
+  await eventually(() => read.length > 1)
+  let published = 0
+  await eventually(async () => {
+    await publish('v', 'told')
+    published += 1
+    await eventually(() => broker.publishedCount === published)
+    expect(read).toContain(1)
+  })
+  expect(read).toContain(64)
+  // By another outbox object, as by another process that sends no notification.
+  const elsewhere = createOutbox({ schema: outbox.tables.schema })
+  await transaction(db, (tx) => elsewhere.add(tx, videos.VideoPublished, 'untold', { title: 'x' }))
+  await eventually(() => broker.publishedCount === published + 1)
+  stop.abort()
+  await running
 })

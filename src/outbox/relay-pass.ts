@@ -22,6 +22,7 @@ import { isConnectionLoss, sqlState } from '../postgres/sql-state.ts'
 import type { Publisher } from '../transport/transport.ts'
 import type { BatchWatch } from './batch-watch.ts'
 import type { DispatchRow, ReadWindow, Settlement } from './dispatch.sql.ts'
+import type { LaneHints } from './lane-hints.ts'
 import type { LaneWindows } from './lane-windows.ts'
 import type { Decision, OutcomeRules, PlanRules } from './relay-plan.ts'
 import { recordPublished } from './relay-spans.ts'
@@ -32,6 +33,7 @@ export interface RelayPassDeps extends StepContext {
   readonly publisher: Publisher
   readonly leases: LaneLeases
   readonly windows: LaneWindows
+  readonly hints: LaneHints
   readonly breaker: Breaker
   readonly planRules: Omit<PlanRules, 'quota'>
   readonly outcomeRules: Omit<OutcomeRules, 'windowOf'>
@@ -49,14 +51,18 @@ const probe = { heads: 4, chain: 0 }
 const smallestQuota = 64
 
 export function relayPass(deps: RelayPassDeps): Pass {
-  const { leases, windows, breaker } = deps
+  const { leases, windows, breaker, hints } = deps
+  let isResting = false
   return async (aborting) => {
     if (leases.isRebalanceDue()) await leases.rebalance()
     const held = leases.held()
     if (held.length === 0 || breaker.waitMs() > 0 || !leases.mayWork()) return 'idle'
 
     const found: DispatchRow[] = []
-    const planned = windows.plan(held)
+    const named = hints.take(leases.lanes(), isResting)
+    const all = windows.plan(held)
+    const planned = named === undefined ? all : [all.flat().filter(({ lane }) => named.has(lane))]
+    isResting = false
     // A broker that is out of reach is tried once, not twice.
     const parts = (breaker.state() === 'closed' ? planned : [planned.flat()]).map((lanes) =>
       passLanes(deps, { lanes, found }, aborting),
@@ -66,7 +72,8 @@ export function relayPass(deps: RelayPassDeps): Pass {
     windows.learn(found)
     const failed = ended.find((part) => part.status === 'rejected')
     if (failed !== undefined) throw failed.reason
-    return ended.some((part) => part.status === 'fulfilled' && part.value === 'more') ? 'more' : 'idle'
+    isResting = !ended.some((part) => part.status === 'fulfilled' && part.value === 'more')
+    return isResting ? 'idle' : 'more'
   }
 }
 
@@ -76,6 +83,7 @@ async function passLanes(
   { lanes, found }: { readonly lanes: readonly ReadWindow[]; readonly found: DispatchRow[] },
   aborting: AbortSignal,
 ): ReturnType<Pass> {
+  if (lanes.length === 0) return 'idle'
   const { steps, windows, breaker, clock } = deps
   const batch = await steps.read(deps, { lanes, limits: breaker.state() === 'probing' ? probe : windows.limits() })
   for (const row of batch) found.push(row)

@@ -10,6 +10,7 @@ import { createWaker } from '../core/loop.ts'
 import { createPulse } from '../core/pulse.ts'
 import { assertSchema } from '../postgres/deployment.ts'
 import { createListener } from '../postgres/listen.ts'
+import { createLaneHints, type LaneHint, readHint } from './lane-hints.ts'
 import { outboxChannel } from './notify.ts'
 import { createRelayEngine, type RelayEngine } from './relay-engine.ts'
 import { resolveRelayOptions, type RelayOptions, type RelaySettings } from './relay-options.ts'
@@ -27,11 +28,16 @@ export function createRelay(options: RelayOptions): Relay {
   const settings = resolveRelayOptions(options)
   const { db, outbox, service, listen, signals, clock } = settings
   const waker = createWaker()
+  const hints = createLaneHints(clock, settings.idleMs)
   const pulse = createPulse(clock)
+  const wake = (hint: LaneHint): void => {
+    hints.add(hint)
+    waker.wake()
+  }
   const withEngine = async <Result>(work: (engine: RelayEngine) => Promise<Result>): Promise<Result> => {
     await assertSchema(db, { schema: outbox.tables.schema, service })
-    const engine = createRelayEngine(settings)
-    const unsubscribe = outbox.onCommitted(() => waker.wake())
+    const engine = createRelayEngine(settings, { hints })
+    const unsubscribe = outbox.onCommitted(wake)
     try {
       return await work(engine)
     } finally {
@@ -42,13 +48,13 @@ export function createRelay(options: RelayOptions): Relay {
   const hear = async (life: Lifetime): Promise<void> => {
     if (listen === undefined) return
     const channel = outboxChannel(outbox)
-    await createListener({ url: listen, channel, onNotification: () => waker.wake(), signals, clock }).run(life)
+    await createListener({ url: listen, channel, onNotification: (payload) => wake(readHint(payload)), signals, clock }).run(life)
   }
   return {
     name: `relay ${settings.name}`,
     settings,
     lastPassAgeMs: pulse.ageMs,
-    nudge: () => waker.wake(),
+    nudge: () => wake(undefined),
     run: (life) =>
       withEngine((engine) => pulse.during(async () => void (await Promise.all([engine.run(life, waker, pulse), hear(life)])))),
     once: (signal = new AbortController().signal) => withEngine((engine) => engine.drain(signal)),

@@ -36,6 +36,8 @@ export interface LaneLeaseOptions {
 export interface LaneLeases {
   /** The lanes that are ours, as far as we know. */
   held(): readonly HeldLane[]
+  /** How many lanes there are, ours and others'. */
+  lanes(): number
   /** Whether our leases have surely not run out yet. */
   mayWork(): boolean
   /** Forgets lanes that turned out to be another's. */
@@ -60,6 +62,7 @@ export function createLaneLeases(options: LaneLeaseOptions): LaneLeases {
   const held = new Map<number, HeldLane>()
   let validUntil = 0
   let rebalanceAt = 0
+  let laneCount = 0
 
   const lose = (lanes: readonly number[]): void => {
     const lost = lanes.filter((lane) => held.delete(lane))
@@ -87,6 +90,7 @@ export function createLaneLeases(options: LaneLeaseOptions): LaneLeases {
   }
   return {
     held: () => [...held.values()],
+    lanes: () => laneCount,
     mayWork: () => clock.monotonicMs() < validUntil,
     lose,
     isRebalanceDue: () => clock.monotonicMs() >= rebalanceAt,
@@ -94,6 +98,7 @@ export function createLaneLeases(options: LaneLeaseOptions): LaneLeases {
     rebalance: async () => {
       const askedAt = clock.monotonicMs()
       const { workers, rank, lanes } = await one(db, heartbeat(tables, worker, leaseMs))
+      laneCount = lanes
       // The older lanes first: in our own reckoning no lane may outlive them.
       await renew(undefined)
       if (held.size === 0) validUntil = askedAt + leaseMs

@@ -7,6 +7,7 @@
 import { createBreaker } from '../../src/core/breaker.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { systemRandom } from '../../src/core/random.ts'
+import { createLaneHints } from '../../src/outbox/lane-hints.ts'
 import { createLaneWindows } from '../../src/outbox/lane-windows.ts'
 import { relayPass } from '../../src/outbox/relay-pass.ts'
 import { relaySteps, type RelaySteps } from '../../src/outbox/relay-steps.ts'
@@ -52,6 +53,7 @@ export function relayByHand(fixture: Outboxed, publisher: Publisher, options: By
     publisher,
     leases,
     windows: createLaneWindows(batchSize, 5_000),
+    hints: createLaneHints(systemClock, 0),
     breaker: createBreaker({ backoff: { firstMs: 1, maxMs: 1 }, ...common, random: systemRandom, onChange: () => {} }),
     planRules: { orderingOf: () => 'aggregate', isPaused: options.isPaused ?? (() => false) },
     outcomeRules: {

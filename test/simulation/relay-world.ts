@@ -14,6 +14,7 @@ import { createWaker } from '../../src/core/loop.ts'
 import { createOutbox, event } from '../../src/outbox/outbox.ts'
 import { redriveParked, skipParked } from '../../src/outbox/parked.ts'
 import { createRelayEngine } from '../../src/outbox/relay-engine.ts'
+import { createLaneHints } from '../../src/outbox/lane-hints.ts'
 import { resolveRelayOptions } from '../../src/outbox/relay-options.ts'
 import { relaySteps, type RelaySteps } from '../../src/outbox/relay-steps.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
@@ -197,9 +198,17 @@ function startRelay(
     clock: actor.clock,
     random: seededRandom(`${world.seed} ${actor.name}`),
   })
-  const engine = createRelayEngine(settings, { ...relaySteps, ...mutant.steps })
+  const hints = createLaneHints(actor.clock, settings.idleMs)
+  const waker = createWaker()
+  // In every other life it hears of commits; in the rest it only polls.
+  if (process.lives % 2 === 1)
+    outbox.onCommitted((hint) => {
+      hints.add(hint)
+      waker.wake()
+    })
+  const engine = createRelayEngine(settings, { hints, steps: { ...relaySteps, ...mutant.steps } })
   const never = new AbortController().signal
-  void engine.run({ stopping: never, aborting: never }, createWaker())
+  void engine.run({ stopping: never, aborting: never }, waker)
   return process
 }
 
