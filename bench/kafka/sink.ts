@@ -2,8 +2,8 @@
  * The consumer's `insert` sink over Kafka: from a topic that is full, and at the end of the whole way from the outbox.
  *
  * A user whose facts have a business key and whom nobody waits for remembers nothing but the rows: no inbox, no positions.
- * Offsets stay with the broker, because the key alone makes a repeated fact harmless. In hand are as many messages as the
- * batches under way can have.
+ * Offsets stay with the broker, because the key alone makes a repeated fact harmless. Small rows go in batches of a thousand, and
+ * in hand are as many messages as the batches under way can have.
  */
 import { createConsumer } from '../../src/consumer/consumer.ts'
 import type { ConsumerOptions } from '../../src/consumer/consumer-options.ts'
@@ -11,7 +11,12 @@ import { createSignals } from '../../src/core/signals.ts'
 import type { Transport } from '../../src/transport/transport.ts'
 import { emptyTable, fillOutbox, flowTopic, logTopic, rate, readingsOn, relayAll, type KafkaBench } from './kafka-bench.ts'
 
-export const rowsOnly = { inbox: false, positions: 'needed', maxInFlight: 2_000 } as const satisfies Partial<ConsumerOptions>
+export const rowsOnly = {
+  inbox: false,
+  positions: 'needed',
+  batchSize: 1_000,
+  maxInFlight: 4_000,
+} as const satisfies Partial<ConsumerOptions>
 
 let groups = 0
 let sent = 0

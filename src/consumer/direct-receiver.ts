@@ -87,7 +87,7 @@ function byPlace(a: Item, b: Item): number {
 }
 
 function compare<Value extends string | bigint>(a: Value, b: Value): -1 | 0 | 1 {
-  return a < b ? -1 : a > b ? 1 : 0
+  return a === b ? 0 : a < b ? -1 : 1
 }
 
 /** Where it is in the log, if offsets are kept in order. */

@@ -38,14 +38,14 @@ export function fromRecord(record: FetchedRecord, { topic, partition }: { topic:
   return new RecordMessage(record, { topic, partition, attributes, body })
 }
 
-/** Id and position are made when they are asked for, which most messages never are. */
+/** What most messages are never asked for is made when it is. */
 class RecordMessage implements IncomingMessage {
   readonly topic: string
-  readonly orderingKey: string | undefined
   readonly attributes: Readonly<Record<string, string>>
   readonly body: Uint8Array
   readonly publishedAtMs: number
   readonly deliveryAttempt: undefined
+  readonly #key: Uint8Array | null
   readonly #partition: number
   readonly #offset: bigint
 
@@ -59,12 +59,16 @@ class RecordMessage implements IncomingMessage {
     }: Pick<IncomingMessage, 'topic' | 'attributes' | 'body'> & { readonly partition: number },
   ) {
     this.topic = topic
-    this.orderingKey = key === null ? undefined : textOf(key)
     this.attributes = attributes
     this.body = body
     this.publishedAtMs = timestampMs
+    this.#key = key
     this.#partition = partition
     this.#offset = offset
+  }
+
+  get orderingKey(): string | undefined {
+    return this.#key === null ? undefined : textOf(this.#key)
   }
 
   get messageId(): string {
