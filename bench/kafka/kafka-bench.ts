@@ -62,7 +62,7 @@ export async function openKafkaBench(quick: boolean): Promise<KafkaBench> {
     brokers,
     transport,
     quick,
-    count: quick ? 20_000 : 100_000,
+    count: quick ? 20_000 : 200_000,
     close: async () => {
       await transport.close()
       await db.close()

@@ -7,8 +7,9 @@
 
 /** Milliseconds since 1970, or NaN. */
 export function parseMoment(text: string): number {
-  if (!isOurs(text)) return Date.parse(text)
-  if (!text.startsWith(last.second)) last = { second: text.slice(0, 20), startMs: startOf(text) }
+  const isAsLast = text.length === form.length && text.startsWith(last.second)
+  if (!isOurs(text, isAsLast ? last.second.length : 0)) return Date.parse(text)
+  if (!isAsLast) last = { second: text.slice(0, 20), startMs: startOf(text) }
   return last.startMs === undefined ? Date.parse(text) : last.startMs + digit(text, 20) * 100 + two(text, 21)
 }
 
@@ -26,9 +27,10 @@ function startOf(text: string): number | undefined {
 
 const form = '0000-00-00T00:00:00.000000Z'
 
-function isOurs(text: string): boolean {
+/** Whether it has our form, from the given place on. */
+function isOurs(text: string, from: number): boolean {
   if (text.length !== form.length) return false
-  for (let i = 0; i < form.length; i += 1) {
+  for (let i = from; i < form.length; i += 1) {
     const expected = form.charCodeAt(i)
     const code = text.charCodeAt(i)
     if (expected === zero ? code < zero || code > nine : code !== expected) return false
