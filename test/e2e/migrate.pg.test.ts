@@ -26,7 +26,8 @@ interface Ended {
 
 async function waybill(url: string, line: string): Promise<Ended> {
   try {
-    const { stdout, stderr } = await run(process.execPath, [program, ...line.split(' ')], { env: { DATABASE_URL: url } })
+    const env = { DATABASE_URL: url, NODE_COMPILE_CACHE: process.env['NODE_COMPILE_CACHE'] }
+    const { stdout, stderr } = await run(process.execPath, [program, ...line.split(' ')], { env })
     return { code: 0, out: stdout, err: stderr }
   } catch (error) {
     const { code, stdout, stderr } = error as { code: number; stdout: string; stderr: string }
