@@ -1,4 +1,4 @@
-/** The drills that need no long wait, on embedded parts. All of them run in test/proof. */
+/** Some drills that need no long wait, on embedded parts. All of them run in test/proof. */
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { drills } from '../../src/drill/drills.ts'
 import { openEmbedded } from '../../src/drill/embedded-target.ts'
@@ -6,7 +6,7 @@ import { runDrill } from '../../src/drill/run-drill.ts'
 import type { Target } from '../../src/drill/target.ts'
 
 const seed = 7
-const quick = ['crash-after-commit', 'lease-loss', 'long-transaction', 'broker-outage', 'stale-version', 'commit-reply-cut']
+const quick = ['crash-after-commit', 'lease-loss', 'broker-outage', 'stale-version']
 let target: Target
 
 beforeAll(async () => {
