@@ -5,9 +5,9 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 
 import { createBookTable, snapshotCounts } from '../../test/outbox/backfill-world.ts'
 import { outboxFixture } from '../../test/setup/outbox-fixture.ts'
+import { runLine, type Ended } from '../../test/setup/run-line.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
-import { runCli } from './run-cli.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -30,20 +30,14 @@ beforeAll(async () => {
 })
 afterAll(() => rm(folder, { recursive: true }))
 
-async function backfill(schema: string, words: string) {
-  const said = { out: '', err: '' }
+async function backfill(schema: string, words: string): Promise<Ended> {
   const stop = new AbortController()
   Object.assign(globalThis, { stopBackfill: () => stop.abort() })
-  const code = await runCli({
-    line: ['backfill', ...words.split(' ').filter((word) => word !== ''), '--schema', schema],
-    env: { DATABASE_URL: database.url },
+  return await runLine(`backfill ${words} --schema ${schema}`, {
     folder,
-    user: 'ada',
-    out: (text) => void (said.out += text),
-    err: (text) => void (said.err += text),
-    stopSignal: () => stop.signal,
+    env: { DATABASE_URL: database.url },
+    signal: stop.signal,
   })
-  return { code, ...said }
 }
 
 test('a backfill runs to its end, shows its progress, and is kept with who ran it', async () => {

@@ -1,26 +1,15 @@
 import { beforeAll, describe, expect, inject, test } from 'vitest'
 
+import { runLine, type Ended } from '../../test/setup/run-line.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { shippedMigrations } from '../postgres/migrate-files.ts'
 import { createTestDatabase } from '../testing/test-database.ts'
-import { runCli } from './run-cli.ts'
 
 const database = await testDatabase()
 const names = shippedMigrations().map(({ name }) => name)
 
-async function cli(line: string, url: string = database.url): Promise<{ code: number; out: string; err: string }> {
-  const said = { out: '', err: '' }
-  const code = await runCli({
-    line: line.split(' '),
-    env: { DATABASE_URL: url },
-    folder: import.meta.dirname,
-    user: 'ada',
-    out: (text) => void (said.out += text),
-    err: (text) => void (said.err += text),
-    stopSignal: () => new AbortController().signal,
-  })
-  return { code, ...said }
-}
+const cli = (line: string, url: string = database.url): Promise<Ended> =>
+  runLine(line, { folder: import.meta.dirname, env: { DATABASE_URL: url } })
 
 test('up applies everything, says so on stdout, and does nothing the second time', async () => {
   const first = await cli('migrate up --service orders')

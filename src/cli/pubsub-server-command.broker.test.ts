@@ -1,29 +1,19 @@
 import { expect, test } from 'vitest'
+import { runLine, type Ended } from '../../test/setup/run-line.ts'
 import { createPubsubAdmin } from '../transport/pubsub-admin.ts'
-import { runCli } from './run-cli.ts'
 
-async function serve(
-  line: string,
-  use: (emulatorHost: string) => Promise<void>,
-): Promise<{ readonly code: number; readonly out: string; readonly err: string }> {
+async function serve(line: string, use: (emulatorHost: string) => Promise<void>): Promise<Ended> {
   const stop = new AbortController()
-  const said = { out: '', err: '' }
+  let said = ''
   let used: Promise<void> | undefined
-  const code = await runCli({
-    line: line.split(' '),
-    env: {},
-    folder: '/',
-    user: 'ada',
-    out: (text) => void (said.out += text),
-    err: (text) => {
-      said.err += text
-      const host = /PUBSUB_EMULATOR_HOST=(\S+)/.exec(said.err)?.[1]
-      if (host !== undefined) used ??= use(host).finally(() => stop.abort())
-    },
-    stopSignal: () => stop.signal,
-  })
+  const onErr = (text: string): void => {
+    said += text
+    const host = /PUBSUB_EMULATOR_HOST=(\S+)/.exec(said)?.[1]
+    if (host !== undefined) used ??= use(host).finally(() => stop.abort())
+  }
+  const ended = await runLine(line, { folder: '/', env: {}, signal: stop.signal, onErr })
   await used
-  return { code, ...said }
+  return ended
 }
 
 test('the server serves at the address that it prints, and stops when told', async () => {

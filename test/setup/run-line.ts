@@ -16,10 +16,11 @@ export interface Circumstances {
   readonly signal?: AbortSignal | undefined
   readonly isTerminal?: boolean
   readonly onOut?: ((text: string) => void) | undefined
+  readonly onErr?: ((text: string) => void) | undefined
 }
 
 export async function runLine(line: string, circumstances: Circumstances): Promise<Ended> {
-  const { folder, env, signal = new AbortController().signal, isTerminal = false, onOut } = circumstances
+  const { folder, env, signal = new AbortController().signal, isTerminal = false, onOut, onErr } = circumstances
   const said = { out: '', err: '' }
   const code = await runCli({
     line: line.split(' ').filter((word) => word !== ''),
@@ -30,7 +31,10 @@ export async function runLine(line: string, circumstances: Circumstances): Promi
       said.out += text
       onOut?.(text)
     },
-    err: (text) => void (said.err += text),
+    err: (text) => {
+      said.err += text
+      onErr?.(text)
+    },
     stopSignal: () => signal,
     isTerminal,
   })
