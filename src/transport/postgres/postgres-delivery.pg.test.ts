@@ -227,41 +227,6 @@ test('a seek while messages are in hand takes them away, and they come again', a
   await eventually(() => expect(received.names()).toEqual(['a1', 'a2', 'a3', 'a1', 'a2', 'a3']))
 })
 
-test('retention removes what is past it and settled by all, and nothing else', async () => {
-  const transport = open({ retentionMs: 0 })
-  const topic = newTopic()
-  await transport.subscribe(topic, 'slow')
-  await transport.subscribe(topic, 'fast')
-  await publishAll(transport, interleaved(topic, ['a', 'b'], 5))
-  const acks: Promise<unknown>[] = []
-  const fast = await probe(transport, { topic, consumer: 'fast', on: (delivery) => void acks.push(delivery.ack()) })
-  await fast.until(10)
-  await Promise.all(acks)
-  const stored = async (): Promise<number> => {
-    const { rows } = await db.query(
-      `select count(*)::int as n from waybill.transport_message m join waybill.transport_topic t on t.id = m.topic_id where t.name = $1`,
-      [topic],
-    )
-    return (rows[0] as { n: number }).n
-  }
-  await transport.sweep()
-  expect(await stored()).toBe(10)
-  expect(await open({ retentionMs: 3_600_000 }).sweep()).toBe(0)
-  const slow = await probe(transport, {
-    topic,
-    consumer: 'slow',
-    on: (delivery) => void (delivery.message.attributes['name'] === 'a5' ? undefined : delivery.ack()),
-  })
-  await slow.until(10)
-  await eventually(async () => {
-    await transport.sweep()
-    return (await stored()) === 1
-  })
-  await transport.unsubscribe(topic, 'slow')
-  await transport.sweep()
-  expect(await stored()).toBe(0)
-})
-
 test('the relay’s role can publish and the consumer’s role can receive, and neither needs more', async () => {
   const topic = newTopic()
   const asRole = async (role: 'relay' | 'consumer'): Promise<pg.Pool> => {

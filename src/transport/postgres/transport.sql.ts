@@ -213,7 +213,9 @@ export function nackDeliveries(
 
 /**
  * Deletes messages that are older than the retention and that every subscription has settled. Index:
- * transport_message_published_at_idx, and the deliveries' primary key for each candidate.
+ * transport_message_published_at_idx, and the deliveries' primary key for each candidate. Without `offset 0` the planner may put a
+ * Memoize over the look for a delivery, with subscription and lane as its key: it then answers for every message of a lane what it
+ * found for the first (seen in PostgreSQL 18), and messages that nobody has settled are deleted.
  */
 export function sweepMessages(tables: TransportTables, retentionMs: number, limit: number): Statement {
   return sql`
@@ -222,9 +224,10 @@ export function sweepMessages(tables: TransportTables, retentionMs: number, limi
        select c.ctid from ${tables.message} c
         where c.published_at < clock_timestamp() - ${retentionMs}::float8 * interval '1 millisecond'
           and not exists (
-                select from ${tables.subscription} s
-                  join ${tables.delivery} d on d.subscription_id = s.id and d.seq = c.seq
-                   and d.lane = ${tables.laneOf}(hashtextextended(c.key, 0), c.seq, s.lanes)
+                select from ${tables.subscription} s cross join lateral (
+                  select from ${tables.delivery} d
+                   where d.subscription_id = s.id and d.seq = c.seq
+                     and d.lane = ${tables.laneOf}(hashtextextended(c.key, 0), c.seq, s.lanes) offset 0) d
                  where s.topic_id = c.topic_id)
         limit ${limit}::int))`
 }
