@@ -2,8 +2,9 @@
  * `npm test`: runs everything this machine can run and names what it could not.
  *
  * A test file says by its suffix what must be running. Files whose service is missing are left out, counted and named with the
- * remedy; so is every test that skipped itself, and every file that was run again because a wait ran out. The last line is `N passed, N failed, N skipped`. Arguments are handed to vitest
- * (`npm test -- src/core`). With `--require-all` a skipped test is a failure: nothing is left out in CI without being seen.
+ * remedy; so is every test that skipped itself, and every file that was run again because a wait ran out. The last line is
+ * `N passed, N failed, N skipped`. Arguments are handed to vitest (`npm test -- src/core`). With `--require-all` a skipped test is a
+ * failure: nothing is left out in CI without being seen.
  */
 import { globSync } from 'node:fs'
 import { repositoryRoot } from './run-command.ts'

@@ -2,6 +2,7 @@
  * How far a table with numbers from a sequence was read. A number that is missing belongs to a transaction that is still open or
  * was rolled back: what follows it is read again until it comes, or until no transaction that has it can be open any more.
  */
+
 /** No transaction of the catalog lives as long: statements end after 30 s. */
 const missingForMs = 60_000
 

@@ -31,7 +31,7 @@ export function startWatch({ ledger, latencies, observer, timeline, processes }:
     announced = lastFault
     timeline.add(
       'recovery',
-      `caught up ${seconds(Date.now() - lastFault)} after the last fault: all that was committed by then is applied`,
+      `caught up ${seconds(Date.now() - lastFault)} after the last fault: all that was committed before the recovery is applied`,
     )
   }
   const looking = (async () => {
