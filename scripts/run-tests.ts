@@ -3,6 +3,7 @@
  *
  * What Node makes of the sources is kept in .cache: tests start hundreds of processes, and each is up in half the time.
  */
+import { statfsSync } from 'node:fs'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -44,7 +45,7 @@ export async function runTests(args: readonly string[], { env, passThrough = fal
     const reporters = ['--reporter=default', '--reporter=./test/setup/reporter.ts']
     const command = ['vitest', 'run', ...reporters, ...args]
     const { code, output } = await runCommand(command, {
-      env: { NODE_COMPILE_CACHE: compiled, ...env, WAYBILL_REPORT: path },
+      env: { NODE_COMPILE_CACHE: compiled, ...servicesInMemory(), ...env, WAYBILL_REPORT: path },
       passThrough,
     })
     const text = await readFile(path, 'utf8').catch(() => undefined)
@@ -53,4 +54,15 @@ export async function runTests(args: readonly string[], { env, passThrough = fal
   } finally {
     await rm(folder, { recursive: true, force: true })
   }
+}
+
+const memory = '/dev/shm'
+const roomForServices = 8 * 1024 ** 3
+
+/** Where the machine has enough memory, the files of the services that tests start are kept there, unless somebody chose a place. */
+function servicesInMemory(): Readonly<Record<string, string>> {
+  if (process.env['WAYBILL_SERVICE_FOLDER'] !== undefined || process.platform !== 'linux') return {}
+  const { bavail, bsize } = statfsSync(memory)
+  const room = Math.min(bavail * bsize, process.availableMemory())
+  return room < roomForServices ? {} : { WAYBILL_SERVICE_FOLDER: memory }
 }

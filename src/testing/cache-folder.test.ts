@@ -1,16 +1,19 @@
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 
-import { cached } from './cache-folder.ts'
+import { cached, temporaryFolder } from './cache-folder.ts'
 
 let cacheDir: string
 beforeEach(() => {
   cacheDir = mkdtempSync(join(tmpdir(), 'waybill-test-'))
 })
-afterEach(() => rmSync(cacheDir, { recursive: true }))
+afterEach(() => {
+  vi.unstubAllEnvs()
+  rmSync(cacheDir, { recursive: true })
+})
 
 test('what is in the cache is not built again', async () => {
   let builds = 0
@@ -41,4 +44,16 @@ test('a build that fails leaves nothing behind, and the next one may succeed', a
   expect(readdirSync(cacheDir)).toEqual([])
   await cached(cacheDir, 'thing', async () => {})
   expect(readdirSync(cacheDir)).toEqual(['thing'])
+})
+
+test('the files of services go where the environment says, and a folder that does not serve is refused by name', () => {
+  chmodSync(cacheDir, 0o755)
+  vi.stubEnv('WAYBILL_SERVICE_FOLDER', cacheDir)
+  expect(dirname(temporaryFolder('service-'))).toBe(cacheDir)
+  vi.stubEnv('WAYBILL_SERVICE_FOLDER', join(cacheDir, 'nowhere'))
+  expect(() => temporaryFolder('service-')).toThrow(`WAYBILL_SERVICE_FOLDER is "${join(cacheDir, 'nowhere')}"`)
+  vi.stubEnv('WAYBILL_SERVICE_FOLDER', undefined)
+  const usual = temporaryFolder('service-')
+  expect(dirname(usual)).not.toBe(cacheDir)
+  rmSync(usual, { recursive: true })
 })
