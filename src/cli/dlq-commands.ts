@@ -16,7 +16,11 @@ import { textTable } from './text-table.ts'
 
 const whichLetters: Readonly<Record<string, OptionSpec>> = {
   consumer: { type: 'string', value: '<name>', help: 'those of this consumer' },
-  reason: { type: 'string', value: '<reason>', help: 'failed, crashed, unknown_type, unknown_schema, invalid, not_ours, broker' },
+  reason: {
+    type: 'string',
+    value: '<reason>',
+    help: 'failed, crashed, unknown_type, unknown_schema, invalid, not_ours, version_jump, broker',
+  },
   type: { type: 'string', value: '<name>', help: 'those of this event type' },
   stream: { type: 'string', value: '<type>', help: 'those of this aggregate type' },
   aggregate: { type: 'string', value: '<id>', help: 'with --stream: those of this aggregate' },

@@ -20,6 +20,7 @@ import { isHandlerOutage, isOutage } from './outage.ts'
 import { ItemFailure, keepsLine, lineOf, type Applied, type Item } from './item.ts'
 import { placeOf } from './take-offsets.ts'
 import type { Undertaker } from './undertaker.ts'
+import { findJumps } from './version-jumps.ts'
 
 export interface WorkerDeps extends ApplyDeps {
   readonly undertaker: Undertaker
@@ -72,9 +73,15 @@ function giveUp(
 async function workRound(deps: WorkerDeps, items: readonly Item[]): Promise<void> {
   const marks = await readMarks(deps, items)
   const round: Round = { marks, failed: new Set() }
-  const isAlone = (item: Item): boolean => item.refusal !== undefined || (marks.get(item.event.id)?.unfinished ?? 0) > 0
+  const jumps = await persist(deps, items.length, () => findJumps(deps.settings, deps.scope, items))
+  const isAlone = (item: Item): boolean =>
+    item.refusal !== undefined || jumps.has(item) || (marks.get(item.event.id)?.unfinished ?? 0) > 0
   for (const part of cutOut(items, isAlone)) {
     const [only] = part
+    if (only !== undefined && jumps.has(only)) {
+      await jumped(deps, only)
+      continue
+    }
     const crashes = only === undefined ? 0 : (marks.get(only.event.id)?.unfinished ?? 0)
     if (only !== undefined && crashes >= deps.settings.maxCrashes) {
       await crashed(deps, only, crashes)
@@ -146,6 +153,11 @@ async function workFailed(
 async function crashed(deps: WorkerDeps, item: Item, crashes: number): Promise<void> {
   const error = `The process ended ${crashes} times while it handled this event.`
   await persist(deps, 1, () => deps.undertaker.bury(item, { reason: 'crashed', error, attempts: crashes }))
+}
+
+async function jumped(deps: WorkerDeps, item: Item): Promise<void> {
+  const error = `Version ${item.event.version} is more than ${deps.settings.maxVersionJump} ahead of what was seen of its aggregate.`
+  await persist(deps, 1, () => deps.undertaker.bury(item, { reason: 'version_jump', error, attempts: 1 }))
 }
 
 async function applyAndAck(

@@ -81,6 +81,11 @@ export interface ConsumerOptions<Native = unknown> {
   readonly onPoison?: 'dead-letter' | 'stop'
   /** Where deltas of an aggregate begin: at version 1, or, for a consumer that joins later, at the first that it sees. @default 'first' */
   readonly deltaStart?: 'first' | 'any'
+  /**
+   * How far a version may be ahead of the last one that was seen of its aggregate. One that is further ahead is taken for forged: a
+   * dead letter that neither moves nor holds the aggregate. Costs a query per batch. @default no limit
+   */
+  readonly maxVersionJump?: number | undefined
   /** A message that waits for its predecessor for longer is reported as a gap. @default 60_000 */
   readonly gapAlertMs?: number
   /** The longest wait between two looks at released messages, redriven dead letters and the register. @default 1_000 */
@@ -116,6 +121,7 @@ export function resolveConsumerOptions<Native>(given: ConsumerOptions<Native>): 
       outbox: undefined,
       schema: defaults.schema,
       service: undefined,
+      maxVersionJump: undefined,
       archive: false,
       inbox: true,
       positions: 'every',
@@ -135,6 +141,8 @@ export function resolveConsumerOptions<Native>(given: ConsumerOptions<Native>): 
   if (typeof settings.transport?.receive !== 'function') throw invalid('transport: must be a transport such as pubsub({ … })')
   if (settings.offsets === 'postgres' && settings.mode === 'stored')
     throw invalid("offsets: 'postgres' is for mode: 'direct'; stored messages have an order of their own")
+  if (settings.maxVersionJump !== undefined && settings.positions === 'needed')
+    throw invalid("maxVersionJump: needs positions: 'every', which say how far each aggregate is")
   if (settings.archive && settings.mode === 'direct')
     throw invalid("archive: is for mode: 'stored'; direct mode stores no messages")
   if (settings.maxInFlight < settings.batchSize) return { ...settings, batchSize: settings.maxInFlight }
@@ -171,6 +179,7 @@ const checks = {
   onDead: oneOf('hold', 'pass'),
   onPoison: oneOf('dead-letter', 'stop'),
   deltaStart: oneOf('first', 'any'),
+  maxVersionJump: (value: number | undefined) => value === undefined || wholeBetween(1, 1_000_000_000)(value),
   gapAlertMs: wholeBetween(1, 86_400_000),
   pollMs: wholeBetween(1, 600_000),
   waitMs: wholeBetween(0, 600_000),

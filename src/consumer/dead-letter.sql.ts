@@ -62,7 +62,7 @@ export function forgetAttempts({ tables, consumer, generation }: Scope, eventIds
 export interface Burial {
   readonly eventId: string
   readonly eventType: string
-  /** `undefined` for a message that is not ours. */
+  /** `undefined` for a message that is not ours, or not believed to be. */
   readonly aggregate: { readonly type: string; readonly id: string; readonly version: bigint } | undefined
   readonly message: RawMessage
   readonly reason: DeadReason

@@ -52,6 +52,20 @@ export interface PositionChange {
   readonly release: boolean
 }
 
+/** How far the consumer is with the aggregates of these items; one that it has not seen is not returned. Index: primary key. */
+export function readVersions(
+  { tables, consumer, generation }: Scope,
+  items: readonly Pick<Item, 'event'>[],
+): Statement<{ aggregate_type: string; aggregate_id: string; version: string }> {
+  return sql`
+    select p.aggregate_type, p.aggregate_id, p.version::text as version
+      from ${tables.position} p
+     where p.consumer = ${consumer}::text and p.generation = ${generation}::int
+       and (p.aggregate_type, p.aggregate_id) in (
+         select i.aggregate_type, i.aggregate_id
+           from unnest(${aggregateTypes(items)}::text::text[], ${aggregateIds(items)}::text::text[]) as i (aggregate_type, aggregate_id))`
+}
+
 /** Moves sequential and held aggregates forward; their rows are locked by `claim` already. */
 export function movePositions({ tables, consumer, generation }: Scope, changes: readonly PositionChange[]): Statement {
   return sql`

@@ -118,6 +118,19 @@ test('an event that was published twice is handled once: its version says so', a
   expect(await w.effects()).toEqual(['a 1', 'a 2', 'a 3'])
 })
 
+test('a forged version is passed over in the order of the log, and nothing before or behind it is', async () => {
+  const w = await world()
+  const forged = published('a', 2, 'forged', { version: (2n ** 63n - 1n).toString() })
+  w.log.append('0', [published('a', 1), forged, published('a', 2), published('b', 1)])
+  const stop = w.start(w.recorder({ maxVersionJump: 1_000 }))
+  await eventually(() => w.log.members.length === 1)
+  await w.log.assign(w.log.members[0], ['0'])
+  await eventually(async () => (await w.offsets())[0] === '0 4')
+  await stop()
+  expect(await w.effects()).toEqual(['a 1', 'a 2', 'b 1'])
+  expect(await w.query('select reason from $schema.dead_letter')).toEqual([{ reason: 'version_jump' }])
+})
+
 test('what a stopped process has in hand changes nothing when another took over', async () => {
   const w = await world()
   const zombie = gated()

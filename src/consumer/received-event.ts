@@ -22,6 +22,7 @@ export type DeadReason =
   | 'unknown_schema'
   | 'invalid'
   | 'not_ours'
+  | 'version_jump'
   | 'broker'
   | 'discarded'
 

@@ -157,8 +157,9 @@ async function buryItem(
 ): Promise<void> {
   const { settings, scope } = deps
   const { event, message, origin } = item
-  const holds = reason !== 'discarded' && settings.onDead === 'hold'
-  const aggregate = { type: event.aggregateType, id: event.aggregateId, version: event.version }
+  const isBelieved = reason !== 'version_jump'
+  const holds = isBelieved && reason !== 'discarded' && settings.onDead === 'hold'
+  const aggregate = isBelieved ? { type: event.aggregateType, id: event.aggregateId, version: event.version } : undefined
   const buried = await transaction(settings.db, async (tx) => {
     const isDone = (await takeOffsets(tx, scope, [item])).length === 0
     if (isDone) return false
@@ -170,7 +171,7 @@ async function buryItem(
     if (origin.kind === 'waiting') await execute(tx, removeStored(scope, [origin.seq]))
     if (origin.kind === 'stored') await execute(tx, removeReceived(scope, [origin]))
     if (letter === undefined) return false
-    await execute(tx, holds ? holdAggregate(scope, item) : passOver(scope, item))
+    if (isBelieved) await execute(tx, holds ? holdAggregate(scope, item) : passOver(scope, item))
     if (reason === 'discarded' && settings.inbox) await execute(tx, recordSeen(scope, item))
     return true
   })

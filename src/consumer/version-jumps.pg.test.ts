@@ -1,0 +1,97 @@
+import { expect, test } from 'vitest'
+import {
+  accounts,
+  consumerFixture,
+  deposited,
+  published,
+  videos,
+  type ConsumerFixture,
+} from '../../test/setup/consumer-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { eventually } from '../testing/eventually.ts'
+import type { Consumer } from './consumer.ts'
+import type { ConsumerOptions } from './consumer-options.ts'
+import { discardDeadLetters } from './discard-dead-letters.ts'
+import { redriveDeadLetters } from './redrive.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+
+/** The largest version that a column can hold: nothing that comes after it is newer. */
+const forged = { version: (2n ** 63n - 1n).toString() }
+
+/** Videos become rows, deposits add up. */
+function bank(fixture: ConsumerFixture, options: Partial<ConsumerOptions> = {}): Consumer {
+  return fixture
+    .consumer({ maxVersionJump: 1_000, ...options })
+    .project(videos, { table: `${fixture.schema}.video_view`, key: 'video_id', set: (e) => ({ title: e.data.title }) })
+    .on(accounts.Deposited, async (event, { tx }) => {
+      await tx.query(
+        `insert into ${fixture.schema}.balance as b values ($1, $2)
+         on conflict (account_id) do update set balance = b.balance + excluded.balance`,
+        [event.aggregateId, event.data.amount],
+      )
+    })
+}
+
+const titles = async (fixture: ConsumerFixture): Promise<readonly string[]> =>
+  (await fixture.query<{ title: string }>(`select title from $schema.video_view order by video_id`)).map(({ title }) => title)
+
+const dead = (fixture: ConsumerFixture): Promise<readonly unknown[]> =>
+  fixture.query(`select reason, aggregate_id, state from $schema.dead_letter order by id`)
+
+const jumped = { reason: 'version_jump', aggregate_id: null, state: 'dead' }
+
+test.each([
+  { mode: 'direct', onDead: 'hold' },
+  { mode: 'direct', onDead: 'pass' },
+  { mode: 'stored', onDead: 'hold' },
+] as const)('a forged version is put aside, and its aggregate goes on as if it had not come (%o)', async (options) => {
+  const fixture = await consumerFixture(db)
+  const stop = fixture.start(bank(fixture, options))
+  await fixture.publish(
+    published('a', 1),
+    published('a', 2, 'forged', forged),
+    deposited('b', 1, 1),
+    deposited('b', 2, 100, forged),
+  )
+  await fixture.publish(published('a', 2), deposited('b', 2, 2), published('c', 1, 'forged', forged), published('c', 1))
+  await fixture.settled(5)
+  await eventually(async () => expect(await dead(fixture)).toEqual([jumped, jumped, jumped]))
+  await fixture.publish(published('a', 1_002))
+  await fixture.settled(6)
+  await stop()
+  expect(await titles(fixture)).toEqual(['a 1002', 'c 1'])
+  expect(await fixture.query('select balance::int from $schema.balance')).toEqual([{ balance: 3 }])
+  expect(await fixture.count('consumer_position', `held_by is not null or waiting > 0 or version > 1002`)).toBe(0)
+  expect(fixture.heard('consumer.dead')).toMatchObject([{ held: false }, { held: false }, { held: false }])
+})
+
+test('an operator’s word is enough: redriven it is applied, discarded it never comes back', async () => {
+  const fixture = await consumerFixture(db)
+  const consumer = bank(fixture)
+  const store = { db, schema: fixture.schema, actor: 'test' }
+  const stop = fixture.start(consumer)
+  const [far, further] = [published('a', 5_000), published('b', 5_000)]
+  await fixture.publish(far, further)
+  await eventually(async () => expect(await dead(fixture)).toEqual([jumped, jumped]))
+  const filter = { reason: 'version_jump', eventId: far.attributes['event_id'] }
+  expect(await redriveDeadLetters({ ...store, filter })).toMatchObject({ redriven: 1 })
+  await fixture.settled(1)
+  expect(await discardDeadLetters({ ...store, filter: { reason: 'version_jump' } })).toHaveLength(1)
+  await fixture.publish(far, further, published('a', 5_001), published('b', 1))
+  await fixture.settled(4)
+  await stop()
+  expect(await titles(fixture)).toEqual(['a 5001', 'b 1'])
+  expect(await fixture.query(`select state from $schema.dead_letter order by id`)).toEqual([
+    { state: 'redriven' },
+    { state: 'discarded' },
+  ])
+})
+
+test('without positions nobody knows how far an aggregate is, so the two options do not go together', async () => {
+  const fixture = await consumerFixture(db)
+  expect(() => bank(fixture, { positions: 'needed' })).toThrow("consumer.maxVersionJump: needs positions: 'every'")
+  expect(() => bank(fixture, { maxVersionJump: 0 })).toThrow('maxVersionJump')
+})

@@ -1,0 +1,47 @@
+/**
+ * Versions that are too far ahead to be believed.
+ *
+ * Whoever may publish to a topic may write any version into a message. One message with a version that no writer will ever
+ * reach would make every true event of its aggregate stale for good. A consumer that sets `maxVersionJump` puts such a message
+ * aside as a dead letter, and its aggregate neither moves nor waits because of it.
+ */
+import { rows } from '../postgres/database.ts'
+import type { Version } from '../core/version.ts'
+import type { ConsumerSettings } from './consumer-options.ts'
+import { readVersions, type Scope } from './inbox.sql.ts'
+import type { Item } from './item.ts'
+import { aggregateKey } from './received-event.ts'
+
+/** Those of the items that are further ahead of what is known of their aggregates than the settings allow. */
+export async function findJumps(
+  { db, maxVersionJump }: Pick<ConsumerSettings, 'db' | 'maxVersionJump'>,
+  scope: Scope,
+  items: readonly Item[],
+): Promise<ReadonlySet<Item>> {
+  if (maxVersionJump === undefined) return none
+  const found = await rows(db, readVersions(scope, items))
+  const known = found.map(
+    ({ aggregate_type: aggregateType, aggregate_id: aggregateId, version }) =>
+      [aggregateKey({ aggregateType, aggregateId }), BigInt(version)] as const,
+  )
+  return jumpsOf(items, new Map(known), BigInt(maxVersionJump))
+}
+
+const none: ReadonlySet<Item> = new Set()
+
+/** Items of one aggregate come in the order of versions: each that is believed carries the next. A redriven one has an operator's word. */
+export function jumpsOf<Each extends Pick<Item, 'key' | 'event' | 'origin'>>(
+  items: readonly Each[],
+  known: ReadonlyMap<string, Version>,
+  limit: bigint,
+): ReadonlySet<Each> {
+  const reached = new Map(known)
+  const jumps = new Set<Each>()
+  for (const item of items) {
+    const { key, event, origin } = item
+    const last = reached.get(key) ?? 0n
+    if (origin.kind !== 'dead' && event.version > last + limit) jumps.add(item)
+    else if (event.version > last) reached.set(key, event.version)
+  }
+  return jumps
+}
