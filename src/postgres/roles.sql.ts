@@ -18,18 +18,18 @@ export function lockSchemaDown(schema: string): string {
   const quoted = name(schema).quoted
   return `do $waybill$
 declare
-  everybody text := 'public';
   role text;
 begin
-  foreach role in array array['anon', 'authenticated'] loop
-    if exists (select from pg_catalog.pg_roles where rolname = role) then
-      everybody := everybody || ', ' || quote_ident(role);
-    end if;
+  foreach role in array array['public', 'anon', 'authenticated'] loop
+    begin
+      execute 'revoke all on schema ${quoted} from ' || quote_ident(role);
+      execute 'revoke all on all tables in schema ${quoted} from ' || quote_ident(role);
+      execute 'revoke all on all sequences in schema ${quoted} from ' || quote_ident(role);
+      execute 'revoke all on all routines in schema ${quoted} from ' || quote_ident(role);
+    exception when undefined_object then
+      null; -- no such role here, or not any more: nothing to take from it
+    end;
   end loop;
-  execute 'revoke all on schema ${quoted} from ' || everybody;
-  execute 'revoke all on all tables in schema ${quoted} from ' || everybody;
-  execute 'revoke all on all sequences in schema ${quoted} from ' || everybody;
-  execute 'revoke all on all routines in schema ${quoted} from ' || everybody;
 end
 $waybill$;
 `

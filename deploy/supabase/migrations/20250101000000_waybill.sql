@@ -1116,18 +1116,18 @@ on conflict do nothing;
 
 do $waybill$
 declare
-  everybody text := 'public';
   role text;
 begin
-  foreach role in array array['anon', 'authenticated'] loop
-    if exists (select from pg_catalog.pg_roles where rolname = role) then
-      everybody := everybody || ', ' || quote_ident(role);
-    end if;
+  foreach role in array array['public', 'anon', 'authenticated'] loop
+    begin
+      execute 'revoke all on schema "waybill" from ' || quote_ident(role);
+      execute 'revoke all on all tables in schema "waybill" from ' || quote_ident(role);
+      execute 'revoke all on all sequences in schema "waybill" from ' || quote_ident(role);
+      execute 'revoke all on all routines in schema "waybill" from ' || quote_ident(role);
+    exception when undefined_object then
+      null; -- no such role here, or not any more: nothing to take from it
+    end;
   end loop;
-  execute 'revoke all on schema "waybill" from ' || everybody;
-  execute 'revoke all on all tables in schema "waybill" from ' || everybody;
-  execute 'revoke all on all sequences in schema "waybill" from ' || everybody;
-  execute 'revoke all on all routines in schema "waybill" from ' || everybody;
 end
 $waybill$;
 
