@@ -10,8 +10,8 @@ export interface ProofSuite {
   readonly summary: string
   readonly command: readonly string[]
   readonly env?: () => Readonly<Record<string, string>>
-  /** Whether the whole proof runs it, the seeded subset of `--ci`, or both. */
-  readonly runs: 'in full' | 'in ci' | 'in both'
+  /** Whether `--ci` runs it. */
+  readonly inCi: boolean
   /** What it takes on two cores, for whoever waits. */
   readonly minutes: number
   /** What this machine lacks for it and how to get it. */
@@ -20,7 +20,8 @@ export interface ProofSuite {
 
 /**
  * The tests of what talks to Postgres, run again; a test that skips itself is a failure here. Pages, commands and whole systems
- * are left out: the statements below them are the same.
+ * are left out: the statements below them are the same. `npm test` has the newest PostgreSQL without a pooler, so this has both others
+ * at once.
  */
 const left = [
   'test/proof/**',
@@ -34,55 +35,37 @@ export const proofSuites: readonly ProofSuite[] = [
     name: 'gates',
     summary: 'violations of every rule of `npm run check`, planted in a copy of the tree: each is found',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/gates'],
-    runs: 'in both',
+    inCi: true,
     minutes: 1,
   },
   {
-    name: 'pgbouncer',
-    summary: 'the tests on Postgres again through PgBouncer in transaction mode',
-    command: postgresTests,
-    env: () => ({ WAYBILL_TEST_PGBOUNCER: '1' }),
-    runs: 'in full',
-    minutes: 4,
-    missing: missingPgBouncer,
-  },
-  {
-    name: 'system-postgres',
-    summary: "the tests on Postgres again on the PostgreSQL of the machine's packages",
-    command: postgresTests,
-    env: () => ({ WAYBILL_TEST_POSTGRES: installedPostgresFolders()[0] ?? '' }),
-    runs: 'in full',
-    minutes: 4,
-    missing: missingPostgres,
-  },
-  {
     name: 'system-postgres-pgbouncer',
-    summary: 'both at once, for CI: the PostgreSQL of the packages, through PgBouncer in transaction mode',
+    summary: "the tests on Postgres again on the PostgreSQL of the machine's packages, through PgBouncer in transaction mode",
     command: postgresTests,
     env: () => ({ WAYBILL_TEST_PGBOUNCER: '1', WAYBILL_TEST_POSTGRES: installedPostgresFolders()[0] ?? '' }),
-    runs: 'in ci',
+    inCi: true,
     minutes: 4,
-    missing: () => missingPgBouncer() ?? missingPostgres(),
+    missing: () => missingService('pgbouncer') ?? missingPostgres(),
   },
   {
     name: 'relay-stress',
     summary: 'relay processes under freezes, kills, a lying broker, changes of lanes and operators, over several seeds',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/relay-stress'],
-    runs: 'in both',
+    inCi: true,
     minutes: 3,
   },
   {
     name: 'pubsub-stress',
     summary: "the relay stress over Google's client, through every fault of the Pub/Sub server in turn, over several seeds",
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/pubsub-stress'],
-    runs: 'in both',
+    inCi: true,
     minutes: 2,
   },
   {
     name: 'kafka-stress',
     summary: 'a rebalance storm, and relays over three brokers whose leaders are killed',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/kafka-stress'],
-    runs: 'in both',
+    inCi: true,
     minutes: 3,
     missing: () => missingService('kafka'),
   },
@@ -90,7 +73,7 @@ export const proofSuites: readonly ProofSuite[] = [
     name: 'ingest-chaos',
     summary: 'facts over HTTP and Kafka into a table, with every hop killed: in full a hundred thousand, again and again',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/ingest-chaos'],
-    runs: 'in both',
+    inCi: true,
     minutes: 10,
     missing: () => missingService('kafka'),
   },
@@ -98,7 +81,7 @@ export const proofSuites: readonly ProofSuite[] = [
     name: 'command-chaos',
     summary: 'commands from many clients while processes, Redis and connections break: each fault at each step, and by a seed',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/e2e/command-'],
-    runs: 'in full',
+    inCi: false,
     minutes: 8,
     missing: () => missingService('redis'),
   },
@@ -106,14 +89,14 @@ export const proofSuites: readonly ProofSuite[] = [
     name: 'simulation',
     summary: 'relay, consumer and command code on a simulated store and broker, thousands of histories chosen by seeds',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/simulation'],
-    runs: 'in both',
+    inCi: true,
     minutes: 2,
   },
   {
     name: 'crash-matrix',
     summary: 'every place of every process crossed with every fault; in CI a part that its seed chooses',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/crash-matrix'],
-    runs: 'in both',
+    inCi: true,
     minutes: 3,
     missing: () => missingService('redis'),
   },
@@ -121,7 +104,7 @@ export const proofSuites: readonly ProofSuite[] = [
     name: 'kafka-crash-matrix',
     summary: 'the same with Kafka as the broker, and the places of its requests and of its groups',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/kafka-crash-matrix'],
-    runs: 'in both',
+    inCi: true,
     minutes: 1,
     missing: () => missingService('kafka'),
   },
@@ -129,7 +112,7 @@ export const proofSuites: readonly ProofSuite[] = [
     name: 'drills',
     summary: 'every drill on embedded parts, none skipped',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/drills'],
-    runs: 'in both',
+    inCi: true,
     minutes: 3,
     missing: () => missingService('redis') ?? missingService('promtool'),
   },
@@ -137,7 +120,7 @@ export const proofSuites: readonly ProofSuite[] = [
     name: 'demo-alerts',
     summary: 'the demo, watched by Prometheus with the shipped rules: a relay that stands still and a dead letter',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/demo-alerts'],
-    runs: 'in both',
+    inCi: true,
     minutes: 1,
     missing: () => missingService('promtool'),
   },
@@ -145,15 +128,11 @@ export const proofSuites: readonly ProofSuite[] = [
     name: 'relay-model',
     summary: 'every interleaving of the relay’s protocol within larger bounds, by Spin',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/relay-model'],
-    runs: 'in full',
+    inCi: false,
     minutes: 5,
     missing: () => missingService('spin'),
   },
 ]
-
-function missingPgBouncer(): string | undefined {
-  return missingService('pgbouncer')
-}
 
 function missingPostgres(): string | undefined {
   return installedPostgresFolders().length === 0

@@ -1,5 +1,5 @@
 /**
- * Looks at a group's committed offsets from outside, again and again, and each time after that at what the database has.
+ * Looks at a group's committed offsets from outside, again and again, and after each that moved at what the database has.
  *
  * In this order a commit that is ahead of the database is seen, however short it is ahead. Which event stands at which offset is
  * read from the log at the end; only then are the looks judged.
@@ -33,7 +33,10 @@ export function observeOffsets({ admin, topic, group, readProcessed }: OffsetObs
   let isOver = false
   const look = async (): Promise<void> => {
     const committed = await admin.committedOffsets(topic, group)
-    for (const id of await readProcessed()) processed.add(id)
+    const last = looks.at(-1)?.committed
+    const moved = [...committed].some(([partition, offset]) => last?.get(partition) !== offset)
+    // Without a new commit it tells nothing what the database has by now.
+    if (moved) for (const id of await readProcessed()) processed.add(id)
     looks.push({ committed, processed: processed.size })
   }
   const running = (async () => {
