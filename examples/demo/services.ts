@@ -8,7 +8,7 @@
  * What it started itself stands behind a fault proxy, so that the network can be cut; what it was given is never harmed.
  */
 import { randomBytes } from 'node:crypto'
-import { mkdir, mkdtemp, rm } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { connect } from 'waybill'
@@ -32,9 +32,10 @@ export async function openDatabases(given: string | undefined, network: Network)
   const postgres = await startPostgres()
   const [videoUrl, catalogUrl] = [await postgres.createDatabase('video'), await postgres.createDatabase('catalog')]
   const proxyPort = await network.open(postgres.port)
-  // Beside the server's data: it is gone with the server, even if this process is killed.
+  // Beside the server's data: it is gone with the server, even if this process is killed. The server's account must be able to remove it.
   const scratchDir = join(dirname(postgres.dataDir), 'broker')
   await mkdir(scratchDir)
+  await chmod(scratchDir, 0o777)
   return { isOwn: true, videoUrl, catalogUrl, proxyPort, scratchDir, stop: () => postgres.stop('immediate') }
 }
 

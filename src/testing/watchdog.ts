@@ -25,14 +25,15 @@ export interface Watchdog {
   dismiss(): void
 }
 
-// A zombie that nobody reaps still answers to signals, hence the bound on the wait.
+// A zombie that nobody reaps still answers to signals, hence the bound on the wait. Another child of the parent may write into
+// the folder for a moment longer.
 const script = `
 while read -r line; do pid=$line; done
 if [ -n "$pid" ]; then
   kill -CONT "$pid"; kill -"$1" "$pid"
   n=0; while kill -0 "$pid" && [ $n -lt 100 ]; do sleep 0.05; n=$((n+1)); done
 fi 2>/dev/null
-rm -rf "$2"`
+n=0; until rm -rf "$2" || [ $n -ge 100 ]; do sleep 0.05; n=$((n+1)); done 2>/dev/null`
 
 /** Starts the watch; nothing is watched until `watch` names a process. */
 export function startWatchdog({ folder = '', signal, user }: Watched): Watchdog {

@@ -1,6 +1,9 @@
 /**
  * `npm start` as its users run it: headless with everything broken in turn, and stopped in every way.
  */
+import { chmod, mkdtemp, readdir, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { runCommand } from '../../scripts/run-command.ts'
 import { startChild } from '../../src/testing/child.ts'
@@ -63,20 +66,28 @@ test(
   },
 )
 
-test.each(['SIGINT', 'SIGKILL'] as const)('ended by %s it leaves no process behind', { timeout: 120_000 }, async (signal) => {
-  const demo = startChild(script, { args: ['--rate', '20'] })
-  const pids = [...(await demo.line('processes')).matchAll(/ (\d+)/g)].map(([, pid]) => Number(pid))
-  const { url } = await demo.message<{ url: string }>((message) => typeof message?.url === 'string')
-  expect(pids).toHaveLength(4)
-  expect(pids.every(isAlive)).toBe(true)
-  expect((await fetch(url)).status).toBe(200)
-  // npm hands Ctrl-C on, although the terminal has sent it to everybody already.
-  if (signal === 'SIGINT') process.kill(demo.pid, signal)
-  const { code } = await demo.kill(signal)
-  expect(code).toBe(signal === 'SIGINT' ? 0 : null)
-  await eventually(() => !pids.some(isAlive))
-  await expect(fetch(url)).rejects.toThrow('fetch failed')
-})
+test.each(['SIGINT', 'SIGKILL'] as const)(
+  'ended by %s it leaves no process and no file behind',
+  { timeout: 120_000 },
+  async (signal) => {
+    const folder = await mkdtemp(join(tmpdir(), 'waybill-test-'))
+    await chmod(folder, 0o1777)
+    const demo = startChild(script, { args: ['--rate', '20'], env: { WAYBILL_SERVICE_FOLDER: folder } })
+    const pids = [...(await demo.line('processes')).matchAll(/ (\d+)/g)].map(([, pid]) => Number(pid))
+    const { url } = await demo.message<{ url: string }>((message) => typeof message?.url === 'string')
+    expect(pids).toHaveLength(4)
+    expect(pids.every(isAlive)).toBe(true)
+    expect((await fetch(url)).status).toBe(200)
+    // npm hands Ctrl-C on, although the terminal has sent it to everybody already.
+    if (signal === 'SIGINT') process.kill(demo.pid, signal)
+    const { code } = await demo.kill(signal)
+    expect(code).toBe(signal === 'SIGINT' ? 0 : null)
+    await eventually(() => !pids.some(isAlive))
+    await eventually(async () => expect(await readdir(folder)).toEqual([]))
+    await rm(folder, { recursive: true })
+    await expect(fetch(url)).rejects.toThrow('fetch failed')
+  },
+)
 
 test('a wrong option is explained, and nothing is started', async () => {
   const { code, output } = await runCommand(['node', 'scripts/start.ts', '--for', 'ever'])
