@@ -12,7 +12,7 @@ export interface ProofSuite {
   readonly env?: () => Readonly<Record<string, string>>
   /** Whether `--ci` runs it. */
   readonly inCi: boolean
-  /** What it takes on two cores, for whoever waits. */
+  /** What it takes in full on two cores, for whoever waits. */
   readonly minutes: number
   /** What this machine lacks for it and how to get it. */
   readonly missing?: () => string | undefined
@@ -44,7 +44,7 @@ export const proofSuites: readonly ProofSuite[] = [
     command: postgresTests,
     env: () => ({ WAYBILL_TEST_PGBOUNCER: '1', WAYBILL_TEST_POSTGRES: installedPostgresFolders()[0] ?? '' }),
     inCi: true,
-    minutes: 4,
+    minutes: 5,
     missing: () => missingService('pgbouncer') ?? missingPostgres(),
   },
   {
@@ -59,14 +59,14 @@ export const proofSuites: readonly ProofSuite[] = [
     summary: "the relay stress over Google's client, through every fault of the Pub/Sub server in turn, over several seeds",
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/pubsub-stress'],
     inCi: true,
-    minutes: 2,
+    minutes: 3,
   },
   {
     name: 'kafka-stress',
     summary: 'a rebalance storm, and relays over three brokers whose leaders are killed',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/kafka-stress'],
     inCi: true,
-    minutes: 3,
+    minutes: 8,
     missing: () => missingService('kafka'),
   },
   {
@@ -74,7 +74,7 @@ export const proofSuites: readonly ProofSuite[] = [
     summary: 'facts over HTTP and Kafka into a table, with every hop killed: in full a hundred thousand, again and again',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/ingest-chaos'],
     inCi: true,
-    minutes: 10,
+    minutes: 4,
     missing: () => missingService('kafka'),
   },
   {
@@ -82,7 +82,7 @@ export const proofSuites: readonly ProofSuite[] = [
     summary: 'commands from many clients while processes, Redis and connections break: each fault at each step, and by a seed',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/e2e/command-'],
     inCi: false,
-    minutes: 8,
+    minutes: 3,
     missing: () => missingService('redis'),
   },
   {
@@ -90,14 +90,14 @@ export const proofSuites: readonly ProofSuite[] = [
     summary: 'relay, consumer and command code on a simulated store and broker, thousands of histories chosen by seeds',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/simulation'],
     inCi: true,
-    minutes: 2,
+    minutes: 4,
   },
   {
     name: 'crash-matrix',
     summary: 'every place of every process crossed with every fault; in CI a part that its seed chooses',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/crash-matrix'],
     inCi: true,
-    minutes: 3,
+    minutes: 8,
     missing: () => missingService('redis'),
   },
   {
@@ -105,7 +105,7 @@ export const proofSuites: readonly ProofSuite[] = [
     summary: 'the same with Kafka as the broker, and the places of its requests and of its groups',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/kafka-crash-matrix'],
     inCi: true,
-    minutes: 1,
+    minutes: 7,
     missing: () => missingService('kafka'),
   },
   {
@@ -113,7 +113,7 @@ export const proofSuites: readonly ProofSuite[] = [
     summary: 'every drill on embedded parts, none skipped',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/drills'],
     inCi: true,
-    minutes: 3,
+    minutes: 4,
     missing: () => missingService('redis') ?? missingService('promtool'),
   },
   {

@@ -38,7 +38,7 @@ async function main(): Promise<number> {
 async function prove(suite: ProofSuite, ci: boolean): Promise<{ verdict: Verdict; line: string }> {
   const missing = suite.missing?.()
   if (missing !== undefined) return { verdict: 'MISSING', line: `MISSING ${suite.name}: ${missing}` }
-  console.log(`── ${suite.name}: ${suite.summary} (about ${suite.minutes} min)`)
+  console.log(`── ${suite.name}: ${suite.summary} (${ci ? 'seeded subset' : `about ${suite.minutes} min`})`)
   const env = { ...suite.env?.(), WAYBILL_PROOF: ci ? 'ci' : 'full' }
   const { code, durationMs } = await runCommand(suite.command, { env, passThrough: true })
   const verdict = code === 0 ? 'passed' : 'FAILED'

@@ -10,7 +10,7 @@ import { everyStrike } from '../command/chaos-world.ts'
 import { commandSetup } from '../command/command-setup.ts'
 
 const { database, db } = await commandSetup()
-const worlds = process.env['WAYBILL_PROOF'] === 'full' ? 80 : 6
+const worlds = process.env['WAYBILL_PROOF'] === 'full' ? 200 : 6
 let site: Site
 
 beforeAll(async () => void (site = await openSite({ databaseUrl: database.directUrl })))

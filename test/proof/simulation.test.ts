@@ -7,7 +7,7 @@ import { relayHistory, relayWorlds } from '../simulation/relay-world.ts'
 import { provePromises } from '../simulation/simulation-suite.ts'
 
 const isFull = process.env['WAYBILL_PROOF'] === 'full'
-const times = isFull ? 2 : 1
+const times = isFull ? 4 : 1
 
 provePromises({ name: 'relay', worlds: relayWorlds, play: relayHistory, runs: 800 * times })
 provePromises({ name: 'consumer', worlds: consumerWorlds, play: consumerHistory, runs: 300 * times })

@@ -98,7 +98,10 @@ export async function relayHistory(scheduler: Scheduler, world: RelayWorld, muta
   for (let at = stage.steps; at < stage.steps + patience; at += 300) stage.plan(at, () => stage.leap(1_000))
   const isEmpty = (): boolean => isWritten() && store.committed(data.dispatch).length === 0
   await stage.run(isEmpty, patience)
-  await broker.publishing.quiet()
+  // What is late lands when its time has come, and time goes on by steps only.
+  let isQuiet = false
+  void broker.publishing.quiet().then(() => (isQuiet = true))
+  await stage.run(() => isQuiet, patience)
   const history = createHistory()
   for (const message of broker.log.published) history.record(logEntry(message))
   for (const { id, aggregateType, aggregateId, version } of store.committed(data.outbox))
