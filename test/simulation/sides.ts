@@ -114,15 +114,19 @@ export async function postgresSide(url: string, sessions: number): Promise<Postg
   )
   const ledger = new Ledger()
   const isIn: boolean[] = clients.map(() => false)
-  /** Whoever is pending is blocked by somebody: nothing more happens by itself. */
+  /**
+   * Whoever is pending is blocked by somebody, and nobody else is at work: nothing more happens by itself. A failure is told
+   * before the locks of its transaction are free.
+   */
   const isAtRest = async (): Promise<boolean> => {
     const waiting = [...ledger.pending].map((session) => pids[session] ?? 0)
-    if (waiting.length === 0) return true
-    const { rows } = await admin.query<{ free: number }>(
-      'select count(*)::int as free from unnest($1::int[]) as p (pid) where cardinality(pg_blocking_pids(p.pid)) = 0',
-      [waiting],
+    const { rows } = await admin.query<{ busy: number }>(
+      `select count(*)::int as busy from pg_stat_activity a
+        where a.pid = any ($1::int[])
+          and case when a.pid = any ($2::int[]) then cardinality(pg_blocking_pids(a.pid)) = 0 else a.state = 'active' end`,
+      [pids, waiting],
     )
-    return rows[0]?.free === 0
+    return rows[0]?.busy === 0
   }
   return {
     admin,
