@@ -3,7 +3,7 @@
  *
  * What Node makes of the sources is kept in .cache: tests start hundreds of processes, and each is up in half the time.
  */
-import { statfsSync } from 'node:fs'
+import { existsSync, statfsSync } from 'node:fs'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -61,7 +61,7 @@ const roomForServices = 8 * 1024 ** 3
 
 /** Where the machine has enough memory, the files of the services that tests start are kept there, unless somebody chose a place. */
 function servicesInMemory(): Readonly<Record<string, string>> {
-  if (process.env['WAYBILL_SERVICE_FOLDER'] !== undefined || process.platform !== 'linux') return {}
+  if (process.env['WAYBILL_SERVICE_FOLDER'] !== undefined || !existsSync(memory)) return {}
   const { bavail, bsize } = statfsSync(memory)
   const room = Math.min(bavail * bsize, process.availableMemory())
   return room < roomForServices ? {} : { WAYBILL_SERVICE_FOLDER: memory }

@@ -41,7 +41,7 @@ export function cacheFolder(): string {
 
 /**
  * A folder for the files of one running service, which its account owns and can reach. WAYBILL_SERVICE_FOLDER says where:
- * in memory (/dev/shm) a PostgreSQL makes databases and tables several times as fast as on a disk.
+ * in memory (/dev/shm) a PostgreSQL makes databases and tables without waiting for a disk.
  */
 export function temporaryFolder(prefix: string): string {
   const chosen = process.env['WAYBILL_SERVICE_FOLDER']
