@@ -2,8 +2,8 @@
  * The connection to Pub/Sub, through the generated clients of Google's own package, which is loaded when first needed.
  *
  * Calls go to the gRPC stub of those clients, which carries their credentials, but past their retries: every call has a
- * deadline of ours, can be aborted, and is answered once. A connection that let a call time out may be dead without anybody
- * having been told, so the next call gets a new one.
+ * deadline of ours, can be aborted, and is answered once. A connection that let a call time out, or until its caller gave up,
+ * may be dead without anybody having been told, so the next call gets a new one.
  */
 import { createRequire } from 'node:module'
 import type { v1 } from '@google-cloud/pubsub'
@@ -122,7 +122,7 @@ export async function openConnection(service: Service, options: PubsubConnectOpt
   }
 }
 
-/** A connection that is opened at the first call and replaced after a call that timed out. */
+/** A connection that is opened at the first call and replaced after a call that got no answer. */
 export class LazyConnection {
   readonly #service: Service
   readonly #options: PubsubConnectOptions
@@ -163,13 +163,19 @@ export class LazyConnection {
         () => true,
         () => false,
       )
-      if ((!isOpen || statusOf(error) === status.deadlineExceeded) && this.#current === current) {
+      if ((!isOpen || isUnanswered(error)) && this.#current === current) {
         this.#current = undefined
         void current.then((connection) => connection.close()).catch(() => {})
       }
       throw error
     }
   }
+}
+
+/** Whether our deadline or our caller ended the call. Their timers are a millisecond apart, so either may come first. */
+function isUnanswered(error: unknown): boolean {
+  const code = statusOf(error)
+  return code === status.deadlineExceeded || code === status.cancelled
 }
 
 /** What the service says of each id in the details of a failed call: `PERMANENT_FAILURE_…`, `TRANSIENT_FAILURE_…`. */

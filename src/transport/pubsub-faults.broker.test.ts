@@ -151,6 +151,56 @@ test('a stream that falls silent without an end is replaced, and what waited arr
   }
 })
 
+test('a connection on which a publish was given up unanswered is replaced', async () => {
+  const { server, close } = await openBroker()
+  const proxy = await startFaultProxy({ target: { host: server.host, port: server.port } })
+  const transport = pubsub({ projectId: 'faults', emulatorHost: `${proxy.host}:${proxy.port}`, publishTimeoutMs: 600_000 })
+  const maySend = (): boolean => true
+  try {
+    await publishAll(transport, [message('a', 0)])
+    proxy.stall()
+    const given = new AbortController()
+    const unanswered = transport.publish([message('a', 1)], { signal: given.signal, maySend })
+    await eventually(() => proxy.waiting('toServer') > 0)
+    given.abort()
+    expect(await unanswered).toMatchObject([{ status: 'unavailable' }])
+    const again = transport.publish([message('a', 1)], { signal: AbortSignal.timeout(30_000), maySend })
+    await eventually(() => expect(proxy.connections).toBe(2))
+    proxy.heal()
+    expect(await again).toMatchObject([{ status: 'confirmed' }])
+  } finally {
+    await transport.close()
+    await proxy.stop()
+    await close()
+  }
+})
+
+test('an aborted close does not wait for a service that answers nothing', async () => {
+  const { server, clock, close } = await openBroker()
+  const proxy = await startFaultProxy({ target: { host: server.host, port: server.port } })
+  const transport = pubsub({ projectId: 'faults', emulatorHost: `${proxy.host}:${proxy.port}`, callTimeoutMs: 600_000, clock })
+  try {
+    let inHand = 0
+    const receiver = await transport.receive({
+      topic: 'video.events',
+      consumer: 'catalog',
+      maxMessages: 10,
+      maxBytes: 1_000_000,
+      onError: () => {},
+      onDelivery: () => (inHand += 1),
+    })
+    await publishAll(transport, [message('a', 0)])
+    await eventually(() => expect(inHand).toBe(1))
+    proxy.stall()
+    await receiver.close(AbortSignal.abort())
+    proxy.heal()
+  } finally {
+    await transport.close()
+    await proxy.stop()
+    await close()
+  }
+})
+
 test('a backlog of 100,000 never puts more in hand than the bounds', async () => {
   const { server, transport, close } = await openBroker()
   try {

@@ -5,12 +5,13 @@ import { Holds } from './pubsub-holds.ts'
 
 const owner = { ack: () => Promise.resolve('confirmed' as const), nack: () => Promise.resolve() }
 
-function delivery(name: string, orderingKey = name.slice(0, 1)): PubsubDelivery {
-  const message = { messageId: name, orderingKey, attributes: {}, data: new Uint8Array(0), publishTime: null }
+function delivery(name: string, bytes = 0): PubsubDelivery {
+  const orderingKey = name.slice(0, 1)
+  const message = { messageId: name, orderingKey, attributes: {}, data: new Uint8Array(bytes), publishTime: null }
   return new PubsubDelivery({ ackId: name, deliveryAttempt: 0, message }, owner, { topic: 't', nowMs: 0, leaseMs: 10_000 })
 }
 
-function openHolds(maxHeld = 100) {
+function openHolds(maxHeld = 100, maxHeldBytes = 1_000) {
   const clock = createFakeClock()
   const givenBack: string[] = []
   const answers: (() => void)[] = []
@@ -18,6 +19,7 @@ function openHolds(maxHeld = 100) {
   const holds = new Holds({
     clock,
     maxHeld,
+    maxHeldBytes,
     giveBack: async (deliveries, seconds) => {
       givenBack.push(`${deliveries.map(({ ackId }) => ackId).join(' ')} in ${seconds} s`)
       if (!state.answersAtOnce) await new Promise<void>((answer) => answers.push(answer))
@@ -73,6 +75,17 @@ test('beyond its share of the window it gives back early those that would come b
   expect(givenBack).toEqual(['b1 in 0 s'])
   await clock.advance(9_000)
   expect(givenBack).toEqual(['b1 in 0 s', 'c1 in 0 s', 'a1 in 0 s'])
+})
+
+test('beyond its share in bytes it gives back early too, and counts what it gave back no more', async () => {
+  const { clock, holds, givenBack } = openHolds(100, 1_000)
+  void holds.hold([delivery('a1', 600)], 9_000)
+  void holds.hold([delivery('b1', 600)], 8_000)
+  await clock.advance(0)
+  expect(givenBack).toEqual(['b1 in 0 s'])
+  void holds.hold([delivery('c1', 300)], 1_000)
+  await clock.advance(0)
+  expect(givenBack).toEqual(['b1 in 0 s'])
 })
 
 test('closing gives each a lease that ends when it would have been given back', async () => {

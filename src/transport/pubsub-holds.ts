@@ -3,8 +3,8 @@
  * delay and gives the message back after it, together with everything of its key that came behind it.
  *
  * A key stays held until the service has answered, or has sent the first of them again: what it had sent before it heard of the
- * nack arrives meanwhile, and must not overtake. Held deliveries take room in the subscription's flow control, so when they take more than half of it, those that
- * would come back first are given back early.
+ * nack arrives meanwhile, and must not overtake. Held deliveries take room in the subscription's flow control, so when they
+ * take more than half of it, in messages or in bytes, those that would come back first are given back early.
  */
 import type { Clock } from '../core/clock.ts'
 import type { PubsubDelivery } from './pubsub-delivery.ts'
@@ -21,6 +21,7 @@ interface Hold {
 export interface HoldsOptions {
   readonly clock: Clock
   readonly maxHeld: number
+  readonly maxHeldBytes: number
   /** Gives deliveries back: `seconds` zero at once, else when that time has passed. Never rejects. */
   readonly giveBack: (deliveries: readonly PubsubDelivery[], seconds: number) => Promise<void>
 }
@@ -31,6 +32,7 @@ export class Holds {
   readonly #byKey = new Map<string, Hold>()
   readonly #running = new Set<Promise<void>>()
   #held = 0
+  #heldBytes = 0
   #isClosed = false
 
   constructor(options: HoldsOptions) {
@@ -55,7 +57,7 @@ export class Holds {
   /** Adds what arrived of a held key. */
   join(key: string, delivery: PubsubDelivery): void {
     this.#byKey.get(key)?.members.push(delivery)
-    this.#held += 1
+    this.#count([delivery], 1)
     this.#limit()
   }
 
@@ -88,7 +90,7 @@ export class Holds {
       isGivingBack: false,
     }
     before?.early.abort()
-    this.#held += deliveries.length
+    this.#count(deliveries, 1)
     this.#holds.add(hold)
     if (key !== undefined) this.#byKey.set(key, hold)
     this.#limit()
@@ -104,14 +106,20 @@ export class Holds {
     while (hold.members.length > 0) {
       const members = hold.members.splice(0)
       await this.#options.giveBack(members, seconds)
-      this.#held -= members.length
+      this.#count(members, -1)
     }
     this.#holds.delete(hold)
     if (key !== undefined && this.#byKey.get(key) === hold) this.#byKey.delete(key)
   }
 
+  #count(deliveries: readonly PubsubDelivery[], sign: 1 | -1): void {
+    this.#held += sign * deliveries.length
+    for (const { bytes } of deliveries) this.#heldBytes += sign * bytes
+  }
+
   #limit(): void {
-    if (this.#held <= this.#options.maxHeld) return
+    const { maxHeld, maxHeldBytes } = this.#options
+    if (this.#held <= maxHeld && this.#heldBytes <= maxHeldBytes) return
     const asleep = [...this.#holds].filter((hold) => !hold.isGivingBack && !hold.early.signal.aborted)
     asleep.toSorted((a, b) => a.untilMs - b.untilMs)[0]?.early.abort()
   }

@@ -28,6 +28,9 @@ export interface PubsubReceiverOptions extends ReceiveOptions {
   readonly random: Random
 }
 
+/** How long an aborted close waits for the service's answers. */
+const abandonMs = 1_000
+
 export class PubsubReceiver implements Receiver, DeliveryOwner {
   readonly #options: PubsubReceiverOptions
   readonly #pull: PullLoop
@@ -54,9 +57,10 @@ export class PubsubReceiver implements Receiver, DeliveryOwner {
     this.#settler = new Settler({
       clock,
       random,
-      call: async (method, request) => {
+      call: async (method, request, signal) => {
         const connection = await this.#pull.connection()
-        return connection.call(method, { subscription, ...request }, { routing: { subscription }, timeoutMs: callTimeoutMs })
+        const options = { routing: { subscription }, timeoutMs: callTimeoutMs, signal }
+        return connection.call(method, { subscription, ...request }, options)
       },
     })
     this.#leases = new LeaseKeeper({
@@ -69,6 +73,7 @@ export class PubsubReceiver implements Receiver, DeliveryOwner {
     this.#holds = new Holds({
       clock,
       maxHeld: Math.max(1, Math.floor(options.maxMessages / 2)),
+      maxHeldBytes: options.maxBytes / 2,
       giveBack: (deliveries, seconds) => this.#giveBack(deliveries, seconds),
     })
   }
@@ -243,9 +248,11 @@ export class PubsubReceiver implements Receiver, DeliveryOwner {
     this.#pull.disconnect()
   }
 
-  /** Gives back all that is unsettled, so that others get it now. */
+  /** Gives back all that is unsettled, so that others get it now; a service that does not answer is not waited for. */
   #abandon(): void {
+    if (this.#isAbandoned) return
     this.#isAbandoned = true
+    void this.#options.clock.sleep(abandonMs, this.#closed.signal).then(() => this.#settler.giveUp())
     const unsettled = this.#leases.all().filter(({ state }) => state === 'waiting' || state === 'in-hand')
     this.#waiting.length = 0
     for (const delivery of unsettled) {

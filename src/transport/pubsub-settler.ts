@@ -1,7 +1,7 @@
 /**
  * Tells Pub/Sub what became of deliveries: acknowledgements and new lease deadlines, gathered into few requests.
  *
- * Each id gets an outcome of its own. A request that failed for a while is repeated, a few seconds at most; with exactly-once
+ * Each id gets an outcome of its own. A request that failed for a while is repeated, eight times in all; with exactly-once
  * delivery the service names the ids that failed and why, and only those are repeated or given up. An id whose fate stays
  * unknown is `unconfirmed`: its message may come again.
  */
@@ -14,7 +14,7 @@ import type { AckOutcome } from './transport.ts'
 
 export interface SettlerOptions {
   /** Sends one request to the subscription. */
-  readonly call: (method: 'acknowledge' | 'modifyAckDeadline', request: object) => Promise<unknown>
+  readonly call: (method: 'acknowledge' | 'modifyAckDeadline', request: object, signal: AbortSignal) => Promise<unknown>
   readonly clock: Clock
   readonly random: Random
 }
@@ -37,6 +37,7 @@ export class Settler {
   #isScheduled = false
   #unsettled = 0
   #whenIdle: (() => void)[] = []
+  readonly #givenUp = new AbortController()
 
   constructor(options: SettlerOptions) {
     this.#options = options
@@ -55,6 +56,11 @@ export class Settler {
   /** Resolves when nothing is under way. */
   async idle(): Promise<void> {
     if (this.#unsettled > 0) await new Promise<void>((done) => this.#whenIdle.push(done))
+  }
+
+  /** Waits for no answer any more: what is under way, and whatever comes, is `unconfirmed`. */
+  giveUp(): void {
+    this.#givenUp.abort()
   }
 
   #add(ackId: string, seconds: number | undefined): Promise<AckOutcome> {
@@ -87,9 +93,10 @@ export class Settler {
 
   async #send(seconds: number | undefined, entries: readonly Entry[]): Promise<void> {
     const ackIds = entries.map(({ ackId }) => ackId)
+    const { signal } = this.#givenUp
     try {
-      if (seconds === undefined) await this.#options.call('acknowledge', { ackIds })
-      else await this.#options.call('modifyAckDeadline', { ackIds, ackDeadlineSeconds: seconds })
+      if (seconds === undefined) await this.#options.call('acknowledge', { ackIds }, signal)
+      else await this.#options.call('modifyAckDeadline', { ackIds, ackDeadlineSeconds: seconds }, signal)
       for (const entry of entries) entry.done('confirmed')
     } catch (error) {
       await this.#settleFailed(entries, error)
@@ -102,12 +109,12 @@ export class Settler {
     for (const entry of entries) {
       const verdict = judge(details, entry.ackId, error)
       entry.attempts += 1
-      if (verdict === 'retry' && entry.attempts < maxAttempts) again.push(entry)
+      if (verdict === 'retry' && entry.attempts < maxAttempts && !this.#givenUp.signal.aborted) again.push(entry)
       else entry.done(verdict === 'retry' ? 'unconfirmed' : verdict)
     }
     const [first] = again
     if (first === undefined) return
-    await this.#options.clock.sleep(backoffMs(backoff, first.attempts, this.#options.random))
+    await this.#options.clock.sleep(backoffMs(backoff, first.attempts, this.#options.random), this.#givenUp.signal)
     for (const entry of again) this.#enqueue(entry)
   }
 }
