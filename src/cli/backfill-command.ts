@@ -4,12 +4,12 @@
  */
 import { WaybillError } from '../core/errors.ts'
 import { createSignals, type SignalBus, type Signals } from '../core/signals.ts'
-import { withDatabase } from '../ops/with-database.ts'
 import type { BackfillMode } from '../outbox/backfill-operation.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import { exitCodes, type Command, type OptionValues } from './command.ts'
 import { databaseOptions } from './settings.ts'
 import { textDuration } from './text-table.ts'
+import { withSchema } from './with-schema.ts'
 
 const tellEveryMs = 2_000
 
@@ -28,12 +28,12 @@ export const backfillCommand: Command = {
   },
   async run({ values, settings, user, stopSignal, note }) {
     const mode = modeOf(values)
-    const { schema, service } = settings.names()
+    const { service } = settings.names()
     const { name, create } = settings.backfill(values['name'])
     const signal = stopSignal()
     const signals = createSignals()
     tell(signals, note)
-    return await withDatabase(settings.databaseUrl(), async (db) => {
+    return await withSchema(settings, async (db, schema) => {
       const backfill = create({ db, outbox: createOutbox({ schema }), name, service, actor: user, signals })
       const report = await backfill.run({ mode, signal })
       const done = `${report.rows} rows, ${report.emitted} events, ${report.skipped} left out`

@@ -9,6 +9,7 @@ import { createSignals } from '../core/signals.ts'
 import type { TracedService } from '../ops/trace-report.ts'
 import { withDatabase } from '../ops/with-database.ts'
 import type { Connection } from '../postgres/connect.ts'
+import { assertSchema } from '../postgres/deployment.ts'
 import type { Transport } from '../transport/transport.ts'
 import type { CommandContext, OptionSpec } from './command.ts'
 import { defaults } from '../core/defaults.ts'
@@ -39,6 +40,7 @@ export async function withServices<Result>(
     const [next, ...rest] = places
     if (next === undefined) return await work(opened)
     return await withDatabase(next.url, async (db) => {
+      if (next.settings !== undefined) await assertSchema(db, next.settings.knownNames())
       const consumers = await consumersOf(next, db, note)
       return await open(rest, [...opened, { db, schema: next.schema, consumers }])
     })

@@ -8,12 +8,11 @@ import { errorMessage, WaybillError } from '../core/errors.ts'
 import { run } from '../core/lifetime.ts'
 import { createSignals, type SignalBus } from '../core/signals.ts'
 import { createHealth } from '../ops/health.ts'
-import { withDatabase } from '../ops/with-database.ts'
-import { assertSchema } from '../postgres/deployment.ts'
 import type { Command, OptionValues } from './command.ts'
 import { textOption } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'
 import { createTelemetry, telemetryOptions } from './telemetry-options.ts'
+import { withSchema } from './with-schema.ts'
 
 /** Beside the batches: looking at what is stored, reading for waiters, retention. */
 const spareConnections = 3
@@ -31,7 +30,7 @@ export const consumeCommand: Command = {
     ...telemetryOptions,
   },
   async run({ values, settings, stopSignal, note }) {
-    const names = settings.names()
+    const { service } = settings.names()
     const configured = settings.consume()
     const signal = stopSignal()
     const signals = createSignals()
@@ -39,16 +38,15 @@ export const consumeCommand: Command = {
     signals.on('consumer.applied', ({ count }) => void (applied += count))
     const telemetry = createTelemetry(values, signals, note)
     if (!telemetry.isLogging) tell(signals, note)
-    return await withDatabase(
-      settings.databaseUrl(),
-      async (db) => {
-        await assertSchema(db, names)
-        const transport = await configured.transport({ db, schema: names.schema })
+    return await withSchema(
+      settings,
+      async (db, schema) => {
+        const transport = await configured.transport({ db, schema })
         try {
-          const made = await configured.consumers({ db, schema: names.schema, service: names.service, transport, signals })
+          const made = await configured.consumers({ db, schema, service, transport, signals })
           const consumers = chosen(made, values)
           const { retention } = configured
-          const beside = retention === false ? [] : [createInboxRetention({ ...retention, db, schema: names.schema, signals })]
+          const beside = retention === false ? [] : [createInboxRetention({ ...retention, db, schema, signals })]
           note(`${consumers.map(({ name }) => name).join(', ')}: reading from ${transport.name}.`)
           await telemetry.around(createHealth({ consumers }), () => run([...consumers, ...beside], { signal, signals }))
         } finally {

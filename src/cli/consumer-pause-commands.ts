@@ -3,10 +3,10 @@
  */
 import { pauseConsumer, resumeConsumer, type ConsumerPauseAction } from '../consumer/pause-consumer.ts'
 import { WaybillError } from '../core/errors.ts'
-import { withDatabase } from '../ops/with-database.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult, type OptionSpec } from './command.ts'
 import { textOption } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'
+import { withSchema } from './with-schema.ts'
 
 const pauseOptions: Readonly<Record<string, OptionSpec>> = {
   ...databaseOptions,
@@ -55,6 +55,5 @@ async function withAction(
     throw new WaybillError('INVALID_OPTION', 'An aggregate is named by --stream and --aggregate together.')
   const aggregate = type === undefined || id === undefined ? undefined : { type, id }
   const what = aggregate === undefined ? `consumer ${consumer}` : `${aggregate.type} ${aggregate.id} of consumer ${consumer}`
-  const { schema } = settings.knownNames()
-  return await withDatabase(settings.databaseUrl(), (db) => work({ db, schema, consumer, aggregate, actor: user, reason }, what))
+  return await withSchema(settings, (db, schema) => work({ db, schema, consumer, aggregate, actor: user, reason }, what))
 }

@@ -15,6 +15,7 @@ import { durationOption } from './duration-option.ts'
 import { textOption } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'
 import { textDuration, textTable } from './text-table.ts'
+import { withSchema } from './with-schema.ts'
 
 export const repairGapCommand: Command = {
   summary: 'Bring deltas that a consumer waits for in vain from the outbox of their owner',
@@ -31,10 +32,9 @@ export const repairGapCommand: Command = {
     'owner-schema': { type: 'string', value: '<name>', help: "the owner's schema [the same]" },
   },
   async run({ values, settings, user: actor }) {
-    const { schema } = settings.knownNames()
     const consumer = named(values['consumer'])
     const olderThanMs = durationOption(values, 'older-than')
-    return await withDatabase(settings.databaseUrl(), async (db) => {
+    return await withSchema(settings, async (db, schema) => {
       const gaps = { db, schema, consumer, olderThanMs }
       if (values['list'] === true) return listed(consumer, await listGaps(gaps))
       const ownerSchema = textOption(values, 'owner-schema') ?? schema
@@ -58,12 +58,11 @@ export const replayCommand: Command = {
     from: { type: 'string', value: '<where>', help: 'earliest, or a time such as 2026-05-01T00:00:00Z' },
     'beyond-memory': { type: 'boolean', help: 'also what the inbox has forgotten' },
   },
-  async run({ values, settings }) {
-    const names = settings.names()
+  async run({ values, settings, user: actor }) {
+    const { service } = settings.names()
     const configured = settings.consume()
     const to = targetOf(textOption(values, 'from'))
-    return await withDatabase(settings.databaseUrl(), async (db) => {
-      const { schema, service } = names
+    return await withSchema(settings, async (db, schema) => {
       const transport = await configured.transport({ db, schema })
       try {
         const made = await configured.consumers({ db, schema, service, transport, signals: createSignals() })
@@ -72,7 +71,7 @@ export const replayCommand: Command = {
         if (offsets === 'postgres') throw keepsOffsets(name)
         const { topics } = consumer.routes()
         const beyondMemory = values['beyond-memory'] === true
-        await replayConsumer({ db, schema, transport, consumer: name, topics, to, beyondMemory })
+        await replayConsumer({ db, schema, transport, consumer: name, topics, to, beyondMemory, actor })
         return {
           text: `${name} gets ${topics.join(', ')} again from ${textOption(values, 'from')}.`,
           data: { consumer: name, topics, from: to },

@@ -6,13 +6,13 @@ import type { DeadLetterDetail, DeadLetterState } from '../consumer/dead-letters
 import { discardDeadLetters } from '../consumer/discard-dead-letters.ts'
 import { planRedrive, redriveDeadLetters, resumeRedrive, type PlannedRedrive } from '../consumer/redrive.ts'
 import { WaybillError } from '../core/errors.ts'
-import { withDatabase } from '../ops/with-database.ts'
 import type { Database } from '../postgres/database.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult } from './command.ts'
 import type { OptionSpec, OptionValues } from './command.ts'
 import { textOption, wholeOption } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'
 import { textTable } from './text-table.ts'
+import { withSchema } from './with-schema.ts'
 
 const whichLetters: Readonly<Record<string, OptionSpec>> = {
   consumer: { type: 'string', value: '<name>', help: 'those of this consumer' },
@@ -160,8 +160,7 @@ async function withStore(
   { settings }: CommandContext,
   work: (store: { readonly db: Database; readonly schema: string }) => Promise<CommandResult>,
 ): Promise<CommandResult> {
-  const { schema } = settings.knownNames()
-  return await withDatabase(settings.databaseUrl(), (db: Database) => work({ db, schema }))
+  return await withSchema(settings, (db, schema) => work({ db, schema }))
 }
 
 function filterOf(values: OptionValues): DeadLetterFilter {

@@ -3,12 +3,12 @@
  */
 import { WaybillError } from '../core/errors.ts'
 import { cdcPublication, cdcStatus, switchCdcOff, switchCdcOn, type CdcOptions } from '../ops/outbox-cdc.ts'
-import { withDatabase } from '../ops/with-database.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import type { Command, CommandContext, CommandResult, OptionSpec } from './command.ts'
 import { textOption } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'
 import { textTable } from './text-table.ts'
+import { withSchema } from './with-schema.ts'
 
 const cdcOptions: Readonly<Record<string, OptionSpec>> = {
   ...databaseOptions,
@@ -19,8 +19,8 @@ export const outboxCdc: Command = {
   summary: 'Say whether relays or a connector publish, and how far each slot is',
   options: databaseOptions,
   run: async ({ settings }) =>
-    await withDatabase(settings.databaseUrl(), async (db) => {
-      const status = await cdcStatus(db, createOutbox({ schema: settings.knownNames().schema }))
+    await withSchema(settings, async (db, schema) => {
+      const status = await cdcStatus(db, createOutbox({ schema }))
       const lines = status.slots.map(({ slot, plugin, active, lagBytes }) => [slot, plugin, active ? 'yes' : 'no', lagBytes])
       const text = [
         status.dispatching ? 'Dispatch is on: relays publish.' : 'Dispatch is off: a connector publishes.',
@@ -71,8 +71,8 @@ async function withCdc(
 ): Promise<CommandResult> {
   const slot = textOption(values, 'slot')
   if (slot === undefined) throw new WaybillError('INVALID_OPTION', 'Which replication slot? Pass --slot.')
-  return await withDatabase(settings.databaseUrl(), async (db) => {
-    const outbox = createOutbox({ schema: settings.knownNames().schema })
+  return await withSchema(settings, async (db, schema) => {
+    const outbox = createOutbox({ schema })
     return await work({ db, outbox, slot, actor: user, signal: stopSignal(), onProgress: note })
   })
 }

@@ -5,6 +5,7 @@ import { afterAll, describe, expect, test } from 'vitest'
 import { accounts, outboxFixture, type OutboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
+import { migrate } from '../postgres/migrate.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { memory, type MemoryTransport } from '../transport/memory.ts'
 import { runLine, type Ended } from '../../test/setup/run-line.ts'
@@ -80,7 +81,8 @@ test.each([
   ['outbox pause', 'Which stream?'],
   ['outbox cdc on', 'Which replication slot?'],
 ])('%s is a mistake', async (line, message) => {
-  expect(await cli(line)).toMatchObject({ code: 2, out: '', err: expect.stringContaining(message) })
+  await migrate(db, { schema: 'mistakes', service: 'test' })
+  expect(await cli(`${line} --schema mistakes`)).toMatchObject({ code: 2, out: '', err: expect.stringContaining(message) })
 })
 
 describe('parked events', () => {

@@ -4,11 +4,11 @@
 import { WaybillError } from '../core/errors.ts'
 import { changeLanes, listLanes, listOutbox, outboxStatus, type OutboxStatus } from '../ops/outbox-status.ts'
 import { outboxStates, type OutboxState } from '../ops/outbox-states.ts'
-import { withDatabase } from '../ops/with-database.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import type { Command, OptionSpec, OptionValues } from './command.ts'
 import { databaseOptions } from './settings.ts'
 import { textDuration, textTable } from './text-table.ts'
+import { withSchema } from './with-schema.ts'
 
 /** Which stream, aggregate or event a command is about. */
 export const whichOptions: Readonly<Record<'stream' | 'aggregate' | 'event', OptionSpec>> = {
@@ -29,8 +29,8 @@ export const outboxStatusCommand: Command = {
   summary: 'Say what waits in the outbox, and who works on it',
   options: databaseOptions,
   run: async ({ settings }) =>
-    await withDatabase(settings.databaseUrl(), async (db) => {
-      const status = await outboxStatus(db, createOutbox({ schema: settings.knownNames().schema }))
+    await withSchema(settings, async (db, schema) => {
+      const status = await outboxStatus(db, createOutbox({ schema }))
       return { text: statusText(status), data: status }
     }),
 }
@@ -44,8 +44,8 @@ export const outboxList: Command = {
     limit: { type: 'string', value: '<n>', help: 'at most so many [50]' },
   },
   run: async ({ values, settings }) =>
-    await withDatabase(settings.databaseUrl(), async (db) => {
-      const events = await listOutbox(db, createOutbox({ schema: settings.knownNames().schema }), {
+    await withSchema(settings, async (db, schema) => {
+      const events = await listOutbox(db, createOutbox({ schema }), {
         state: stateOption(values),
         aggregateType: textOption(values, 'stream'),
         aggregateId: textOption(values, 'aggregate'),
@@ -76,8 +76,8 @@ export const outboxLanes: Command = {
     change: { type: 'string', value: '<n>', help: 'the new number of lanes, a power of two up to 4096' },
   },
   run: async ({ values, settings, user }) =>
-    await withDatabase(settings.databaseUrl(), async (db) => {
-      const outbox = createOutbox({ schema: settings.knownNames().schema })
+    await withSchema(settings, async (db, schema) => {
+      const outbox = createOutbox({ schema })
       const change = wholeOption(values, 'change')
       if (change !== undefined) await changeLanes(db, outbox, { lanes: change, actor: user })
       const lanes = await listLanes(db, outbox)

@@ -2,7 +2,6 @@
  * `waybill outbox redrive | skip | drop`: what to do with events that gave up. All of it is audited.
  */
 import { WaybillError } from '../core/errors.ts'
-import { withDatabase } from '../ops/with-database.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import {
   dropParked,
@@ -23,6 +22,7 @@ import {
 } from './command.ts'
 import { textOption, whichOptions } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'
+import { withSchema } from './with-schema.ts'
 
 const parkedOptions: Readonly<Record<string, OptionSpec>> = {
   ...databaseOptions,
@@ -60,8 +60,8 @@ export const outboxDrop: Command = {
     if (context.values['yes'] === true) return await act(context, dropParked, 'Dropped')
     const filter = filterOf(context.values)
     const { settings, note } = context
-    return await withDatabase(settings.databaseUrl(), async (db) => {
-      const found = await listParked(db, createOutbox({ schema: settings.knownNames().schema }), { ...filter, limit: 1_000 })
+    return await withSchema(settings, async (db, schema) => {
+      const found = await listParked(db, createOutbox({ schema }), { ...filter, limit: 1_000 })
       note('Nothing was changed. Dropping leaves a gap in the versions; skip does not. To drop, run the same with --yes.')
       const text = found.map(
         (event) =>
@@ -79,8 +79,8 @@ async function act(
 ): Promise<CommandResult> {
   const filter = filterOf(values)
   const reason = textOption(values, 'reason')
-  return await withDatabase(settings.databaseUrl(), async (db) => {
-    const outbox = createOutbox({ schema: settings.knownNames().schema })
+  return await withSchema(settings, async (db, schema) => {
+    const outbox = createOutbox({ schema })
     const outcome = await perform({ db, outbox, filter, actor: user, reason })
     for (const { eventId, reason: why } of outcome.refused) note(`left alone: ${eventId}: ${why}`)
     const count = outcome.events.length

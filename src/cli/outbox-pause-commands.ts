@@ -2,13 +2,12 @@
  * `waybill outbox pause | resume`: holds a stream or an aggregate back, and lets it go again.
  */
 import { WaybillError } from '../core/errors.ts'
-import { withDatabase } from '../ops/with-database.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import { pauseOutbox, resumeOutbox, type PauseAction } from '../outbox/pause.ts'
-import type { Database } from '../postgres/database.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult, type OptionSpec } from './command.ts'
 import { textOption, whichOptions } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'
+import { withSchema } from './with-schema.ts'
 
 const pauseOptions: Readonly<Record<string, OptionSpec>> = {
   ...databaseOptions,
@@ -50,8 +49,8 @@ async function withAction(
   if (aggregateType === undefined)
     throw new WaybillError('INVALID_OPTION', 'Which stream? Pass --stream, and --aggregate for one aggregate of it.')
   const what = aggregateId === undefined ? `stream ${aggregateType}` : `${aggregateType} ${aggregateId}`
-  return await withDatabase(settings.databaseUrl(), async (db: Database) => {
-    const outbox = createOutbox({ schema: settings.knownNames().schema })
+  return await withSchema(settings, async (db, schema) => {
+    const outbox = createOutbox({ schema })
     return await work({ db, outbox, aggregateType, aggregateId, actor: user, reason }, what)
   })
 }

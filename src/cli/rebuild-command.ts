@@ -7,7 +7,6 @@ import { createSignals } from '../core/signals.ts'
 import { abandonRebuild, dropReplaced, rebuild, type RebuildReport } from '../ops/rebuild.ts'
 import type { RebuildProgress } from '../ops/rebuild-run.ts'
 import { withDatabase } from '../ops/with-database.ts'
-import { assertSchema } from '../postgres/deployment.ts'
 import type { Database } from '../postgres/database.ts'
 import type { Transport } from '../transport/transport.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult } from './command.ts'
@@ -15,6 +14,7 @@ import { chosenConsumer } from './consumer-repair-commands.ts'
 import { textOption } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'
 import { textDuration } from './text-table.ts'
+import { withSchema } from './with-schema.ts'
 
 /** Batches, the feed, the progress and the swap. */
 const connections = 8
@@ -40,16 +40,15 @@ export const rebuildCommand: Command = {
   },
   async run(context) {
     const { settings, values } = context
-    const names = settings.names()
+    const { service } = settings.names()
     const configured = settings.consume()
-    return await withDatabase(
-      settings.databaseUrl(),
-      async (db) => {
-        await assertSchema(db, names)
-        const transport = await configured.transport({ db, schema: names.schema })
+    return await withSchema(
+      settings,
+      async (db, schema) => {
+        const transport = await configured.transport({ db, schema })
         try {
           const signals = createSignals()
-          const made = await configured.consumers({ db, schema: names.schema, service: names.service, transport, signals })
+          const made = await configured.consumers({ db, schema, service, transport, signals })
           return await act(context, { db, transport, consumer: chosenConsumer(made, String(values['consumer'])) })
         } finally {
           await transport.close()

@@ -5,7 +5,8 @@
  * again wants a rebuild, which starts with an inbox of its own.
  */
 import { WaybillError } from '../core/errors.ts'
-import { first, type Queryable } from '../postgres/database.ts'
+import { first, one, type Queryable } from '../postgres/database.ts'
+import { insertAudit } from '../postgres/migrate.sql.ts'
 import type { SeekTarget, Transport } from '../transport/transport.ts'
 import { inboxTables } from './inbox.sql.ts'
 import { selectMemory } from './inbox-retention.sql.ts'
@@ -19,12 +20,16 @@ export interface ReplayOptions {
   readonly to: SeekTarget
   /** Also beyond what the inbox remembers. Safe if versioned upserts are the only effect. @default false */
   readonly beyondMemory?: boolean | undefined
+  /** Who does it, for the audit log, which the owner of the schema writes. @default nobody, and nothing is written */
+  readonly actor?: string | undefined
 }
 
 /** Moves the consumer's subscriptions back, or refuses and says why. */
 export async function replayConsumer(options: ReplayOptions): Promise<void> {
-  const { transport, consumer, topics, to, beyondMemory = false } = options
+  const { db, schema, transport, consumer, topics, to, beyondMemory = false, actor } = options
   if (!beyondMemory) await assertMemory(options)
+  const details = { consumer, topics, to, beyondMemory }
+  if (actor !== undefined) await one(db, insertAudit(schema, { actor, action: 'consumer.replay', details }))
   for (const topic of topics) await transport.seek({ topic, consumer, to })
 }
 
