@@ -1,8 +1,9 @@
 /**
  * What a service needs in a Pub/Sub project, worked out from its streams and consumers as plain data.
  *
- * Each stream has its topic. Each consumer of it has one subscription, with a dead-letter topic of its own that has a
- * subscription too: what is published to a topic without one is lost. Every grant is on one resource, never on the project.
+ * Each stream has its topic, which others may share. Each consumer of a topic has one subscription, with a dead-letter topic
+ * of its own that has a subscription too: what is published to a topic without one is lost. Every grant is on one resource,
+ * never on the project.
  */
 import { WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
@@ -82,7 +83,7 @@ export function desiredResources(options: ProvisionOptions): DesiredResources {
       schema: schema === undefined ? undefined : { name: schema.name, encoding: schema.encoding },
     }
   })
-  const parts = consumers.flatMap((consumer) => consumer.streams.map((stream) => forConsumer(consumer, stream, options)))
+  const parts = consumers.flatMap((consumer) => readTopics(consumer).map((topic) => forConsumer(consumer, topic, options)))
   const isMissingAgent = parts.length > 0 && projectNumber === undefined
   return {
     schemas: Object.values(schemas).map(({ name, type, definition }) => ({ name, type, definition })),
@@ -107,7 +108,20 @@ export function serviceAgent(projectNumber: string): string {
   return `serviceAccount:service-${projectNumber}@gcp-sa-pubsub.iam.gserviceaccount.com`
 }
 
-function forConsumer(consumer: ProvisionedConsumer, stream: ProvisionedStream, options: ProvisionOptions) {
+interface ReadTopic {
+  readonly topic: string
+  readonly isOrdered: boolean
+}
+
+/** The topics of a consumer's streams, each once. Streams that share one share its subscription, ordered if any of them needs it. */
+function readTopics({ streams }: ProvisionedConsumer): ReadTopic[] {
+  return unique(streams.map(({ topic }) => topic)).map((topic) => ({
+    topic,
+    isOrdered: streams.some((stream) => stream.topic === topic && stream.ordering !== 'version'),
+  }))
+}
+
+function forConsumer(consumer: ProvisionedConsumer, { topic, isOrdered }: ReadTopic, options: ProvisionOptions) {
   const {
     retentionSeconds = 604_800,
     deadLetterRetentionSeconds = 2_678_400,
@@ -115,15 +129,15 @@ function forConsumer(consumer: ProvisionedConsumer, stream: ProvisionedStream, o
     maxAttempts = 20,
   } = options
   const { retry = { minSeconds: 1, maxSeconds: 60 }, projectNumber } = options
-  const name = subscriptionName(stream.topic, consumer.name)
-  const deadTopic = deadLetterName(stream.topic, consumer.name)
+  const name = subscriptionName(topic, consumer.name)
+  const deadTopic = deadLetterName(topic, consumer.name)
   const main: SubscriptionSettings = {
     name,
-    topic: stream.topic,
+    topic,
     ackDeadlineSeconds,
     retentionSeconds,
     isRetainingAcked: true,
-    isOrdered: stream.ordering !== 'version',
+    isOrdered,
     isExactlyOnce: consumer.exactlyOnce ?? false,
     retry,
     deadLetter: { topic: deadTopic, maxAttempts },

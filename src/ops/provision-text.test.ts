@@ -43,6 +43,29 @@ test('the topic of another service is named, because Terraform does not make it 
   expect(terraformText(reader, 'shop')).toContain('topic                        = "projects/shop/topics/video.events"')
 })
 
+test('streams that share a topic share the subscription of a consumer, ordered if one of them needs it', () => {
+  const accounts = { topic: 'bank.events', ordering: 'aggregate' } as const
+  const rates = { topic: 'bank.events', ordering: 'version' } as const
+  const consumers = [{ name: 'ledger', streams: [rates, accounts, stream], subscribers: ['user:ada@example.com'] }]
+  const shared = desiredResources({ streams: [rates, accounts, stream], consumers, projectNumber: '1' })
+  expect(shared.topics.map(({ name }) => name)).toEqual([
+    'bank.events',
+    'video.events',
+    'bank.events.ledger.dead',
+    'video.events.ledger.dead',
+  ])
+  expect(shared.subscriptions.map(({ name, isOrdered }) => `${name} ${isOrdered}`)).toEqual([
+    'bank.events.ledger true',
+    'bank.events.ledger.dead.ledger true',
+    'video.events.ledger true',
+    'video.events.ledger.dead.ledger true',
+  ])
+  const names = [...terraformText(shared, 'shop').matchAll(/^resource "(\w+)" "(\w+)" \{$/gm)].map(([line]) => line)
+  expect(new Set(names).size).toBe(names.length)
+  const unordered = desiredResources({ consumers: [{ name: 'ledger', streams: [rates] }] })
+  expect(unordered.subscriptions.map(({ isOrdered }) => isOrdered)).toEqual([false, false])
+})
+
 test.each([
   ['retentionSeconds', 599],
   ['ackDeadlineSeconds', 601],

@@ -72,6 +72,14 @@ describe('provisioning', () => {
     expect(planText(await planProvision(admin, desired))).toBe('Nothing to change.')
   })
 
+  test('a consumer of two streams on one topic gets one subscription; once applied, nothing is left to do', async () => {
+    const popularity = { topic: 'video.events', ordering: 'version' } as const
+    const shared = desiredResources({ ...options, consumers: [{ name: 'catalog', streams: [popularity, videos] }] })
+    await applyProvision(admin, await planProvision(admin, shared))
+    expect((await planProvision(admin, shared)).changes).toEqual([])
+    expect(await admin.getSubscription(name)).toMatchObject({ isOrdered: true })
+  })
+
   test("what it makes is what Google's own client sees", async () => {
     await applyProvision(admin, await planProvision(admin, desired))
     const [found] = await client.subscription(name).getMetadata()
