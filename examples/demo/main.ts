@@ -115,11 +115,11 @@ function introduce(
   const { settings, databases, broker, cache } = system
   say(`Ready after ${readyMs} ms. Break it: ${page.url}`)
   say('')
-  say(`  owner     http://127.0.0.1:${settings.videoPort}     ${databases.videoUrl}`)
-  say(`  catalog   http://127.0.0.1:${settings.catalogPort}     ${databases.catalogUrl}`)
+  say(`  owner     http://127.0.0.1:${settings.videoPort}     ${shown(databases.videoUrl)}`)
+  say(`  catalog   http://127.0.0.1:${settings.catalogPort}     ${shown(databases.catalogUrl)}`)
   say(`  broker    PUBSUB_EMULATOR_HOST=${broker.emulatorHost ?? 'Google'}     project ${broker.projectId}`)
   if (broker.isOwn) say(`            faults http://127.0.0.1:${broker.ports.adminPort}/faults`)
-  say(`  Redis     ${cache.url ?? 'none on this machine: commands are cached in their process'}`)
+  say(`  Redis     ${cache.url === undefined ? 'none on this machine: commands are cached in their process' : shown(cache.url)}`)
   const ports = { Postgres: databases.proxyPort, broker: broker.proxyPort }
   const proxies = Object.entries(ports).flatMap(([name, port]) => (port === undefined ? [] : [`${name} ${port}`]))
   if (proxies.length > 0) say(`  proxies   ${proxies.join(', ')}: what "cut the network" cuts`)
@@ -132,6 +132,14 @@ function introduce(
       : `It stops by itself after ${forMs / 1_000} s and what it then takes to come to rest.`,
   )
   process.send?.({ url: page.url })
+}
+
+/** An address that it was given may hold a password. */
+function shown(url: string): string {
+  const address = new URL(url)
+  if (address.password !== '') address.password = '***'
+  if (address.searchParams.has('password')) address.searchParams.set('password', '***')
+  return address.href
 }
 
 function conclude(report: Report, { json, say }: Options): void {

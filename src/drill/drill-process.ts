@@ -1,6 +1,6 @@
 /**
  * A process of the system under drill: a relay, a consumer, or a service that writes and relays. It is started by a drill, told
- * everything in one argument, and reports what it does to whoever started it.
+ * everything in its environment, and reports what it does to whoever started it.
  *
  * Failpoints stand where a crash hurts: before and after a publish, and in a handler whose effect is not yet committed.
  */
@@ -20,6 +20,7 @@ import { pubsub } from '../transport/pubsub.ts'
 import type { Delivery, Transport } from '../transport/transport.ts'
 import type { Database } from '../postgres/database.ts'
 import { createDrillConsumer, createWorld, deposit, type DrillWorld } from './drill-world.ts'
+import { toldSettings } from './told-settings.ts'
 
 /** How a process reaches the broker. */
 export type TransportPlace =
@@ -65,7 +66,7 @@ const reported: readonly SignalName[] = [
 
 /** Runs until it is told to stop, or killed. */
 export async function runDrillProcess({ alter = (delivery) => delivery }: ProcessOptions = {}): Promise<void> {
-  const settings = JSON.parse(process.argv[2] ?? '') as ProcessSettings
+  const settings = toldSettings()
   const signals = createSignals()
   for (const name of reported) signals.on(name, (event) => report({ signal: { name, event } }))
   const metrics = createMetrics({ signals })

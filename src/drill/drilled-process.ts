@@ -6,6 +6,7 @@ import type { Signals } from '../core/signals.ts'
 import { startChild, type Child } from '../testing/child.ts'
 import type { ArmedFailpoint } from '../testing/failpoint.ts'
 import type { ProcessReport, ProcessRole, ProcessSettings } from './drill-process.ts'
+import { settingsEnvironment } from './told-settings.ts'
 
 type Delivered = NonNullable<ProcessReport['delivered']>
 
@@ -43,7 +44,7 @@ export interface StartOptions {
 
 /** Starts it, and returns when it is ready to work. */
 export async function startProcess({ settings, failpoint, script = program }: StartOptions): Promise<DrilledProcess> {
-  const child = startChild(script, { args: [JSON.stringify(settings)], ...(failpoint === undefined ? {} : { failpoint }) })
+  const child = startChild(script, { env: settingsEnvironment(settings), ...(failpoint === undefined ? {} : { failpoint }) })
   const deliveries: Delivered[] = []
   const seen = new Set<string>()
   const said: NonNullable<ProcessReport['signal']>[] = []

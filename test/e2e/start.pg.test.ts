@@ -52,10 +52,14 @@ test(
   { timeout: 240_000 },
   async () => {
     const broker = await startPubsubServer()
-    const env = { DATABASE_URL: database.directUrl, PUBSUB_EMULATOR_HOST: broker.emulatorHost, PUBSUB_PROJECT_ID: 'given' }
+    const given = new URL(database.directUrl)
+    given.password ||= 'canary-password'
+    const env = { DATABASE_URL: given.href, PUBSUB_EMULATOR_HOST: broker.emulatorHost, PUBSUB_PROJECT_ID: 'given' }
     const { code, output } = await runCommand(['node', 'scripts/start.ts', '--for', '3s', '--json'], { env })
     const report = JSON.parse(output.split('\n').find((each) => each.startsWith('{')) ?? '{}') as Report
     expect(report).toMatchObject({ verdict: 'ok', lost: 0, doubled: 0, outOfOrder: 0, stale: 0, violations: [] })
+    expect(output).toMatch(/catalog .*:\*\*\*@/)
+    expect(output).not.toContain(`:${given.password}@`)
     expect(report.kills.kinds).not.toHaveProperty('kill-broker')
     expect(report.kills.kinds).not.toHaveProperty('cut-network')
     expect(broker.stats().published).toBeGreaterThanOrEqual(report.committed)
