@@ -3,16 +3,23 @@
  * given, the schema migrated, topics and subscriptions made, relay and consumers running; all of it gone with Ctrl-C.
  *
  * Relay and consumers are processes that load the configuration with the addresses in their environment, and are started
- * again when it, or a file that it imports, changes. It works on this machine's databases only, unless told otherwise.
+ * again when it, or a file that it imports, changes.
+ *
+ * What its relay publishes goes to a broker for development, and is gone from the outbox. So a database that calls itself
+ * production is refused. One of another machine, or whose schema is no deployment for development, needs a yes; a schema that
+ * dev itself makes is stamped as one.
  */
 import { WaybillError } from '../core/errors.ts'
+import { isDevelopment } from '../drill/production-sign.ts'
 import { desiredResources } from '../ops/provision-desired.ts'
 import { applyProvision, planProvision } from '../ops/provision.ts'
 import { withDatabase } from '../ops/with-database.ts'
-import { parseDatabaseUrl } from '../postgres/connect-failure.ts'
+import { parseDatabaseUrl, redactPasswords } from '../postgres/connect-failure.ts'
+import { migrationStatus } from '../postgres/migrate-status.ts'
 import { migrate } from '../postgres/migrate.ts'
 import { createPubsubAdmin } from '../transport/pubsub-admin.ts'
 import type { Command, CommandContext, OptionValues } from './command.ts'
+import { refuseProduction } from './refuse-production.ts'
 import { databaseOptions } from './settings.ts'
 import { startProgram, type RunningProgram } from './start-program.ts'
 
@@ -23,12 +30,14 @@ export const devCommand: Command = {
     'pubsub section and no emulator is named. Migrates, calls prepare of the configuration for the tables of your own,',
     'provisions, and runs relay and consumers; both start again when the configuration or what it imports changes. They find',
     'DATABASE_URL, PUBSUB_EMULATOR_HOST and PUBSUB_PROJECT_ID in their environment. Ctrl-C ends all, and its data is gone.',
+    'A named database that calls itself production is refused. A schema that dev makes is stamped as the deployment "dev";',
+    'one that is there and whose deployment is not named so (dev, development or local as a word) needs --yes.',
   ],
   options: {
     ...databaseOptions,
     pubsub: { type: 'boolean', help: 'a Pub/Sub server even if the configuration has no pubsub section' },
     port: { type: 'string', value: '<port>', help: 'the port of Postgres [a free one]' },
-    yes: { type: 'boolean', help: 'also on a database of another machine' },
+    yes: { type: 'boolean', help: 'also on a database of another machine, or a schema that is not for development' },
   },
   async run(context) {
     const { settings, stopSignal } = context
@@ -44,7 +53,7 @@ export const devCommand: Command = {
         context.note('The configuration has no transport, so neither relay nor consumers run; the rest does.')
       context.note(`${names.service} runs. Ctrl-C ends all of it.`)
       await aborted(signal)
-      return { text: 'Ended.', data: { databaseUrl, emulatorHost: broker?.emulatorHost } }
+      return { text: 'Ended.', data: { databaseUrl: redactPasswords(databaseUrl), emulatorHost: broker?.emulatorHost } }
     } finally {
       for (const close of closers.toReversed()) await close()
     }
@@ -61,16 +70,14 @@ interface Surroundings {
   readonly broker: DevBroker | undefined
 }
 
-async function databaseOf({ settings, values, note }: CommandContext, closers: (() => Promise<void>)[]): Promise<string> {
+/** The deployment of a schema that dev makes, unless the configuration names another. */
+const devDeployment = 'dev'
+
+async function databaseOf(context: CommandContext, closers: (() => Promise<void>)[]): Promise<string> {
+  const { settings, values, note } = context
   const given = settings.knownDatabaseUrl()
   if (given !== undefined) {
-    const { hostname } = parseDatabaseUrl(given)
-    if (!['', 'localhost', '127.0.0.1', '[::1]'].includes(hostname) && values['yes'] !== true) {
-      throw new WaybillError(
-        'REFUSED',
-        `The database is on ${hostname}: dev would migrate it and publish its events to a local broker. If that is what you want, add --yes.`,
-      )
-    }
+    await refuseGiven(context, given)
     return given
   }
   const { startPostgres } = await import('../testing/embedded-postgres.ts')
@@ -79,6 +86,40 @@ async function databaseOf({ settings, values, note }: CommandContext, closers: (
   closers.push(() => postgres.stop())
   note(`Postgres   DATABASE_URL=${postgres.url}`)
   return postgres.url
+}
+
+async function refuseGiven({ settings, values }: CommandContext, url: string): Promise<void> {
+  const isMeant = values['yes'] === true
+  const host = hostOf(url)
+  if (!isMeant && !isThisMachine(host)) {
+    throw new WaybillError(
+      'REFUSED',
+      `The database is on ${host}: dev would migrate it and publish its events to a local broker. If that is what you want, add --yes.`,
+    )
+  }
+  const stamped = await refuseProduction(
+    settings,
+    'dev would migrate it and publish its events to a broker for development, and production would never see them. Name another database, or none: then dev starts one.',
+  )
+  if (isMeant || stamped === undefined || isDevelopment(stamped.deploymentId)) return
+  const { schema } = settings.knownNames()
+  const { service, deploymentId } = stamped
+  throw new WaybillError(
+    'REFUSED',
+    `The schema "${schema}" of the service "${service}" in this database is the deployment "${deploymentId}", which dev did not make: ` +
+      'dev would migrate it and publish its events to a broker for development, and nobody else would see them. If it is for development, add --yes; ' +
+      `or say so once: waybill migrate adopt --schema ${schema} --service ${service} --deployment-id ${devDeployment} --yes`,
+  )
+}
+
+/** Where the driver connects to: a host among the parameters wins. */
+function hostOf(url: string): string {
+  const { hostname, searchParams } = parseDatabaseUrl(url)
+  return searchParams.get('host') ?? hostname
+}
+
+function isThisMachine(host: string): boolean {
+  return host.startsWith('/') || ['', 'localhost', '127.0.0.1', '[::1]', '::1'].includes(host)
 }
 
 async function brokerOf(
@@ -99,7 +140,8 @@ async function brokerOf(
 async function prepare({ settings, note }: CommandContext, { databaseUrl, broker }: Surroundings): Promise<void> {
   const names = settings.names()
   await withDatabase(databaseUrl, async (db) => {
-    const { applied } = await migrate(db, names)
+    const isNew = (await migrationStatus(db, names)).deployment === undefined
+    const { applied } = await migrate(db, isNew ? { ...names, deploymentId: names.deploymentId ?? devDeployment } : names)
     note(`Schema     ${names.schema}: ${applied.length === 0 ? 'up to date' : `${applied.length} migrations applied`}`)
     await settings.config.prepare?.({ db, schema: names.schema })
   })

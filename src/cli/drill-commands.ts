@@ -6,19 +6,17 @@
 import { writeFile } from 'node:fs/promises'
 import { errorMessage, WaybillError } from '../core/errors.ts'
 import { nearest } from '../core/options.ts'
-import { withDatabase } from '../ops/with-database.ts'
-import { migrationStatus } from '../postgres/migrate-status.ts'
 import type { Drill } from '../drill/drill.ts'
 import type { reportHtml as ReportHtml } from '../drill/report-html.ts'
 import type * as Texts from '../drill/report-text.ts'
 import type { runDrills as RunDrills } from '../drill/run-drills.ts'
 import type { Target } from '../drill/target.ts'
-import { productionSign } from '../drill/production-sign.ts'
 import type { PubsubAdminOptions } from '../transport/pubsub-admin.ts'
 import type { PubsubConfig } from './config.ts'
 import { exitCodes, type Command, type CommandContext } from './command.ts'
 import { durationOption } from './duration-option.ts'
 import { textOption } from './outbox-commands.ts'
+import { refuseProduction } from './refuse-production.ts'
 import { databaseOptions } from './settings.ts'
 
 export const drillList: Command = {
@@ -118,7 +116,11 @@ async function openTarget(context: CommandContext): Promise<(() => Promise<Targe
   if (on === 'embedded') return undefined
   if (on !== 'config') throw new WaybillError('INVALID_OPTION', `--on ${on}: use embedded or config.`)
   const { settings } = context
-  await refuseProduction(context)
+  if (context.values['i-know-this-is-production'] !== true)
+    await refuseProduction(
+      settings,
+      'Drills kill processes and load the database and the broker. Run them elsewhere, or pass --i-know-this-is-production.',
+    )
   const { configFile: file, config } = settings
   if (file === undefined || config.transport === undefined)
     throw new WaybillError('INVALID_OPTION', 'Which broker? --on config needs a waybill.config.ts with a transport.')
@@ -129,22 +131,6 @@ async function openTarget(context: CommandContext): Promise<(() => Promise<Targe
 
 function connectionOf({ provision: _desired, ...connection }: PubsubConfig): PubsubAdminOptions {
   return connection
-}
-
-async function refuseProduction({ settings, values }: CommandContext): Promise<void> {
-  if (values['i-know-this-is-production'] === true) return
-  const { schema, deploymentId } = settings.knownNames()
-  const stamped = await withDatabase(
-    settings.databaseUrl(),
-    async (db) => (await migrationStatus(db, { schema })).deployment?.deploymentId,
-  )
-  const deploymentIds = [deploymentId, stamped].filter((each) => each !== undefined)
-  const sign = productionSign({ environments: settings.environments, deploymentIds })
-  if (sign === undefined) return
-  throw new WaybillError(
-    'REFUSED',
-    `This stack calls itself production: ${sign}. Drills kill processes and load the database and the broker. Run them elsewhere, or pass --i-know-this-is-production.`,
-  )
 }
 
 function seedOption({ values }: CommandContext): number {

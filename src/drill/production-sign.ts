@@ -1,4 +1,4 @@
-/** Whether a stack calls itself production, by any of the names that it has for itself. */
+/** What a stack calls itself: production, by any of the names that it has, or development, by its deployment. */
 
 export interface StackNames {
   /** What the configuration and the environment of the process say. */
@@ -15,7 +15,16 @@ export function productionSign({ environments, deploymentIds }: StackNames): str
   return deploymentId === undefined ? undefined : `its deployment is "${deploymentId}"`
 }
 
-/** `prod` or `production` as a word of its own: `eu-prod-1`, not `reproduction`. */
+/** Whether a deployment is named as one for development: `dev`, `ann-dev`, `local`. */
+export function isDevelopment(deploymentId: string): boolean {
+  return hasWord(deploymentId, 'dev|development|local')
+}
+
 function isProduction(name: string): boolean {
-  return /(?:^|[^a-z])(?:prod|production|live)(?:$|[^a-z])/i.test(name)
+  return hasWord(name, 'prod|production|live')
+}
+
+/** As a word of its own: `eu-prod-1`, not `reproduction`. */
+function hasWord(name: string, words: string): boolean {
+  return new RegExp(`(?:^|[^a-z])(?:${words})(?:$|[^a-z])`, 'i').test(name)
 }
