@@ -1,37 +1,39 @@
 /**
- * `waybill relay`: a relay as a process of its own, with retention beside it; or, with `--once`, as a job that drains and
- * exits. The first SIGTERM finishes the batch in hand and gives the lanes back.
+ * `waybill relay`: a relay as a process of its own, with retention beside it; or, with `--once`, as a job that drains, removes
+ * what is old enough and exits. The first SIGTERM finishes the batch in hand and gives the lanes back.
  */
-import { errorMessage } from '../core/errors.ts'
+import { errorMessage, WaybillError } from '../core/errors.ts'
 import { run } from '../core/lifetime.ts'
 import { createSignals, type SignalBus } from '../core/signals.ts'
 import { createHealth } from '../ops/health.ts'
-import { withDatabase } from '../ops/with-database.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import { createRelay } from '../outbox/relay.ts'
-import { createOutboxRetention } from '../outbox/retention.ts'
-import { assertSchema } from '../postgres/deployment.ts'
-import type { Command } from './command.ts'
+import { createOutboxRetention, type OutboxRetention } from '../outbox/retention.ts'
+import type { Command, OptionValues } from './command.ts'
 import { databaseOptions } from './settings.ts'
 import { createTelemetry, telemetryOptions } from './telemetry-options.ts'
+import { withSchema } from './with-schema.ts'
 
 /** Pass, renewal, watch and retention each need one at times. */
 const connections = 5
+/** How long a job removes what is old: what is left then is for the next one. */
+const removeMs = 30_000
 
 export const relayCommand: Command = {
   summary: 'Publish committed events until stopped, beside any number of other relays',
   details: [
     'Transport, streams, relay and retention come from waybill.config.ts. The first SIGTERM or SIGINT finishes what is in',
-    'hand and gives the lanes to the others.',
+    'hand and gives the lanes to the others. With --once it publishes what is due, removes events and receipts whose time is',
+    'over, for 30 seconds at most, and exits: for a scheduled job.',
   ],
   options: {
     ...databaseOptions,
-    once: { type: 'boolean', help: 'publish what is due, then exit' },
+    once: { type: 'boolean', help: 'publish what is due, remove what is old, then exit' },
     ...telemetryOptions,
   },
   async run({ values, settings, stopSignal, note }) {
-    const names = settings.names()
-    const { schema, service } = names
+    refuseListeningJob(values)
+    const { service } = settings.names()
     const configured = settings.relay()
     const signal = stopSignal()
     const signals = createSignals()
@@ -39,18 +41,19 @@ export const relayCommand: Command = {
     signals.on('relay.published', ({ count }) => void (published += count))
     const telemetry = createTelemetry(values, signals, note)
     if (!telemetry.isLogging) tell(signals, note)
-    return await withDatabase(
-      settings.databaseUrl(),
-      async (db) => {
-        await assertSchema(db, names)
+    return await withSchema(
+      settings,
+      async (db, schema) => {
         const outbox = createOutbox({ schema })
         const transport = await configured.transport({ db, schema })
         try {
           const { streams, relay: options, retention } = configured
           const relay = createRelay({ ...options, db, outbox, transport, streams, service, signals })
-          if (values['once'] === true) await relay.once(signal)
-          else {
-            const beside = retention === false ? [] : [createOutboxRetention({ ...retention, db, outbox, signals })]
+          const beside = retention === false ? [] : [createOutboxRetention({ ...retention, db, outbox, signals })]
+          if (values['once'] === true) {
+            await relay.once(signal)
+            await removeOld(beside, signal)
+          } else {
             note(`${relay.name} publishes the outbox of schema ${schema} to ${transport.name}.`)
             await telemetry.around(createHealth({ relay }), () => run([relay, ...beside], { signal, signals }))
           }
@@ -62,6 +65,19 @@ export const relayCommand: Command = {
       { max: connections },
     )
   },
+}
+
+async function removeOld(retentions: readonly OutboxRetention[], signal: AbortSignal): Promise<void> {
+  const stopping = AbortSignal.any([signal, AbortSignal.timeout(removeMs)])
+  for (const { pass } of retentions) while (!stopping.aborted && (await pass(stopping)) === 'more');
+}
+
+function refuseListeningJob(values: OptionValues): void {
+  if (values['once'] !== true || values['listen'] === undefined) return
+  throw new WaybillError(
+    'INVALID_OPTION',
+    '--listen is for a relay that stays: with --once it exits before anybody asks. Leave one of the two out.',
+  )
 }
 
 /** What an operator should see go by. */

@@ -104,6 +104,21 @@ test('ids that do not carry their time are found by walking the table', async ()
   expect(await count(fixture, 'outbox_source')).toBe(0)
 })
 
+test('instances that live for one pass only walk the whole of a large table in the end', async () => {
+  const fixture = await outboxFixture(db)
+  const { schema } = fixture.outbox.tables
+  // Published events under foreign ids, four on a page, so that they are more pages than one step of a walk.
+  await db.query(
+    `insert into ${schema}.outbox (id, topic, aggregate_type, aggregate_id, version, event_type, schema_version, content_type, payload)
+     select gen_random_uuid(), 'video.events', 'video', 'a', n, 'VideoPublished', 1, 'application/json', convert_to(repeat('x', 1700), 'UTF8')
+       from generate_series(1, 4000) n`,
+  )
+  const { rows } = await db.query(`select pg_relation_size('${schema}.outbox') / 8192 as pages`)
+  expect(Number((rows as { pages: string }[])[0]?.pages)).toBeGreaterThan(600)
+  for (let lives = 0; lives < 60; lives += 1) await retentionOf(fixture).pass(never)
+  expect(await count(fixture, 'outbox')).toBe(0)
+})
+
 /** Writers, a relay and two retentions at once; returns the events that were lost. */
 async function lostUnderLoad(fixture: OutboxFixture): Promise<number> {
   const { outbox, relay, signals } = fixture

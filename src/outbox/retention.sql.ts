@@ -34,6 +34,14 @@ export function expireRows(
         ${'after' in place ? place.after : null}::text::uuid, ${'block' in place ? String(place.block) : null}::text::bigint)`
 }
 
+/** A block in the table to start a walk from, drawn anew each time: walks that are soon over come everywhere in the end. */
+export function selectWalkStart(tables: OutboxTables, what: Expiring, blocks: number): Statement<{ block: number }> {
+  const table = { events: tables.outbox, receipts: tables.receipt, sources: tables.source }[what]
+  return sql`
+    select (floor(random() * pg_relation_size(${table.quoted}::text::regclass)
+                  / (current_setting('block_size')::bigint * ${blocks}::int)) * ${blocks}::int)::float8 as block`
+}
+
 /** The moment before which rows are old, by the database's clock. */
 export function selectLimit(ageMs: number): Statement<{ older_than: string }> {
   return sql`select (clock_timestamp() - ${ageMs}::float8 * interval '1 millisecond')::text as older_than`

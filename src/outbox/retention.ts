@@ -6,7 +6,7 @@
  * has confirmed it.
  *
  * A sweep follows the ids, which carry their time; a full batch goes on at once. Between sweeps a slow walk over the
- * tables finds the rows whose ids do not.
+ * tables, from a place drawn at random, finds the rows whose ids do not.
  */
 import { systemClock, type Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
@@ -22,6 +22,7 @@ import {
   selectBarrier,
   selectLimit,
   selectSlot,
+  selectWalkStart,
   type ExpiredRows,
   type Expiring,
   type ExpiryLimit,
@@ -102,7 +103,7 @@ function createSweep(
   limitOf: () => Promise<ExpiryLimit | undefined>,
 ): Sweep {
   let after = beginning
-  let block = 0
+  let block: number | undefined
   return async () => {
     const limit = await limitOf()
     if (limit === undefined) return { removed: 0, more: false }
@@ -111,6 +112,7 @@ function createSweep(
     const byId = await step({ after })
     after = byId.done ? beginning : (byId.last ?? beginning)
     if (!byId.done) return { removed: byId.removed, more: true }
+    block ??= (await one(db, selectWalkStart(outbox.tables, what, blocksOfAWalk))).block
     const walked = await step({ block })
     block = walked.done ? 0 : block + blocksOfAWalk
     return { removed: byId.removed + walked.removed, more: walked.removed >= manyRows }

@@ -9,6 +9,7 @@ import { fromPg } from '../../src/postgres/from-pg.ts'
 import { startChild } from '../../src/testing/child.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { outboxFixture } from '../setup/outbox-fixture.ts'
+import { runLine } from '../setup/run-line.ts'
 import { testDatabase } from '../setup/test-database.ts'
 
 const database = await testDatabase()
@@ -62,4 +63,31 @@ test('on SIGTERM it finishes what is in hand, gives its lanes back and exits wit
   expect({ held: held.rowCount, relays: relays.rowCount }).toEqual({ held: 0, relays: 0 })
   const events = await db.query(`select from ${outbox.tables.schema}.outbox`)
   expect(events.rowCount).toBeGreaterThanOrEqual(500 - lines.length)
+})
+
+test('as a job it publishes what is due and removes what is old, batch after batch', async () => {
+  const { outbox, fill } = await outboxFixture(db)
+  const { schema } = outbox.tables
+  const job = config.replace('eventsMs: 0, idleMs: 10', 'eventsMs: 0, receiptsMs: 0, batchSize: 30')
+  await writeFile(join(folder, 'job.config.ts'), job)
+  await fill(['a', 'b'], 50)
+  const circumstances = { folder, env: { DATABASE_URL: database.url } }
+  const words = `relay --once --config job.config.ts --schema ${schema}`
+  expect(await runLine(words, circumstances)).toMatchObject({ code: 0, out: 'Published 100 events.\n' })
+  expect((await db.query(`select from ${schema}.outbox`)).rowCount).toBe(0)
+  expect((await db.query(`select from ${schema}.outbox_receipt`)).rowCount).toBe(0)
+})
+
+test('a job keeps everything if that is configured, and does not pretend to serve metrics', async () => {
+  const { outbox, fill } = await outboxFixture(db)
+  const { schema } = outbox.tables
+  await writeFile(join(folder, 'keep.config.ts'), config.replace(/retention: \{.*?\}/, 'retention: false'))
+  await fill(['a'], 5)
+  const circumstances = { folder, env: { DATABASE_URL: database.url } }
+  const words = `relay --once --config keep.config.ts --schema ${schema}`
+  const refused = await runLine(`${words} --listen 127.0.0.1:0`, circumstances)
+  expect(refused.code).toBe(2)
+  expect(refused.err).toContain('--listen is for a relay that stays')
+  expect(await runLine(words, circumstances)).toMatchObject({ code: 0, out: 'Published 5 events.\n' })
+  expect((await db.query(`select from ${schema}.outbox`)).rowCount).toBe(5)
 })
