@@ -12,7 +12,7 @@ import type { Projection } from '../projection/projection.ts'
 import {
   compareTables,
   createShadow,
-  findGrants,
+  findAccess,
   findObstacles,
   findViews,
   renameTable,
@@ -68,23 +68,20 @@ export function shadowRoutes(routes: Routes, shadows: readonly Shadow[]): Routes
   }
 }
 
-/** Makes the shadows, with the grants of the live tables. REFUSED if something hangs on a live table that could not follow. */
+/** Makes the shadows, open to whom the live tables are. REFUSED if something hangs on a live table that could not follow. */
 export async function createShadows(tx: Tx, shadows: readonly Shadow[]): Promise<void> {
   for (const { live, shadow } of shadows) {
-    const obstacles = await rows(tx, findObstacles(live.tableText))
-    if (obstacles.length > 0)
-      throw cannotFollow(
-        live.tableText,
-        obstacles.map(({ what }) => what),
-      )
+    await refuseObstacles(tx, live)
     await execute(tx, createShadow(live.tableText, shadow.tableText))
-    await runAll(tx, await rows(tx, findGrants(live.tableText, shadow.tableText)))
+    await runAll(tx, await rows(tx, findAccess(live.tableText, shadow.tableText)))
   }
 }
 
-/** Gives the shadows the names of the live tables. */
+/** Gives the shadows the names of the live tables. What hangs on those, and who may use them, is looked at again: it may have changed. */
 export async function swapNames(tx: Tx, shadows: readonly Shadow[]): Promise<void> {
   for (const { live, shadow, oldTable } of shadows) {
+    await refuseObstacles(tx, live)
+    await runAll(tx, await rows(tx, findAccess(live.tableText, shadow.tableText)))
     const views = await rows(tx, findViews(live.tableText))
     await execute(tx, renameTable(live.tableText, oldTable))
     await execute(tx, renameTable(shadow.tableText, live.tableText))
@@ -136,8 +133,10 @@ function renamed(table: string, suffix: string): string {
   return [...parts, `${last.slice(0, 63 - suffix.length)}${suffix}`].join('.')
 }
 
-function cannotFollow(table: string, obstacles: readonly string[]): WaybillError {
-  return new WaybillError(
+async function refuseObstacles(tx: Tx, { tableText: table }: Projection): Promise<void> {
+  const obstacles = (await rows(tx, findObstacles(table))).map(({ what }) => what)
+  if (obstacles.length === 0) return
+  throw new WaybillError(
     'REFUSED',
     `${table} cannot be replaced by another table, because these would stay with the old one: ${obstacles.join(', ')}. Remove them for the time of the rebuild.`,
     { details: { table, obstacles } },

@@ -1,12 +1,12 @@
 /**
  * The statements of a rebuild on the user's tables: the shadow, what hangs on a table, and the swap of names.
  *
- * Names are checked and quoted; the few statements that Postgres itself writes (grants, views) come out of its catalogue.
+ * Names are checked and quoted; the few statements that Postgres itself writes (access, views) come out of its catalogue.
  */
 import { Name, name, qualifiedName, sql, type Statement } from '../postgres/sql.ts'
 import type { Projection } from '../projection/projection.ts'
 
-/** A table like another, with its defaults, constraints and indexes, and none of its rows. */
+/** A table like another, with its defaults, constraints and indexes, and none of its rows. Who may use it is `findAccess`'s. */
 export function createShadow(live: string, shadow: string): Statement {
   return sql`create table ${qualifiedName(shadow)} (like ${qualifiedName(live)} including all)`
 }
@@ -43,22 +43,51 @@ export function findObstacles(table: string): Statement<{ what: string }> {
     order by 1`
 }
 
-/** The statements that give the shadow the owner and the grants of the live table. */
-export function findGrants(live: string, shadow: string): Statement<{ statement: string }> {
+/**
+ * The statements that make a shadow as closed, and as open, as the live table, in their order: its owner, row level security,
+ * storage parameters and grants. First everything is taken from whomever default privileges gave something to.
+ *
+ * The owner comes first: grants to the one who rebuilds would become the new owner's if it came later. Who may rename the live
+ * table has its owner's rights, and so may do the rest.
+ */
+export function findAccess(live: string, shadow: string): Statement<{ statement: string }> {
   const target = qualifiedName(shadow).quoted
   return sql`
-    with t as (select c.oid, c.relacl, c.relowner from pg_class c where c.oid = to_regclass(${qualifiedName(live).quoted}::text))
-    select format('grant %s on %s to %s%s', a.privilege_type, ${target}::text,
-                  case a.grantee when 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end,
-                  case when a.is_grantable then ' with grant option' else '' end) as statement
-      from t, aclexplode(t.relacl) a where a.grantee <> t.relowner
-    union all
-    select format('grant %s (%I) on %s to %s', a.privilege_type, c.attname, ${target}::text,
-                  case a.grantee when 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end)
-      from t join pg_attribute c on c.attrelid = t.oid and c.attacl is not null, aclexplode(c.attacl) a where a.grantee <> t.relowner
-    union all
-    select format('alter table %s owner to %I', ${target}::text, pg_get_userbyid(t.relowner))
-      from t where pg_get_userbyid(t.relowner) <> current_user`
+    with l as (select c.* from pg_class c where c.oid = to_regclass(${qualifiedName(live).quoted}::text)),
+         s as (select c.* from pg_class c where c.oid = to_regclass(${target}::text)),
+    option (name, value) as (
+      select option_name, option_value from l, pg_options_to_table(l.reloptions)
+      union all
+      select 'toast.' || option_name, option_value from l join pg_class t on t.oid = l.reltoastrelid, pg_options_to_table(t.reloptions)
+    ), held (grantee) as (
+      select a.grantee from s, aclexplode(s.relacl) a
+      union
+      select a.grantee from s join pg_attribute c on c.attrelid = s.oid, aclexplode(c.attacl) a
+    ), given (privilege, grantee, is_grantable) as (
+      select a.privilege_type, a.grantee, a.is_grantable from l, aclexplode(l.relacl) a
+      union all
+      select format('%s (%I)', a.privilege_type, c.attname), a.grantee, a.is_grantable
+        from l join pg_attribute c on c.attrelid = l.oid and not c.attisdropped, aclexplode(c.attacl) a
+    ), step (place, statement) as (
+      select 1, format('alter table %s owner to %I', ${target}::text, pg_get_userbyid(l.relowner)) from l, s where l.relowner <> s.relowner
+      union all
+      select 2, format('alter table %s %s row level security', ${target}::text, case when l.relrowsecurity then 'enable' else 'disable' end)
+        from l, s where l.relrowsecurity <> s.relrowsecurity
+      union all
+      select 2, format('alter table %s %s row level security', ${target}::text, case when l.relforcerowsecurity then 'force' else 'no force' end)
+        from l, s where l.relforcerowsecurity <> s.relforcerowsecurity
+      union all
+      select 3, format('alter table %s set (%s = %L)', ${target}::text, o.name, o.value) from option o
+      union all
+      select 4, format('revoke all on %s from %s cascade', ${target}::text, case h.grantee when 0 then 'public' else quote_ident(pg_get_userbyid(h.grantee)) end)
+        from l, s, held h where h.grantee not in (l.relowner, s.relowner)
+      union all
+      select 5, format('grant %s on %s to %s%s', g.privilege, ${target}::text,
+                       case g.grantee when 0 then 'public' else quote_ident(pg_get_userbyid(g.grantee)) end,
+                       case when g.is_grantable then ' with grant option' else '' end)
+        from l, given g where g.grantee <> l.relowner
+    )
+    select statement from step order by place`
 }
 
 /** The statements that make the views of a table again: run after the swap they find the other table under its name. */
