@@ -1,8 +1,12 @@
 import { beforeAll, describe, expect, inject, test } from 'vitest'
 
+import { describeSchema } from '../../test/setup/describe-schema.ts'
 import { runLine, type Ended } from '../../test/setup/run-line.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import type { Database } from '../postgres/database.ts'
+import { fromPg } from '../postgres/from-pg.ts'
 import { shippedMigrations } from '../postgres/migrate-files.ts'
+import { groupRole, groupRoles } from '../postgres/roles.ts'
 import { createTestDatabase } from '../testing/test-database.ts'
 
 const database = await testDatabase()
@@ -32,6 +36,39 @@ test('up --dry-run changes nothing, and what it prints does what up does', async
   await database.pool.query(out)
   expect(await cli('migrate status --schema dry')).toMatchObject({ code: 0, out: expect.stringContaining('dry: current') })
   expect((await cli('migrate up --service orders --schema dry --dry-run')).out).toBe('-- The schema is up to date.\n')
+})
+
+test('up --dry-run refuses what up refuses', async () => {
+  await cli('migrate up --service orders --schema owned')
+  const refused = await cli('migrate up --service billing --schema owned --dry-run')
+  expect(refused).toMatchObject({ code: 3, out: '', err: expect.stringContaining('Give each service a schema of its own') })
+  await database.pool.query('create schema others; create table others.thing (id int)')
+  const occupied = await cli('migrate up --service orders --schema others --dry-run')
+  expect(occupied).toMatchObject({ code: 3, out: '', err: expect.stringContaining("not Waybill's") })
+})
+
+test('up --dry-run of a schema with roles leaves the owners and grants that up leaves, without being asked for them', async () => {
+  const schema = `s${database.name}`
+  const other = await testDatabase()
+  const [byScript, byUp] = [database, other].map(({ pool }) => fromPg(pool)) as [Database, Database]
+  const line = `migrate up --service orders --schema ${schema}`
+  try {
+    for (const [db, url] of [[byScript, database.url] as const, [byUp, other.url] as const]) {
+      await cli(`${line} --roles`, url)
+      expect((await cli(`${line} --dry-run`, url)).out).toBe('-- The schema is up to date.\n')
+      // As before one of the migrations.
+      await db.query(
+        `drop table ${schema}.inbox_archive; delete from ${schema}.migration where name = '0009_create_inbox_archive'`,
+      )
+    }
+    await byScript.query((await cli(`${line} --dry-run`)).out)
+    await cli(line, other.url)
+    expect(await describeSchema(byScript, schema, 'full')).toBe(await describeSchema(byUp, schema, 'full'))
+    expect(await cli(line)).toMatchObject({ out: 'The schema is up to date.\n' })
+  } finally {
+    for (const db of [byScript, byUp]) await db.query(`drop schema if exists ${schema} cascade`)
+    for (const role of groupRoles) await byScript.query(`drop role if exists ${groupRole(schema, role)}`)
+  }
 })
 
 describe('status', () => {

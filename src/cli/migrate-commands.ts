@@ -5,8 +5,7 @@ import { withDatabase } from '../ops/with-database.ts'
 import { schemaReport, type SchemaReport } from '../ops/schema-report.ts'
 import { WaybillError } from '../core/errors.ts'
 import { adoptDeployment } from '../postgres/deployment.ts'
-import { exportSql } from '../postgres/migrate-export.ts'
-import { migrationStatus } from '../postgres/migrate-status.ts'
+import { exportSql, pendingSql } from '../postgres/migrate-export.ts'
 import { migrate } from '../postgres/migrate.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult } from './command.ts'
 import { databaseOptions, namesOptions } from './settings.ts'
@@ -22,17 +21,16 @@ export const migrateUp: Command = {
   options: { ...databaseOptions, roles, 'dry-run': { type: 'boolean', help: 'print the SQL instead of running it' } },
   async run({ values, settings, stopSignal, note }) {
     const names = settings.names()
+    const asked = values['roles'] === true ? true : undefined
     return await withDatabase(settings.databaseUrl(), async (db) => {
       if (values['dry-run'] === true) {
-        const { pending } = await migrationStatus(db, names)
-        const after = (pending[0]?.number ?? Infinity) - 1
-        const sql = exportSql({ ...names, after, roles: values['roles'] === true })
+        const { pending, sql } = await pendingSql(db, { ...names, roles: asked })
         return {
           text: sql === '' ? '-- The schema is up to date.' : sql,
           data: { pending: pending.map(({ name }) => name), sql },
         }
       }
-      const result = await migrate(db, { ...names, roles: values['roles'] === true ? true : undefined, signal: stopSignal() })
+      const result = await migrate(db, { ...names, roles: asked, signal: stopSignal() })
       if (!result.roles) note('No database roles were made; for least privilege run this with --roles.')
       const text = result.applied.length === 0 ? 'The schema is up to date.' : `Applied ${result.applied.join(', ')}.`
       return { text, data: { schema: names.schema, service: names.service, ...result } }
@@ -57,7 +55,10 @@ export const migrateStatus: Command = {
 
 export const migrateSql: Command = {
   summary: 'Print the schema as one SQL script, for an administrator or a migrations folder',
-  details: ['Needs no database. `waybill migrate up` finds nothing to do after the script was run.'],
+  details: [
+    'Needs no database. `waybill migrate up` finds nothing to do after the script was run.',
+    'A schema that has its database roles needs --roles each time: who owns and may use what is new is in the script only then.',
+  ],
   options: { ...namesOptions(), roles, after: { type: 'string', value: '<number>', help: 'start behind this migration [0]' } },
   async run({ values, settings }) {
     const after = Number(values['after'] ?? 0)

@@ -4,16 +4,20 @@
  *
  * Running it leaves exactly what `migrate` leaves, record of migrations and binding included, so that `migrate` finds
  * nothing to do afterwards. It holds the same lock, and it is one transaction unless a migration cannot be in one.
+ * `exportSql` knows no database and is told what that has; `pendingSql` looks.
  */
 import { WaybillError } from '../core/errors.ts'
+import type { Queryable } from './database.ts'
 import { checkedNames, type DeploymentNames } from './deployment-names.ts'
 import { createSchema, insertApplied, limitLockWait, stampDeployment, waitForMigrationLock } from './migrate.sql.ts'
 import { packageVersion, renderMigration, shippedMigrations, type Migration } from './migrate-files.ts'
+import { migrationStatus } from './migrate-status.ts'
+import { assertMayMigrate } from './migrate.ts'
 import { applyRoles, lockSchemaDown } from './roles.sql.ts'
 import type { SqlValue, Statement } from './sql.ts'
 
 export interface ExportSqlOptions extends DeploymentNames {
-  /** Make the schema's database roles and their grants. @default false */
+  /** Make the schema's database roles and their grants; a schema that has roles needs this behind `after`, too. @default false */
   readonly roles?: boolean
   /** The number of the last migration that the database has: the script starts behind it. @default 0 */
   readonly after?: number
@@ -24,16 +28,47 @@ export interface ExportSqlOptions extends DeploymentNames {
 /** The script; empty if there is nothing behind `after` and no roles are asked for. */
 export function exportSql(options: ExportSqlOptions): string {
   const { roles = false, after = 0, migrations = shippedMigrations() } = options
-  const { schema, service, deploymentId } = checkedNames(options)
   const chosen = migrations.filter(({ number }) => number > after)
+  return script({ names: checkedNames(options), chosen, roles, isNew: after === 0, isStamped: after !== 0 })
+}
+
+export interface PendingSqlOptions extends Omit<ExportSqlOptions, 'after' | 'roles'> {
+  /** Make the schema's database roles and their grants. @default true if an earlier run made them and something is pending, else false */
+  readonly roles?: boolean | undefined
+}
+
+/** What `migrate` would do now, as a script: empty if it would do nothing. Refuses what `migrate` refuses. */
+export async function pendingSql(
+  db: Queryable,
+  options: PendingSqlOptions,
+): Promise<{ readonly pending: readonly Migration[]; readonly sql: string }> {
+  const { migrations = shippedMigrations() } = options
+  const names = checkedNames(options)
+  const status = await migrationStatus(db, { schema: names.schema, migrations })
+  assertMayMigrate(status, { names, migrations })
+  const { pending, managed, installed, deployment } = status
+  const roles = options.roles ?? (managed && pending.length > 0)
+  return { pending, sql: script({ names, chosen: pending, roles, isNew: !installed, isStamped: deployment !== undefined }) }
+}
+
+interface Script {
+  readonly names: DeploymentNames
+  readonly chosen: readonly Migration[]
+  readonly roles: boolean
+  readonly isNew: boolean
+  readonly isStamped: boolean
+}
+
+function script({ names, chosen, roles, isNew, isStamped }: Script): string {
+  const { schema, service, deploymentId } = names
   if (chosen.length === 0 && !roles) return ''
   const begin = `begin;\n${literal(waitForMigrationLock(schema))}\n${literal(limitLockWait())}\n`
   return [
     `-- Waybill ${packageVersion()}: the schema "${schema}" of the service "${service}".\n-- By hand: psql -v ON_ERROR_STOP=1 -f <this file>\n`,
     begin,
-    after === 0 ? `${literal(createSchema(schema, 'if-missing'))}\n` : '',
+    isNew ? `${literal(createSchema(schema, 'if-missing'))}\n` : '',
     ...chosen.flatMap((migration) => section(migration, schema, begin)),
-    after === 0 ? `${literal(stampDeployment(schema, service, deploymentId))}\n` : '',
+    isStamped ? '' : `${literal(stampDeployment(schema, service, deploymentId))}\n`,
     lockSchemaDown(schema),
     roles ? applyRoles(schema) : '',
     'commit;\n',

@@ -121,7 +121,8 @@ function stopped(schema: string, applied: readonly string[]): WaybillError {
   return new WaybillError('ABORTED', `The migration of "${schema}" was stopped. ${done}; it can be run again at any time.`)
 }
 
-function assertMayMigrate(status: MigrationStatus, { names, migrations }: Run): void {
+/** Refuses a schema that is not ours to change. */
+export function assertMayMigrate(status: MigrationStatus, { names, migrations }: Pick<Run, 'names' | 'migrations'>): void {
   if (status.occupied && !status.installed) {
     throw new WaybillError(
       'REFUSED',
