@@ -61,7 +61,7 @@ export interface Signals {
   'relay.event-missing': { readonly relay: string; readonly eventId: string }
   /** The broker is out of reach, being probed, or back. */
   'relay.breaker': { readonly relay: string; readonly state: 'closed' | 'open' | 'probing'; readonly error?: string }
-  /** What waits, counted in every state; sent by the relay that holds lane 0, and by backlog reports. */
+  /** What waits, counted in every state; sent by the relay that holds lane 0, and by backlog reports. `null`: not for this role to see. */
   'relay.backlog': {
     readonly due: number
     readonly retrying: number
@@ -71,7 +71,7 @@ export interface Signals {
     readonly oldestDueAgeMs: number
     readonly highestAttempts: number
     readonly unownedLanes: number
-    readonly oldestSnapshotAgeMs: number
+    readonly oldestSnapshotAgeMs: number | null
   }
   /** Retention removed rows whose time was over. */
   'outbox.retained': { readonly events: number; readonly receipts: number; readonly sources: number }

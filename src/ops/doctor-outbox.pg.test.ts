@@ -1,8 +1,14 @@
 import { describe, expect, test } from 'vitest'
 import { outboxFixture, type OutboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import { readBacklog } from '../outbox/backlog.sql.ts'
+import { createOutbox } from '../outbox/outbox.ts'
 import { connect } from '../postgres/connect.ts'
+import { one } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
+import { migrate } from '../postgres/migrate.ts'
+import { groupRole, groupRoles } from '../postgres/roles.ts'
+import { transaction } from '../postgres/transaction.ts'
 import { memory } from '../transport/memory.ts'
 import { doctorOutbox } from './doctor-outbox.ts'
 
@@ -50,7 +56,8 @@ describe.each([
   ],
   [
     'event-lost',
-    `delete from :schema.outbox_receipt where event_id = (select id from :schema.outbox where aggregate_id = 'v1' and version = 3)`,
+    `update :schema.outbox_receipt set published_at = published_at - interval '1 hour' where event_id = (select id from :schema.outbox where aggregate_id = 'v1' and version = 1);
+     delete from :schema.outbox_receipt where event_id = (select id from :schema.outbox where aggregate_id = 'v1' and version = 3)`,
   ],
   [
     'lane-unowned',
@@ -83,6 +90,88 @@ test('events without receipts are no loss where receipts are off', async () => {
   await fixture.publish('v1', 'a', 'b', 'c')
   await fixture.relay(memory(), { receipts: false }).once()
   expect(await problems(fixture)).toEqual([])
+})
+
+/** As if the receipts of the aggregate had been written an hour earlier. */
+async function published(fixture: OutboxFixture, aggregateId: string): Promise<void> {
+  const { schema } = fixture.outbox.tables
+  await db.query(`update ${schema}.outbox_receipt set published_at = published_at - interval '1 hour'
+                   where event_id in (select id from ${schema}.outbox where aggregate_id = '${aggregateId}')`)
+}
+
+test('events whose receipts have expired are not lost because an older one was published late', async () => {
+  const fixture = await outboxFixture(db)
+  const { schema } = fixture.outbox.tables
+  await fixture.publish('late', 'a')
+  await fixture.publish('v1', 'a', 'b', 'c')
+  await fixture.relay(memory()).once()
+  await db.query(
+    `delete from ${schema}.outbox_receipt where event_id in (select id from ${schema}.outbox where aggregate_id = 'v1')`,
+  )
+  await fixture.publish('v2', 'a')
+  await fixture.relay(memory()).once()
+  expect(await problems(fixture)).toEqual([])
+})
+
+test('events that a connector published are not lost when relays publish again; those added after that are', async () => {
+  const fixture = await outboxFixture(db)
+  const { schema } = fixture.outbox.tables
+  await fixture.publish('before', 'a')
+  await fixture.relay(memory()).once()
+  await published(fixture, 'before')
+  await db.query(`select ${schema}.outbox_set_dispatching(false)`)
+  await fixture.publish('by connector', 'a', 'b')
+  await db.query(`select ${schema}.outbox_set_dispatching(true)`)
+  await db.query(`insert into ${schema}.audit_log (actor, action) values ('ada', 'outbox.cdc-off')`)
+  await fixture.publish('after', 'a', 'b')
+  await fixture.relay(memory()).once()
+  expect(await problems(fixture)).toEqual([])
+  await db.query(
+    `delete from ${schema}.outbox_receipt where event_id = (select id from ${schema}.outbox where aggregate_id = 'after' and version = 1)`,
+  )
+  expect(await problems(fixture)).toEqual(['event-lost'])
+})
+
+test('a lost event is found behind however many ids that carry no time, and is not to be added again unseen', async () => {
+  const fixture = await healthy()
+  const { schema } = fixture.outbox.tables
+  await published(fixture, 'v1')
+  await db.query(`insert into ${schema}.outbox (id, topic, aggregate_type, aggregate_id, version, event_type, schema_version, content_type, payload)
+                  select ('ffffffff-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 't', 'order', n::text, 1, 'Placed', 1, 'application/json', ''
+                    from generate_series(1, 100000) as n`)
+  await db.query(
+    `delete from ${schema}.outbox_receipt where event_id = (select id from ${schema}.outbox where aggregate_id = 'v2' and version = 1)`,
+  )
+  const lost = (await doctorOutbox(db, fixture.outbox)).find(({ problem }) => problem === 'event-lost')
+  expect(lost?.text).toMatch(/waybill trace .*Add again only what nobody has/)
+})
+
+test('a role that may not see the transactions of others is told so, and may look at all the rest', async () => {
+  const schema = `s${database.name}`
+  const outbox = createOutbox({ schema })
+  await migrate(db, { schema, service: 'test', roles: true })
+  const url = new URL(database.directUrl)
+  url.username = `login_${schema}`
+  await db.query(`create role ${url.username} login in role ${groupRole(schema, 'relay')}`)
+  const relay = connect({ url: url.href, max: 1 })
+  const found = async (): Promise<string[]> =>
+    (await doctorOutbox(relay, outbox)).filter(({ text }) => !text.startsWith('fsync')).map(({ problem }) => problem)
+  try {
+    await transaction(db, async (tx) => {
+      await tx.query('select pg_current_xact_id()')
+      await tx.query('declare held cursor for select 1')
+      expect(await one(relay, readBacklog(outbox.tables))).toMatchObject({ due: 0, oldestSnapshotAgeMs: null })
+      expect(await found()).toEqual(['snapshots-hidden'])
+      await db.query(`grant pg_read_all_stats to ${url.username}`)
+      expect((await one(relay, readBacklog(outbox.tables))).oldestSnapshotAgeMs).toBeGreaterThan(0)
+      expect(await found()).toEqual([])
+    })
+  } finally {
+    await relay.close()
+    await db.query(`drop schema ${schema} cascade`)
+    for (const role of [url.username, ...groupRoles.map((each) => groupRole(schema, each))])
+      await db.query(`drop owned by ${role}; drop role ${role}`)
+  }
 })
 
 test('settings that lose commits or stop relays are found', async () => {

@@ -65,22 +65,47 @@ export interface OutboxTroubles {
   readonly lost: string
   readonly orphans: string
   readonly unowned_with_work: number
+  /** Who asks. */
+  readonly role: string
+}
+
+/** Whether this role may read what operators did. */
+export function selectMayReadAudit(schema: string): Statement<{ readable: boolean }> {
+  return sql`select has_table_privilege(${name(schema, 'audit_log').quoted}::text, 'select') as readable`
+}
+
+/** Since when events have had dispatch rows: the last switch from a connector back to relays. */
+export function selectRelaysSince(schema: string): Statement<{ since: string }> {
+  return sql`
+    select coalesce(to_char(max(a.at) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), '-infinity') as since
+      from ${name(schema, 'audit_log')} a where a.action = 'outbox.cdc-off'`
 }
 
 /**
- * Rows that contradict each other. Events that should have a receipt are those between the oldest and the newest that has
- * one, by ids that carry their time; the newest 100,000 are looked at. Where receipts are off nobody can tell.
+ * Rows that contradict each other.
+ *
+ * An event is lost if it has neither a dispatch row nor a receipt, and its receipt cannot have expired. Receipts expire by the
+ * time of the publish, so those of events that are younger than the oldest receipt are there still; a minute is for clocks that
+ * differ. What is younger than the newest receipt, or older than `relaysSince`, nobody can tell, nor where receipts are off.
+ * Looked at are the newest 100,000 ids that carry their time, below the id that one of tomorrow would have; ids made from
+ * business keys stand mostly above it. Indexes: the primary key of the outbox, outbox_receipt_event_id_idx.
  */
-export function selectTroubles(tables: OutboxTables): Statement<OutboxTroubles> {
+export function selectTroubles(tables: OutboxTables, relaysSince: string): Statement<OutboxTroubles> {
   return sql`
-    with recent as materialized (
-      select o.id from ${tables.outbox} o order by o.id desc limit 100000
+    with tomorrow as materialized (
+      select (lpad(to_hex(((extract(epoch from clock_timestamp()) + 86400) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid as id
+    ), published as materialized (
+      select r.event_id, r.published_at from ${tables.receipt} r
+       where r.event_id < (select id from tomorrow) order by r.event_id desc limit 100000
+    ), known as (
+      select greatest(min(p.published_at) + interval '1 minute', ${relaysSince}::text::timestamptz) as since, max(p.published_at) as until
+        from published p where substr(p.event_id::text, 15, 1) = '7'
+    ), recent as materialized (
+      select o.id, o.occurred_at from ${tables.outbox} o where o.id < (select id from tomorrow) order by o.id desc limit 100000
     ), lost as (
-      select r.id from recent r
+      select r.id from recent r join known k on r.occurred_at > k.since and r.occurred_at < k.until
        where ${tables.dispatching}()
          and substr(r.id::text, 15, 1) = '7'
-         and r.id > (select event_id from ${tables.receipt} order by event_id limit 1)
-         and r.id < (select event_id from ${tables.receipt} order by event_id desc limit 1)
          and not exists (select from ${tables.receipt} p where p.event_id = r.id)
          and not exists (select from ${tables.dispatch} d where d.event_id = r.id)
        limit 5
@@ -89,6 +114,7 @@ export function selectTroubles(tables: OutboxTables): Statement<OutboxTroubles> 
     )
     select coalesce((select string_agg(id::text, ', ') from lost), '') as lost,
            coalesce((select string_agg(event_id::text, ', ') from orphan), '') as orphans,
+           current_user::text as role,
            (select count(*)::int from ${tables.lane} l
              where (l.lock_token is null or l.lock_expires_at < clock_timestamp() - interval '10 seconds')
                and (exists (select from ${tables.dispatch} d where d.lane = l.lane and d.state = 0)

@@ -6,7 +6,7 @@
 import { readBacklog } from '../outbox/backlog.sql.ts'
 import type { Outbox } from '../outbox/outbox.ts'
 import { one, type Queryable } from '../postgres/database.ts'
-import { selectGuards, selectServerSettings, selectTroubles } from './doctor-outbox.sql.ts'
+import { selectGuards, selectMayReadAudit, selectRelaysSince, selectServerSettings, selectTroubles } from './doctor-outbox.sql.ts'
 
 export type OutboxProblem =
   | 'updates-allowed'
@@ -22,6 +22,7 @@ export type OutboxProblem =
   | 'event-missing'
   | 'lane-unowned'
   | 'snapshot-old'
+  | 'snapshots-hidden'
   | 'parked'
 
 export interface OutboxFinding {
@@ -96,14 +97,14 @@ async function serverFindings(db: Queryable): Promise<OutboxFinding[]> {
 }
 
 async function rowFindings(db: Queryable, { tables }: Pick<Outbox, 'tables'>): Promise<OutboxFinding[]> {
-  const troubles = await one(db, selectTroubles(tables))
+  const troubles = await one(db, selectTroubles(tables, await relaysSince(db, tables.schema)))
   const { parked, oldestSnapshotAgeMs } = await one(db, readBacklog(tables))
-  const minutes = Math.round(oldestSnapshotAgeMs / 60_000)
+  const minutes = Math.round((oldestSnapshotAgeMs ?? 0) / 60_000)
   return [
     ...when(
       troubles.lost !== '',
       'event-lost',
-      `events without a dispatch row and without a receipt: ${troubles.lost}. Somebody deleted their dispatch rows, or wrote events without add_event. Add them again, as new events`,
+      `events without a dispatch row and without a receipt: ${troubles.lost}. Somebody deleted their dispatch rows, wrote events without add_event, or has a relay without receipts. See first what became of each, here and where it is read: waybill trace <id>. Add again only what nobody has: what arrives twice as two events takes effect twice`,
     ),
     ...when(
       troubles.orphans !== '',
@@ -116,9 +117,14 @@ async function rowFindings(db: Queryable, { tables }: Pick<Outbox, 'tables'>): P
       `${troubles.unowned_with_work} lanes with waiting events have had no relay for two leases: no relay runs, or an open transaction holds their rows`,
     ),
     ...when(
-      oldestSnapshotAgeMs > oldSnapshotMs,
+      (oldestSnapshotAgeMs ?? 0) > oldSnapshotMs,
       'snapshot-old',
       `a transaction has been open for ${minutes} min: vacuum cannot remove what relays delete, and they slow down. Look for it in pg_stat_activity`,
+    ),
+    ...when(
+      oldestSnapshotAgeMs === null,
+      'snapshots-hidden',
+      `${troubles.role} cannot see how long the transactions of other roles have been open, and one that stays open slows relays down. Let it, and the role of the relays: grant pg_read_all_stats to ${troubles.role} (or pg_monitor, which contains it)`,
     ),
     ...when(
       parked > 0,
@@ -126,6 +132,12 @@ async function rowFindings(db: Queryable, { tables }: Pick<Outbox, 'tables'>): P
       `${parked} events are parked and hold their aggregates. See: waybill outbox list --state parked`,
     ),
   ]
+}
+
+/** Who may not read the audit log does not know when relays published and when a connector did: then no event is called lost. */
+async function relaysSince(db: Queryable, schema: string): Promise<string> {
+  const { readable } = await one(db, selectMayReadAudit(schema))
+  return readable ? (await one(db, selectRelaysSince(schema))).since : 'infinity'
 }
 
 function when(isWrong: boolean, problem: OutboxProblem, text: string): OutboxFinding[] {

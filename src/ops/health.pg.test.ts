@@ -1,9 +1,11 @@
 import { expect, test } from 'vitest'
 import { consumerFixture, videos } from '../../test/setup/consumer-fixture.ts'
-import { outboxFixture } from '../../test/setup/outbox-fixture.ts'
+import { outboxFixture, videos as ownVideos } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import { pauseOutbox } from '../outbox/pause.ts'
 import { connect } from '../postgres/connect.ts'
 import { fromPg } from '../postgres/from-pg.ts'
+import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'
 import { createHealth, type Health } from './health.ts'
@@ -52,6 +54,24 @@ test('readiness falls while the lag is over its limit, and rises when the broker
   stop.abort()
   await running
   expect((await asked(health, '/readyz')).codes).toContain('not-running')
+})
+
+test('readiness stays while events wait for their date or for an operator', async () => {
+  const fixture = await outboxFixture(db)
+  const { outbox } = fixture
+  const notBefore = new Date(Date.now() + 3_600_000)
+  await transaction(db, (tx) => outbox.add(tx, ownVideos.VideoPublished, 'later', { title: 'x' }, { notBefore }))
+  await pauseOutbox({ db, outbox, aggregateType: 'video', aggregateId: 'held', actor: 'ada' })
+  const stop = new AbortController()
+  const relay = fixture.relay(memory())
+  const running = relay.run(lifetime(stop))
+  await fixture.publish('held', 'one')
+  await eventually(async () => expect((await fixture.dispatch()).map(({ state }) => state)).toEqual([1, 1]))
+  await eventually(async () =>
+    expect(await asked(createHealth({ relay, maxLagMs: 0 }), '/readyz')).toEqual({ status: 200, codes: [] }),
+  )
+  stop.abort()
+  await running
 })
 
 test('a consumer is not ready before it runs and while it is paused, by its own word', async () => {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { accounts, consumerFixture, deposited, published, videos } from '../../test/setup/consumer-fixture.ts'
-import { accounts as ownAccounts, outboxFixture } from '../../test/setup/outbox-fixture.ts'
+import { accounts as ownAccounts, outboxFixture, videos as ownVideos } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { pauseConsumer } from '../consumer/pause-consumer.ts'
 import { pauseOutbox } from '../outbox/pause.ts'
@@ -50,6 +50,48 @@ test('an outbox is seen with what waits in each state, what holds a key, who is 
   expect(found.outbox.lagMs).toBeGreaterThan(0)
   expect(found.outbox.oldestAgeMs).toBeGreaterThan(found.outbox.lagMs)
   expect(found.outbox.heldKeys[0]?.error).not.toBe('')
+})
+
+test('what must not go out yet is not lag, whether it is delayed or paused; what failed is, behind however much that waits', async () => {
+  const fixture = await outboxFixture(db)
+  const { outbox } = fixture
+  const { schema } = outbox.tables
+  const lagMs = async (): Promise<number> => (await status({ db, schema })).outbox.lagMs
+  const inAnHour = { notBefore: new Date(Date.now() + 3_600_000) }
+  await transaction(db, (tx) => outbox.add(tx, ownVideos.VideoPublished, 'later', { title: 'x' }, inAnHour))
+  expect(await lagMs()).toBe(0)
+  await fixture.relay(memory()).once()
+  expect(await lagMs()).toBe(0)
+
+  const refusing = memory({ rejects: () => true })
+  const slowly = { backoff: { firstMs: 3_600_000, maxMs: 3_600_000 } }
+  await fixture.publish('paused', 'one')
+  await fixture.relay(refusing, slowly).once()
+  expect(await lagMs()).toBeGreaterThan(0)
+  await pauseOutbox({ db, outbox, aggregateType: 'video', actor: 'ada' })
+  await db.query(`update ${schema}.outbox_dispatch set next_retry_at = clock_timestamp() where publish_attempts > 0`)
+  await fixture.publish('paused too', 'one')
+  await fixture.relay(memory()).once()
+  expect((await status({ db, schema })).outbox).toMatchObject({ due: 0, retrying: 3, lagMs: 0 })
+
+  await transaction(db, (tx) => outbox.add(tx, ownAccounts.Deposited, 'failing', { amount: 1 }))
+  await fixture.relay(refusing, slowly).once()
+  expect(await lagMs()).toBeGreaterThan(0)
+})
+
+test('a due retry is lag although more delayed events than are looked through stand before it', async () => {
+  const { outbox } = await outboxFixture(db)
+  const { schema } = outbox.tables
+  await db.query(`insert into ${schema}.outbox_dispatch (key, event_id, lane, state, next_retry_at)
+                  select n * 64, gen_random_uuid(), 0, 1, clock_timestamp() + interval '1 hour' from generate_series(1, 3000) as n`)
+  const { rows } =
+    await db.query(`insert into ${schema}.outbox (id, topic, aggregate_type, aggregate_id, version, event_type, schema_version, content_type, payload)
+                  values (gen_random_uuid(), 't', 'video', 'v', 1, 'VideoPublished', 1, 'application/json', '') returning id`)
+  await db.query(
+    `insert into ${schema}.outbox_dispatch (key, event_id, lane, state, next_retry_at) values (0, $1, 0, 1, clock_timestamp())`,
+    [(rows[0] as { id: string }).id],
+  )
+  expect((await status({ db, schema })).outbox.lagMs).toBeGreaterThan(0)
 })
 
 test('a relay that runs is seen with its lanes', async () => {

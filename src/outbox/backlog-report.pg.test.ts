@@ -9,6 +9,7 @@ import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'
 import { createBacklogReport } from './backlog-report.ts'
 import { readBacklog } from './backlog.sql.ts'
+import { pauseOutbox } from './pause.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -47,6 +48,27 @@ test('an event that must not go out yet is not late; one that failed is, althoug
   await fixture.relay({ ...refusing, publish }, { backoff: { firstMs: 3_600_000, maxMs: 3_600_000 } }).once()
   expect(await backlog()).toMatchObject({ retrying: 2 })
   expect((await backlog()).oldestDueAgeMs).toBeGreaterThan(0)
+})
+
+test('an event that failed is not late while an operator has it paused; one that was delayed ages from its date on', async () => {
+  const fixture = await outboxFixture(db)
+  const { outbox } = fixture
+  const { schema } = outbox.tables
+  const dueAgeMs = async (): Promise<number> => (await one(db, readBacklog(outbox.tables))).oldestDueAgeMs
+  await fixture.publish('v1', 'one')
+  await fixture.relay(memory({ rejects: () => true }), { backoff: { firstMs: 3_600_000, maxMs: 3_600_000 } }).once()
+  expect(await dueAgeMs()).toBeGreaterThan(0)
+  await pauseOutbox({ db, outbox, aggregateType: 'video', actor: 'ada' })
+  await db.query(`update ${schema}.outbox_dispatch set next_retry_at = clock_timestamp()`)
+  await fixture.relay(memory()).once()
+  expect(await dueAgeMs()).toBe(0)
+
+  const notBefore = new Date(Date.now() + 3_600_000)
+  await transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, 'later', { title: 'x' }, { notBefore }))
+  await db.query(`alter table ${schema}.outbox disable trigger user; update ${schema}.outbox set occurred_at = occurred_at - interval '1 day';
+                  update ${schema}.outbox_dispatch set next_retry_at = clock_timestamp() - interval '1 minute' where state = 0`)
+  expect(await dueAgeMs()).toBeGreaterThanOrEqual(60_000)
+  expect(await dueAgeMs()).toBeLessThan(3_600_000)
 })
 
 test('a parked event, and what it holds, are waiting but not due', async () => {

@@ -1,8 +1,10 @@
 /**
  * How much waits in the outbox, and what could be in its way.
  */
-import { sql, type Statement } from '../postgres/sql.ts'
+import { Name, sql, type Statement } from '../postgres/sql.ts'
+import { datedError } from './dispatch.sql.ts'
 import type { OutboxTables } from './outbox.sql.ts'
+import { pausedError } from './relay-plan.ts'
 
 export interface Backlog {
   readonly due: number
@@ -10,16 +12,29 @@ export interface Backlog {
   readonly held: number
   readonly parked: number
   readonly oldestAgeMs: number
-  /** The same without what is parked, held behind another event, or to be sent later. */
+  /** The same without what is parked, paused, held behind another event, or to be sent later; such an event ages from its date on. */
   readonly oldestDueAgeMs: number
   readonly highestAttempts: number
   /** Lanes that nobody has worked for two leases: no relay runs, or one is stuck in a transaction. */
   readonly unownedLanes: number
-  /** The oldest snapshot in this database keeps dead rows alive, and every drain slow. */
-  readonly oldestSnapshotAgeMs: number
+  /** The oldest snapshot in this database keeps dead rows alive, and every drain slow. `null` if this role may not see one of them. */
+  readonly oldestSnapshotAgeMs: number | null
 }
 
-/** Counts every state. The oldest event of each lane and state stands first in the primary key; those to be sent later are passed over. */
+/** Whether a dispatch row `d` is late until it is out: it waits neither for its date nor for an operator. What failed waits for a retry only. */
+export const isLate: Name = new Name(
+  `(d.next_retry_at is null or d.next_retry_at <= (select clock_timestamp()) or d.publish_attempts > 0 and d.last_error is distinct from '${pausedError}')`,
+)
+
+/** Since when a dispatch row `d` of the event `o` could go out. A pause is looked at again now and then: that is its date. */
+export const lateSince: Name = new Name(
+  `(case when d.state = 0 or d.last_error in ('${datedError}', '${pausedError}') then greatest(o.occurred_at, d.next_retry_at) else o.occurred_at end)`,
+)
+
+/**
+ * Counts every state. The oldest event of each lane and state stands first in the primary key; those to be sent later are passed
+ * over. Of other roles' sessions the server shows everybody that they have a snapshot, and since when only to pg_read_all_stats.
+ */
 export function readBacklog(tables: OutboxTables): Statement<Backlog> {
   return sql`
     with counted as (
@@ -33,19 +48,17 @@ export function readBacklog(tables: OutboxTables): Statement<Backlog> {
           select d.event_id from ${tables.dispatch} d where d.lane = l.lane and d.state = s.state order by d.seq limit 1) d
         join ${tables.outbox} o on o.id = d.event_id
     ), late as (
-      select min(o.occurred_at) as occurred_at
+      select min(${lateSince}) as since
         from ${tables.lane} l cross join (values (0), (1)) as s (state) cross join lateral (
-          select d.event_id from ${tables.dispatch} d
-           where d.lane = l.lane and d.state = s.state
-             and (d.publish_attempts > 0 or d.next_retry_at is null or d.next_retry_at <= (select clock_timestamp()))
-           order by d.seq limit 1) d
+          select d.* from ${tables.dispatch} d where d.lane = l.lane and d.state = s.state and ${isLate} order by d.seq limit 1) d
         join ${tables.outbox} o on o.id = d.event_id
     )
     select due, retrying, held, parked, attempts as "highestAttempts",
            greatest(0, coalesce(extract(epoch from clock_timestamp() - oldest.occurred_at) * 1000, 0))::float8 as "oldestAgeMs",
-           greatest(0, coalesce(extract(epoch from clock_timestamp() - late.occurred_at) * 1000, 0))::float8 as "oldestDueAgeMs",
+           greatest(0, coalesce(extract(epoch from clock_timestamp() - late.since) * 1000, 0))::float8 as "oldestDueAgeMs",
            (select count(*) from ${tables.lane} where lock_token is null or lock_expires_at < clock_timestamp() - interval '10 seconds')::float8 as "unownedLanes",
-           (select coalesce(max(extract(epoch from clock_timestamp() - xact_start) * 1000), 0)::float8
+           (select case when bool_or(query = '<insufficient privilege>') is not true
+                        then coalesce(max(extract(epoch from clock_timestamp() - xact_start) * 1000), 0)::float8 end
               from pg_stat_activity where datname = current_database() and backend_xmin is not null and pid <> pg_backend_pid()) as "oldestSnapshotAgeMs"
       from counted, oldest, late`
 }

@@ -35,21 +35,58 @@ export interface DispatchRow {
   readonly occurred_at: string
 }
 
+/** A row as it is found first: the payload and the headers of a large one stay behind. */
+export interface FoundRow extends Omit<DispatchRow, 'payload' | 'headers'> {
+  readonly payload: Uint8Array | null
+  readonly headers: string | null
+  /** Of payload and headers. */
+  readonly bytes: number
+}
+
 export interface ReadWindow extends HeldLane {
   /** How many due rows of this lane to read. */
   readonly window: number
 }
 
-/** What the lanes' owner may publish now, by the schema's own function, whose plan is kept: a look costs little while nothing is there. */
-export function readDispatch(
-  tables: OutboxTables,
-  lanes: readonly ReadWindow[],
-  limits: { readonly heads: number; readonly chain: number },
-): Statement<DispatchRow> {
+export interface ReadLimits {
+  /** Heads to take up per lane. */
+  readonly heads: number
+  /** Rows to read behind heads that have not failed, all together. */
+  readonly chain: number
+  /** What the payloads and headers may have together. */
+  readonly bytes: number
+}
+
+/**
+ * What the lanes' owner may publish now, by the schema's own function, whose plan is kept: a look costs little while nothing is there.
+ * Payload and headers come along where even as many rows as can be found at once, all of that size, would stay within
+ * `limits.bytes`; `readBodies` reads the others. Their lengths are known without them.
+ */
+export function readDispatch(tables: OutboxTables, lanes: readonly ReadWindow[], limits: ReadLimits): Statement<FoundRow> {
   return sql`
-    select * from ${tables.read}(
-      ${lanesOf(lanes)}::text::smallint[], ${tokensOf(lanes)}::text::uuid[], ${sqlArray(lanes.map((each) => each.window))}::text::int[],
-      ${limits.heads}::int, ${limits.chain}::int)`
+    select r.lane, r.seq, r.key, r.event_id, r.state, r.publish_attempts, r.void, r.blocked, r.wait_ms, r.topic, r.aggregate_type,
+           r.aggregate_id, r.version, r.event_type, r.schema_version, r.content_type, r.occurred_at, size.bytes,
+           case when size.bytes <= given.inline then r.payload end as payload, case when size.bytes <= given.inline then r.headers end as headers
+      from ${tables.read}(
+             ${lanesOf(lanes)}::text::smallint[], ${tokensOf(lanes)}::text::uuid[], ${sqlArray(lanes.map((each) => each.window))}::text::int[],
+             ${limits.heads}::int, ${limits.chain}::int) r
+     cross join lateral (select coalesce(octet_length(r.payload), 0) + coalesce(octet_length(r.headers), 0) as bytes) size
+     cross join (select ${inlineBytes(lanes, limits)}::int as inline) given`
+}
+
+/** A due head brings at least one row of its chain. */
+function inlineBytes(lanes: readonly ReadWindow[], { heads, chain, bytes }: ReadLimits): number {
+  const most = lanes.reduce((sum, { window }) => sum + window + 2 * heads, chain)
+  return Math.floor(bytes / Math.max(1, most))
+}
+
+/** What large events hold. Index: primary key of the events. */
+export function readBodies(
+  tables: OutboxTables,
+  eventIds: readonly string[],
+): Statement<{ event_id: string; payload: Uint8Array; headers: string }> {
+  return sql`
+    select id::text as event_id, payload, headers::text as headers from ${tables.outbox} where id = any (${sqlArray(eventIds)}::text::uuid[])`
 }
 
 /** A row by its whole identity: after a failover or a restore, lane and seq alone could name another event. */

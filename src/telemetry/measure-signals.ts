@@ -65,7 +65,7 @@ const outbox = {
     sink.set('outbox.oldest_due_age', seconds(backlog.oldestDueAgeMs))
     sink.set('outbox.highest_attempts', backlog.highestAttempts)
     sink.set('outbox.unowned_lanes', backlog.unownedLanes)
-    sink.set('outbox.oldest_snapshot_age', seconds(backlog.oldestSnapshotAgeMs))
+    if (backlog.oldestSnapshotAgeMs !== null) sink.set('outbox.oldest_snapshot_age', seconds(backlog.oldestSnapshotAgeMs))
   },
   'outbox.retained': (sink, removed) => {
     for (const kind of ['events', 'receipts', 'sources'] as const) sink.add('outbox.removed', removed[kind], { kind })

@@ -163,7 +163,10 @@ export const metricDefinitions: Definitions = {
   'outbox.oldest_due_age': gauge('The same without what is parked, held or to be sent later.', { unit: 's', ...backlog }),
   'outbox.highest_attempts': gauge('Most attempts that an event which waits has had.', backlog),
   'outbox.unowned_lanes': gauge('Lanes that no relay works.', backlog),
-  'outbox.oldest_snapshot_age': gauge('Age of the oldest snapshot, which keeps dead rows alive.', { unit: 's', ...backlog }),
+  'outbox.oldest_snapshot_age': gauge(
+    'Age of the oldest snapshot, which keeps dead rows alive; absent if the role may not see it.',
+    { unit: 's', ...backlog },
+  ),
   'outbox.removed': counter('Rows that retention removed.', 'kind'),
   'outbox.notify_failures': counter('Commits that could not be announced; polling finds them.'),
   'listen.failures': counter('LISTEN connections that broke or could not be made.'),

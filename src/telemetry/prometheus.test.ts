@@ -70,6 +70,14 @@ test('more sets of labels than allowed are counted as other, and nothing is lost
   ])
 })
 
+test('the age of a snapshot that may not be seen is absent, not nothing', () => {
+  const { signals, lines } = setUp()
+  signals.emit('relay.backlog', { ...backlog, oldestSnapshotAgeMs: null })
+  expect(lines('waybill_outbox_oldest_snapshot_age_seconds')).toEqual([])
+  signals.emit('relay.backlog', { ...backlog, oldestSnapshotAgeMs: 2_000 })
+  expect(lines('waybill_outbox_oldest_snapshot_age_seconds')).toEqual(['waybill_outbox_oldest_snapshot_age_seconds 2'])
+})
+
 test('a backlog that nobody counts any more disappears', async () => {
   const { signals, lines, clock } = setUp()
   signals.emit('relay.backlog', backlog)
