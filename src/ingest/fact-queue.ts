@@ -31,7 +31,8 @@ export class FactQueue {
   #bytes = 0
   #isScheduled = false
   #isClosed = false
-  #onEmpty: () => void = () => {}
+  /** Everything has its answer, for all who close. */
+  readonly #emptied = Promise.withResolvers<void>()
 
   constructor(sink: FactSink, settings: IngestSettings) {
     const { breakerBackoff: backoff, clock, random, signals, event } = settings
@@ -70,7 +71,7 @@ export class FactQueue {
     const giveUp = (): void => this.#giveUp.abort()
     if (aborting?.aborted === true) giveUp()
     aborting?.addEventListener('abort', giveUp, { once: true })
-    if (this.#inFlight > 0) await new Promise<void>((done) => (this.#onEmpty = done))
+    if (this.#inFlight > 0) await this.#emptied.promise
     aborting?.removeEventListener('abort', giveUp)
   }
 
@@ -139,7 +140,7 @@ export class FactQueue {
       this.#bytes -= fact.bytes
       settle(outcomes[index] ?? { status: 'not-sent' })
     })
-    if (this.#inFlight === 0) this.#onEmpty()
+    if (this.#isClosed && this.#inFlight === 0) this.#emptied.resolve()
   }
 
   #oldestMs(): number {

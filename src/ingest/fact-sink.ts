@@ -3,9 +3,9 @@
  *
  * Into the outbox a batch goes in one transaction. A fact that was recorded before counts as confirmed; one that the database
  * refuses is separated from its neighbours by halving. Whatever is unknown is `unavailable`: the sender repeats it, under the
- * same id.
+ * same id. A database that does not answer is waited for until the signal aborts, and no longer.
  */
-import { isWaybillError } from '../core/errors.ts'
+import { isWaybillError, WaybillError } from '../core/errors.ts'
 import type { Database, Tx } from '../postgres/database.ts'
 import { isRefusedValue } from '../postgres/sql-state.ts'
 import { transaction } from '../postgres/transaction.ts'
@@ -66,7 +66,7 @@ function outboxSink(db: Database, outbox: FactOutbox, event: AnyEventType): Fact
   const send = async (facts: readonly Fact[], signal: AbortSignal): Promise<readonly PublishOutcome[]> => {
     if (signal.aborted) return facts.map(() => ({ status: 'not-sent' }))
     try {
-      await record(facts)
+      await unlessAborted(signal, record(facts))
       return facts.map(({ eventId }) => ({ status: 'confirmed', messageId: eventId }))
     } catch (cause) {
       const error = cause instanceof Error ? cause : new Error(String(cause))
@@ -77,6 +77,18 @@ function outboxSink(db: Database, outbox: FactOutbox, event: AnyEventType): Fact
     }
   }
   return { maxBytes: Number.MAX_SAFE_INTEGER, send }
+}
+
+/** The transaction cannot be called back: it may still commit, which is why its facts count as unknown. */
+async function unlessAborted(signal: AbortSignal, recorded: Promise<void>): Promise<void> {
+  const { promise, reject } = Promise.withResolvers<never>()
+  const giveUp = (): void => reject(new WaybillError('ABORTED', 'The outbox did not record the facts in time.'))
+  signal.addEventListener('abort', giveUp, { once: true })
+  try {
+    await Promise.race([recorded, promise])
+  } finally {
+    signal.removeEventListener('abort', giveUp)
+  }
 }
 
 /** Whether the outbox refuses a fact for what it is. */

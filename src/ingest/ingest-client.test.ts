@@ -163,3 +163,28 @@ test('asks whether a key was processed, part by part', async () => {
   const unable = open([{ status: 404, body: { detail: 'cannot tell' } }])
   await expect(unable.run(unable.client.processed('a'))).rejects.toThrow('cannot tell')
 })
+
+test('a list that is too large as a whole is halved, and only a fact that is too large by itself is given up', async () => {
+  const clock = createFakeClock()
+  const bodies: number[][] = []
+  const fetch = async (_url: unknown, init?: { readonly body?: unknown }): Promise<Response> => {
+    const list = JSON.parse(init?.body as string) as number[]
+    bodies.push(list)
+    if (list.length > 2 || list.includes(4)) return Response.json({ detail: 'too large' }, { status: 413 })
+    return Response.json({ results: list.map((n) => ({ status: 202, eventId: `id-${n}` })) }, { status: 202 })
+  }
+  const client = createIngestClient({ url: 'http://gateway/readings', fetch, clock })
+  const outcomes = await client.sendMany([0, 1, 2, 3, 4])
+  expect(outcomes).toMatchObject([
+    ...[0, 1, 2, 3].map((n) => ({ status: 'accepted', eventId: `id-${n}` })),
+    { status: 'refused', code: 'TOO_LARGE', message: 'too large' },
+  ])
+  expect(bodies).toEqual([[0, 1, 2, 3, 4], [0, 1, 2], [0, 1], [2], [3, 4], [3], [4]])
+})
+
+test('a list whose facts are each called too large is not sent again', async () => {
+  const result = { status: 413, detail: 'large' }
+  const { client, seen, run } = open([{ status: 413, body: { results: [result, result] } }])
+  expect(await run(client.sendMany([0, 1]))).toMatchObject([{ code: 'TOO_LARGE' }, { code: 'TOO_LARGE' }])
+  expect(seen.length).toBe(1)
+})

@@ -24,7 +24,7 @@ export interface IngestClientOptions {
   readonly headers?: () => Readonly<Record<string, string>> | Promise<Readonly<Record<string, string>>>
   /** Facts in one request of `sendMany`, at most. @default 500 */
   readonly batchSize?: number
-  /** How often a fact is sent before it is given up. @default 20 */
+  /** How often a fact is sent before it is given up; a list that was too large and is halved begins anew. @default 20 */
   readonly maxAttempts?: number
   /** How long one attempt may take. @default 15_000 */
   readonly attemptTimeoutMs?: number
@@ -98,6 +98,7 @@ async function insist<Outcome extends FactOutcome>(
   }
 }
 
+/** A list that is too large as a whole is halved, until a fact is too large by itself. */
 async function sendBatch(settings: Settings, list: readonly unknown[], { signal }: SendOptions): Promise<readonly FactOutcome[]> {
   const outcomes: FactOutcome[] = list.map(() => refused('UNAVAILABLE', 'It was not sent.'))
   let open = list.map((_, index) => index)
@@ -109,6 +110,15 @@ async function sendBatch(settings: Settings, list: readonly unknown[], { signal 
     }
     const body = open.map((index) => list[index])
     const answer = await exchange(settings, { method: 'POST', path: '/batch', body, signal }).catch(unanswered)
+    if (isListTooLarge(answer, open.length)) {
+      const middle = Math.ceil(open.length / 2)
+      for (const half of [open.slice(0, middle), open.slice(middle)]) {
+        const part = half.map((index) => list[index])
+        const ended = await sendBatch(settings, part, { signal })
+        half.forEach((index, i) => (outcomes[index] = ended[i] as FactOutcome))
+      }
+      break
+    }
     const results = resultsOf(answer, open.length)
     open.forEach((index, i) => (outcomes[index] = results[i] as FactOutcome))
     open = open.filter((index) => isOpen(outcomes[index]))
@@ -116,6 +126,16 @@ async function sendBatch(settings: Settings, list: readonly unknown[], { signal 
     if (open.length > 0) await pause(settings, { attempts, retryAfterMs: answer.retryAfterMs, signal })
   }
   return outcomes
+}
+
+/** 413 without results speaks of the list, or of its bytes, and says nothing about any one fact. */
+function isListTooLarge({ status, body }: Exchange, count: number): boolean {
+  return status === 413 && count > 1 && !hasResults(body, count)
+}
+
+function hasResults(body: unknown, count: number): body is { readonly results: readonly { readonly status?: unknown }[] } {
+  const { results } = (body ?? {}) as { readonly results?: unknown }
+  return Array.isArray(results) && results.length === count
 }
 
 function isOpen(outcome: FactOutcome | undefined): boolean {
@@ -136,11 +156,8 @@ async function pause(
 
 /** The results of a batch; an answer without one for each fact is about all of them. */
 function resultsOf({ status, body, retryAfterMs }: Exchange, count: number): readonly FactOutcome[] {
-  const { results } = (body ?? {}) as { readonly results?: unknown }
-  if (Array.isArray(results) && results.length === count)
-    return (results as { readonly status?: unknown }[]).map((result) =>
-      outcomeOf({ status: Number(result?.status), result, retryAfterMs }),
-    )
+  if (hasResults(body, count))
+    return body.results.map((result) => outcomeOf({ status: Number(result?.status), result, retryAfterMs }))
   const outcome = outcomeOf({ status: status === 202 || status === 207 ? 502 : status, result: body, retryAfterMs })
   return Array.from({ length: count }, () => outcome)
 }

@@ -214,6 +214,46 @@ test('a close that is aborted gives up what is in flight as unavailable', async 
   expect(broker.calls.length).toBe(1)
 })
 
+test('a database that never answers is given up in time, and by a close that is aborted', async () => {
+  const clock = createFakeClock()
+  const entered: unknown[] = []
+  const hanging = {
+    query: () => new Promise<never>(() => {}),
+    attempt: (options: unknown) => (entered.push(options), new Promise<never>(() => {})),
+  }
+  const to = { db: hanging, outbox: { addMany: async () => [] } }
+  const ingest = createIngest({
+    event: readings.ReadingTaken,
+    key: readingKey,
+    to,
+    clock,
+    slowMs: 100_000,
+    publishTimeoutMs: 1_000,
+  })
+  const late = ingest.accept(reading(1))
+  while (entered.length === 0) await turn()
+  await clock.advance(1_000)
+  expect(await late).toMatchObject({ code: 'UNAVAILABLE', retryable: true })
+  await clock.advance(60_000)
+  const last = ingest.accept(reading(2))
+  while (entered.length === 1) await turn()
+  await ingest.close(AbortSignal.abort())
+  expect(await last).toMatchObject({ code: 'UNAVAILABLE', retryable: true })
+})
+
+test('everybody who closes is told when it is done, and any of them may give up what is in flight', async () => {
+  const broker = heldPublisher()
+  const ingest = open(broker)
+  const accepting = ingest.accept(reading(1))
+  while (broker.calls.length === 0) await turn()
+  const abort = new AbortController()
+  const closing = [ingest.close(), ingest.close(abort.signal), ingest.close()]
+  abort.abort()
+  await Promise.all(closing)
+  expect(await accepting).toMatchObject({ code: 'UNAVAILABLE' })
+  await ingest.close()
+})
+
 test('a business key can be asked about, and a scope keeps the keys of senders apart', async () => {
   const broker = memory()
   const asked: unknown[] = []
