@@ -8,6 +8,7 @@
 import type { Command } from '../command/command.ts'
 import type { Commands } from '../command/commands.ts'
 import { httpAnswer, problem, tokenHeader, type HttpAnswer } from '../command/outcome-status.ts'
+import { isWaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
 
 export interface CommandEndpointOptions<Native, Input> {
@@ -47,7 +48,7 @@ export function commandEndpoint<Native, Input, Response>(
     if (requestId === null) return invalid('Idempotency-Key must be one quoted string, or one bare word.')
     if (expectedToken === null) return invalid('If-Match must be one quoted consistency token.')
     const parsed = await parse(body)
-    if (parsed === undefined) return invalid('The body is not JSON.')
+    if ('status' in parsed) return parsed
     const outcome = await commands.run(command, {
       principal,
       requestId,
@@ -82,11 +83,12 @@ function entityTag(header: string | undefined): string | undefined | null {
   return header === undefined ? undefined : (/^\s*"([A-Za-z0-9._~-]+)"\s*$/.exec(header)?.[1] ?? null)
 }
 
-async function parse(body: () => unknown): Promise<{ readonly value: unknown } | undefined> {
+async function parse(body: () => unknown): Promise<{ readonly value: unknown } | HttpAnswer> {
   try {
     return { value: await body() }
-  } catch {
-    return undefined
+  } catch (error) {
+    if (isWaybillError(error, 'TOO_LARGE')) return problem('TOO_LARGE', 413, { detail: error.message, retryable: false })
+    return invalid('The body is not JSON.')
   }
 }
 

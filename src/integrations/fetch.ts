@@ -7,12 +7,9 @@ import type { HttpAnswer } from '../command/outcome-status.ts'
 import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, type CommandEndpointOptions } from './command-endpoint.ts'
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
-import { readJson } from './read-json.ts'
+import { maxCommandBytes, readJson } from './read-json.ts'
 
 export { consistencyToken } from './command-endpoint.ts'
-
-/** Bodies are refused above this, before they are parsed. */
-const maxBodyBytes = 1_048_576
 
 /** A handler that runs the command with the request's JSON body as its input. */
 export function fetchCommand<Input, Output>(
@@ -26,7 +23,7 @@ export function fetchCommand<Input, Output>(
       await endpoint({
         native: request,
         header: (name) => request.headers.get(name) ?? undefined,
-        body: () => readJson(request, maxBodyBytes),
+        body: () => readJson(request, maxCommandBytes),
       }),
     )
 }

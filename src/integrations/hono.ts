@@ -9,7 +9,7 @@ import type { Commands } from '../command/commands.ts'
 import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, type CommandEndpointOptions } from './command-endpoint.ts'
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
-import { readJson } from './read-json.ts'
+import { maxCommandBytes, parseJson, readJson } from './read-json.ts'
 
 /** The part of Hono's context we use. */
 export interface HonoContext {
@@ -17,6 +17,8 @@ export interface HonoContext {
     header(name: string): string | undefined
     text(): Promise<string>
     readonly raw: Request
+    /** What was read of the body. */
+    readonly bodyCache?: object
   }
 }
 
@@ -31,13 +33,17 @@ export function honoCommand<Context extends HonoContext, Input, Output>(
     const { status, headers, body } = await endpoint({
       native: context,
       header: (name) => context.req.header(name),
-      body: async () => {
-        const text = await context.req.text()
-        return text === '' ? undefined : (JSON.parse(text) as unknown)
-      },
+      body: () => readCommand(context.req),
     })
     return new Response(body === undefined ? null : JSON.stringify(body), { status, headers })
   }
+}
+
+/** A middleware may have read the body; Hono then keeps it for those who come later. */
+async function readCommand(request: HonoContext['req']): Promise<unknown> {
+  const { raw, bodyCache = {} } = request
+  const isRead = raw.bodyUsed || Object.keys(bodyCache).length > 0
+  return isRead ? parseJson(await request.text(), maxCommandBytes) : await readJson(raw, maxCommandBytes)
 }
 
 /** A handler of everything under `options.path`: facts by POST, their state by GET. */
