@@ -120,13 +120,14 @@ export function rollBackToSavepoint(): Statement {
  * Deletes the oldest markers that nobody honours any more.
  *
  * `skip locked` lets the instances share the work. The rows are found first and deleted by their place: a join could be
- * planned as a scan of the whole table. Index: command_marker_created_at_idx.
+ * planned as a scan of the whole table. The age is a subquery, computed once: a volatile function is no condition of an index.
+ * Index: command_marker_created_at_idx.
  */
 export function deleteExpired(tables: CommandTables, keepMs: number, limit: number): Statement {
   return sql`
     delete from ${tables.marker} where ctid = any (array(
       select ctid from ${tables.marker}
-       where created_at < clock_timestamp() - ${String(keepMs)}::text::bigint * interval '1 millisecond'
+       where created_at < (select clock_timestamp() - ${String(keepMs)}::text::bigint * interval '1 millisecond')
        order by created_at limit ${String(limit)}::text::int
          for update skip locked))`
 }

@@ -5,6 +5,7 @@ import { run } from '../core/lifetime.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import { eventually } from '../testing/eventually.ts'
+import { commandTables, deleteExpired } from './command.sql.ts'
 import { createMarkerCleanup } from './marker-cleanup.ts'
 
 const { db, bank, commandsWith, newAccount, newRequest } = await commandSetup()
@@ -113,4 +114,13 @@ test('as a service it works at once, rests in between, goes on after a failure, 
   await eventually(async () => (await markers()) === 0)
   stop.abort()
   await running
+})
+
+test('what is old is found by the index, and what is young is not looked at', async () => {
+  await insertMarkers(2_000, 0, 'young')
+  await db.query('analyze waybill.command_marker')
+  const { text, values } = deleteExpired(commandTables('waybill'), keptMs, 100)
+  const { rows } = await db.query(`explain ${text}`, values)
+  const plan = (rows as { 'QUERY PLAN': string }[]).map((row) => row['QUERY PLAN']).join('\n')
+  expect(plan).toMatch(/Index Cond: \(created_at < /)
 })

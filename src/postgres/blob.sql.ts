@@ -44,13 +44,14 @@ export function selectPart(tables: BlobTables, key: string, part: number): State
 
 /**
  * Removes a batch of blobs that nobody has written for a while, the oldest first; their parts go with them. The lock looks at
- * `used_at` again, so a blob that is used at this moment stays. Index: blob_used_at_idx.
+ * `used_at` again, so a blob that is used at this moment stays. The age is a subquery, computed once: a volatile function is no
+ * condition of an index. Index: blob_used_at_idx.
  */
 export function expireBlobs(tables: BlobTables, olderThanMs: number, limit: number): Statement {
   return sql`
     with old as materialized (
       select key from ${tables.blob}
-       where used_at < clock_timestamp() - ${olderThanMs}::float8 * interval '1 millisecond'
+       where used_at < (select clock_timestamp() - ${olderThanMs}::float8 * interval '1 millisecond')
        order by used_at
        limit ${limit}::int
          for update skip locked)

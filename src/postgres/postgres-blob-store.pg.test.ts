@@ -8,6 +8,7 @@ import { createBlobRetention } from '../codec/blob-retention.ts'
 import { readData } from '../core/stream.ts'
 import { startChild } from '../testing/child.ts'
 import { memory } from '../transport/memory.ts'
+import { blobTables, expireBlobs } from './blob.sql.ts'
 import { fromPg } from './from-pg.ts'
 import { postgresBlobStore } from './postgres-blob-store.ts'
 import { transaction } from './transaction.ts'
@@ -101,6 +102,16 @@ test('a store out of reach is UNAVAILABLE inside the business transaction, and n
   const adding = transaction(db, (tx) => outbox.add(tx, film.FilmMade, 'f1', { reel: 'x'.repeat(5_000) }))
   await expect(adding).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   expect([await count('outbox'), await count('aggregate_version')]).toEqual([0, 0])
+})
+
+test('what is old is found by the index, and what is young is not looked at', async () => {
+  const { schema } = await films()
+  await db.query(`insert into ${schema}.blob (key, bytes) select n::text, 1 from generate_series(1, 2000) n`)
+  await db.query(`analyze ${schema}.blob`)
+  const { text, values } = expireBlobs(blobTables(schema), 60_000, 100)
+  const { rows } = await db.query(`explain ${text}`, values)
+  const plan = (rows as { 'QUERY PLAN': string }[]).map((row) => row['QUERY PLAN']).join('\n')
+  expect(plan).toMatch(/Index Cond: \(used_at < /)
 })
 
 function sha(text: string): string {
