@@ -23,6 +23,8 @@ export async function runAttempts(pipeline: Pipeline, asked: Admitted, node: Pla
     try {
       result = await runAttempt(pipeline, { asked, node, attempt })
     } catch (error) {
+      // The plan's own error is no failure of the attempt, whatever it looks like.
+      if (node.failure !== undefined && error === node.failure.error) throw error
       const verdict = await judge(pipeline, asked, attempt, error)
       if (verdict === 'again') continue
       if (verdict !== 'committed') return verdict

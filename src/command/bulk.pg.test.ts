@@ -91,6 +91,13 @@ describe('children', () => {
     })
     expect(await bank.effects(second)).toBe(0)
 
+    const invalid = [...items(names), { input: { account: newAccount(), amount: 0.5 } }]
+    expect(await commands.run(grants, { principal: 'ann', requestId: newRequest(), input: invalid })).toMatchObject({
+      status: 'failed',
+      code: 'INVALID_INPUT',
+      message: expect.stringContaining('Grant: the input does not fit its schema'),
+    })
+
     await Promise.all(
       Array.from({ length: 20 }, (_, n) =>
         commands.run(grants, { principal: 'ann', requestId: newRequest(), input: items(n % 2 ? names : names.toReversed()) }),

@@ -9,6 +9,7 @@
  * who knows it completes or releases it.
  */
 import { createHash } from 'node:crypto'
+import type { MarkerKey } from './command.sql.ts'
 
 /** A cache by its shape: values are opaque text. Each call is bounded in time by the caller. */
 export interface CommandCache {
@@ -33,9 +34,9 @@ export interface CompletedEntry {
 }
 
 /** The key of a request: a hash, so that ids of any length and characters fit, and nobody's key can be another's. */
-export function cacheKey(principal: string, requestId: string): string {
+export function cacheKey(scope: string, { principal, requestId }: MarkerKey): string {
   return createHash('sha256')
-    .update(`${Buffer.byteLength(principal)}:${principal}${requestId}`)
+    .update(JSON.stringify([scope, principal, requestId]))
     .digest('base64url')
 }
 

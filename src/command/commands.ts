@@ -15,6 +15,7 @@ import { noTracing, type TraceHeaders, type Tracing } from '../core/tracing.ts'
 import type { Database, Isolation } from '../postgres/database.ts'
 import { admit, type Admitted, type RunRequest } from './admission.ts'
 import type { CommandCache } from './cache.ts'
+import { deploymentScope, noScope } from './cache-scope.ts'
 import type { CommandOutbox } from './command-outbox.ts'
 import { definitionOf, type AnyCommand, type Command } from './command.ts'
 import { commandTables } from './command.sql.ts'
@@ -102,6 +103,7 @@ export function createPipeline(settings: Settings): Pipeline {
     execute: executePlan,
     markers: postgresMarkers(tables),
     cache: cache === undefined ? noCache : guardCache(cache, guard),
+    cacheScope: cache === undefined ? noScope : deploymentScope(db, settings.schema, signals),
     limits: { isolation, markerLockMs, lockTimeoutMs, statementTimeoutMs, retries, retryBackoff, maxResponseBytes },
   }
 }

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import { defaults } from '../core/defaults.ts'
 import { createSignals } from '../core/signals.ts'
 import { seededRandom } from '../core/random.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
@@ -54,6 +55,49 @@ describe('a cache that fails', () => {
     expect(failures).toMatchObject([{ operation: 'claim', error: { code: 'TIMEOUT' } }])
   })
 
+  test('after it has set a claim all the same is told of its end, although it is left out by then', async () => {
+    for (const end of ['release', 'complete'] as const) {
+      const real = memoryCache()
+      const { guarded, states } = setup({
+        ...real,
+        claim: async (...args) => {
+          await real.claim(...args)
+          throw new Error('the answer came too late')
+        },
+      })
+      expect(await guarded.claim('a', pending)).toBe('unknown')
+      expect(states).toEqual(['open'])
+      if (end === 'release') await guarded.release('a', pending)
+      else await guarded.complete('a', pending, { state: 'completed', fingerprint: 'f', rejected: false })
+      const left = decodeEntry((await real.claim('a', '', { ttlMs: 1_000 })) ?? '')
+      expect(left?.state).toBe(end === 'release' ? undefined : 'completed')
+    }
+  })
+
+  test('is not bothered with the end of a claim that was never sent', async () => {
+    const calls: string[] = []
+    const down = (operation: string) => async (): Promise<never> => {
+      calls.push(operation)
+      throw new Error('connection refused')
+    }
+    const { guarded } = setup({ claim: down('claim'), complete: down('complete'), release: down('release') })
+    const other = { ...pending }
+    await guarded.claim('a', pending)
+    await guarded.claim('b', other)
+    await guarded.release('b', other)
+    await guarded.complete('b', other, { state: 'completed', fingerprint: 'f', rejected: false })
+    expect(calls).toEqual(['claim'])
+  })
+
+  test('under many calls at once has failed once: it is left out no longer than after one', async () => {
+    const { guarded, failures, clock } = setup({ ...memoryCache(), claim: () => Promise.reject(new Error('connection reset')) })
+    await Promise.all(Array.from({ length: 20 }, (_, n) => guarded.claim(`${n}`, { ...pending })))
+    expect(failures).toHaveLength(20)
+    await clock.advance(defaults.command.cacheBackoff.firstMs)
+    await guarded.claim('probe', { ...pending })
+    expect(failures).toHaveLength(21)
+  })
+
   test('by holding what is not ours is treated as if it held nothing', async () => {
     for (const value of ['', 'null', '7', '{"state":"odd","fingerprint":"f"}', '{"state":"pending"}'])
       expect(decodeEntry(value)).toBeUndefined()
@@ -90,13 +134,13 @@ describe('the cache in this process', () => {
   })
 })
 
-test('keys of different principals and requests never meet', () => {
+test('keys of different databases, principals and requests never meet', () => {
   const keys = [
     ['a', 'bc'],
     ['ab', 'c'],
     ['abc', ''],
     ['a:b', 'c'],
     ['a', ':bc'],
-  ].map(([a = '', b = '']) => cacheKey(a, b))
+  ].flatMap(([principal = '', requestId = '']) => ['', 'a', 'b'].map((scope) => cacheKey(scope, { principal, requestId })))
   expect(new Set(keys).size).toBe(keys.length)
 })

@@ -2,7 +2,8 @@
  * A cache that cannot hurt: every call is bounded in time, every failure is swallowed and reported, and after one the cache is
  * left out for a while, then tried by one call at a time.
  *
- * A claim that came too late may still have been set. So complete and release are tried even after a failed claim.
+ * A claim that came too late may still have been set. So the end of a claim that was sent is sent too, although the cache is left
+ * out by then: otherwise a repeat would be told for long that the request is under way.
  */
 import { createBreaker } from '../core/breaker.ts'
 import type { Clock } from '../core/clock.ts'
@@ -45,6 +46,7 @@ export function guardCache(cache: CommandCache, options: GuardOptions): GuardedC
     random,
     onChange: (state) => signals.emit('command.cache-breaker', { state }),
   })
+  const sent = new WeakSet<CacheEntry>()
   let isProbing = false
 
   const guarded = async <Result>(operation: Operation, call: () => Promise<Result>): Promise<Result | 'unknown'> => {
@@ -52,28 +54,39 @@ export function guardCache(cache: CommandCache, options: GuardOptions): GuardedC
     if (state === 'open' || (state === 'probing' && isProbing)) return 'unknown'
     isProbing = state === 'probing'
     try {
-      const result = await within(budgetMs, operation, call)
-      breaker.succeeded()
-      return result
-    } catch (error) {
-      breaker.failed()
-      signals.emit('command.cache-failed', { operation, error })
-      return 'unknown'
+      return await tried(operation, call)
     } finally {
       if (state === 'probing') isProbing = false
     }
   }
+  const tried = async <Result>(operation: Operation, call: () => Promise<Result>): Promise<Result | 'unknown'> => {
+    try {
+      const result = await within(budgetMs, operation, call)
+      breaker.succeeded()
+      return result
+    } catch (error) {
+      // What was under way when it opened is the same failure, not another one.
+      if (breaker.state() !== 'open') breaker.failed()
+      signals.emit('command.cache-failed', { operation, error })
+      return 'unknown'
+    }
+  }
+  /** The end of a claim: sent whatever the breaker says, if the claim was. */
+  const ended = (pending: CacheEntry): typeof guarded => (sent.has(pending) ? tried : guarded)
   return {
     claim: async (key, pending) => {
-      const found = await guarded('claim', () => cache.claim(key, encodeEntry(pending), { ttlMs: pendingTtlMs }))
+      const found = await guarded('claim', () => {
+        sent.add(pending)
+        return cache.claim(key, encodeEntry(pending), { ttlMs: pendingTtlMs })
+      })
       if (found === undefined) return 'claimed'
       return found === 'unknown' ? found : (decodeEntry(found) ?? 'unknown')
     },
     complete: async (key, pending, completed) => {
       const value = encodeEntry(completed)
-      await guarded('complete', () => cache.complete(key, encodeEntry(pending), { value, ttlMs: completedTtlMs }))
+      await ended(pending)('complete', () => cache.complete(key, encodeEntry(pending), { value, ttlMs: completedTtlMs }))
     },
-    release: async (key, pending) => void (await guarded('release', () => cache.release(key, encodeEntry(pending)))),
+    release: async (key, pending) => void (await ended(pending)('release', () => cache.release(key, encodeEntry(pending)))),
   }
 }
 

@@ -84,6 +84,17 @@ const scenarios: readonly Scenario[] = [
     play: async ({ ask }) => void (await ask(newRequest())),
   },
   {
+    name: 'a plan would reject the repeat, because the request itself took what there was',
+    deposit: { store: 'response', rejectsIn: 'plan' },
+    play: async ({ ask, withoutCache }) => {
+      await ask(newRequest())
+      const requestId = newRequest()
+      await ask(requestId, { amount: -5 })
+      const again = [await ask(requestId, { amount: -5, via: withoutCache }), await ask(requestId, { amount: -5 })]
+      return again.every(({ outcome }) => outcome?.status === 'replayed') ? [] : ['a repeat of a committed command was refused']
+    },
+  },
+  {
     name: 'ten ask for the same at once',
     deposit: { store: 'response' },
     play: async ({ ask, withoutCache }) => {

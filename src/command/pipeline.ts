@@ -5,6 +5,9 @@
  *     loop: BEGIN · marker · aggregates · execute · events · [response] · COMMIT
  *   → L1 complete → outcome
  *
+ * A load or a plan that fails is no answer yet: an attempt that does nothing else claims the marker first, because the request
+ * may have committed before.
+ *
  * Guarantee: per (principal, request id) at most one effect, and nobody is told "failed" about a committed one. The marker
  * alone decides; the cache only saves work, and the versions only order different requests.
  */
@@ -20,6 +23,7 @@ import { isUnavailable } from '../postgres/sql-state.ts'
 import type { Admitted } from './admission.ts'
 import { runAttempts } from './attempts.ts'
 import { cacheKey, type CacheEntry, type CompletedEntry } from './cache.ts'
+import type { CacheScope } from './cache-scope.ts'
 import type { CommandOutbox } from './command-outbox.ts'
 import type { CommandTables } from './command.sql.ts'
 import { committedOutcome } from './committed.ts'
@@ -27,7 +31,7 @@ import type { executePlan } from './execute-plan.ts'
 import type { GuardedCache } from './guarded-cache.ts'
 import type { MarkerStore } from './marker-store.ts'
 import { failed, type Outcome } from './outcome.ts'
-import { planCommand, type PlanNode } from './plan-command.ts'
+import { failedPlan, planCommand, type PlanNode } from './plan-command.ts'
 import { rejectionOf } from './rejection.ts'
 
 /** What the pipeline works with. Tests replace parts to prove that each is needed. */
@@ -38,6 +42,7 @@ export interface Pipeline {
   readonly outbox: CommandOutbox
   readonly markers: MarkerStore
   readonly cache: GuardedCache
+  readonly cacheScope: CacheScope
   readonly tokens: Tokens
   readonly fingerprint: (command: string, input: unknown) => string
   readonly execute: typeof executePlan
@@ -73,9 +78,9 @@ export async function runPipeline(pipeline: Pipeline, asked: Admitted): Promise<
 }
 
 async function runOnce(pipeline: Pipeline, asked: Admitted, planOnce: () => Promise<PlanNode>): Promise<Outcome> {
-  if (asked.requestId === undefined) return await decide(pipeline, asked, planOnce)
+  const key = await keyInCache(pipeline, asked)
+  if (key === undefined) return await decide(pipeline, asked, planOnce).catch(unchanged)
   const { cache, random } = pipeline
-  const key = cacheKey(asked.principal, asked.requestId)
   const pending: CacheEntry = { state: 'pending', fingerprint: asked.fingerprint, token: newToken(random) }
   const found = await cache.claim(key, pending)
   if (typeof found === 'object') return await answerFromCache(pipeline, asked, found)
@@ -84,10 +89,19 @@ async function runOnce(pipeline: Pipeline, asked: Admitted, planOnce: () => Prom
     const outcome = await decide(pipeline, asked, planOnce)
     completed = completedEntry(pipeline, asked, outcome)
     return outcome
+  } catch (error) {
+    return unchanged(error)
   } finally {
     // Only now, after COMMIT: a repeat must not be told of an effect that may still be rolled back.
     await (completed === undefined ? cache.release(key, pending) : cache.complete(key, pending, completed))
   }
+}
+
+/** Where the cache has the request; undefined if it is not to be asked. */
+async function keyInCache({ cacheScope }: Pipeline, { principal, requestId }: Admitted): Promise<string | undefined> {
+  if (requestId === undefined) return undefined
+  const scope = await cacheScope()
+  return scope === undefined ? undefined : cacheKey(scope, { principal, requestId })
 }
 
 /** Pending is looked up once in the database: its run may have ended without being able to say so. */
@@ -105,18 +119,26 @@ async function answerFromCache(pipeline: Pipeline, asked: Admitted, found: Cache
   return failed('IN_PROGRESS', 'The same request is being executed right now. Send it again to learn its outcome.')
 }
 
-/** Plans and executes. What the command's own code throws, other than a rejection, is thrown on: nothing was committed. */
+/** Plans and executes. Throws what the command's own code threw, rejections included: nothing was committed. */
 async function decide(pipeline: Pipeline, asked: Admitted, planOnce: () => Promise<PlanNode>): Promise<Outcome> {
+  const node = await planOnce()
+  const { failure } = node
   try {
-    return await runAttempts(pipeline, asked, await planOnce())
+    if (failure !== undefined && asked.requestId === undefined) throw failure.error
+    return await runAttempts(pipeline, asked, node)
   } catch (error) {
-    const rejection = rejectionOf(error)
-    if (rejection !== undefined) return { status: 'rejected', ...rejection, replayed: false }
-    if (!isOutage(error)) throw error
-    return failed('UNAVAILABLE', 'The database did not do it: nothing was changed. Send the same request again.', {
-      cause: error,
-    })
+    // What a command asks of its children follows from its own input.
+    if (error !== failure?.error || !isWaybillError(error, 'INVALID_INPUT')) throw error
+    return failed('INVALID_INPUT', error.message, { cause: error })
   }
+}
+
+/** The outcome of a run that changed nothing. What is neither a rejection nor an outage is thrown on. */
+function unchanged(error: unknown): Outcome {
+  const rejection = rejectionOf(error)
+  if (rejection !== undefined) return { status: 'rejected', ...rejection, replayed: false }
+  if (!isOutage(error)) throw error
+  return failed('UNAVAILABLE', 'The database did not do it: nothing was changed. Send the same request again.', { cause: error })
 }
 
 /** A COMMIT whose end is not known can here only be that of a load, which changed nothing. */
@@ -135,7 +157,8 @@ async function plan(pipeline: Pipeline, asked: Admitted): Promise<PlanNode> {
     metadata: undefined,
   }
   const seeded = seededRandom(newToken(random))
-  return await planCommand({ db, random: seeded }, { definition: asked.definition, input: asked.input, request })
+  const what = { definition: asked.definition, input: asked.input, request }
+  return await planCommand({ db, random: seeded }, what).catch((error: unknown) => failedPlan(what, error))
 }
 
 /** What repeats may be told from the cache; undefined if the run left nothing behind. */

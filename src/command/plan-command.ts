@@ -21,6 +21,15 @@ export interface PlanNode {
   readonly request: RequestContext
   /** By the handles that the plan was given. */
   readonly children: ReadonlyMap<Planned, PlanNode>
+  /** Why there is no plan; executing the node throws it. */
+  readonly failure?: { readonly error: unknown }
+}
+
+/** What a command is to do, before that is decided. */
+interface PlanRequest {
+  readonly definition: CommandDefinition
+  readonly input: unknown
+  readonly request: RequestContext
 }
 
 export interface PlanParts {
@@ -29,11 +38,7 @@ export interface PlanParts {
 }
 
 /** Decides what a command with a valid input will do. */
-export async function planCommand(
-  parts: PlanParts,
-  asked: { readonly definition: CommandDefinition; readonly input: unknown; readonly request: RequestContext },
-): Promise<PlanNode> {
-  const { definition, input, request } = asked
+export async function planCommand(parts: PlanParts, { definition, input, request }: PlanRequest): Promise<PlanNode> {
   const aggregate = definition.aggregate?.(input)
   if (aggregate !== undefined) assertAggregate(aggregate)
   const loaded = definition.load === undefined ? undefined : await load(parts.db, definition.load, input, request)
@@ -53,6 +58,18 @@ export async function planCommand(
   }
   const plan = deepFreeze(await definition.plan(input, context))
   return { definition, input, plan, aggregate, request, children }
+}
+
+/** In place of a plan that could not be made: locks nothing, and fails as the plan did, once the marker is claimed. */
+export function failedPlan({ definition, input, request }: PlanRequest, error: unknown): PlanNode {
+  const failing: CommandDefinition = {
+    ...definition,
+    execute: () => {
+      throw error
+    },
+  }
+  const none = { plan: undefined, aggregate: undefined, children: new Map<Planned, PlanNode>() }
+  return { definition: failing, input, request, ...none, failure: { error } }
 }
 
 /** The input as its schema returns it, or INVALID_INPUT. */

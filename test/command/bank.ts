@@ -42,6 +42,8 @@ export interface DepositOptions {
   readonly store?: 'marker' | 'response'
   readonly storeRejections?: boolean
   readonly locking?: 'row' | 'version'
+  /** Where it is refused to go below zero. @default 'execute' */
+  readonly rejectsIn?: 'plan' | 'execute'
   readonly steps?: Steps
   /** Runs inside the transaction, before the effect. */
   readonly before?: (tx: Tx, context: { readonly attempt: number; readonly requestId: string | undefined }) => Promise<void>
@@ -52,6 +54,7 @@ export interface DepositOptions {
 /** Adds to an account, with a lucky number that the plan drew. Rejects to go below zero. */
 export function depositCommand(options: DepositOptions = {}): Command<Deposit, DepositResult> {
   const { name = 'Deposit', store = 'marker', storeRejections = false, locking = 'row', steps = newSteps() } = options
+  const { rejectsIn = 'execute' } = options
   const count = (map: Map<string, number>, key = ''): void => void map.set(key, (map.get(key) ?? 0) + 1)
   return command(name, {
     input: z.object({ account: z.string(), amount: z.number() }),
@@ -59,8 +62,10 @@ export function depositCommand(options: DepositOptions = {}): Command<Deposit, D
     store,
     storeRejections,
     locking,
-    plan: ({ account, amount }, { random, requestId }) => {
+    ...(rejectsIn === 'plan' ? { load: (reader: Queryable, { account }: Deposit) => balanceOf(reader, account) } : {}),
+    plan: ({ account, amount }, { random, requestId, loaded }) => {
       count(steps.plans, requestId)
+      if (loaded !== undefined && loaded + amount < 0) throw reject('not-enough', { have: loaded })
       const lucky = Math.floor(random.next() * 1_000_000_000)
       currentCall()?.drawn.push(lucky)
       return { account, amount, lucky }

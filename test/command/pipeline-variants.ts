@@ -64,8 +64,9 @@ export const mutants: Readonly<Record<string, Variant>> = {
         const pending = { state: 'pending', fingerprint, token: '' } as const
         const completed = { state: 'completed', fingerprint, rejected: false, response: answer.response } as const
         // The claim must go first: completing respects another's pending value.
-        await forget(cacheKey(key.principal, key.requestId))
-        await pipeline.cache.complete(cacheKey(key.principal, key.requestId), pending, completed)
+        const place = cacheKey((await pipeline.cacheScope()) ?? '', key)
+        await forget(place)
+        await pipeline.cache.complete(place, pending, completed)
       },
     },
   }),

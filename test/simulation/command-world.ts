@@ -133,7 +133,7 @@ function startServer(scene: Scene, server: Server): Server {
     clock: actor.clock,
     random: seededRandom(`${world.seed} ${actor.name}`),
   })
-  const pipeline = createPipeline(settings)
+  const pipeline = { ...createPipeline(settings), cacheScope: async () => 'the one database' }
   const commands = createCommandsOn(mutant.pipeline?.(pipeline) ?? pipeline, settings)
   const serve = async (): Promise<void> => {
     while (server.done < list.length && actor.isAlive) {
