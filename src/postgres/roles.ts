@@ -105,6 +105,9 @@ export const functionGrants: Readonly<Record<string, readonly GrantedRole[]>> = 
   transport_seek: ['consumer'],
   transport_lease: ['consumer'],
   transport_lane_of: ['consumer'],
+  transport_horizon: ['consumer'],
+  transport_sweep: ['consumer'],
+  transport_unsubscribe: [],
   transport_lock_topic: [],
   transport_fill: [],
 }

@@ -3,8 +3,9 @@
  *
  * A lane beyond the receiver's fair share is drained: nothing new is taken from it, and once nothing of it is in hand it is
  * given back. A lane's floor lies below the first message that could be delivered: everything up to it is in hand or
- * rests. Floors spare the scan a long line behind a resting key; they are forgotten every second and whenever something
- * comes back, so that nothing stays hidden below one.
+ * rests, and nothing can appear there any more (see horizon.ts). Floors spare the scan a long line behind a resting key; they
+ * are forgotten every second and whenever something comes back, so that nothing stays hidden below one. Where a scan without
+ * them takes long they are kept longer, so that scanning stays a small part of the time.
  */
 import type { LeasedLane } from './transport.sql.ts'
 
@@ -16,10 +17,12 @@ export interface HeldLane {
 }
 
 const floorsLastMs = 1_000
+const floorsLastScans = 20
 
 export class LaneBook {
   #lanes = new Map<number, HeldLane>()
   #floorsSince = 0
+  #longestScanMs = 0
   /** Counts how often floors were forgotten: a fetch that began before may not raise them again. */
   floorLife = 0
 
@@ -29,7 +32,8 @@ export class LaneBook {
 
   /** The lanes to take messages from. */
   open(nowMs: number): readonly HeldLane[] {
-    if (nowMs - this.#floorsSince >= floorsLastMs) this.forgetFloors(nowMs)
+    const lastMs = Math.max(floorsLastMs, floorsLastScans * this.#longestScanMs)
+    if (nowMs - this.#floorsSince >= lastMs) this.forgetFloors(nowMs)
     return [...this.#lanes.values()].filter(({ draining }) => !draining)
   }
 
@@ -69,16 +73,20 @@ export class LaneBook {
     this.#lanes.clear()
   }
 
-  /** Raises a floor; returns whether that skips anything. */
-  raiseFloor(lane: number, floor: string): boolean {
+  /** Raises the floor of a lane that was looked at under this tenure; under a new one all of it is to be looked at. */
+  raiseFloor(lane: number, tenure: string | undefined, floor: string): void {
     const held = this.#lanes.get(lane)
-    if (held === undefined || held.floor === floor) return false
-    held.floor = floor
-    return true
+    if (held !== undefined && held.tenure === tenure) held.floor = floor
+  }
+
+  /** Says how long a fetch took. */
+  scanned(durationMs: number): void {
+    this.#longestScanMs = Math.max(this.#longestScanMs, durationMs)
   }
 
   forgetFloors(nowMs: number): void {
     this.#floorsSince = nowMs
+    this.#longestScanMs = 0
     this.floorLife += 1
     for (const lane of this.#lanes.values()) lane.floor = '0'
   }

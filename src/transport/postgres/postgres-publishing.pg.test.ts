@@ -4,6 +4,7 @@ import type { Queryable } from '../../postgres/database.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { migrate } from '../../postgres/migrate.ts'
 import { transaction } from '../../postgres/transaction.ts'
+import { eventually } from '../../testing/eventually.ts'
 import { message, publish, statuses } from '../../testing/transport-probe.ts'
 import { postgresTransport } from './postgres-transport.ts'
 import { publishMessages, transportTables } from './transport.sql.ts'
@@ -22,6 +23,33 @@ test('text that Postgres cannot store is rejected as the message’s own fault',
   ]
   const outcomes = await publish(transport, [...bad, message(topic, 'a2', 'a'), message(topic, 'good', 'c')])
   expect(statuses(outcomes)).toEqual(['rejected', 'rejected', 'rejected', 'not-sent', 'confirmed'])
+})
+
+test('a message waits for the subscriptions of its topic, and for no other', async () => {
+  const transport = postgresTransport({ db })
+  await transport.subscribe('mine', 'one')
+  await transport.subscribe('other', 'one')
+  await publish(transport, [message('mine', 'a1', 'a'), message('mine', 'free')])
+  const { rows } = await db.query(
+    `select t.name from waybill.transport_delivery d join waybill.transport_subscription s on s.id = d.subscription_id join waybill.transport_topic t on t.id = s.topic_id`,
+  )
+  expect(rows).toEqual([{ name: 'mine' }, { name: 'mine' }])
+})
+
+test('a publisher has a transaction id before it takes numbers, so that whoever skips knows of it', async () => {
+  const { text, values } = publishMessages(transportTables('waybill'), 'publishing', [message('publishing', 'm')])
+  let publishing: Promise<unknown> | undefined
+  const waiters = `select backend_xid is not null as known from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+  await transaction(db, async (tx) => {
+    await tx.query('lock table waybill.transport_message in exclusive mode')
+    publishing = db.query(text, values)
+    const waiting = await eventually(async () => {
+      const { rows } = await db.query(waiters)
+      return rows.length > 0 && rows
+    })
+    expect(waiting).toEqual([{ known: true }])
+  })
+  await publishing
 })
 
 test('a statement that the database refuses for one of its values is taken apart until the culprit stands alone', async () => {

@@ -3,18 +3,28 @@
  *
  * Order per key holds because a key lives in one lane, a lane has one holder, and the holder reads it in order of seq. The
  * holder hands out only while its lease has surely not run out by its own, monotonic reckoning; when it may have, all that
- * is in hand is lost. Everything it writes is fenced by the lane's tenure. Reading by state and not by position means that
- * a publisher which commits late is never passed over.
+ * is in hand is lost. Everything it writes is fenced by the lane's tenure. It reads by state and not by position, and skips
+ * what rests only as far as all publishers have ended, so that one which commits late is never passed over.
  */
 import { randomUUID } from 'node:crypto'
 import type { Clock } from '../../core/clock.ts'
+import { WaybillError } from '../../core/errors.ts'
 import { createWaker, loop, type Pace, type Waker } from '../../core/loop.ts'
-import { rows, type Queryable } from '../../postgres/database.ts'
+import { one, rows, type Queryable } from '../../postgres/database.ts'
 import type { ReceiveOptions, Receiver } from '../transport.ts'
+import { Horizon } from './horizon.ts'
 import { HeldDelivery, InHand } from './in-hand.ts'
 import { LaneBook, type HeldLane } from './lane-book.ts'
 import { Settlements } from './settlements.ts'
-import { fetchDeliveries, leaseLanes, type FetchedRow, type LeasedLane, type TransportTables } from './transport.sql.ts'
+import {
+  ackDeliveries,
+  fetchDeliveries,
+  leaseLanes,
+  readHorizon,
+  type FetchedRow,
+  type LeasedLane,
+  type TransportTables,
+} from './transport.sql.ts'
 
 export interface ReceiverDeps {
   readonly db: Queryable
@@ -28,14 +38,12 @@ export interface ReceiverDeps {
   readonly clock: Clock
 }
 
-/** A lane whose floor was raised is read in larger steps: its next message may be far behind a resting key. */
-const skippingWindow = 2_000
-
 export class PostgresReceiver implements Receiver {
   readonly #deps: ReceiverDeps
   readonly #id = randomUUID()
   readonly #inHand = new InHand()
   readonly #lanes = new LaneBook()
+  readonly #horizon = new Horizon()
   readonly #settlements: Settlements
   readonly #leaseWaker = createWaker()
   readonly #fetching = new AbortController()
@@ -152,22 +160,38 @@ export class PostgresReceiver implements Receiver {
     this.#full = room <= 0 || (roomBytes <= 0 && !empty)
     if (this.#full || lanes.length === 0 || !this.#mayWork()) return 'idle'
 
+    if (this.#horizon.isDue(clock.monotonicMs())) this.#horizon.see(await one(db, readHorizon(tables)), clock.monotonicMs())
     this.#inHand.beginFetch()
     const { floorLife } = this.#lanes
-    const windows = lanes.map((lane) => ({ ...lane, window: windowOf(lane, room, lanes.length) }))
+    const askedAt = clock.monotonicMs()
     const fetched = await rows(
       db,
-      fetchDeliveries(tables, { subscription, lanes: windows, inHand: this.#inHand.excluded(), room, roomBytes, empty }),
+      fetchDeliveries(tables, {
+        subscription,
+        lanes,
+        window: Math.min(room, Math.max(50, Math.ceil((2 * room) / lanes.length))),
+        decided: this.#horizon.decided,
+        inHand: this.#inHand.excluded(),
+        room,
+        roomBytes,
+        empty,
+      }),
     )
     this.#full = true
+    this.#lanes.scanned(clock.monotonicMs() - askedAt)
+    this.#horizon.wanted = fetched.some(({ rests }) => rests === true)
     // Whatever came too late to be ours for sure is fetched again.
     if (!this.#mayWork() || this.#fetching.signal.aborted) return 'idle'
     this.#dropMissing(lanes, fetched)
-    const skipped =
-      floorLife === this.#lanes.floorLife &&
-      fetched.map(({ lane, floor }) => floor !== null && this.#lanes.raiseFloor(lane, floor)).includes(true)
-    const handed = this.#handOut(new Map(lanes.map(({ lane, tenure }) => [lane, tenure])), fetched)
-    return handed > 0 || skipped ? 'more' : 'idle'
+    const tenures = new Map(lanes.map(({ lane, tenure }) => [lane, tenure]))
+    if (floorLife === this.#lanes.floorLife) this.#raiseFloors(tenures, fetched)
+    const handed = this.#handOut(tenures, fetched)
+    const removed = await this.#removeEmpty(tenures, fetched)
+    return handed + removed > 0 ? 'more' : 'idle'
+  }
+
+  #raiseFloors(tenures: ReadonlyMap<number, string>, fetched: readonly FetchedRow[]): void {
+    for (const { lane, floor } of fetched) if (floor !== null) this.#lanes.raiseFloor(lane, tenures.get(lane), floor)
   }
 
   /** A lane that did not come back is another's, or a seek began it anew. */
@@ -212,6 +236,19 @@ export class PostgresReceiver implements Receiver {
     return handed
   }
 
+  /** A delivery whose message is gone, because somebody deleted it, can never be made: it would only stand in the way. */
+  async #removeEmpty(tenures: ReadonlyMap<number, string>, fetched: readonly FetchedRow[]): Promise<number> {
+    const { db, tables, subscription, options } = this.#deps
+    const empty = fetched.flatMap(({ lane, seq, body }) =>
+      seq === null || body !== null ? [] : [{ lane, seq, tenure: tenures.get(lane) as string }],
+    )
+    if (empty.length === 0) return 0
+    const removed = await rows(db, ackDeliveries(tables, subscription, empty))
+    const ids = removed.map(({ seq }) => seq)
+    if (ids.length > 0) options.onError(new WaybillError('NOT_FOUND', goneText(options, ids)))
+    return ids.length
+  }
+
   /** Something was settled: there may be room again, a lane may be free to go, and messages come back now or later. */
   #settled(backAfterMs: readonly number[]): void {
     for (const delayMs of backAfterMs) void this.#comeBack(delayMs)
@@ -228,17 +265,18 @@ export class PostgresReceiver implements Receiver {
 }
 
 type MessageRow = {
-  readonly [Key in keyof FetchedRow]: Key extends 'key' | 'ordering_key' | 'floor'
+  readonly [Key in keyof FetchedRow]: Key extends 'key' | 'ordering_key' | 'floor' | 'rests'
     ? FetchedRow[Key]
     : NonNullable<FetchedRow[Key]>
 }
 
 function isMessage(row: FetchedRow): row is MessageRow {
-  return row.seq !== null
+  return row.seq !== null && row.body !== null
 }
 
-function windowOf({ floor }: HeldLane, room: number, lanes: number): number {
-  return floor === '0' ? Math.min(room, Math.max(50, Math.ceil((2 * room) / lanes))) : skippingWindow
+function goneText({ topic, consumer }: ReceiveOptions, ids: readonly string[]): string {
+  const some = ids.slice(0, 5).join(', ')
+  return `postgres: ${ids.length} messages of ${topic} are gone before ${consumer} has settled them; it goes on without them: ${some}${ids.length > 5 ? ' …' : ''}`
 }
 
 function compareSeqs(a: string, b: string): number {

@@ -6,9 +6,11 @@ import { afterAll, expect, test } from 'vitest'
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { migrate } from '../../postgres/migrate.ts'
+import { transaction } from '../../postgres/transaction.ts'
 import { eventually } from '../../testing/eventually.ts'
-import { interleaved, probe, publishAll } from '../../testing/transport-probe.ts'
+import { interleaved, message, probe, publishAll } from '../../testing/transport-probe.ts'
 import { postgresTransport, type PostgresTransport } from './postgres-transport.ts'
+import { publishMessages, transportTables } from './transport.sql.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -25,6 +27,19 @@ function open(options: Partial<Parameters<typeof postgresTransport>[0]>): Postgr
   return transport
 }
 
+async function count(query: string, values: readonly (string | number)[] = []): Promise<number> {
+  const { rows } = await db.query(`select count(*)::int as n from ${query}`, values)
+  return (rows[0] as { n: number }).n
+}
+
+const stored = (topic: string): Promise<number> =>
+  count('waybill.transport_message m join waybill.transport_topic t on t.id = m.topic_id where t.name = $1', [topic])
+
+const someoneWaits = (): Promise<boolean> =>
+  count(
+    `pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database())`,
+  ).then((n) => n > 0)
+
 test('retention removes what is past it and settled by all, and nothing else', async () => {
   const transport = open({ retentionMs: 0 })
   const topic = 'kept.events'
@@ -35,15 +50,8 @@ test('retention removes what is past it and settled by all, and nothing else', a
   const fast = await probe(transport, { topic, consumer: 'fast', on: (delivery) => void acks.push(delivery.ack()) })
   await fast.until(10)
   await Promise.all(acks)
-  const stored = async (): Promise<number> => {
-    const { rows } = await db.query(
-      `select count(*)::int as n from waybill.transport_message m join waybill.transport_topic t on t.id = m.topic_id where t.name = $1`,
-      [topic],
-    )
-    return (rows[0] as { n: number }).n
-  }
   await transport.sweep()
-  expect(await stored()).toBe(10)
+  expect(await stored(topic)).toBe(10)
   expect(await open({ retentionMs: 3_600_000 }).sweep()).toBe(0)
   const slow = await probe(transport, {
     topic,
@@ -53,9 +61,101 @@ test('retention removes what is past it and settled by all, and nothing else', a
   await slow.until(10)
   await eventually(async () => {
     await transport.sweep()
-    return (await stored()) === 1
+    return (await stored(topic)) === 1
   })
   await transport.unsubscribe(topic, 'slow')
   await transport.sweep()
-  expect(await stored()).toBe(0)
+  expect(await stored(topic)).toBe(0)
+})
+
+test('what a new subscription or a seek copies is not removed before it is committed', async () => {
+  const transport = open({ retentionMs: 0 })
+  const topic = 'copied.events'
+  await publishAll(transport, interleaved(topic, ['a'], 3))
+  await transaction(db, async (tx) => {
+    await tx.query(`select waybill.transport_subscribe($1, 'new', 4::smallint)`, [topic])
+    await transport.sweep()
+  })
+  const received = await probe(transport, { topic, consumer: 'new', on: () => undefined })
+  await received.until(3)
+  await received.receiver.close(AbortSignal.abort())
+  await db.query(`delete from waybill.transport_delivery`)
+  await transaction(db, async (tx) => {
+    await tx.query(
+      `select waybill.transport_seek($1, s.id, null) from waybill.transport_subscription s join waybill.transport_topic t on t.id = s.topic_id where t.name = $1`,
+      [topic],
+    )
+    await transport.sweep()
+  })
+  expect(await stored(topic)).toBe(3)
+  await transport.unsubscribe(topic, 'new')
+})
+
+test('a subscription that is made while messages are removed begins with what is left', async () => {
+  const transport = open({ retentionMs: 0 })
+  const topic = 'removed.events'
+  await publishAll(transport, interleaved(topic, ['a'], 3))
+  let subscribing: Promise<void> | undefined
+  await transaction(db, async (tx) => {
+    await postgresTransport({ db: tx, retentionMs: 0 }).sweep()
+    subscribing = transport.subscribe(topic, 'new')
+    await eventually(someoneWaits)
+  })
+  await subscribing
+  expect(await count('waybill.transport_delivery')).toBe(0)
+})
+
+test('a delivery whose message is gone does not hold up the others: it is reported and removed', async () => {
+  const transport = open({ lanes: 1 })
+  const topic = 'orphaned.events'
+  await transport.subscribe(topic, 'one')
+  await publishAll(transport, interleaved(topic, ['gone'], 30))
+  await db.query(
+    `delete from waybill.transport_message m using waybill.transport_topic t where t.id = m.topic_id and t.name = $1`,
+    [topic],
+  )
+  await publishAll(transport, [message(topic, 'there')])
+  const [names, errors]: [string[], Error[]] = [[], []]
+  const receiver = await transport.receive({
+    topic,
+    consumer: 'one',
+    maxMessages: 10,
+    maxBytes: 1_000_000,
+    onDelivery: (delivery) => {
+      names.push(delivery.message.attributes['name'] ?? '')
+      void delivery.ack()
+    },
+    onError: (error) => void errors.push(error),
+  })
+  await eventually(() => expect(names).toEqual(['there']))
+  await receiver.close()
+  expect(await count('waybill.transport_delivery')).toBe(0)
+  expect(errors.map((error) => error.message)).toContainEqual(expect.stringContaining('10 messages of orphaned.events are gone'))
+})
+
+test('a publisher that has not committed when its consumer is unsubscribed leaves nothing behind', async () => {
+  const transport = open({})
+  const topic = 'unsubscribed.events'
+  await transport.subscribe(topic, 'one')
+  const { text, values } = publishMessages(transportTables('waybill'), topic, [message(topic, 'late')])
+  let unsubscribing: Promise<void> | undefined
+  await transaction(db, async (tx) => {
+    await tx.query(text, values)
+    unsubscribing = transport.unsubscribe(topic, 'one')
+    await eventually(someoneWaits)
+  })
+  await unsubscribing
+  expect(await count('waybill.transport_delivery')).toBe(0)
+})
+
+test('what is left of a subscription that is gone is removed with the messages past their retention', async () => {
+  const transport = open({})
+  const topic = 'abandoned.events'
+  await transport.subscribe(topic, 'gone')
+  await transport.subscribe(topic, 'kept')
+  await publishAll(transport, interleaved(topic, ['a'], 3))
+  await db.query(`delete from waybill.transport_subscription where consumer = 'gone'`)
+  await transport.sweep()
+  expect(await count('waybill.transport_delivery')).toBe(3)
+  await transport.unsubscribe(topic, 'kept')
 })

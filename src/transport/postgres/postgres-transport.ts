@@ -9,13 +9,14 @@
 import { systemClock, type Clock } from '../../core/clock.ts'
 import { defaults } from '../../core/defaults.ts'
 import { WaybillError } from '../../core/errors.ts'
-import { createWaker, loop } from '../../core/loop.ts'
+import { createWaker } from '../../core/loop.ts'
 import { atLeast, resolve, wholeBetween } from '../../core/options.ts'
 import { execute, one, type Queryable } from '../../postgres/database.ts'
 import type { PublishOutcome, SeekTarget, Transport } from '../transport.ts'
 import { publishToPostgres } from './postgres-publishing.ts'
 import { PostgresReceiver } from './postgres-receiver.ts'
-import { dropSubscription, seekSubscription, subscribe, sweepMessages, transportTables } from './transport.sql.ts'
+import { createSweeper } from './sweeper.ts'
+import { seekSubscription, subscribe, transportTables } from './transport.sql.ts'
 
 export interface PostgresTransportOptions {
   readonly db: Queryable
@@ -45,9 +46,6 @@ export interface PostgresTransport extends Transport {
   sweep(): Promise<number>
 }
 
-const sweepBatch = 10_000
-const sweepEveryMs = 60_000
-
 /** Connects nothing by itself: `db` is yours, and closing the transport leaves it open. */
 export function postgresTransport(options: PostgresTransportOptions): PostgresTransport {
   const { db, schema, maxBytes, retentionMs, leaseMs, lanes, busyMs, idleMs, clock } = resolvePostgresOptions(options)
@@ -59,7 +57,7 @@ export function postgresTransport(options: PostgresTransportOptions): PostgresTr
 
   const find = async (topic: string, consumer: string): Promise<number> =>
     (await one(db, subscribe(tables, { topic, consumer, lanes }))).id
-  const sweeper = createSweeper(() => execute(db, sweepMessages(tables, retentionMs, sweepBatch)), stopping.signal, clock)
+  const sweeper = createSweeper({ db, tables, retentionMs, clock, signal: stopping.signal })
   const idle = (passes: number): number => Math.min(idleMs, busyMs * 2 ** Math.min(passes - 1, 20))
 
   return {
@@ -99,8 +97,8 @@ export function postgresTransport(options: PostgresTransportOptions): PostgresTr
       waker.wake()
     },
     subscribe: async (topic, consumer) => void (await find(topic, consumer)),
-    unsubscribe: async (topic, consumer) => void (await execute(db, dropSubscription(tables, { topic, consumer }))),
-    sweep: sweeper.sweep,
+    unsubscribe: (topic, consumer) => sweeper.unsubscribe(topic, consumer),
+    sweep: () => sweeper.sweep(),
     close: async () => {
       stopping.abort()
       await Promise.all([
@@ -109,29 +107,6 @@ export function postgresTransport(options: PostgresTransportOptions): PostgresTr
         sweeper.ended(),
       ])
     },
-  }
-}
-
-interface Sweeper {
-  readonly sweep: () => Promise<number>
-  /** Sweeps from now on; the second call changes nothing. */
-  start(onError: (error: Error) => void): void
-  ended(): Promise<void> | undefined
-}
-
-function createSweeper(sweep: () => Promise<number>, signal: AbortSignal, clock: Clock): Sweeper {
-  let sweeping: Promise<void> | undefined
-  return {
-    sweep,
-    start: (onError) => {
-      const pace = { idleMs: () => sweepEveryMs, onError: (error: unknown) => onError(error as Error), clock }
-      sweeping ??= loop(
-        async () => ((await sweep()) === sweepBatch ? 'more' : 'idle'),
-        { stopping: signal, aborting: signal },
-        pace,
-      )
-    },
-    ended: () => sweeping,
   }
 }
 

@@ -7,7 +7,7 @@
 import { execute, rows, type Queryable } from '../../postgres/database.ts'
 import type { AckOutcome } from '../transport.ts'
 import type { HeldDelivery, InHand, Settle } from './in-hand.ts'
-import { ackDeliveries, nackDeliveries, type TransportTables } from './transport.sql.ts'
+import { ackDeliveries, longestRestMs, nackDeliveries, type TransportTables } from './transport.sql.ts'
 
 export interface SettlementsDeps {
   readonly db: Queryable
@@ -54,7 +54,7 @@ export class Settlements implements Settle {
   nack(held: HeldDelivery, delayMs: number): Promise<void> {
     this.#deps.inHand.nacked(held)
     return new Promise((done) => {
-      this.#nacks.push({ held, delayMs, done })
+      this.#nacks.push({ held, delayMs: Math.min(delayMs, longestRestMs), done })
       this.#schedule()
     })
   }

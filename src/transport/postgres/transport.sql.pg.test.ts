@@ -4,6 +4,7 @@ import { testDatabase } from '../../../test/setup/test-database.ts'
 import { rows } from '../../postgres/database.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { migrate } from '../../postgres/migrate.ts'
+import { shippedMigrations } from '../../postgres/migrate-files.ts'
 import { interleaved, publishAll } from '../../testing/transport-probe.ts'
 import { postgresTransport } from './postgres-transport.ts'
 import { fetchDeliveries, leaseLanes, transportTables } from './transport.sql.ts'
@@ -12,6 +13,7 @@ const database = await testDatabase()
 const db = fromPg(database.pool)
 await migrate(db, { schema: 'waybill', service: 'transport' })
 const tables = transportTables('waybill')
+const roomy = { window: 100, decided: '0', inHand: [], room: 100, roomBytes: 1_000_000, empty: true }
 
 test('a key whose head was skipped because it rested waits for it, also when the rest ends meanwhile', async () => {
   const topic = 'skipped'
@@ -29,15 +31,74 @@ test('a key whose head was skipped because it rested waits for it, also when the
     )
   ).rows[0] as { seq: string }
   const fetched = async (floor: string): Promise<readonly unknown[]> => {
-    const lanes = [{ lane: 0, tenure: leased?.tenure ?? '', floor, window: 100 }]
-    const found = await rows(
-      db,
-      fetchDeliveries(tables, { subscription: id, lanes, inHand: [], room: 100, roomBytes: 1_000_000, empty: true }),
-    )
+    const lanes = [{ lane: 0, tenure: leased?.tenure ?? '', floor }]
+    const found = await rows(db, fetchDeliveries(tables, { ...roomy, subscription: id, lanes }))
     return found
       .filter((row) => row.seq !== null)
       .map(({ attributes }) => (JSON.parse(attributes ?? '') as { name: string }).name)
   }
   expect(await fetched('0')).toEqual(['a1', 'b1', 'a2', 'b2'])
   expect(await fetched(seq)).toEqual(['b1', 'b2'])
+})
+
+test('a receiver that died before the clock stepped back does not count as alive', async () => {
+  const { id } = (await db.query(`select waybill.transport_subscribe('stepped', 'one', 4::smallint) as id`)).rows[0] as {
+    id: number
+  }
+  await db.query(
+    `insert into waybill.transport_receiver (subscription_id, receiver, seen_at) values ($1, $2, clock_timestamp() + interval '1 hour')`,
+    [id, randomUUID()],
+  )
+  const call = { subscription: id, receiver: randomUUID(), leaseMs: 5_000, leaving: [], stays: true }
+  expect((await rows(db, leaseLanes(tables, call))).map(({ lane, share }) => [lane, share])).toEqual(
+    [0, 1, 2, 3].map((lane) => [lane, 4]),
+  )
+  const { rows: known } = await db.query(`select from waybill.transport_receiver where subscription_id = $1`, [id])
+  expect(known).toHaveLength(1)
+})
+
+test('a rest that is longer than any is over: the clock stepped back', async () => {
+  const topic = 'rested'
+  const transport = postgresTransport({ db })
+  const { id } = (await db.query(`select waybill.transport_subscribe($1, 'one', 1::smallint) as id`, [topic])).rows[0] as {
+    id: number
+  }
+  await publishAll(transport, interleaved(topic, ['a', 'b'], 2))
+  const call = { subscription: id, receiver: randomUUID(), leaseMs: 60_000, leaving: [], stays: true }
+  const lanes = (await rows(db, leaseLanes(tables, call))).map((lane) => ({ ...lane, floor: '0' }))
+  const rest = async (hours: number): Promise<readonly (string | null)[]> => {
+    await db.query(
+      `update waybill.transport_delivery set rest_until = clock_timestamp() + $2 * interval '1 hour' where subscription_id = $1 and seq = (select min(seq) from waybill.transport_delivery where subscription_id = $1)`,
+      [id, hours],
+    )
+    const fetched = await rows(db, fetchDeliveries(tables, { ...roomy, subscription: id, lanes }))
+    return fetched.filter(({ seq }) => seq !== null).map(({ body }) => Buffer.from(body ?? []).toString())
+  }
+  expect(await rest(23)).toEqual(['b1', 'b2'])
+  expect(await rest(25)).toEqual(['a1', 'b1', 'a2', 'b2'])
+})
+
+test('what was stored for subscriptions of other topics is removed by the migration that ends it', async () => {
+  const older = { schema: 'older', service: 'transport' }
+  await migrate(db, { ...older, migrations: shippedMigrations().slice(0, 9) })
+  const transport = postgresTransport({ db, schema: 'older' })
+  await transport.subscribe('one.events', 'one')
+  await transport.subscribe('two.events', 'two')
+  await publishAll(transport, interleaved('one.events', ['a'], 3))
+  await publishAll(transport, interleaved('two.events', ['a'], 2))
+  const waiting = async (): Promise<unknown> =>
+    (
+      await db.query(
+        'select s.consumer, count(*)::int as n from older.transport_delivery d join older.transport_subscription s on s.id = d.subscription_id group by 1 order by 1',
+      )
+    ).rows
+  expect(await waiting()).toEqual([
+    { consumer: 'one', n: 5 },
+    { consumer: 'two', n: 5 },
+  ])
+  await migrate(db, older)
+  expect(await waiting()).toEqual([
+    { consumer: 'one', n: 3 },
+    { consumer: 'two', n: 2 },
+  ])
 })

@@ -8,12 +8,13 @@ export interface TransportTables {
   readonly publish: Name
   readonly subscribe: Name
   readonly seek: Name
+  readonly unsubscribe: Name
   readonly lease: Name
-  readonly laneOf: Name
+  readonly horizon: Name
+  readonly sweep: Name
   readonly lane: Name
   readonly delivery: Name
   readonly message: Name
-  readonly topic: Name
   readonly subscription: Name
 }
 
@@ -23,12 +24,13 @@ export function transportTables(schema: string): TransportTables {
     publish: of('publish'),
     subscribe: of('subscribe'),
     seek: of('seek'),
+    unsubscribe: of('unsubscribe'),
     lease: of('lease'),
-    laneOf: of('lane_of'),
+    horizon: of('horizon'),
+    sweep: of('sweep'),
     lane: of('lane'),
     delivery: of('delivery'),
     message: of('message'),
-    topic: of('topic'),
     subscription: of('subscription'),
   }
 }
@@ -87,9 +89,30 @@ export function leaseLanes(tables: TransportTables, call: LeaseCall): Statement<
       from ${tables.lease}(${call.subscription}::int, ${call.receiver}::text::uuid, ${call.leaseMs}::int, ${sqlArray(call.leaving)}::text::smallint[], ${call.stays}::boolean)`
 }
 
+/** How far the sequence of messages is, and what tells when that is decided. */
+export interface HorizonRow {
+  readonly seq: string
+  readonly xid: string
+  readonly oldest: string
+}
+
+/** Takes a transaction id, so it is asked only when something is to be skipped, and not often. */
+export function readHorizon(tables: TransportTables): Statement<HorizonRow> {
+  return sql`select seq::text as seq, xid::text as xid, oldest::text as oldest from ${tables.horizon}()`
+}
+
+/** No message rests longer. */
+export const longestRestMs = 86_400_000
+/** Two clocks that are right may differ by this. */
+const clockSlackMs = 60_000
+
 export interface FetchCall {
   readonly subscription: number
-  readonly lanes: readonly { readonly lane: number; readonly tenure: string; readonly floor: string; readonly window: number }[]
+  readonly lanes: readonly { readonly lane: number; readonly tenure: string; readonly floor: string }[]
+  /** Deliverable messages to look for in each lane. */
+  readonly window: number
+  /** No floor may be higher: up to it nothing can appear any more. */
+  readonly decided: string
   /** Sequences that are in hand, or whose settling is under way. */
   readonly inHand: readonly string[]
   readonly room: number
@@ -98,10 +121,15 @@ export interface FetchCall {
   readonly empty: boolean
 }
 
-/** A message (`seq` is set), or a lane that is still ours (`floor` is set: everything up to it is in hand or rests). */
+/**
+ * A delivery (`seq` is set; without attributes and body if its message is gone), or a lane that is still ours (`floor` is set:
+ * everything up to it is in hand or rests).
+ */
 export interface FetchedRow {
   readonly lane: number
   readonly floor: string | null
+  /** Of a lane: something of the subscription rests, or did. */
+  readonly rests: boolean | null
   readonly seq: string | null
   readonly key: string | null
   readonly ordering_key: string | null
@@ -115,61 +143,64 @@ export interface FetchedRow {
 /**
  * Reads what can be delivered next, from the lanes that are still ours.
  *
- * Of each lane a window in order of seq, without what is in hand; a message waits if it or an earlier one of its key
- * rests. One moment is used for all of it, or a head's rest could end between two looks and its successor go first.
- * A head below the floor holds its key even when its rest is over, until the floor is gone: it has to go first.
- * What is in hand is a hashed subplan: an array would be parsed again for every row. Nothing is written: the lane's
- * lease is the lease of all its messages. Index: primary key, transport_delivery_resting_idx.
+ * Of each lane the first that can be delivered in order of seq, without what is in hand; a message waits if it or an earlier one
+ * of its key rests. One moment is used for all of it, or a head's rest could end between two looks and its successor go first.
+ * A head below the floor holds its key even when its rest is over, until the floor is gone: it has to go first. A rest that ends
+ * later than any can is over: the clock stepped back.
+ *
+ * Nothing is written: the lane's lease is the lease of all its messages. Index: primary key, transport_delivery_resting_idx. The
+ * `case` keeps the look for a head a look per row, where a bare condition would become a join over all that rests; a limit
+ * that the planner does not know keeps it from sorting a lane. What is in hand is a hashed subplan: an array would be parsed
+ * again for every row.
  */
 export function fetchDeliveries(tables: TransportTables, call: FetchCall): Statement<FetchedRow> {
   const { lanes } = call
   return sql`
     with moment as materialized (
       select clock_timestamp() as at
+    ), latest as materialized (
+      select at + ${longestRestMs + clockSlackMs}::float8 * interval '1 millisecond' as at from moment
     ), held as materialized (
       select unnest(${sqlArray(call.inHand)}::text::bigint[]) as seq
     ), mine as materialized (
-      select l.lane, t.floor, t.size
+      select l.lane, t.floor, ${call.window}::int as size
         from unnest(${sqlArray(lanes.map(({ lane }) => lane))}::text::smallint[], ${sqlArray(lanes.map(({ tenure }) => tenure))}::text::bigint[],
-                    ${sqlArray(lanes.map(({ floor }) => floor))}::text::bigint[], ${sqlArray(lanes.map(({ window }) => window))}::text::int[]) as t (lane, tenure, floor, size)
+                    ${sqlArray(lanes.map(({ floor }) => floor))}::text::bigint[]) as t (lane, tenure, floor)
         join ${tables.lane} l on l.subscription_id = ${call.subscription}::int and l.lane = t.lane and l.tenure = t.tenure
        where l.lock_expires_at > (select at from moment)
-    ), seen as materialized (
+    ), free as materialized (
       select m.lane, w.*
         from mine m cross join lateral (
-             select d.seq, d.key, d.bytes, d.attempts,
-                    coalesce(d.rest_until > (select at from moment), false)
-                    or exists (select from ${tables.delivery} h
-                                where h.subscription_id = ${call.subscription}::int and h.key = d.key and h.seq < d.seq
-                                  and h.rest_until is not null and (h.rest_until > (select at from moment) or h.seq <= m.floor)) as waits
+             select d.seq, d.key, d.bytes, d.attempts
                from ${tables.delivery} d
               where d.subscription_id = ${call.subscription}::int and d.lane = m.lane and d.seq > m.floor
                 and d.seq not in (select h.seq from held h)
+                and case when d.rest_until > (select at from moment) and d.rest_until <= (select at from latest) then false
+                         else not exists (
+                           select from ${tables.delivery} h
+                            where h.subscription_id = ${call.subscription}::int and h.key = d.key and h.seq < d.seq
+                              and h.rest_until is not null
+                              and (h.rest_until > (select at from moment) and h.rest_until <= (select at from latest) or h.seq <= m.floor)) end
               order by d.seq
               limit m.size) w
-    ), floors as (
-      select s.lane, max(s.seq) as floor
-        from seen s
-        join (select lane, min(seq) filter (where not waits) as seq from seen group by lane) free on free.lane = s.lane
-       where s.waits and (free.seq is null or s.seq < free.seq)
-       group by s.lane
     ), counted as (
-      select s.*, row_number() over (order by s.seq) as nth, sum(s.bytes) over (order by s.seq) as total
-        from seen s
-       where not s.waits
+      select f.*, row_number() over (order by f.seq) as nth, sum(f.bytes) over (order by f.seq) as total
+        from free f
     ), next as (
       select * from counted
        where (nth <= ${call.room}::int and total <= ${call.roomBytes}::float8) or (nth = 1 and ${call.empty}::boolean)
     )
-    select m.lane::int as lane, coalesce(f.floor, m.floor)::text as floor,
+    select m.lane::int as lane,
+           greatest(m.floor, least(${call.decided}::bigint, f.first - 1))::text as floor,
+           exists (select from ${tables.delivery} h where h.subscription_id = ${call.subscription}::int and h.rest_until is not null) as rests,
            null as seq, null as key, null as ordering_key, null as attributes, null::bytea as body, null::int as bytes, null::int as attempts, null as published_at_ms
-      from mine m left join floors f on f.lane = m.lane
+      from mine m left join (select lane, min(seq) as first from free group by lane) f on f.lane = m.lane
     union all
-    select n.lane::int, null, n.seq::text, n.key::text, g.key, g.attributes::text, g.body, n.bytes, n.attempts,
+    select n.lane::int, null, null, n.seq::text, n.key::text, g.key, g.attributes::text, g.body, n.bytes, n.attempts,
            floor(extract(epoch from g.published_at) * 1000)::bigint::text
       from next n
       join ${tables.subscription} s on s.id = ${call.subscription}::int
-      join ${tables.message} g on g.topic_id = s.topic_id and g.seq = n.seq`
+      left join ${tables.message} g on g.topic_id = s.topic_id and g.seq = n.seq`
 }
 
 export interface Settlement {
@@ -211,38 +242,37 @@ export function nackDeliveries(
        and d.subscription_id = ${subscription}::int and d.lane = n.lane and d.seq = n.seq`
 }
 
-/**
- * Deletes messages that are older than the retention and that every subscription has settled. Index:
- * transport_message_published_at_idx, and the deliveries' primary key for each candidate. Without `offset 0` the planner may put a
- * Memoize over the look for a delivery, with subscription and lane as its key: it then answers for every message of a lane what it
- * found for the first (seen in PostgreSQL 18), and messages that nobody has settled are deleted.
- */
-export function sweepMessages(tables: TransportTables, retentionMs: number, limit: number): Statement {
-  return sql`
-    delete from ${tables.message} m
-     where m.ctid = any (array(
-       select c.ctid from ${tables.message} c
-        where c.published_at < clock_timestamp() - ${retentionMs}::float8 * interval '1 millisecond'
-          and not exists (
-                select from ${tables.subscription} s cross join lateral (
-                  select from ${tables.delivery} d
-                   where d.subscription_id = s.id and d.seq = c.seq
-                     and d.lane = ${tables.laneOf}(hashtextextended(c.key, 0), c.seq, s.lanes) offset 0) d
-                 where s.topic_id = c.topic_id)
-        limit ${limit}::int))`
+/** Deletes messages that are older than the retention and that every subscription has settled. Index: transport_message_published_at_idx. */
+export function sweepMessages(tables: TransportTables, retentionMs: number, limit: number): Statement<{ swept: number }> {
+  return sql`select ${tables.sweep}(${retentionMs}::float8, ${limit}::int) as swept`
 }
 
-/** Removes a subscription with everything that waits for it. */
+/** Removes a subscription; what waits for it is left to sweepDeliveries. */
 export function dropSubscription(
   tables: TransportTables,
   subscription: { readonly topic: string; readonly consumer: string },
 ): Statement {
+  return sql`select ${tables.unsubscribe}(${subscription.topic}::text, ${subscription.consumer}::text)`
+}
+
+/**
+ * Deletes what waits for subscriptions that are gone. Walks from one subscription to the next, whatever waits for each. Index:
+ * primary key.
+ */
+export function sweepDeliveries(tables: TransportTables, limit: number): Statement {
   return sql`
-    with gone as (
-      delete from ${tables.subscription} s
-       using ${tables.topic} t
-       where t.id = s.topic_id and t.name = ${subscription.topic} and s.consumer = ${subscription.consumer}
-      returning s.id
+    with recursive served as (
+      (select d.subscription_id as id from ${tables.delivery} d order by d.subscription_id limit 1)
+      union all
+      select (select d.subscription_id from ${tables.delivery} d where d.subscription_id > v.id order by d.subscription_id limit 1)
+        from served v
+       where v.id is not null
     )
-    delete from ${tables.delivery} d using gone where d.subscription_id = gone.id`
+    delete from ${tables.delivery} d
+     where d.ctid = any (array(
+       select w.ctid
+         from served v cross join lateral (
+              select w.ctid from ${tables.delivery} w where w.subscription_id = v.id limit ${limit}::int) w
+        where not exists (select from ${tables.subscription} s where s.id = v.id)
+        limit ${limit}::int))`
 }
