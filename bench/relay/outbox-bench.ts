@@ -7,7 +7,7 @@
 import { systemClock } from '../../src/core/clock.ts'
 import { defaultSignals } from '../../src/core/signals.ts'
 import { createOutbox, type Outbox } from '../../src/outbox/outbox.ts'
-import { confirmDispatch, readDispatch, type DispatchRow } from '../../src/outbox/dispatch.sql.ts'
+import { confirmDispatch, readDispatch, type FoundRow } from '../../src/outbox/dispatch.sql.ts'
 import { createRelay } from '../../src/outbox/relay.ts'
 import type { RelayOptions } from '../../src/outbox/relay-options.ts'
 import { connect, type Connection } from '../../src/postgres/connect.ts'
@@ -128,7 +128,7 @@ export async function drainRaw({ db, outbox: { tables } }: OutboxBench): Promise
       readDispatch(
         tables,
         held.map((each) => ({ ...each, window: 78 })),
-        { heads: 64, chain: 16 },
+        { heads: 64, chain: 16, bytes: 67_108_864 },
       ),
     )
     if (found.length === 0) break
@@ -140,7 +140,7 @@ export async function drainRaw({ db, outbox: { tables } }: OutboxBench): Promise
   return (published / elapsedMs) * 1_000
 }
 
-function confirmed(row: DispatchRow, i: number): { lane: number; seq: string; eventId: string; messageId: string } {
+function confirmed(row: FoundRow, i: number): { lane: number; seq: string; eventId: string; messageId: string } {
   return { lane: row.lane, seq: row.seq, eventId: row.event_id, messageId: String(8_000_000_000_000_000 + i) }
 }
 

@@ -14,6 +14,7 @@ import { eventually } from '../testing/eventually.ts'
 import { findProgram } from '../testing/find-program.ts'
 import { memory } from '../transport/memory.ts'
 import { cdcPublication, cdcStatus, switchCdcOff, switchCdcOn } from './outbox-cdc.ts'
+import { outboxStatus } from './outbox-status.ts'
 
 let server: Postgres
 let pool: pg.Pool
@@ -218,6 +219,24 @@ test('switching off refuses running relays, and waits until the connector has pa
     message: expect.stringContaining('alive'),
   })
   await db.query(`delete from ${outbox.tables.schema}.outbox_relay`)
+  await db.query(
+    `update ${outbox.tables.schema}.outbox_lane set lock_token = gen_random_uuid(), locked_by = 'patient', locked_at = clock_timestamp() - interval '1 hour',
+            lock_expires_at = clock_timestamp() + interval '1 minute' where lane < 3`,
+  )
+  for (const heartbeat of [
+    [],
+    [`insert into ${outbox.tables.schema}.outbox_relay values ('patient', clock_timestamp() - interval '20 seconds')`],
+  ]) {
+    for (const statement of heartbeat) await db.query(statement)
+    await expect(switchCdcOff({ db, outbox, slot, actor, signal: AbortSignal.abort() })).rejects.toMatchObject({
+      code: 'REFUSED',
+      message: expect.stringContaining('patient'),
+    })
+    expect((await outboxStatus(db, outbox)).relays).toEqual([{ relay: 'patient', lanes: 3, seenMs: expect.any(Number) }])
+  }
+  expect(await cdcStatus(db, outbox)).toMatchObject({ dispatching: false })
+  await db.query(`update ${outbox.tables.schema}.outbox_lane set lock_expires_at = clock_timestamp()`)
+  expect((await outboxStatus(db, outbox)).relays).toEqual([])
   await expect(switchCdcOff({ db, outbox, slot: 'nobody', actor })).rejects.toMatchObject({ code: 'NOT_FOUND' })
 
   const told: string[] = []

@@ -129,7 +129,7 @@ async function refuseRelays({ db, outbox }: CdcOptions): Promise<void> {
   const names = relays.map(({ relay }) => relay).join(', ')
   throw new WaybillError(
     'REFUSED',
-    `Relays are running (${names}). Stop them first, and start them when the connector has stopped.`,
+    `Relays are running (${names}). Stop them first, and start them when the connector has stopped. One that was killed counts until its leases end.`,
   )
 }
 

@@ -92,16 +92,21 @@ export function selectLanes(tables: OutboxTables): Statement<LaneRow> {
      order by l.lane`
 }
 
-/** The relays that live, by their heartbeats, with how many lanes each holds; and whether dispatch rows are written. */
+/**
+ * The relays that live, with how many lanes each holds: those with a fresh heartbeat, and those with a lease, whose own
+ * lease may be longer than `leaseMs` and their heartbeats rarer. Without a heartbeat they were seen when they took a lane.
+ */
 export function selectRelays(
   tables: OutboxTables,
   leaseMs: number,
 ): Statement<{ relay: string; lanes: number; seen_ms: number }> {
   return sql`
-    select w.worker as relay, (select count(*)::int from ${tables.lane} l where l.locked_by = w.worker and l.lock_expires_at > clock_timestamp()) as lanes,
-           (extract(epoch from clock_timestamp() - w.seen_at) * 1000)::float8 as seen_ms
+    select coalesce(w.worker, l.worker) as relay, coalesce(l.lanes, 0) as lanes,
+           (extract(epoch from clock_timestamp() - coalesce(w.seen_at, l.taken_at)) * 1000)::float8 as seen_ms
       from ${tables.worker} w
-     where w.seen_at > clock_timestamp() - ${leaseMs}::int * interval '1 millisecond'
+      full join (select locked_by as worker, count(*)::int as lanes, max(locked_at) as taken_at
+                   from ${tables.lane} where lock_token is not null and lock_expires_at > clock_timestamp() group by locked_by) l on l.worker = w.worker
+     where l.lanes > 0 or w.seen_at > clock_timestamp() - ${leaseMs}::int * interval '1 millisecond'
      order by 1`
 }
 

@@ -63,15 +63,15 @@ export interface ReadLimits {
  * `limits.bytes`; `readBodies` reads the others. Their lengths are known without them.
  */
 export function readDispatch(tables: OutboxTables, lanes: readonly ReadWindow[], limits: ReadLimits): Statement<FoundRow> {
+  const inline = inlineBytes(lanes, limits)
   return sql`
-    select r.lane, r.seq, r.key, r.event_id, r.state, r.publish_attempts, r.void, r.blocked, r.wait_ms, r.topic, r.aggregate_type,
-           r.aggregate_id, r.version, r.event_type, r.schema_version, r.content_type, r.occurred_at, size.bytes,
-           case when size.bytes <= given.inline then r.payload end as payload, case when size.bytes <= given.inline then r.headers end as headers
+    select lane, seq, key, event_id, state, publish_attempts, void, blocked, wait_ms, topic, aggregate_type, aggregate_id, version, event_type,
+           schema_version, content_type, occurred_at, coalesce(octet_length(payload) + octet_length(headers), 0) as bytes,
+           case when octet_length(payload) + octet_length(headers) <= ${inline}::int then payload end as payload,
+           case when octet_length(payload) + octet_length(headers) <= ${inline}::int then headers end as headers
       from ${tables.read}(
              ${lanesOf(lanes)}::text::smallint[], ${tokensOf(lanes)}::text::uuid[], ${sqlArray(lanes.map((each) => each.window))}::text::int[],
-             ${limits.heads}::int, ${limits.chain}::int) r
-     cross join lateral (select coalesce(octet_length(r.payload), 0) + coalesce(octet_length(r.headers), 0) as bytes) size
-     cross join (select ${inlineBytes(lanes, limits)}::int as inline) given`
+             ${limits.heads}::int, ${limits.chain}::int)`
 }
 
 /** A due head brings at least one row of its chain. */

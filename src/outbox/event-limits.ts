@@ -21,6 +21,8 @@ export function assertAggregateId(aggregateId: unknown, eventType: string): asse
     const got = typeof aggregateId === 'string' ? JSON.stringify(aggregateId.slice(0, 60)) : typeof aggregateId
     throw new WaybillError('INVALID_INPUT', `outbox.add ${eventType}: the aggregate id must be non-empty text, got ${got}.`)
   }
+  // Half a surrogate pair has no bytes of its own: different aggregates would become one.
+  if (!aggregateId.isWellFormed()) throw refused(eventType, 'the aggregate id is not well-formed Unicode text')
   if (Buffer.byteLength(aggregateId) > longestValueBytes) {
     throw new WaybillError(
       'INVALID_INPUT',
@@ -38,8 +40,9 @@ export function assertHeaders(headers: Readonly<Record<string, string>>, eventTy
     if (name === '' || Buffer.byteLength(name) > longestNameBytes || name.toLowerCase().startsWith('goog')) {
       throw refused(eventType, `the name of header ${shown} must have 1 to ${longestNameBytes} bytes and not begin with "goog"`)
     }
-    if (typeof value !== 'string' || value.includes('\u0000'))
+    if (typeof value !== 'string' || `${name}${value}`.includes('\u0000'))
       throw refused(eventType, `header ${shown} must be text without NUL`)
+    if (!name.isWellFormed() || !value.isWellFormed()) throw refused(eventType, `header ${shown} is not well-formed Unicode text`)
     if (Buffer.byteLength(value) > longestValueBytes)
       throw refused(eventType, `header ${shown} has more than ${longestValueBytes} bytes`)
   }

@@ -71,6 +71,13 @@ test('while there is much to do the lanes are worked in two parts, and in one ag
   expect(lanes()).toHaveLength(1)
 })
 
+test('two parts that are worked side by side share the bytes of a pass', () => {
+  const windows = createLaneWindows(64, 1_000)
+  const whole = windows.limits().bytes
+  windows.learn(found(0, 64))
+  expect(windows.limits().bytes).toBe(whole / 2)
+})
+
 test('large events make small batches', () => {
   const windows = createLaneWindows(500, 5_000)
   const mebibyte = { payload: { byteLength: 1024 * 1024 } as Uint8Array }

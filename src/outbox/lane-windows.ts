@@ -2,16 +2,16 @@
  * How many due rows to read of each lane: even at first, growing where there is more, shrinking where there is not.
  *
  * A limit over all lanes together would let one hot lane starve those behind it. So each lane has a window of its own;
- * lanes that filled theirs share the room of a whole batch evenly. The batch is bounded in rows and, as far as the last
- * one tells, in bytes.
+ * lanes that filled theirs share the room of a whole batch evenly. The batch is bounded in rows and in bytes; what the last
+ * one tells of the size of events only keeps the next look from finding much more than fits.
  */
 import type { HeldLane } from '../postgres/lanes.sql.ts'
-import type { DispatchRow, ReadWindow } from './dispatch.sql.ts'
+import type { DispatchRow, ReadLimits, ReadWindow } from './dispatch.sql.ts'
 
 export interface LaneWindows {
   of(lane: number): number
-  /** Heads to take up per lane, and rows to read behind those that have not failed, all together. */
-  limits(): { readonly heads: number; readonly chain: number }
+  /** The limits of the next read, for each of its parts. */
+  limits(): ReadLimits
   /** The windows for the next read: in one part, or while there is much to do in two that are worked side by side. */
   plan(held: readonly HeldLane[]): readonly (readonly ReadWindow[])[]
   /** Learns from what was read. */
@@ -19,7 +19,7 @@ export interface LaneWindows {
 }
 
 const smallestChain = 16
-/** What a pass should hold in memory at most. */
+/** Payloads and headers that a pass holds in memory at most, unless one event alone is larger. */
 const batchBytes = 64 * 1024 * 1024
 
 export function createLaneWindows(batchSize: number, drainSize: number): LaneWindows {
@@ -32,7 +32,7 @@ export function createLaneWindows(batchSize: number, drainSize: number): LaneWin
   const next = (size: number, fair: number): number => (size < fair ? Math.min(size * 2, fair) : Math.max(fair, size >> 1))
   return {
     of,
-    limits: () => ({ heads: Math.max(4, base), chain }),
+    limits: () => ({ heads: Math.max(4, base), chain, bytes: isDeep ? batchBytes / 2 : batchBytes }),
     plan: (held) => {
       base = Math.max(1, Math.ceil(Math.min(batchSize, room) / Math.max(1, held.length)))
       sizes = new Map(held.map(({ lane }) => [lane, Math.max(base, sizes.get(lane) ?? base)]))

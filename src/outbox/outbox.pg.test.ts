@@ -164,6 +164,9 @@ describe('what could not be published fails where it is added', () => {
     ['a header that Google keeps for itself', { headers: { googleThing: 'x' } }],
     ['more than 80 headers', { headers: Object.fromEntries(Array.from({ length: 81 }, (_, i) => [`h${i}`, 'x'])) }],
     ['a header that is no text', { headers: { n: 1 } }],
+    ['a header name with NUL', { headers: { 'n\u0000': 'x' } }],
+    ['a header name with half a surrogate pair', { headers: { 'n\ud83d': 'x' } }],
+    ['a header value with half a surrogate pair', { headers: { n: '\ude00x' } }],
     ['an id that is no UUID', { id: 'seventeen' }],
   ])('%s', async (_, options) => {
     expect(await refused(options)).toMatchObject({ code: 'INVALID_INPUT' })
@@ -175,6 +178,9 @@ describe('what could not be published fails where it is added', () => {
     })
     expect(await refused({}, '')).toMatchObject({ code: 'INVALID_INPUT' })
     expect(await refused({}, 'a\u0000b')).toMatchObject({ code: 'INVALID_INPUT' })
+    // As UTF-8 these two would be one and the same.
+    for (const id of ['a\ud83d', 'a\ude00']) expect(await refused({}, id)).toMatchObject({ code: 'INVALID_INPUT' })
+    expect(await refused({}, 'a\ud83d\ude00')).toBeUndefined()
   })
   test('a schema that has no outbox says how to get one', async () => {
     const { outbox } = await outboxFixture(db)

@@ -76,7 +76,7 @@ async function costs(tx: Tx, fixture: OutboxFixture): Promise<Record<'read' | 's
   const due = await find(tx, fixture, 'state = 0')
   const [head] = await find(tx, fixture, 'state = 1 and key = 2')
   const [read, found] = await looked(tx, fixture, () =>
-    rows(tx, readDispatch(tables, [{ lane: 0, token, window: 50 }], { heads: 4, chain: 16 })),
+    rows(tx, readDispatch(tables, [{ lane: 0, token, window: 50 }], { heads: 4, chain: 16, bytes: 1_000_000 })),
   )
   // Fifty of the window, and the head of key 2 with its chain.
   expect(found.map(({ state }) => state).toSorted((a, b) => a - b)).toEqual([...Array.from({ length: 50 }, () => 0), 1, 2, 2, 2])

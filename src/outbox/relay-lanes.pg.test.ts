@@ -174,7 +174,8 @@ test('a relay that rests reads the lane that it is told of alone; what nobody te
   const watched: Database = {
     ...db,
     query: (text, values) => {
-      if (text.includes(outbox.tables.read.quoted)) read.push(String(values?.[0]).split(',').length)
+      if (text.includes(outbox.tables.read.quoted))
+        read.push(String(values?.find((value) => String(value).startsWith('{'))).split(',').length)
       return db.query(text, values)
     },
   }

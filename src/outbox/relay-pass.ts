@@ -18,7 +18,7 @@ import type { Tracing } from '../core/tracing.ts'
 import type { Breaker } from '../core/breaker.ts'
 import type { LaneLeases } from '../postgres/lane-leases.ts'
 import type { HeldLane } from '../postgres/lanes.sql.ts'
-import { isConnectionLoss, sqlState } from '../postgres/sql-state.ts'
+import { isLockTimeout, isRefusedValue } from '../postgres/sql-state.ts'
 import type { Publisher } from '../transport/transport.ts'
 import type { BatchWatch } from './batch-watch.ts'
 import type { DispatchRow, ReadWindow, Settlement } from './dispatch.sql.ts'
@@ -85,7 +85,10 @@ async function passLanes(
 ): ReturnType<Pass> {
   if (lanes.length === 0) return 'idle'
   const { steps, windows, breaker, clock } = deps
-  const batch = await steps.read(deps, { lanes, limits: breaker.state() === 'probing' ? probe : windows.limits() })
+  const batch = await steps.read(deps, {
+    lanes,
+    limits: { ...windows.limits(), ...(breaker.state() === 'probing' ? probe : {}) },
+  })
   for (const row of batch) found.push(row)
   if (batch.length === 0) return 'idle'
 
@@ -119,34 +122,47 @@ async function publish(
   })
 }
 
-/** Clean runs first, by one fenced delete; then the others, one by one if the database refuses the whole. */
+/** Clean runs first, by one fenced delete; then the others, one by one if the database refuses a value among them. */
 async function write(deps: RelayPassDeps, held: readonly HeldLane[], { confirmed, settlement }: Decision): Promise<void> {
   if (confirmed.length > 0) {
-    const lanes = used(held, confirmed)
-    dropLost(deps, lanes, await deps.steps.confirm(deps, { lanes, confirmed }))
+    await writeLanes(deps, used(held, confirmed), (lanes) => deps.steps.confirm(deps, { lanes, confirmed }))
   }
   if (isEmpty(settlement)) return
   try {
-    await settle(deps, held, settlement)
+    await writeLanes(deps, settledLanes(held, settlement), (lanes) => deps.steps.settle(deps, { lanes, settlement }))
   } catch (error) {
-    if (sqlState(error) === undefined || isConnectionLoss(error)) throw error
+    if (!isRefusedValue(error)) throw error
     await settleApart(deps, held, perKey(settlement, errorMessage(error)))
   }
 }
 
-async function settle(deps: RelayPassDeps, held: readonly HeldLane[], settlement: Settlement): Promise<void> {
-  const lanes = used(held, [...settlement.confirmed, ...settlement.stopped, ...settlement.hold])
-  dropLost(deps, lanes, await deps.steps.settle(deps, { lanes, settlement }))
+/**
+ * Writes what belongs to these lanes. Those whose rows somebody keeps locked are given up, and the rest is written without
+ * them: what was published there goes out again, but nothing else does.
+ */
+async function writeLanes(
+  deps: RelayPassDeps,
+  lanes: readonly HeldLane[],
+  writeTo: (lanes: readonly HeldLane[]) => Promise<readonly number[]>,
+): Promise<void> {
+  try {
+    dropLost(deps, lanes, await writeTo(lanes))
+  } catch (error) {
+    if (!isLockTimeout(error)) throw error
+    const unlocked = await deps.leases.unlocked(lanes)
+    dropLost(deps, lanes, unlocked.length === 0 ? [] : await writeTo(unlocked))
+  }
 }
 
 /** One row that cannot be written must not keep the rest of the batch from being settled. */
 async function settleApart(deps: RelayPassDeps, held: readonly HeldLane[], parts: readonly Settlement[]): Promise<void> {
   const refused: unknown[] = []
-  for (const part of parts) {
+  for (const settlement of parts) {
+    const lanes = settledLanes(held, settlement)
     try {
-      await settle(deps, held, part)
+      dropLost(deps, lanes, await deps.steps.settle(deps, { lanes, settlement }))
     } catch (error) {
-      if (isConnectionLoss(error)) throw error
+      if (!isRefusedValue(error)) throw error
       refused.push(error)
     }
   }
@@ -164,8 +180,7 @@ function perKey({ confirmed, stopped, hold }: Settlement, reason: string): Settl
 
 /** A lane that the fence did not return is another's now: nothing was written there, and nothing more will be. */
 function dropLost(deps: RelayPassDeps, asked: readonly HeldLane[], mine: readonly number[]): void {
-  const lost = asked.filter(({ lane }) => !mine.includes(lane)).map(({ lane }) => lane)
-  if (lost.length > 0) deps.leases.lose(lost)
+  deps.leases.lose(asked.filter(({ lane }) => !mine.includes(lane)))
 }
 
 function report(deps: RelayPassDeps, { published, failures, outage }: Decision, startedAt: number): void {
@@ -197,6 +212,10 @@ function report(deps: RelayPassDeps, { published, failures, outage }: Decision, 
 
 function quotaOf(found: readonly DispatchRow[]): number {
   return Math.max(smallestQuota, Math.ceil(found.length / 4))
+}
+
+function settledLanes(held: readonly HeldLane[], { confirmed, stopped, hold }: Settlement): readonly HeldLane[] {
+  return used(held, [...confirmed, ...stopped, ...hold])
 }
 
 function used(held: readonly HeldLane[], parts: readonly { readonly lane: number }[]): readonly HeldLane[] {

@@ -5,13 +5,16 @@
  */
 import { one, rows, type Queryable } from '../postgres/database.ts'
 import type { HeldLane } from '../postgres/lanes.sql.ts'
+import { withinBytes } from './bounded-read.ts'
 import {
   confirmDispatch,
+  readBodies,
   readDispatch,
   settleDispatch,
   type ConfirmedRow,
   type DispatchRow,
   type Keeping,
+  type ReadLimits,
   type ReadWindow,
   type Settlement,
 } from './dispatch.sql.ts'
@@ -28,8 +31,7 @@ export interface StepContext {
 
 export interface ReadRequest {
   readonly lanes: readonly ReadWindow[]
-  /** Heads to take up per lane, and rows to read behind those that have not failed, all together. */
-  readonly limits: { readonly heads: number; readonly chain: number }
+  readonly limits: ReadLimits
 }
 
 export interface RelaySteps {
@@ -49,7 +51,10 @@ export interface RelaySteps {
 }
 
 export const relaySteps: RelaySteps = {
-  read: ({ db, tables }, { lanes, limits }) => rows(db, readDispatch(tables, lanes, limits)),
+  read: async ({ db, tables }, { lanes, limits }) =>
+    await withinBytes(await rows(db, readDispatch(tables, lanes, limits)), limits.bytes, (eventIds) =>
+      rows(db, readBodies(tables, eventIds)),
+    ),
   plan: planRuns,
   decide,
   confirm: async ({ db, tables, relay, keep }, { lanes, confirmed }) =>

@@ -1,9 +1,11 @@
 import pg from 'pg'
 import { expect, test } from 'vitest'
-import { opened, untilBlocked } from '../../test/outbox/world.ts'
+import { gate, opened, untilBlocked } from '../../test/outbox/world.ts'
 import { outboxFixture, type OutboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { systemClock } from '../core/clock.ts'
+import { createFakeClock } from '../testing/fake-clock.ts'
+import type { Database } from './database.ts'
 import { fromPg } from './from-pg.ts'
 import { createLaneLeases, type LaneLeases } from './lane-leases.ts'
 
@@ -103,6 +105,68 @@ test('renewing waits for a confirmation that has the lane locked, and loses noth
   await renewal
   expect(busy.held()).toHaveLength(64)
   expect(await count(fixture, 'batch_from = 1 and batch_to = 2')).toBe(64)
+})
+
+test('the late answer of a renewal loses no lane that was taken again meanwhile', async () => {
+  const { outbox, signals } = await outboxFixture(db)
+  const lost: number[] = []
+  signals.on('lanes.lost', ({ lanes }) => lost.push(...lanes))
+  const late = gate()
+  let isLate = false
+  const slow: Database = {
+    ...db,
+    query: async (text, values) => {
+      const isHeldUp = isLate
+      isLate = false
+      if (isHeldUp) await late.passed
+      return await db.query(text, values)
+    },
+  }
+  const options = { db: slow, tables: outbox.tables, worker: 'w', leaseMs: 60_000, renewMs: 15_000, clock: systemClock, signals }
+  const busy = createLaneLeases(options)
+  await busy.rebalance()
+  const before = busy.held()
+  isLate = true
+  const renewal = busy.renew(undefined)
+  await busy.release({ leave: false })
+  await busy.rebalance()
+  const after = busy.held()
+  late.open()
+  await renewal
+  expect(lost).toEqual([])
+  expect(busy.held()).toEqual(after)
+  expect(after.some(({ token }) => token === before[0]?.token)).toBe(false)
+  busy.lose(before)
+  expect(busy.held()).toEqual(after)
+  busy.lose(after)
+  expect(busy.held()).toEqual([])
+})
+
+test('renewals keep the heartbeat of a worker fresh, with and without lanes, until it leaves', async () => {
+  const fixture = await outboxFixture(db)
+  const { tables } = fixture.outbox
+  await useLanes(fixture, 1)
+  const clock = createFakeClock()
+  const times = { leaseMs: 60_000, renewMs: 15_000, clock, signals: fixture.signals }
+  const team = ['a', 'b'].map((name) => createLaneLeases({ db, tables, worker: name, ...times }))
+  for (const each of team) await each.rebalance()
+  expect(team.map((each) => each.held().length)).toEqual([1, 0])
+  const fresh = async (): Promise<string[]> => {
+    const { rows } = await db.query(
+      `select worker from ${tables.worker.quoted} where seen_at > clock_timestamp() - interval '1 minute' order by 1`,
+    )
+    return (rows as { worker: string }[]).map(({ worker: name }) => name)
+  }
+  await db.query(`update ${tables.worker.quoted} set seen_at = seen_at - interval '5 minutes'`)
+  for (const each of team) await each.renew(undefined)
+  expect(await fresh()).toEqual([])
+  await clock.advance(15_000)
+  for (const each of team) await each.renew(undefined)
+  expect(await fresh()).toEqual(['a', 'b'])
+  await team[1]?.release({ leave: true })
+  await clock.advance(15_000)
+  for (const each of team) await each.renew(undefined)
+  expect(await fresh()).toEqual(['a'])
 })
 
 test('waiting for a lane sets nothing that outlives the statement', async () => {

@@ -4,6 +4,7 @@
  * Every acquisition has a fresh token, and every later write is fenced by it; so a worker that lost a lane without
  * noticing changes nothing. Shares follow from the heartbeats of all workers: floor(lanes / workers), and the remainder to
  * the first in rank. `mayWork` is a local, monotonic guess that errs on the safe side: the lease as of when we asked.
+ * Renewals keep the heartbeat fresh as well: neither a long batch nor a long wait looks like death to the others.
  * A lane whose row somebody keeps locked is given up after half a lease, so that it stalls alone.
  */
 import { randomUUID } from 'node:crypto'
@@ -40,13 +41,15 @@ export interface LaneLeases {
   lanes(): number
   /** Whether our leases have surely not run out yet. */
   mayWork(): boolean
-  /** Forgets lanes that turned out to be another's. */
-  lose(lanes: readonly number[]): void
+  /** Forgets lanes that turned out to be another's. One that was taken again meanwhile, under another token, stays. */
+  lose(lanes: readonly HeldLane[]): void
+  /** Those of these lanes whose rows nobody keeps locked. It does not wait. */
+  unlocked(lanes: readonly HeldLane[]): Promise<readonly HeldLane[]>
   /** Whether it is time to look at the shares again. */
   isRebalanceDue(): boolean
   /** Heartbeat, fair share, take or give back. Call it only while no batch is under way. */
   rebalance(): Promise<void>
-  /** Prolongs the leases. Can be called while a batch is under way. */
+  /** Prolongs the leases, and says that we live if that was not said lately. Can be called while a batch is under way. */
   renew(batch: { readonly from: string; readonly to: string } | undefined): Promise<void>
   /** Gives every lane back. `leave` also ends the heartbeat. */
   release(options: { readonly leave: boolean }): Promise<void>
@@ -59,21 +62,22 @@ export function fairShare(lanes: number, workers: number, rank: number): number 
 
 export function createLaneLeases(options: LaneLeaseOptions): LaneLeases {
   const { db, tables, worker, leaseMs, renewMs, clock, signals } = options
+  const pulse = createPulse(options)
   const held = new Map<number, HeldLane>()
   let validUntil = 0
   let rebalanceAt = 0
   let laneCount = 0
 
-  const lose = (lanes: readonly number[]): void => {
-    const lost = lanes.filter((lane) => held.delete(lane))
-    if (lost.length > 0) signals.emit('lanes.lost', { worker, lanes: lost })
+  const lose = (lanes: readonly HeldLane[]): void => {
+    const lost = lanes.filter(({ lane, token }) => held.get(lane)?.token === token && held.delete(lane))
+    if (lost.length > 0) signals.emit('lanes.lost', { worker, lanes: lost.map(({ lane }) => lane) })
   }
   const renew: LaneLeases['renew'] = async (batch) => {
     if (held.size === 0) return
     const askedAt = clock.monotonicMs()
     const asked = [...held.values()]
     const kept = await prolong(options, asked, batch)
-    lose(asked.filter(({ lane }) => !kept.has(lane)).map(({ lane }) => lane))
+    lose(asked.filter(({ lane }) => !kept.has(lane)))
     validUntil = askedAt + leaseMs
   }
   const give = async (lanes: readonly HeldLane[]): Promise<void> => {
@@ -93,11 +97,12 @@ export function createLaneLeases(options: LaneLeaseOptions): LaneLeases {
     lanes: () => laneCount,
     mayWork: () => clock.monotonicMs() < validUntil,
     lose,
+    unlocked: (lanes) => findUnlocked(options, lanes),
     isRebalanceDue: () => clock.monotonicMs() >= rebalanceAt,
-    renew,
+    renew: (batch) => renew(batch).then(() => pulse.keep()),
     rebalance: async () => {
       const askedAt = clock.monotonicMs()
-      const { workers, rank, lanes } = await one(db, heartbeat(tables, worker, leaseMs))
+      const { workers, rank, lanes } = await pulse.beat()
       laneCount = lanes
       // The older lanes first: in our own reckoning no lane may outlive them.
       await renew(undefined)
@@ -110,26 +115,57 @@ export function createLaneLeases(options: LaneLeaseOptions): LaneLeases {
     release: async ({ leave }) => {
       await give([...held.values()])
       rebalanceAt = 0
-      if (leave) await execute(db, farewell(tables, worker, leaseMs))
+      if (leave) await pulse.end()
+    },
+  }
+}
+
+interface Pulse {
+  beat(): Promise<{ readonly workers: number; readonly rank: number; readonly lanes: number }>
+  /** Beats if that is due. */
+  keep(): Promise<void>
+  end(): Promise<void>
+}
+
+/** Our heartbeat. None is due before the first and after the end: a worker that takes no part must not count. */
+function createPulse({ db, tables, worker, leaseMs, renewMs, clock }: LaneLeaseOptions): Pulse {
+  let dueAt = Number.POSITIVE_INFINITY
+  const beat: Pulse['beat'] = async () => {
+    dueAt = clock.monotonicMs() + renewMs
+    return await one(db, heartbeat(tables, worker, leaseMs))
+  }
+  return {
+    beat,
+    keep: async () => {
+      if (clock.monotonicMs() >= dueAt) await beat()
+    },
+    end: async () => {
+      dueAt = Number.POSITIVE_INFINITY
+      await execute(db, farewell(tables, worker, leaseMs))
     },
   }
 }
 
 /** Prolongs leases; returns the lanes that are still ours. One whose row somebody keeps locked is not: the others matter more. */
 async function prolong(
-  { db, tables, leaseMs }: LaneLeaseOptions,
+  options: LaneLeaseOptions,
   asked: readonly HeldLane[],
   batch: Parameters<LaneLeases['renew']>[0],
 ): Promise<ReadonlySet<number>> {
+  const { db, tables, leaseMs } = options
   const renewed = async (lanes: readonly HeldLane[]): Promise<ReadonlySet<number>> =>
     new Set((await rows(db, renewLanes(tables, lanes, { leaseMs, batch }))).map(({ lane }) => lane))
   try {
     return await renewed(asked)
   } catch (error) {
     if (!isLockTimeout(error)) throw error
-    const unlocked = new Set((await rows(db, findUnlockedLanes(tables, asked))).map(({ lane }) => lane))
-    return await renewed(asked.filter(({ lane }) => unlocked.has(lane)))
+    return await renewed(await findUnlocked(options, asked))
   }
+}
+
+async function findUnlocked({ db, tables }: LaneLeaseOptions, lanes: readonly HeldLane[]): Promise<readonly HeldLane[]> {
+  const unlocked = new Set((await rows(db, findUnlockedLanes(tables, lanes))).map(({ lane }) => lane))
+  return lanes.filter(({ lane }) => unlocked.has(lane))
 }
 
 /** Gives lanes back. Where somebody keeps a row locked, the leases end by themselves. */

@@ -32,7 +32,7 @@ const statements: Readonly<Record<string, Statement>> = {
   'command server: response kept': updateMarker(commands, key, { rejected: false, response: '', token: null }),
   'relay: lanes acquired': acquireLanes(outbox, lease),
   'relay: lanes renewed': renewLanes(outbox, [], { leaseMs: 1, batch: undefined }),
-  'relay: rows read': readDispatch(outbox, [], { heads: 1, chain: 1 }),
+  'relay: rows read': readDispatch(outbox, [], { heads: 1, chain: 1, bytes: 1 }),
   'relay: confirming': confirming,
   'relay: confirm sent': confirming,
   'relay: confirmed': confirming,

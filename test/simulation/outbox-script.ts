@@ -5,7 +5,7 @@
  */
 import fc from 'fast-check'
 import { businessKeyId } from '../../src/core/id.ts'
-import { confirmDispatch, pullBackRetries, readDispatch, settleDispatch } from '../../src/outbox/dispatch.sql.ts'
+import { confirmDispatch, pullBackRetries, readBodies, readDispatch, settleDispatch } from '../../src/outbox/dispatch.sql.ts'
 import { addEvent, addEvents, type EncodedEvent, type OutboxTables } from '../../src/outbox/outbox.sql.ts'
 import { lockLanes, reviveParked, selectParked, selectQuiet } from '../../src/outbox/parked.sql.ts'
 import {
@@ -81,14 +81,32 @@ function outboxSteps(tables: OutboxTables): fc.Arbitrary<Step> {
     ),
     ...weighted(
       4,
-      fc.record({ held, window: fc.constantFrom(1, 3, 100), heads: fc.constantFrom(1, 4), chain: fc.nat(3) }).map(
-        ({ held: lanes, window, heads, chain }) =>
-          () =>
-            readDispatch(
-              tables,
-              lanes.map((each) => ({ ...each, window })),
-              { heads, chain },
-            ),
+      fc
+        .record({
+          held,
+          window: fc.constantFrom(1, 3, 100),
+          heads: fc.constantFrom(1, 4),
+          chain: fc.nat(3),
+          bytes: fc.constantFrom(100, 1_000_000),
+        })
+        .map(
+          ({ held: lanes, window, ...limits }) =>
+            () =>
+              readDispatch(
+                tables,
+                lanes.map((each) => ({ ...each, window })),
+                limits,
+              ),
+        ),
+    ),
+    ...weighted(
+      1,
+      pick.map(
+        (picked) => (read: readonly Read[]) =>
+          readBodies(
+            tables,
+            chosen(read, picked).map((row) => identity(row).eventId),
+          ),
       ),
     ),
     ...weighted(

@@ -2,7 +2,7 @@
  * Mutants that break the order of an aggregate, or lose what commits late: how events are read, published and removed.
  */
 import { relaySteps } from '../../../src/outbox/relay-steps.ts'
-import { confirmDispatch, readDispatch, type DispatchRow } from '../../../src/outbox/dispatch.sql.ts'
+import { confirmDispatch, type DispatchRow } from '../../../src/outbox/dispatch.sql.ts'
 import { one, rows } from '../../../src/postgres/database.ts'
 import { sql } from '../../../src/postgres/sql.ts'
 import { lanesOf } from '../../../src/postgres/lanes.sql.ts'
@@ -17,16 +17,17 @@ export const letThroughBehindHead: Mutant = {
 
 /** Reads the heads first and what is due after, in two snapshots. `between` runs in the gap. */
 export function twoSnapshotRead(between: () => Promise<void>): Mutant {
-  const read: typeof relaySteps.read = async ({ db, tables }, { lanes, limits }) => {
+  const read: typeof relaySteps.read = async (context, request) => {
+    const { db, tables } = context
     const heads = await rows(
       db,
       sql<{ key: string; seq: string }>`
-        select key::text, seq::text from ${tables.dispatch} where lane = any (${lanesOf(lanes)}::text::smallint[]) and state in (1, 3)`,
+        select key::text, seq::text from ${tables.dispatch} where lane = any (${lanesOf(request.lanes)}::text::smallint[]) and state in (1, 3)`,
     )
     await between()
     const isBlocked = (row: DispatchRow): boolean =>
       heads.some((head) => head.key === row.key && BigInt(head.seq) < BigInt(row.seq))
-    return (await rows(db, readDispatch(tables, lanes, limits))).map((row) => ({
+    return (await relaySteps.read(context, request)).map((row) => ({
       ...row,
       blocked: row.state === 0 && isBlocked(row),
     }))
@@ -39,10 +40,8 @@ export function cursorPolling(): Mutant {
   let last = 0n
   return {
     steps: {
-      read: async ({ db, tables }, { lanes, limits }) => {
-        const found = (await rows(db, readDispatch(tables, lanes, limits))).filter(
-          (row) => row.state !== 0 || BigInt(row.seq) > last,
-        )
+      read: async (context, request) => {
+        const found = (await relaySteps.read(context, request)).filter((row) => row.state !== 0 || BigInt(row.seq) > last)
         for (const row of found) if (BigInt(row.seq) > last) last = BigInt(row.seq)
         return found
       },

@@ -1,7 +1,14 @@
 /**
  * The relay's three statements: read what may go out, confirm what did, settle what did not.
  */
-import { confirmDispatch, pullBackRetries, readDispatch, readPauses, settleDispatch } from '../../../src/outbox/dispatch.sql.ts'
+import {
+  confirmDispatch,
+  pullBackRetries,
+  readBodies,
+  readDispatch,
+  readPauses,
+  settleDispatch,
+} from '../../../src/outbox/dispatch.sql.ts'
 import { readBacklog } from '../../../src/outbox/backlog.sql.ts'
 import type { OutboxTables } from '../../../src/outbox/outbox.sql.ts'
 import type { SqlValue } from '../../../src/postgres/sql.ts'
@@ -17,9 +24,14 @@ const nothing = { confirmed: [], stopped: [], hold: [] }
 const keep = { receipts: true, events: true }
 
 export function defineDispatch(store: FakeStore, tables: OutboxTables, data: OutboxStore): void {
-  store.define('readDispatch', readDispatch(tables, [], { heads: 0, chain: 0 }), (context, values) =>
+  store.define('readDispatch', readDispatch(tables, [], { heads: 0, chain: 0, bytes: 0 }), (context, values) =>
     Promise.resolve(readDue(context, data, values)),
   )
+  store.define('readBodies', readBodies(tables, []), (context, [ids]) => {
+    const asked = new Set(texts(ids))
+    const found = context.rows(data.outbox, ({ id }) => asked.has(id))
+    return Promise.resolve(found.map(({ id, payload, headers }) => ({ event_id: id, payload, headers })))
+  })
   store.define('confirmDispatch', confirmDispatch(tables, '', [], [], keep), (context, values) => confirm(context, data, values))
   store.define('settleDispatch', settleDispatch(tables, '', [], nothing, keep), async (context, values) => [
     { mine: JSON.stringify(await settle(context, data, values)) },
@@ -38,7 +50,7 @@ export function defineDispatch(store: FakeStore, tables: OutboxTables, data: Out
 }
 
 function readDue(context: StatementContext, data: OutboxStore, values: readonly SqlValue[]): object[] {
-  const [lanes, tokens, sizes, headCount, chain] = values
+  const [inlineBytes, , lanes, tokens, sizes, headCount, chain] = values
   const now = context.now()
   const windows = numbers(sizes)
   const given = parseArray(tokens)
@@ -64,15 +76,19 @@ function readDue(context: StatementContext, data: OutboxStore, values: readonly 
   )
   const found = [...due, ...[...retried, ...chained].map((row) => ({ row, blocked: false }))]
   found.sort((a, b) => a.row.lane - b.row.lane || bySeq(a.row, b.row))
-  return found.map(({ row, blocked }) => toDispatchRow(row, events.get(row.eventId), { blocked, now }))
+  return found.map(({ row, blocked }) =>
+    toFoundRow(row, events.get(row.eventId), { blocked, now, inlineBytes: Number(inlineBytes) }),
+  )
 }
 
-function toDispatchRow(
+function toFoundRow(
   row: Dispatch,
   event: OutboxEvent | undefined,
-  at: { readonly blocked: boolean; readonly now: number },
+  at: { readonly blocked: boolean; readonly now: number; readonly inlineBytes: number },
 ): object {
   const { nextRetryAt, state } = row
+  const bytes = event === undefined ? 0 : event.payload.byteLength + Buffer.byteLength(jsonbText(event.headers))
+  const inline = bytes <= at.inlineBytes ? event : undefined
   return {
     lane: row.lane,
     seq: String(row.seq),
@@ -90,10 +106,17 @@ function toDispatchRow(
     event_type: event?.eventType ?? null,
     schema_version: event?.schemaVersion ?? null,
     content_type: event?.contentType ?? null,
-    payload: event?.payload ?? null,
-    headers: event?.headers ?? null,
+    payload: inline?.payload ?? null,
+    headers: inline?.headers ?? null,
+    bytes,
     occurred_at: event === undefined ? null : new Date(event.occurredAt).toISOString(),
   }
+}
+
+/** An object as jsonb writes it. */
+function jsonbText(json: string): string {
+  const entries = Object.entries(JSON.parse(json) as Record<string, unknown>)
+  return `{${entries.map(([name, value]) => `${JSON.stringify(name)}: ${JSON.stringify(value)}`).join(', ')}}`
 }
 
 async function confirm(context: StatementContext, data: OutboxStore, values: readonly SqlValue[]): Promise<object[]> {
