@@ -3,11 +3,14 @@
  * every commit that was accepted, with who owned the partition at that moment.
  */
 import type {
+  FetchedPartition,
   FetchedRecord,
+  FetchRequest,
   GroupMemberId,
   JoinedGroup,
   KafkaClient,
   KafkaMember,
+  SyncedGroup,
 } from '../../src/transport/kafka/kafka-client.ts'
 import { kafkaError } from '../../src/transport/kafka/kafka-errors.ts'
 
@@ -31,7 +34,7 @@ export class FakeKafka {
   readonly #members = new Map<string, GroupMemberId>()
   readonly #joining = new Map<string, Joining>()
   readonly #owners = new Map<number, string>()
-  readonly #synced = new Map<string, (partitions: readonly number[]) => void>()
+  readonly #synced = new Map<string, (synced: SyncedGroup) => void>()
   #assignments: ReadonlyMap<string, readonly number[]> | undefined
   #generation = 0
   #names = 0
@@ -80,14 +83,9 @@ export class FakeKafka {
       initProducer: unused,
       produce: unused,
       createTopic: unused,
-      fetch: async ({ from, maxWaitMs }) => {
-        const read = () =>
-          [...from].map(([partition, start]) => {
-            const records = (this.#logs[partition] ?? []).slice(Number(start))
-            return { partition, error: undefined, nextOffset: start + BigInt(records.length), records }
-          })
-        if (read().every(({ records }) => records.length === 0)) await this.#wait(maxWaitMs)
-        return read()
+      fetch: async (request) => {
+        if (this.#read(request).every(({ records }) => records.length === 0)) await this.#wait(request.maxWaitMs)
+        return this.#read(request)
       },
       listOffsets: ({ partitions, at }) =>
         Promise.resolve(new Map(partitions.map((each) => [each, at === 'latest' ? BigInt(this.#logs[each]?.length ?? 0) : 0n]))),
@@ -104,6 +102,22 @@ export class FakeKafka {
       leaveGroup: ({ memberId }) => Promise.resolve(this.expel(memberId)),
       close: () => Promise.resolve(),
     }
+  }
+
+  /** In the order of the request, until the answer is full. The first record there is goes out however large it is. */
+  #read({ from, maxBytes, maxPartitionBytes }: FetchRequest): readonly FetchedPartition[] {
+    let usedBytes = 0
+    return [...from].map(([partition, start]) => {
+      const fullBytes = Math.min(maxBytes, usedBytes + maxPartitionBytes)
+      const records: FetchedRecord[] = []
+      for (const record of (this.#logs[partition] ?? []).slice(Number(start))) {
+        const bytes = (record.key?.length ?? 0) + (record.value?.length ?? 0)
+        if (usedBytes > 0 && usedBytes + bytes > fullBytes) break
+        usedBytes += bytes
+        records.push(record)
+      }
+      return { partition, error: undefined, nextOffset: start + BigInt(records.length), records }
+    })
   }
 
   async #commit({ memberId, generation }: KafkaMember, offsets: ReadonlyMap<number, bigint>): Promise<void> {
@@ -138,14 +152,17 @@ export class FakeKafka {
     })
   }
 
-  #sync(memberId: string, assignments: ReadonlyMap<string, readonly number[]> | undefined): Promise<readonly number[]> {
+  #sync(memberId: string, assignments: ReadonlyMap<string, readonly number[]> | undefined): Promise<SyncedGroup> {
+    const assigned = (id: string): SyncedGroup => {
+      return { partitions: this.#assignments?.get(id) ?? [], handedOut: this.#owners.size }
+    }
     if (assignments !== undefined) {
       this.#assignments = assignments
       for (const [id, partitions] of assignments) for (const partition of partitions) this.#owners.set(partition, id)
-      for (const [id, done] of this.#synced) done(assignments.get(id) ?? [])
+      for (const [id, done] of this.#synced) done(assigned(id))
       this.#synced.clear()
     }
-    if (this.#assignments !== undefined) return Promise.resolve(this.#assignments.get(memberId) ?? [])
+    if (this.#assignments !== undefined) return Promise.resolve(assigned(memberId))
     return new Promise((done) => this.#synced.set(memberId, done))
   }
 

@@ -1,10 +1,11 @@
+import { Admin } from '@platformatic/kafka'
 import { afterEach, expect, test } from 'vitest'
 import { z } from 'zod'
 import { state, tombstone } from '../../src/core/event.ts'
 import { createSignals, type Signals } from '../../src/core/signals.ts'
 import { stream } from '../../src/core/stream.ts'
 import { eventually } from '../../src/testing/eventually.ts'
-import { message, probe, publish, publishAll, statuses } from '../../src/testing/transport-probe.ts'
+import { letTimePass, message, probe, publish, publishAll, statuses, type Probe } from '../../src/testing/transport-probe.ts'
 import type { KafkaOptions } from '../../src/transport/kafka/kafka-options.ts'
 import { kafka } from '../../src/transport/kafka/kafka.ts'
 import type { Delivery, Transport } from '../../src/transport/transport.ts'
@@ -141,6 +142,71 @@ test('a static member that comes back within its session gets its partitions wit
   // Had the group been balanced anew, the steady member would have been asked to let go of what it has.
   expect(steady.deliveries.every(({ lost }) => !lost.aborted)).toBe(true)
   expect(held.length).toBeGreaterThan(0)
+})
+
+test('of two processes under one name the older is told, and leaves the newer alone', async () => {
+  const topic = await makeTopic({ partitions: 2 })
+  const errors: Error[] = []
+  await transport({ instanceId: 'one name', sessionTimeoutMs: 60_000 }).receive({
+    topic,
+    consumer: 'one',
+    maxMessages: 10,
+    maxBytes: 1_000_000,
+    onDelivery: () => undefined,
+    onError: (error) => void errors.push(error),
+  })
+  const newer = await probe(transport({ instanceId: 'one name' }), { topic, on: () => undefined })
+  const told = (): readonly Error[] => errors.filter((error) => error.message.includes('the same instanceId'))
+  await eventually(() => told().length > 0)
+  await publishAll(
+    transport(),
+    Array.from({ length: 20 }, (_, i) => message(topic, `m${i}`, `k${i}`)),
+  )
+  await newer.until(20)
+  await letTimePass()
+  const outcomes = await Promise.all(newer.deliveries.map((delivery) => delivery.ack()))
+  expect(new Set(outcomes)).toEqual(new Set(['confirmed']))
+  expect(told().length).toBe(1)
+})
+
+/** Adds partitions to a topic. */
+async function grow(topic: string, partitions: number): Promise<void> {
+  const growing = new Admin({ clientId: 'test', bootstrapBrokers: [...brokers] })
+  await growing.createPartitions({ topics: [{ name: topic, count: partitions }] })
+  await growing.close()
+  await eventually(async () => (await admin.describeTopic(topic)).partitions.length === partitions)
+}
+
+/** Publishes to all partitions, and waits until the members have read everything. */
+async function readsEverything(topic: string, members: readonly Probe[]): Promise<void> {
+  const partitions = (await admin.describeTopic(topic)).partitions.length
+  const sent = Array.from({ length: 60 }, (_, i) => message(topic, `m${i}`, `k${i}`))
+  await publishAll(transport(), sent)
+  await eventually(() => expect(new Set(members.flatMap((each) => each.names())).size).toBe(sent.length))
+  const read = members.flatMap(({ deliveries }) => deliveries.map(({ message: each }) => each.position?.partition))
+  expect(new Set(read).size).toBe(partitions)
+}
+
+test('new partitions are found by a member that was restarted under its name and does not know that it hands them out', async () => {
+  const topic = await makeTopic({ partitions: 2 })
+  const first = transport({ instanceId: 'first' })
+  await probe(first, { topic })
+  const second = await probe(transport({ instanceId: 'second' }), { topic })
+  await first.close()
+  const again = await probe(transport({ instanceId: 'first', metadataMaxAgeMs: 100 }), { topic })
+  await grow(topic, 4)
+  await readsEverything(topic, [again, second])
+})
+
+test('partitions that were added while nobody was there are found by a member that does not hand them out', async () => {
+  const topic = await makeTopic({ partitions: 2 })
+  const before = ['first', 'second'].map((instanceId) => transport({ instanceId }))
+  for (const each of before) await probe(each, { topic })
+  await Promise.all(before.map((each) => each.close()))
+  await grow(topic, 4)
+  const first = await probe(transport({ instanceId: 'first' }), { topic })
+  const second = await probe(transport({ instanceId: 'second', metadataMaxAgeMs: 100 }), { topic })
+  await readsEverything(topic, [first, second])
 })
 
 test('what is in hand when a member joins is settled and committed before its partitions move', async () => {

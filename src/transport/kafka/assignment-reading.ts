@@ -26,7 +26,7 @@ export interface ReadingOptions extends ReceiveOptions {
   readonly ackWaitMs: number
   readonly clock: Clock
   readonly random: Random
-  readonly onFenced: () => void
+  readonly onFenced: (error: Error) => void
 }
 
 const retry = { firstMs: 100, maxMs: 5_000 }

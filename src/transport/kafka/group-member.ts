@@ -6,6 +6,9 @@
  *
  * Before it joins again it gives up everything: first what is in hand is drained and committed, then the partitions are free.
  * When the group has gone on without it, nothing can be drained any more; the assignment ends at once.
+ *
+ * A member that finds more partitions than were handed out joins again with another edition of its subscription: that makes the
+ * broker balance the group, whoever hands the partitions out.
  */
 import { backoffMs } from '../../core/backoff.ts'
 import type { Clock } from '../../core/clock.ts'
@@ -14,6 +17,7 @@ import type { Random } from '../../core/random.ts'
 import { assignPartitions } from './assignment.ts'
 import type { KafkaClient, KafkaMember } from './kafka-client.ts'
 import { isFencing, kafkaErrorName } from './kafka-errors.ts'
+import { unlessAborted } from './unless-aborted.ts'
 
 export interface GroupMemberOptions {
   readonly client: KafkaClient
@@ -40,6 +44,12 @@ export interface Assignment {
   readonly partitions: readonly number[]
 }
 
+interface Joined {
+  readonly assignment: Assignment
+  /** How many partitions the group was handed. */
+  readonly handedOut: number
+}
+
 type Ending = 'revoked' | 'lost' | 'stopped'
 
 const retry = { firstMs: 100, maxMs: 5_000 }
@@ -50,9 +60,9 @@ export class GroupMember {
   readonly #options: GroupMemberOptions
   readonly #stopping = new AbortController()
   #memberId = ''
-  #partitionCount = 0
+  #edition = 0
   #wake: AbortController | undefined
-  #isFenced = false
+  #fencing: Error | undefined
 
   constructor(options: GroupMemberOptions) {
     this.#options = options
@@ -60,19 +70,15 @@ export class GroupMember {
 
   /** Joins, and stays until `stop`. Never rejects. */
   async run(): Promise<void> {
-    const { clock, random, onError } = this.#options
     for (let failures = 0; !this.#stopping.signal.aborted;) {
       try {
         const joined = await this.#join()
         if (joined === undefined) break
         failures = 0
-        if ((await this.#serve(joined.assignment, joined.isLeader)) === 'stopped') break
+        if ((await this.#serve(joined)) === 'stopped') break
       } catch (error) {
         failures += 1
-        const name = kafkaErrorName(error)
-        if (isFencing(error)) this.#memberId = ''
-        if (name !== 'REBALANCE_IN_PROGRESS' && name !== 'UNKNOWN_MEMBER_ID') onError(toError(error))
-        await clock.sleep(backoffMs(retry, failures, random), this.#stopping.signal)
+        await this.#failed(error, failures)
       }
     }
     await this.#leave()
@@ -84,12 +90,22 @@ export class GroupMember {
   }
 
   /** The broker has refused something because the group went on without us. */
-  fenced(): void {
-    this.#isFenced = true
+  fenced(error: Error): void {
+    this.#fencing = error
     this.#wake?.abort()
   }
 
-  async #join(): Promise<{ readonly assignment: Assignment; readonly isLeader: boolean } | undefined> {
+  /** A name that another process has taken is not taken back at once: both would throw each other out for ever. */
+  async #failed(error: unknown, failures: number): Promise<void> {
+    const { clock, random, sessionTimeoutMs, onError } = this.#options
+    const name = kafkaErrorName(error)
+    if (isFencing(error)) this.#memberId = ''
+    if (name !== 'REBALANCE_IN_PROGRESS' && name !== 'UNKNOWN_MEMBER_ID') onError(toError(error))
+    const pauseMs = name === nameTaken ? sessionTimeoutMs : backoffMs(retry, failures, random)
+    await clock.sleep(pauseMs, this.#stopping.signal)
+  }
+
+  async #join(): Promise<Joined | undefined> {
     const { clock } = this.#options
     const joining = this.#joinNow()
     joining.catch(() => undefined)
@@ -101,25 +117,24 @@ export class GroupMember {
     return Promise.race([joining, given])
   }
 
-  async #joinNow(): Promise<{ readonly assignment: Assignment; readonly isLeader: boolean }> {
+  async #joinNow(): Promise<Joined> {
     const { client, group, topic, instanceId, sessionTimeoutMs, rebalanceTimeoutMs } = this.#options
     const { partitions } = await client.describeTopic(topic)
-    const times = { sessionTimeoutMs, rebalanceTimeoutMs }
-    const joined = await client.joinGroup({ group, topic, memberId: this.#memberId, instanceId, ...times })
+    const terms = { sessionTimeoutMs, rebalanceTimeoutMs, edition: this.#edition }
+    const joined = await client.joinGroup({ group, topic, memberId: this.#memberId, instanceId, ...terms })
     this.#memberId = joined.memberId
-    this.#partitionCount = partitions.length
     const member: KafkaMember = { group, memberId: joined.memberId, generation: joined.generation, instanceId }
     const assignments = joined.members === undefined ? undefined : assignPartitions(joined.members, partitions.length)
-    const ours = await client.syncGroup({ member, topic, assignments })
-    return { assignment: { member, partitions: ours }, isLeader: assignments !== undefined }
+    const synced = await client.syncGroup({ member, topic, assignments })
+    return { assignment: { member, partitions: synced.partitions }, handedOut: synced.handedOut ?? partitions.length }
   }
 
   /** Beats until the assignment ends. */
-  async #serve(assignment: Assignment, isLeader: boolean): Promise<Ending> {
+  async #serve({ assignment, handedOut }: Joined): Promise<Ending> {
     const { clock, heartbeatMs, sessionTimeoutMs, metadataMaxAgeMs, onAssigned, onOver } = this.#options
-    this.#isFenced = false
-    this.#wake = new AbortController()
-    const { signal } = this.#wake
+    this.#fencing = undefined
+    const wake = new AbortController()
+    this.#wake = wake
     let aliveAtMs = clock.monotonicMs()
     let lookedAtMs = aliveAtMs
     let revoking: Promise<void> | undefined
@@ -127,53 +142,66 @@ export class GroupMember {
     const revoke = (): void => {
       revoking ??= this.#options.onRevoked(assignment).then(() => {
         isRevoked = true
-        this.#wake?.abort()
+        wake.abort()
       })
+    }
+    const look = async (): Promise<void> => {
+      if (!(await this.#hasMoreThan(handedOut)) || revoking !== undefined || wake.signal.aborted) return
+      this.#edition += 1
+      revoke()
     }
     onAssigned(assignment)
     try {
       for (;;) {
-        await clock.sleep(heartbeatMs, signal)
+        await clock.sleep(heartbeatMs, wake.signal)
         if (this.#stopping.signal.aborted) return 'stopped'
-        if (this.#isFenced) return this.#lost()
+        if (this.#fencing !== undefined) return this.#lost(this.#fencing)
         if (isRevoked) return 'revoked'
-        const beat = await this.#beat(assignment.member, aliveAtMs + sessionTimeoutMs - clock.monotonicMs())
-        if (beat === 'fenced') return this.#lost()
+        const leftMs = aliveAtMs + sessionTimeoutMs - clock.monotonicMs()
+        const beat = await unlessAborted(this.#beat(assignment.member, leftMs), wake.signal)
+        if (beat === undefined) continue
+        if (beat instanceof Error) return this.#lost(beat)
         if (beat !== 'silent') aliveAtMs = clock.monotonicMs()
         else if (clock.monotonicMs() - aliveAtMs >= sessionTimeoutMs) return this.#lost()
         if (beat === 'rebalance') revoke()
-        if (isLeader && clock.monotonicMs() - lookedAtMs > metadataMaxAgeMs) {
-          lookedAtMs = clock.monotonicMs()
-          if (await this.#hasMorePartitions()) revoke()
-        }
+        if (clock.monotonicMs() - lookedAtMs <= metadataMaxAgeMs) continue
+        lookedAtMs = clock.monotonicMs()
+        void look()
       }
     } finally {
+      wake.abort()
       onOver(assignment)
     }
   }
 
-  async #beat(member: KafkaMember, leftMs: number): Promise<'alive' | 'rebalance' | 'fenced' | 'silent'> {
+  /** Returns the error if the group has gone on without us. */
+  async #beat(member: KafkaMember, leftMs: number): Promise<'alive' | 'rebalance' | 'silent' | Error> {
     try {
       await this.#options.client.heartbeat(member, Math.max(1, Math.floor(leftMs)))
       return 'alive'
     } catch (error) {
       if (kafkaErrorName(error) === 'REBALANCE_IN_PROGRESS') return 'rebalance'
-      if (!isFencing(error)) this.#options.onError(toError(error))
-      return isFencing(error) ? 'fenced' : 'silent'
+      if (isFencing(error)) return error
+      this.#options.onError(toError(error))
+      return 'silent'
     }
   }
 
-  /** The member id is gone with the session; a fenced instance must not take its name back before the other had a chance. */
-  #lost(): Ending {
+  /** The member id is gone with the session. */
+  #lost(fencing?: Error): Ending {
     this.#memberId = ''
+    if (fencing !== undefined && kafkaErrorName(fencing) === nameTaken) throw fencing
     return 'lost'
   }
 
-  /** Only the one who hands partitions out has to notice new ones. */
-  async #hasMorePartitions(): Promise<boolean> {
+  /**
+   * Everybody looks for new partitions, not only the one who hands them out: a static member that was restarted is not told that
+   * it is the one, and what it handed out before stays in force.
+   */
+  async #hasMoreThan(handedOut: number): Promise<boolean> {
     const { client, topic } = this.#options
     const found = await client.describeTopic(topic).catch(() => undefined)
-    return found !== undefined && found.partitions.length > this.#partitionCount
+    return found !== undefined && found.partitions.length > handedOut
   }
 
   /** A static member keeps its place: it may be back within its session. */
@@ -184,6 +212,9 @@ export class GroupMember {
     await client.leaveGroup(member).catch(() => undefined)
   }
 }
+
+/** Another process has joined under our `instanceId`. */
+const nameTaken = 'FENCED_INSTANCE_ID'
 
 function toError(error: unknown): Error {
   return error instanceof Error ? error : new WaybillError('INTERNAL', String(error))

@@ -26,7 +26,7 @@ export interface KafkaClient {
   /** Enters the group, or enters it again; answered when all its members have. */
   joinGroup(request: JoinGroupRequest): Promise<JoinedGroup>
   /** Hands out (the leader) and gets the partitions of this generation. */
-  syncGroup(request: SyncGroupRequest): Promise<readonly number[]>
+  syncGroup(request: SyncGroupRequest): Promise<SyncedGroup>
   heartbeat(member: KafkaMember, timeoutMs: number): Promise<void>
   leaveGroup(member: KafkaMember): Promise<void>
   createTopic(topic: KafkaTopicSettings): Promise<void>
@@ -146,6 +146,11 @@ export interface JoinGroupRequest {
   readonly instanceId: string | undefined
   readonly sessionTimeoutMs: number
   readonly rebalanceTimeoutMs: number
+  /**
+   * A part of the member's subscription. A broker balances a settled group again for a member whose subscription has changed;
+   * one that joins again with the same is answered with what it has.
+   */
+  readonly edition: number
 }
 
 export interface JoinedGroup {
@@ -165,4 +170,11 @@ export interface SyncGroupRequest {
   readonly topic: string
   /** Partitions by member id, from the one who hands them out. */
   readonly assignments: ReadonlyMap<string, readonly number[]> | undefined
+}
+
+export interface SyncedGroup {
+  /** Those of this member. */
+  readonly partitions: readonly number[]
+  /** How many were handed out to all members; undefined if the one who did does not say. */
+  readonly handedOut: number | undefined
 }

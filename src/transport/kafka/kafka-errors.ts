@@ -2,17 +2,11 @@
  * What Kafka's errors mean to us: refused for what it is, to be repeated, or out of our hands for now.
  *
  * Only what would be refused again, whoever sends it and whenever, is a rejection of the message. A missing topic, a missing
- * permission or a full disk are outages: somebody repairs them, and then the same message goes out.
+ * permission, a wrong clock or a full disk are outages: somebody repairs them, and then the same message goes out.
  */
 import { errorMessage, isWaybillError, WaybillError, type ErrorCode } from '../../core/errors.ts'
 
-const rejections = new Set([
-  'MESSAGE_TOO_LARGE',
-  'RECORD_LIST_TOO_LARGE',
-  'INVALID_RECORD',
-  'INVALID_TIMESTAMP',
-  'UNSUPPORTED_FOR_MESSAGE_FORMAT',
-])
+const rejections = new Set(['MESSAGE_TOO_LARGE', 'RECORD_LIST_TOO_LARGE', 'INVALID_RECORD', 'UNSUPPORTED_FOR_MESSAGE_FORMAT'])
 
 /** Sending the same again can help within moments: another leader is found, a replica catches up. */
 const passing = new Set([
@@ -57,7 +51,7 @@ const meanings: Readonly<Record<string, readonly [ErrorCode, string]>> = {
   ],
   RECORD_LIST_TOO_LARGE: ['TOO_LARGE', 'Send a reference to the data instead (claim check).'],
   INVALID_RECORD: ['REJECTED', 'The topic refuses it as it is: a compacted topic needs a key.'],
-  INVALID_TIMESTAMP: ['REJECTED', 'The topic refuses its timestamp.'],
+  INVALID_TIMESTAMP: ['UNAVAILABLE', 'Records have the time at which they are sent: check the clock of this host.'],
   UNSUPPORTED_FOR_MESSAGE_FORMAT: ['REJECTED', 'The topic does not take records with headers.'],
   UNKNOWN_TOPIC_OR_PARTITION: ['NOT_FOUND', 'Create the topic.'],
   INVALID_TOPIC_EXCEPTION: ['INVALID_OPTION', 'Kafka takes no topic of that name.'],
@@ -110,7 +104,7 @@ export function isPassing(name: string | undefined): boolean {
 }
 
 /** Whether the group has gone on without this member. */
-export function isFencing(error: unknown): boolean {
+export function isFencing(error: unknown): error is WaybillError {
   return fencings.has(kafkaErrorName(error) ?? '')
 }
 

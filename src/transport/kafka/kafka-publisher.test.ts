@@ -1,6 +1,8 @@
 import { expect, test } from 'vitest'
-import { systemClock } from '../../core/clock.ts'
+import { systemClock, type Clock } from '../../core/clock.ts'
 import { randomInt, seededRandom, type Random } from '../../core/random.ts'
+import { eventually } from '../../testing/eventually.ts'
+import { createFakeClock } from '../../testing/fake-clock.ts'
 import type { OutgoingMessage, PublishOutcome } from '../transport.ts'
 import type { KafkaClient, ProduceAnswer, ProduceBatch, ProduceRequest } from './kafka-client.ts'
 import { KafkaPublisher } from './kafka-publisher.ts'
@@ -13,6 +15,9 @@ type Fault =
   | 'NOT_LEADER_OR_FOLLOWER'
   | 'NOT_ENOUGH_REPLICAS_AFTER_APPEND'
   | 'TOPIC_AUTHORIZATION_FAILED'
+  | 'INVALID_TIMESTAMP'
+
+const refusals: readonly Fault[] = ['NOT_LEADER_OR_FOLLOWER', 'TOPIC_AUTHORIZATION_FAILED', 'INVALID_TIMESTAMP']
 
 /** Appends as Kafka does: a batch that it has already, by producer id and sequence number, is confirmed and not appended again. */
 class Broker {
@@ -25,11 +30,14 @@ class Broker {
   ids = 0
   faultFor: (batch: ProduceBatch) => Fault = () => 'none'
   rejects: (name: string) => boolean = () => false
+  /** How long a request is under way. */
+  travel: () => Promise<void> = () => new Promise((done) => setImmediate(done))
+  leader: number | undefined = 1
 
   client(): KafkaClient {
-    const partitions = Array.from({ length: 3 }, () => ({ leader: 1, replicas: 3 }))
     const client: Pick<KafkaClient, 'describeTopic' | 'topicSettings' | 'initProducer' | 'produce'> = {
-      describeTopic: (name) => Promise.resolve({ name, partitions }),
+      describeTopic: (name) =>
+        Promise.resolve({ name, partitions: Array.from({ length: 3 }, () => ({ leader: this.leader, replicas: 3 })) }),
       topicSettings: () => Promise.resolve(new Map([['min.insync.replicas', '2']])),
       initProducer: () => Promise.resolve({ id: BigInt((this.ids += 1)), epoch: 0 }),
       produce: (request) => this.#produce(request),
@@ -43,12 +51,12 @@ class Broker {
       if (this.#underWay.has(partition)) this.overlaps += 1
       this.#underWay.add(partition)
     }
-    await new Promise((done) => setImmediate(done))
+    await this.travel()
     for (const { partition } of batches) this.#underWay.delete(partition)
     return batches.map((batch) => {
       const fault = this.faultFor(batch)
       if (fault === 'cut before') throw new Error('the connection was cut')
-      if (fault === 'NOT_LEADER_OR_FOLLOWER' || fault === 'TOPIC_AUTHORIZATION_FAILED') return { error: fault, message: '' }
+      if (refusals.includes(fault)) return { error: fault, message: '' }
       const answer = this.#append(batch, producer.id)
       if (fault === 'cut after') throw new Error('the connection was cut')
       return fault === 'none' || 'error' in answer ? answer : { error: fault, message: '' }
@@ -71,12 +79,12 @@ class Broker {
 
 function publisherOn(
   broker: Broker,
-  options: { readonly maxBytes?: number; readonly publishTimeoutMs?: number } = {},
+  options: { readonly maxBytes?: number; readonly publishTimeoutMs?: number; readonly clock?: Clock } = {},
 ): KafkaPublisher {
   const client = broker.client()
   const topics = new TopicDirectory({ client, minInsyncReplicas: 2, metadataMaxAgeMs: 60_000, nowMs: () => 0 })
   const limits = { maxBytes: 1_000, publishTimeoutMs: 300, maxRequestBytes: 1_000_000, ...options }
-  return new KafkaPublisher({ client, topics, ...limits, isTombstone: () => false, clock: systemClock })
+  return new KafkaPublisher({ client, topics, isTombstone: () => false, clock: systemClock, ...limits })
 }
 
 function message(name: string, orderingKey?: string): OutgoingMessage {
@@ -132,6 +140,66 @@ test('a missing right is no fault of the message: it is unavailable at once, and
   expect(outcome).toMatchObject({ status: 'unavailable', error: { code: 'FORBIDDEN' } })
   broker.faultFor = () => 'none'
   expect(statuses(await publisher.publish([message('a1', 'a')], always))).toEqual(['confirmed'])
+})
+
+test('a timestamp that the broker refuses tells of a wrong clock here, not of a bad message: nothing is rejected for it', async () => {
+  const broker = new Broker()
+  broker.faultFor = () => 'INVALID_TIMESTAMP'
+  const [outcome] = await publisherOn(broker).publish([message('a1', 'a')], always)
+  expect(outcome).toMatchObject({
+    status: 'unavailable',
+    error: { code: 'UNAVAILABLE', retryable: true, message: expect.stringContaining('clock of this host') },
+  })
+})
+
+test('who may no longer send after the pause before a repetition does not send', async () => {
+  const broker = new Broker()
+  const clock = createFakeClock()
+  broker.faultFor = () => 'cut before'
+  let mayNow = true
+  const publisher = publisherOn(broker, { clock, publishTimeoutMs: 60_000 })
+  const publishing = publisher.publish([message('a1', 'a')], { ...always, maySend: () => mayNow })
+  await eventually(() => clock.sleepers() === 1)
+  mayNow = false
+  await clock.advance(1_000)
+  expect(statuses(await publishing)).toEqual(['unavailable'])
+  expect(broker.requests.length).toBe(1)
+})
+
+test('who may no longer send while a repetition waits for its node does not send, and those behind go out under another producer id', async () => {
+  const broker = new Broker()
+  const clock = createFakeClock()
+  const { promise: travelled, resolve: arrive } = Promise.withResolvers<void>()
+  broker.faultFor = ({ records }) => (Buffer.from(records[0]?.value ?? []).toString() === 'a1' ? 'cut after' : 'none')
+  let mayNow = true
+  const publisher = publisherOn(broker, { clock, publishTimeoutMs: 60_000 })
+  const old = publisher.publish([message('a1', 'a')], { ...always, maySend: () => mayNow })
+  await eventually(() => clock.sleepers() === 1)
+  broker.travel = () => travelled
+  const neighbour = publisher.publish([message('b1', 'b')], always)
+  await eventually(() => broker.requests.length === 2)
+  const behind = publisher.publish([message('a2', 'a')], always)
+  await clock.advance(1_000)
+  mayNow = false
+  arrive()
+  expect(statuses([...(await old), ...(await neighbour), ...(await behind)])).toEqual(['unavailable', 'confirmed', 'confirmed'])
+  // Under the number of a1, which is there, a2 would have been confirmed and forgotten.
+  expect(broker.log.map(({ name }) => name)).toEqual(['a1', 'b1', 'a2'])
+  expect(broker.requests.length).toBe(3)
+})
+
+test('a batch that is given up for want of a leader leaves none of those behind it waiting', async () => {
+  const broker = new Broker()
+  broker.leader = undefined
+  const clock = createFakeClock()
+  const publisher = publisherOn(broker, { clock, publishTimeoutMs: 60 })
+  const first = publisher.publish([message('a1', 'a')], always)
+  await eventually(() => clock.sleepers() === 1)
+  const second = publisher.publish([message('a2', 'a')], always)
+  await clock.advance(50)
+  expect(statuses(await first)).toEqual(['unavailable'])
+  await clock.advance(50)
+  expect(statuses(await second)).toEqual(['unavailable'])
 })
 
 test('calls share requests: what gathers while one is under way goes out in one', async () => {

@@ -148,9 +148,14 @@ export class KafkaPublisher {
     return this.#leaders.get(topic)?.leaderOf(partition)
   }
 
+  /** Lets the next batch rest. One whose time is over is given up, and those behind it have their turn. */
   #waitForLeader(queue: PartitionQueue): void {
-    const batch = queue.batch ?? this.#cut(queue)
-    if (batch !== undefined) this.#again(batch, kafkaError('LEADER_NOT_AVAILABLE', `produce to ${queue.name}`))
+    const error = kafkaError('LEADER_NOT_AVAILABLE', `produce to ${queue.name}`)
+    for (let batch = this.#next(queue); batch?.isUnderWay === false; batch = this.#next(queue)) this.#again(batch, error)
+  }
+
+  #next(queue: PartitionQueue): Batch | undefined {
+    return queue.batch ?? this.#cut(queue)
   }
 
   #cut(queue: PartitionQueue): Batch | undefined {
@@ -170,7 +175,9 @@ export class KafkaPublisher {
     let batches: readonly Batch[] = []
     try {
       const current = await this.#currentProducer()
-      batches = this.#collect(node, current)
+      this.#dropUnwanted(node)
+      // A producer id that was given up meanwhile must not be used: the next round gets another.
+      if (current === this.#producer) batches = this.#collect(node, current)
       if (batches.length > 0) await this.#send(node, batches)
     } catch (error) {
       const cause = noAnswer(error, `produce to node ${node}`)
@@ -183,6 +190,12 @@ export class KafkaPublisher {
     }
     this.#busyNodes.delete(node)
     this.#pump()
+  }
+
+  /** Gives up what waits to be sent again and may not be any more: time has passed since it was asked. */
+  #dropUnwanted(node: number): void {
+    for (const { batch } of [...this.#ready].filter((queue) => this.#leaderOf(queue) === node))
+      if (batch?.isUnderWay === false && !isWanted(batch)) this.#giveUp(batch, aborted())
   }
 
   /** Batches for one request: those that are sent again, or new ones, of one producer id and as large as a request may be. */
@@ -258,16 +271,16 @@ export class KafkaPublisher {
     else for (const entry of entries) settle(entry, { status: 'rejected', error })
   }
 
-  /** Sends the batch again in a moment, if there is time and everybody in it may still send. */
+  /** Sends the batch again in a moment, if there is time and everybody in it may still send, now and then. */
   #again(batch: Batch, error: WaybillError): void {
     const { clock, topics } = this.#options
-    const isWanted = batch.entries.every(({ isOver, call }) => !isOver && !call.signal.aborted && call.maySend())
-    if (!isWanted || this.#isClosed || clock.monotonicMs() + retryMs > batch.deadlineMs) return this.#giveUp(batch, error)
+    if (!isWanted(batch) || this.#isClosed || clock.monotonicMs() + retryMs > batch.deadlineMs) return this.#giveUp(batch, error)
     batch.isUnderWay = true
     batch.isRepeated = true
     const refreshed = topics.refresh(batch.queue.topic).catch(() => undefined)
     void Promise.all([clock.sleep(retryMs), refreshed]).then(() => {
       batch.isUnderWay = false
+      if (!isWanted(batch)) this.#giveUp(batch, error)
       this.#pump()
     })
   }
@@ -304,6 +317,11 @@ function inOrderOfKeys(messages: readonly OutgoingMessage[], outcomes: PublishOu
     failed.add(key)
   })
   return outcomes
+}
+
+/** Whether everybody in it may still send. */
+function isWanted({ entries }: Batch): boolean {
+  return entries.every(({ isOver, call }) => !isOver && !call.signal.aborted && call.maySend())
 }
 
 function nextSequence(sequence: number, records: number): number {

@@ -13,6 +13,7 @@ import { AssignmentReading } from './assignment-reading.ts'
 import { GroupMember, type Assignment } from './group-member.ts'
 import type { KafkaClient } from './kafka-client.ts'
 import { isPermanent } from './kafka-errors.ts'
+import { unlessAborted } from './unless-aborted.ts'
 
 export interface KafkaReceiverOptions extends ReceiveOptions {
   readonly client: KafkaClient
@@ -36,10 +37,13 @@ export interface KafkaReceiverOptions extends ReceiveOptions {
 const ackWaitMs = 1_000
 /** How long letting go waits for a last commit. */
 const flushMs = 5_000
+/** How long a close that was aborted still tries to leave the group and to end its connections. */
+const abortedMs = 1_000
 
 export class KafkaReceiver implements Receiver {
   readonly #options: KafkaReceiverOptions
   readonly #member: GroupMember
+  readonly #aborting = new AbortController()
   readonly #closed = new AbortController()
   readonly #opened = Promise.withResolvers<void>()
   #reading: AssignmentReading | undefined
@@ -74,14 +78,19 @@ export class KafkaReceiver implements Receiver {
   close(aborting?: AbortSignal): Promise<void> {
     this.#isClosing = true
     this.#closing ??= this.#close()
-    if (aborting?.aborted === true) this.#reading?.end()
-    else aborting?.addEventListener('abort', () => this.#reading?.end(), { once: true })
+    const abort = (): void => {
+      this.#reading?.end()
+      this.#aborting.abort()
+    }
+    if (aborting?.aborted === true) abort()
+    else aborting?.addEventListener('abort', abort, { once: true })
     return this.#closing
   }
 
   async #assigned(assignment: Assignment): Promise<void> {
     if (this.#isClosing) return
-    const reading = new AssignmentReading({ ...this.#options, assignment, ackWaitMs, onFenced: () => this.#member.fenced() })
+    const onFenced = (error: Error): void => this.#member.fenced(error)
+    const reading = new AssignmentReading({ ...this.#options, assignment, ackWaitMs, onFenced })
     this.#reading = reading
     await reading.start()
     if (this.#reading !== reading) return
@@ -112,15 +121,28 @@ export class KafkaReceiver implements Receiver {
   }
 
   async #close(): Promise<void> {
-    const { clock, client } = this.#options
+    const { client } = this.#options
     const reading = this.#reading
-    await reading?.drain()
-    if (reading !== undefined) await atMost(reading.flush(), flushMs, clock)
+    if (reading !== undefined) await unlessAborted(this.#letGo(reading), this.#aborting.signal)
     this.#member.stop()
-    await this.#running
+    const done = new AbortController()
+    const givenUp = this.#givenUp(done.signal)
+    await Promise.race([this.#running, givenUp])
     this.#closed.abort()
     this.#opened.resolve()
-    await client.close()
+    await Promise.race([client.close(), givenUp])
+    done.abort()
+  }
+
+  async #letGo(reading: AssignmentReading): Promise<void> {
+    await reading.drain()
+    await atMost(reading.flush(), flushMs, this.#options.clock)
+  }
+
+  /** Resolves some time after the close was aborted: a broker that does not answer must not keep us. */
+  async #givenUp(done: AbortSignal): Promise<void> {
+    await unlessAborted(new Promise(() => {}), this.#aborting.signal)
+    await this.#options.clock.sleep(abortedMs, done)
   }
 
   async #reportLag(): Promise<void> {

@@ -23,7 +23,7 @@ export interface OffsetCommitterOptions {
   readonly ackWaitMs: number
   readonly clock: Clock
   readonly random: Random
-  readonly onFenced: () => void
+  readonly onFenced: (error: Error) => void
   readonly onError: (error: Error) => void
 }
 
@@ -131,9 +131,11 @@ export class OffsetCommitter {
       for (const [window, offset] of due) this.#committed.set(window, offset)
       return true
     } catch (error) {
+      // After the end it is of an assignment that is over, and tells nothing of the next one.
+      if (this.#ended.signal.aborted) return false
       if (isFencing(error)) {
         this.end()
-        onFenced()
+        onFenced(error)
       } else if (error instanceof Error) onError(error)
       return false
     }

@@ -2,7 +2,9 @@
  * Reads the partitions of one assignment, from their leaders, as long as there is room for what comes.
  *
  * A node has one fetch under way, for all its partitions that have room; a partition without room is left out, and nothing
- * ever waits in the way of the heartbeat. When a leader moves, the new one is looked up and reading goes on where it was.
+ * ever waits in the way of the heartbeat. A node fills its answer in the order of the request: who got something stands behind
+ * the others the next time, so that a long backlog keeps nobody waiting. When a leader moves, the new one is looked up and
+ * reading goes on where it was.
  */
 import type { Clock } from '../../core/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
@@ -38,11 +40,14 @@ export class PartitionFetcher {
   readonly #options: PartitionFetcherOptions
   readonly #busyNodes = new Set<number>()
   readonly #resting = new Set<PartitionWindow>()
+  /** Whose turn it is: a Set keeps the order in which it was filled. */
+  readonly #turns: Set<PartitionWindow>
   #leaders: Promise<KafkaTopic> | undefined
   #isAwake = false
 
   constructor(options: PartitionFetcherOptions) {
     this.#options = options
+    this.#turns = new Set(options.windows)
   }
 
   /** Fetches whatever there is room for and nobody fetches yet. Costs nothing when called often. */
@@ -60,7 +65,7 @@ export class PartitionFetcher {
       const { partitions } = await this.#leaders
       this.#isAwake = false
       const hasRoom = room()
-      const byNode = Map.groupBy(windows, ({ partition }) => partitions[partition]?.leader)
+      const byNode = Map.groupBy(this.#turns, ({ partition }) => partitions[partition]?.leader)
       for (const [node, led] of byNode) {
         const wanted = led.filter((window) => !this.#resting.has(window) && hasRoom(window))
         if (wanted.length === 0) continue
@@ -95,6 +100,8 @@ export class PartitionFetcher {
     if (found.error === 'OFFSET_OUT_OF_RANGE') return void this.#outOfRange(window)
     if (found.error !== undefined) return this.#failed(kafkaError(found.error, `fetch ${topic}/${window.partition}`), [window])
     if (found.nextOffset === window.end) return
+    this.#turns.delete(window)
+    this.#turns.add(window)
     const entries = found.records.map((record) => {
       const message = fromRecord(record, { topic, partition: window.partition })
       return { message, offset: record.offset, bytes: recordBytes(record) }

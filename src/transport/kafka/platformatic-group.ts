@@ -41,9 +41,9 @@ export function grouping(parts: ClientParts): Pick<KafkaClient, GroupCalls> {
 
 function joining({ check, connections }: ClientParts, coordinated: Coordinated): Pick<KafkaClient, 'joinGroup' | 'syncGroup'> {
   return {
-    joinGroup: async ({ group, topic, memberId, instanceId, sessionTimeoutMs, rebalanceTimeoutMs }) => {
+    joinGroup: async ({ group, topic, memberId, instanceId, sessionTimeoutMs, rebalanceTimeoutMs, edition }) => {
       const { encodeConsumerProtocolSubscription } = await connections.sdk()
-      const metadata = encodeConsumerProtocolSubscription({ version: 1, topics: [topic], userData: Buffer.alloc(0) })
+      const metadata = encodeConsumerProtocolSubscription({ version: 1, topics: [topic], userData: `edition ${edition}` })
       const protocols = [{ name: protocol.name, metadata }]
       const what = `join ${group}`
       const timeoutMs = rebalanceTimeoutMs + 10_000
@@ -62,21 +62,30 @@ function joining({ check, connections }: ClientParts, coordinated: Coordinated):
     syncGroup: async ({ member, topic, assignments }) => {
       const { encodeConsumerProtocolAssignment, decodeConsumerProtocolAssignment } = await connections.sdk()
       const { group, generation, memberId, instanceId } = member
-      const handedOut = [...(assignments ?? [])].map(([id, partitions]) => ({
+      const count = [...(assignments ?? new Map<string, readonly number[]>()).values()].flat().length
+      const parts = [...(assignments ?? [])].map(([id, partitions]) => ({
         memberId: id,
         assignment: encodeConsumerProtocolAssignment({
           version: 1,
           assignedPartitions: [{ topic, partitions: [...partitions] }],
+          userData: `partitions ${count}`,
         }),
       }))
       const what = `sync ${group}`
-      const args = [group, generation, memberId, instanceId ?? null, protocol.type, protocol.name, handedOut]
+      const args = [group, generation, memberId, instanceId ?? null, protocol.type, protocol.name, parts]
       const answer = await coordinated<RawSynced>(group, { purpose: 'group', api: 'syncGroupV5', args, what })
       await check(answer, what)
-      const { assignedPartitions } = decodeConsumerProtocolAssignment(answer.assignment)
-      return assignedPartitions.filter((each) => each.topic === topic).flatMap(({ partitions }) => partitions)
+      const { assignedPartitions, userData } = decodeConsumerProtocolAssignment(answer.assignment)
+      const partitions = assignedPartitions.filter((each) => each.topic === topic).flatMap((each) => each.partitions)
+      return { partitions, handedOut: handedOutIn(userData) }
     },
   }
+}
+
+/** Other clients in the group leave it out, or say something else there. */
+function handedOutIn(userData: Uint8Array | null): number | undefined {
+  const [, count] = /^partitions (\d+)$/.exec(Buffer.from(userData ?? []).toString()) ?? []
+  return count === undefined ? undefined : Number(count)
 }
 
 interface RawSynced extends Coded {

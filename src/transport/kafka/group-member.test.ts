@@ -1,0 +1,154 @@
+import { expect, onTestFinished, test } from 'vitest'
+import { seededRandom } from '../../core/random.ts'
+import { createFakeClock, type FakeClock } from '../../testing/fake-clock.ts'
+import { GroupMember } from './group-member.ts'
+import type { JoinGroupRequest, KafkaClient } from './kafka-client.ts'
+import { kafkaError } from './kafka-errors.ts'
+
+/** A coordinator for one member, who never hands partitions out. */
+class Coordinator {
+  readonly joins: JoinGroupRequest[] = []
+  partitions = 2
+  handedOut: number | undefined = 2
+  left = 0
+  beat: () => Promise<void> = () => Promise.resolve()
+
+  client(): KafkaClient {
+    const client: Partial<KafkaClient> = {
+      describeTopic: (name) =>
+        Promise.resolve({ name, partitions: Array.from({ length: this.partitions }, () => ({ leader: 1, replicas: 1 })) }),
+      joinGroup: (request) => {
+        this.joins.push(request)
+        return Promise.resolve({ memberId: `m${this.joins.length}`, generation: this.joins.length, members: undefined })
+      },
+      syncGroup: () => Promise.resolve({ partitions: [0], handedOut: this.handedOut }),
+      heartbeat: () => this.beat(),
+      leaveGroup: () => {
+        this.left += 1
+        return Promise.resolve()
+      },
+    }
+    return client as KafkaClient
+  }
+}
+
+const times = { heartbeatMs: 100, sessionTimeoutMs: 1_000, rebalanceTimeoutMs: 5_000, metadataMaxAgeMs: 10_000 }
+
+interface Running {
+  readonly member: GroupMember
+  readonly clock: FakeClock
+  readonly ended: Promise<void>
+  readonly errors: readonly Error[]
+  readonly happened: readonly string[]
+}
+
+function run(coordinator: Coordinator, instanceId?: string): Running {
+  const clock = createFakeClock()
+  const errors: Error[] = []
+  const happened: string[] = []
+  const member = new GroupMember({
+    ...times,
+    client: coordinator.client(),
+    group: 'ledger',
+    topic: 'orders',
+    instanceId,
+    clock,
+    random: seededRandom(1),
+    onAssigned: () => void happened.push('assigned'),
+    onRevoked: () => {
+      happened.push('revoked')
+      return Promise.resolve()
+    },
+    onOver: () => void happened.push('over'),
+    onError: (error) => void errors.push(error),
+  })
+  const ended = member.run()
+  onTestFinished(async () => {
+    member.stop()
+    await clock.advance(10_000)
+    await ended
+  })
+  return { member, clock, ended, errors, happened }
+}
+
+test.each(['heartbeat', 'commit'])(
+  'who is thrown out by another under its name (%s) is told, and waits for a session before it takes the name back',
+  async (what) => {
+    const coordinator = new Coordinator()
+    const { member, clock, errors, happened } = run(coordinator, 'pod-1')
+    const taken = kafkaError('FENCED_INSTANCE_ID', what)
+    await clock.advance(0)
+    if (what === 'commit') member.fenced(taken)
+    else coordinator.beat = () => Promise.reject(taken)
+    await clock.advance(100)
+    expect(happened).toEqual(['assigned', 'over'])
+    expect(errors).toEqual([taken])
+    expect(taken.message).toContain('each needs its own')
+    coordinator.beat = () => Promise.resolve()
+    await clock.advance(850)
+    expect(coordinator.joins.length).toBe(1)
+    await clock.advance(150)
+    expect(coordinator.joins.map(({ memberId }) => memberId)).toEqual(['', ''])
+  },
+)
+
+test('who was fenced because its session is over joins again at once', async () => {
+  const coordinator = new Coordinator()
+  const { clock, errors } = run(coordinator)
+  await clock.advance(0)
+  coordinator.beat = () => Promise.reject(kafkaError('UNKNOWN_MEMBER_ID', 'heartbeat'))
+  await clock.advance(100)
+  expect(coordinator.joins.length).toBe(2)
+  expect(errors).toEqual([])
+})
+
+test('a heartbeat that nobody answers does not keep a member that is to stop', async () => {
+  const coordinator = new Coordinator()
+  const { member, clock, ended, happened } = run(coordinator)
+  await clock.advance(0)
+  const { promise: beating, resolve: beats } = Promise.withResolvers<void>()
+  coordinator.beat = () => {
+    beats()
+    return new Promise(() => {})
+  }
+  await clock.advance(100)
+  await beating
+  member.stop()
+  await ended
+  expect(happened).toEqual(['assigned', 'over'])
+  expect(coordinator.left).toBe(1)
+})
+
+test('who finds more partitions than were handed out lets go and joins again with a changed subscription', async () => {
+  const coordinator = new Coordinator()
+  const { clock, happened } = run(coordinator)
+  await clock.advance(30_000)
+  expect(coordinator.joins.length).toBe(1)
+  coordinator.partitions = 3
+  await clock.advance(10_200)
+  expect(happened).toEqual(['assigned', 'revoked', 'over', 'assigned'])
+  expect(coordinator.joins.map(({ memberId, edition }) => [memberId, edition])).toEqual([
+    ['', 0],
+    ['m1', 1],
+  ])
+  // As long as fewer are handed out than there are, it does not settle for that.
+  await clock.advance(10_200)
+  expect(coordinator.joins.map(({ edition }) => edition)).toEqual([0, 1, 2])
+  coordinator.handedOut = 3
+  await clock.advance(10_200)
+  await clock.advance(60_000)
+  expect(coordinator.joins.map(({ edition }) => edition)).toEqual([0, 1, 2, 3])
+})
+
+test('where nobody says how many partitions were handed out, those count that were there at the join', async () => {
+  const coordinator = new Coordinator()
+  coordinator.handedOut = undefined
+  const { clock } = run(coordinator)
+  await clock.advance(30_000)
+  expect(coordinator.joins.length).toBe(1)
+  coordinator.partitions = 3
+  await clock.advance(10_200)
+  expect(coordinator.joins.length).toBe(2)
+  await clock.advance(60_000)
+  expect(coordinator.joins.length).toBe(2)
+})

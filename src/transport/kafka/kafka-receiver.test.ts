@@ -1,0 +1,70 @@
+import { expect, test } from 'vitest'
+import { FakeKafka } from '../../../test/kafka/fake-kafka.ts'
+import { eventually } from '../../testing/eventually.ts'
+import { createFakeClock } from '../../testing/fake-clock.ts'
+import type { AckOutcome, Delivery, Receiver } from '../transport.ts'
+import type { KafkaClient } from './kafka-client.ts'
+import { kafkaError } from './kafka-errors.ts'
+import { kafka } from './kafka.ts'
+
+const never = (): Promise<never> => new Promise(() => {})
+
+interface Receiving {
+  readonly receiver: Receiver
+  readonly deliveries: readonly Delivery[]
+  readonly errors: readonly Error[]
+}
+
+/** Receives from a broker of which one thing is different. */
+async function receive(
+  broker: FakeKafka,
+  { client, ...options }: Pick<Parameters<typeof kafka>[0], 'clock' | 'instanceId'> & { readonly client: Partial<KafkaClient> },
+): Promise<Receiving> {
+  const deliveries: Delivery[] = []
+  const errors: Error[] = []
+  const transport = kafka({ brokers: ['nowhere:1'], client: () => ({ ...broker.client(), ...client }), ...options })
+  const receiver = await transport.receive({
+    topic: 'orders',
+    consumer: 'ledger',
+    maxMessages: 10,
+    maxBytes: 1_000_000,
+    onDelivery: (delivery) => void deliveries.push(delivery),
+    onError: (error) => void errors.push(error),
+  })
+  return { receiver, deliveries, errors }
+}
+
+test('a commit that is refused because another process has our name is told, and the assignment is over', async () => {
+  const broker = new FakeKafka(1)
+  broker.append(0, 'a')
+  const taken = kafkaError('FENCED_INSTANCE_ID', 'commit of ledger')
+  const client = { commitOffsets: () => Promise.reject(taken) }
+  const { receiver, deliveries, errors } = await receive(broker, { client, clock: createFakeClock(), instanceId: 'pod-1' })
+  await eventually(() => deliveries.length === 1)
+  expect(await deliveries[0]?.ack()).toBe('lost')
+  await eventually(() => expect(errors).toEqual([taken]))
+  expect(broker.generation).toBe(1)
+  await receiver.close()
+})
+
+test('a close that is aborted ends soon, whatever the broker does not answer', async () => {
+  const broker = new FakeKafka(1)
+  broker.append(0, 'a')
+  broker.append(0, 'b')
+  const clock = createFakeClock()
+  const client: Partial<KafkaClient> = { heartbeat: never, commitOffsets: never, leaveGroup: never, close: never }
+  const { receiver, deliveries } = await receive(broker, { client, clock })
+  await eventually(() => deliveries.length === 2)
+  const [first, second] = deliveries as readonly [Delivery, Delivery]
+  const acked: Promise<AckOutcome> = first.ack()
+  await clock.advance(3_000)
+  const aborting = new AbortController()
+  const closing = receiver.close(aborting.signal)
+  await clock.advance(500)
+  expect(second.lost.aborted).toBe(false)
+  aborting.abort()
+  await clock.advance(1_000)
+  await closing
+  expect(await acked).toBe('lost')
+  expect(second.lost.aborted).toBe(true)
+})
