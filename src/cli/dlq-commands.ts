@@ -3,7 +3,7 @@
  */
 import { groupDeadLetters, listDeadLetters, showDeadLetter, type DeadLetterFilter } from '../consumer/dead-letters.ts'
 import type { DeadLetterDetail, DeadLetterState } from '../consumer/dead-letters.ts'
-import { discardDeadLetters } from '../consumer/discard-dead-letters.ts'
+import { discardDeadLetters, planDiscard } from '../consumer/discard-dead-letters.ts'
 import { planRedrive, redriveDeadLetters, resumeRedrive, type PlannedRedrive } from '../consumer/redrive.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { Database } from '../postgres/database.ts'
@@ -136,14 +136,17 @@ export const dlqRedrive: Command = {
 
 export const dlqDiscard: Command = {
   summary: 'Give dead letters up for good: their effect never happens',
-  details: ['What waited behind them goes on in order. The letters themselves are kept, as discarded.'],
+  details: [
+    'What waited behind them goes on in order. The letters themselves are kept, as discarded. Letters that were redriven',
+    'and are not applied yet are taken back; one that is being applied at this moment is left alone.',
+  ],
   options: { ...actOptions, yes: { type: 'boolean', help: 'do it; without this it is only explained' } },
   run: async (context) =>
     await withStore(context, async (store) => {
       const { values, user, note } = context
       const filter = restricted(values)
       if (values['yes'] !== true) {
-        const found = await listDeadLetters(store, { ...filter, state: 'dead', limit: 1_000 })
+        const found = await planDiscard({ ...store, filter })
         note('Nothing was changed. To discard, run the same with --yes.')
         const lines = found.map(
           (each) => `would discard ${each.id} of ${each.consumer}: ${each.eventType} ${each.eventId}: ${each.error}`,

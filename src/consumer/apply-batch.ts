@@ -14,7 +14,7 @@ import { upsertChanges, type VersionedChange } from '../projection/versioned-ups
 import { archiveReceived, archiveWaiting } from './archive.sql.ts'
 import { observeHandler } from './batch-spans.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
-import { forgetAttempts, markRedriven } from './dead-letter.sql.ts'
+import { forgetAttempts, lockRedriving, markRedriven } from './dead-letter.sql.ts'
 import { fromStored } from './decode.ts'
 import { createEmissions, type Emissions } from './emissions.ts'
 import type { ConsumedEvent } from './handler.ts'
@@ -85,7 +85,7 @@ export async function applyIn(
 ): Promise<Applied> {
   const { scope, routes, settings } = deps
   await deps.guard?.(tx)
-  const open = await takeOffsets(tx, scope, items)
+  const open = await takeLetters(tx, scope, await takeOffsets(tx, scope, items))
   const claimed = readClaim(await claimItems(deps, tx, open))
   const isLate = latenessOf(open, claimed)
   const turns = takeTurns(open, claimed, turnOptions(settings))
@@ -110,6 +110,14 @@ export async function applyIn(
     drained: drained.apply.length,
     emitted: emissions.count,
   }
+}
+
+/** Locks the dead letters among the items; returns what is still to be done. */
+async function takeLetters(tx: Tx, scope: Scope, items: readonly Item[]): Promise<readonly Item[]> {
+  const letters = lettersOf(items)
+  if (letters.length === 0) return items
+  const open = new Set((await rows(tx, lockRedriving(scope, letters))).map(({ id }) => id))
+  return items.filter(({ origin }) => origin.kind !== 'dead' || open.has(origin.letterId))
 }
 
 /** What a batch begins with: duplicates, and the aggregates that need a second look. */
@@ -238,7 +246,7 @@ async function conclude(
   },
 ): Promise<void> {
   const { tx, turns, drained, aggregates } = batch
-  const unstored = turns.wait.filter(({ origin }) => origin.kind === 'delivery')
+  const unstored = turns.wait.filter(({ origin }) => origin.kind === 'delivery' || origin.kind === 'dead')
   if (unstored.length > 0) await execute(tx, storeWaiting(scope, unstored))
   // What came from the broker is settled there; usually nothing else is left.
   const finished = [...turns.apply, ...turns.skip, ...turns.seen, ...drained.apply, ...drained.skip, ...drained.seen].filter(
@@ -252,10 +260,14 @@ async function conclude(
   const seqs = finished.flatMap(({ origin }) => (origin.kind === 'waiting' ? [origin.seq] : []))
   if (seqs.length > 0 && settings.archive) await execute(tx, archiveWaiting(scope, seqs))
   if (seqs.length > 0) await execute(tx, removeStored(scope, seqs))
-  const letters = finished.flatMap(({ origin }) => (origin.kind === 'dead' ? [origin.letterId] : []))
+  const letters = lettersOf([...finished, ...unstored])
   if (letters.length > 0) await execute(tx, markRedriven(scope, letters))
   const changes = positionChanges(aggregates)
   if (changes.length > 0) await execute(tx, movePositions(scope, changes))
+}
+
+function lettersOf(items: readonly Item[]): readonly string[] {
+  return items.flatMap(({ origin }) => (origin.kind === 'dead' ? [origin.letterId] : []))
 }
 
 /** Where those items are that came out of stored mode. */

@@ -3,6 +3,8 @@ import { consumerFixture, published, videos } from '../../test/setup/consumer-fi
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
+import { discardDeadLetters } from './discard-dead-letters.ts'
+import { redriveDeadLetters } from './redrive.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -45,4 +47,80 @@ test('events that must be alone do not wait for acks that a log confirms only to
   await eventually(async () => (await fixture.count('effect')) === events.length)
   await stop()
   expect(acked).toBe(events.length)
+})
+
+test('a process that gives up its work charges nobody, and its marks do not look like its death', async () => {
+  const fixture = await consumerFixture(db)
+  const handling = Promise.withResolvers<void>()
+  const consumer = fixture.consumer({ maxAttempts: 1, lingerMs: 50 }).on(videos.VideoPublished, async (_event, { signal }) => {
+    handling.resolve()
+    await new Promise<never>((_resolve, reject) => signal.addEventListener('abort', () => reject(new Error('interrupted'))))
+  })
+  const [stopping, aborting] = [new AbortController(), new AbortController()]
+  const running = consumer.run({ stopping: stopping.signal, aborting: aborting.signal })
+  await fixture.publish(published('a', 1), published('b', 1), published('c', 1))
+  await handling.promise
+  expect(await fixture.count('delivery_attempt', 'unfinished = 1')).toBeGreaterThan(0)
+  stopping.abort()
+  aborting.abort()
+  await running
+  expect(await fixture.count('dead_letter')).toBe(0)
+  expect(await fixture.count('delivery_attempt', 'attempts > 0 or unfinished > 0')).toBe(0)
+  expect(fixture.heard('consumer.failed')).toEqual([])
+})
+
+test.each(['our statements', 'a handler'])('an outage in %s while the process stops is charged to nobody', async (place) => {
+  const fixture = await consumerFixture(db)
+  const stopping = new AbortController()
+  const consumer = fixture.consumer({ maxAttempts: 1, lockTimeoutMs: 20 }).on(videos.VideoPublished, () => {
+    stopping.abort()
+    throw Object.assign(new Error('deadlock detected'), { code: '40P01' })
+  })
+  const locker = await database.pool.connect()
+  await locker.query('begin')
+  if (place === 'our statements') await locker.query(`lock table ${fixture.schema}.consumer_position in exclusive mode`)
+  const running = consumer.run({ stopping: stopping.signal, aborting: new AbortController().signal })
+  await fixture.publish(published('a', 1))
+  if (place === 'our statements') {
+    await eventually(() => fixture.heard('consumer.retried').length > 0)
+    stopping.abort()
+  }
+  await running
+  await locker.query('rollback')
+  locker.release()
+  expect(await fixture.count('dead_letter')).toBe(0)
+  expect(await fixture.count('delivery_attempt', 'attempts > 0 or unfinished > 0')).toBe(0)
+  expect(fixture.heard('consumer.failed')).toEqual([])
+})
+
+test.each([
+  ['redriven', 'direct'],
+  ['redriven', 'stored'],
+  ['discarded', 'direct'],
+  ['discarded', 'stored'],
+] as const)('a row that the table refuses is blamed on its own event, not on the %s one before it (%s)', async (fate, mode) => {
+  const fixture = await consumerFixture(db)
+  const refuse = async (...titles: readonly string[]): Promise<void> => {
+    await fixture.query('alter table $schema.video_view drop constraint if exists refused')
+    await fixture.query(
+      `alter table $schema.video_view add constraint refused check (title not in (${titles.map((each) => `'${each}'`).join()}))`,
+    )
+  }
+  await refuse('first', 'second')
+  const view = { table: `${fixture.schema}.video_view`, key: 'video_id', set: (event: { data: { title: string } }) => event.data }
+  const stop = fixture.start(fixture.consumer({ mode, maxAttempts: 2 }).project(videos, view))
+  await fixture.publish(published('a', 1, 'first'), published('a', 2, 'second'))
+  await eventually(
+    async () => (await fixture.count('dead_letter')) === 1 && (await fixture.count('inbox_message', 'state = 4')) === 1,
+  )
+  await refuse('second')
+  if (fate === 'redriven') await redriveDeadLetters({ db, schema: fixture.schema, filter: {}, actor: 'ada' })
+  else await discardDeadLetters({ db, schema: fixture.schema, filter: {}, actor: 'ada' })
+  await eventually(async () => (await fixture.count('dead_letter', `state = 'dead' and version = 2`)) === 1)
+  await stop()
+  expect(await fixture.query('select version::int, state from $schema.dead_letter order by 1')).toEqual([
+    { version: 1, state: fate },
+    { version: 2, state: 'dead' },
+  ])
+  expect(await fixture.query('select title from $schema.video_view')).toEqual(fate === 'redriven' ? [{ title: 'first' }] : [])
 })

@@ -4,7 +4,8 @@
  *   batch ──commit──▶ ack all
  *     │ an item failed: those before it, itself alone, those after it
  *     │ nobody knows which: halves
- *     └ outage, lock time-out, deadlock: the same again after a while; nobody is charged
+ *     ├ outage, lock time-out, deadlock: the same again after a while; nobody is charged
+ *     └ the process gives up its work: all that is left is given back; nobody is charged
  *
  * An item that fails alone is charged and given back with a growing delay, and the later ones of its aggregate with it; at
  * the end of its attempts it becomes a dead letter. Everybody else is committed at the first delivery.
@@ -14,7 +15,7 @@ import { errorMessage } from '../core/errors.ts'
 import { execute, rows } from '../postgres/database.ts'
 import { applyBatch, type ApplyDeps } from './apply-batch.ts'
 import { batchSpan, recordProjected } from './batch-spans.ts'
-import { readAttempts, startAttempts, type AttemptRow } from './dead-letter.sql.ts'
+import { readAttempts, releaseAttempts, startAttempts, type AttemptRow } from './dead-letter.sql.ts'
 import { Fenced } from './fenced.ts'
 import { isHandlerOutage, isOutage } from './outage.ts'
 import { ItemFailure, keepsLine, lineOf, type Applied, type Item } from './item.ts'
@@ -36,6 +37,8 @@ export interface WorkerDeps extends ApplyDeps {
 /** One call of `work`: what is known of earlier attempts, and the lines in which one failed meanwhile. */
 interface Round {
   readonly marks: ReadonlyMap<string, AttemptRow>
+  /** Marks that were made in this round. */
+  readonly started: Set<string>
   readonly failed: Set<string>
 }
 
@@ -72,7 +75,17 @@ function giveUp(
 
 async function workRound(deps: WorkerDeps, items: readonly Item[]): Promise<void> {
   const marks = await readMarks(deps, items)
-  const round: Round = { marks, failed: new Set() }
+  const round: Round = { marks, started: new Set(), failed: new Set() }
+  try {
+    await workParts(deps, round, items)
+  } catch (error) {
+    await releaseMarks(deps, round)
+    throw error
+  }
+}
+
+async function workParts(deps: WorkerDeps, round: Round, items: readonly Item[]): Promise<void> {
+  const { marks } = round
   const jumps = await persist(deps, items.length, () => findJumps(deps.settings, deps.scope, items))
   const isAlone = (item: Item): boolean =>
     item.refusal !== undefined || jumps.has(item) || (marks.get(item.event.id)?.unfinished ?? 0) > 0
@@ -88,7 +101,8 @@ async function workRound(deps: WorkerDeps, items: readonly Item[]): Promise<void
       continue
     }
     await markStart(deps, round, part)
-    await workPart(deps, round, { items: part, drain: true })
+    // What is drained with a suspect would end the process in its name.
+    await workPart(deps, round, { items: part, drain: crashes === 0 })
   }
 }
 
@@ -102,10 +116,17 @@ async function readMarks(deps: WorkerDeps, items: readonly Item[]): Promise<Read
 }
 
 /** Marks those that begin now, and no others: who is only in line when the process ends had no part in it. */
-async function markStart(deps: WorkerDeps, { marks }: Round, items: readonly Item[]): Promise<void> {
+async function markStart(deps: WorkerDeps, { marks, started }: Round, items: readonly Item[]): Promise<void> {
   const starting = items.map(({ event }) => event.id).filter((id) => marks.has(id))
   if (starting.length === 0) return
+  for (const id of starting) started.add(id)
   await persist(deps, starting.length, () => execute(deps.settings.db, startAttempts(deps.scope, starting)))
+}
+
+/** A round that is given up must not look like the death of this process. Without a database it does, once. */
+async function releaseMarks({ settings, scope }: WorkerDeps, { started }: Round): Promise<void> {
+  if (started.size === 0) return
+  await execute(settings.db, releaseAttempts(scope, [...started])).catch(() => undefined)
 }
 
 async function workPart(
@@ -132,12 +153,14 @@ async function workFailed(
   round: Round,
   { items, drain, error }: { readonly items: readonly Item[]; readonly drain: boolean; readonly error: unknown },
 ): Promise<void> {
-  if (error instanceof Fenced) throw error
+  if (error instanceof Fenced || isInterrupted(deps, error)) throw error
   const culprit = error instanceof ItemFailure ? items.indexOf(error.item) : undefined
   // A stored one, whose turn came with this batch, fails by itself another time.
   if (culprit === -1 && drain) return await workPart(deps, round, { items, drain: false })
   const [only] = items
   if (items.length === 1 && only !== undefined) {
+    // Rows and emitted events are written for all at once, so it may have been a stored one as well.
+    if (drain && culprit === undefined) return await workPart(deps, round, { items, drain: false })
     const end = await persist(deps, 1, () => deps.undertaker.charge(only, error instanceof ItemFailure ? error.cause : error))
     if (end === 'again') round.failed.add(lineOf(only))
     return
@@ -222,13 +245,23 @@ async function persist<Result>(deps: WorkerDeps, count: number, action: () => Pr
     try {
       return await action()
     } catch (error) {
-      const outage = error instanceof ItemFailure ? failures < handlerOutages && isHandlerOutage(error) : isOutage(error)
+      const outage = saysNothing(error) && !(error instanceof ItemFailure && failures >= handlerOutages)
       if (!outage || deps.stopping.aborted || deps.aborting.aborted) throw error
       const delayMs = backoffMs(outageBackoff, failures, random)
       signals.emit('consumer.retried', { consumer: deps.scope.consumer, count, delayMs, error: errorMessage(error) })
       await clock.sleep(delayMs, deps.stopping)
     }
   }
+}
+
+/** The process gives up its work, or stops and cannot wait for an outage to pass: nobody is to blame. */
+function isInterrupted({ stopping, aborting }: WorkerDeps, error: unknown): boolean {
+  return aborting.aborted || (stopping.aborted && saysNothing(error))
+}
+
+/** It was an outage, which says nothing about the items. */
+function saysNothing(error: unknown): boolean {
+  return error instanceof ItemFailure ? isHandlerOutage(error) : isOutage(error)
 }
 
 /** The same event twice in one batch: the second is looked at when the first is done. */

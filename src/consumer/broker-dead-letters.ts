@@ -9,11 +9,12 @@ import { defaults } from '../core/defaults.ts'
 import type { Service } from '../core/lifetime.ts'
 import { resolve, oneOf, wholeBetween } from '../core/options.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
-import { execute, first, one, type Database } from '../postgres/database.ts'
+import { execute, one, type Database } from '../postgres/database.ts'
 import { transaction } from '../postgres/transaction.ts'
 import type { Delivery, Transport } from '../transport/transport.ts'
-import { bury, holdAggregate, passOver } from './dead-letter.sql.ts'
+import { holdAggregate, passOver } from './dead-letter.sql.ts'
 import { inboxTables, registerConsumer, type Scope } from './inbox.sql.ts'
+import { makeDeadLetter } from './make-dead-letter.ts'
 import { isForeign, readEvent } from './received-event.ts'
 
 export interface BrokerDeadLettersOptions {
@@ -87,7 +88,7 @@ async function record({ db, onDead, signals }: Settings, scope: Scope, { message
   const aggregate = isOurs ? { type: event.aggregateType, id: event.aggregateId, version: event.version } : undefined
   const isNew = await transaction(db, async (tx) => {
     const burial = { eventId: event.id, eventType: event.type, aggregate, message, reason, error, attempts } as const
-    const letter = await first(tx, bury(scope, burial))
+    const letter = await makeDeadLetter(tx, scope, burial)
     if (letter === undefined) return false
     if (isOurs) await execute(tx, onDead === 'hold' ? holdAggregate(scope, { event }) : passOver(scope, { event }))
     return true

@@ -14,6 +14,7 @@ import type { ConsumerSettings } from './consumer-options.ts'
 import { inOrder, placeOfDelivery, settleForeign, toEntry, workDelivered, type Entry } from './direct-receiver.ts'
 import type { InboxTables, Scope } from './inbox.sql.ts'
 import { keepsLine, lineOf, type Item } from './item.ts'
+import { createLeasedWork } from './leased-work.ts'
 import { readOffsets } from './offsets.sql.ts'
 import { inPartitionOrder, type PlacedDelivery } from './partition-lines.ts'
 import { Pump } from './pump.ts'
@@ -47,7 +48,8 @@ export interface EngineWatch {
 export async function runConsumer(deps: EngineDeps): Promise<void> {
   const { life, settings, watch } = deps
   const engine = createEngine(deps)
-  const stored = createStoredWork({ ...deps, scope: engine.scope, work: engine.work })
+  const work = createLeasedWork({ settings, scope: engine.scope, work: engine.work })
+  const stored = createStoredWork({ ...deps, scope: engine.scope, work })
   const receiving = createReceiving(deps, engine)
   const report = createInFlightReport(settings, engine)
   const look: Pass = async () => {
@@ -128,8 +130,9 @@ function createEngine({ settings, routes, tables, registered, life, watch }: Eng
     acking.add(acked)
     void acked.then(() => acking.delete(acked))
   }
-  const worker = { settings, routes, scope, emitting: true, undertaker, isSuspect, onCommitted, onAcking, ...life }
-  const work = (items: readonly Item[], guard?: Guard): Promise<void> => workBatch({ ...worker, guard }, inOrder(items))
+  const worker = { settings, routes, scope, emitting: true, isSuspect, onCommitted, onAcking, ...life }
+  const work = (items: readonly Item[], guard?: Guard): Promise<void> =>
+    workBatch({ ...worker, guard, undertaker: undertaker.guardedBy(guard) }, inOrder(items))
   const processor = createStoredProcessor({ settings, routes, scope, work })
   const pump = new Pump<Entry>({
     ...settings,
@@ -172,11 +175,12 @@ function createEngine({ settings, routes, tables, registered, life, watch }: Eng
 /**
  * Whether an earlier delivery of an item may have ended a process. Brokers tell what they gave back, but not all of them
  * count a delivery whose receiver died. So the first messages after a start are suspect too: what was in hand comes first.
+ * Of letters and waiting messages nobody tells anything, and they come again at every start: they always are.
  */
 function createSuspicion(maxInFlight: number): (item: Item) => boolean {
   let handed = 0
   return ({ origin }) => {
-    if (origin.kind === 'dead' || origin.kind === 'waiting') return false
+    if (origin.kind === 'dead' || origin.kind === 'waiting') return true
     handed += 1
     return handed <= maxInFlight || (origin.kind === 'delivery' && (origin.delivery.message.deliveryAttempt ?? 1) > 1)
   }

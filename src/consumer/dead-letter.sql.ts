@@ -70,9 +70,15 @@ export interface Burial {
   readonly attempts: number
 }
 
+/** Locks the letter of an event, if it has one. Letters are locked before inbox rows, everywhere. Index: the unique one on the event. */
+export function lockLetter({ tables, consumer, generation }: Scope, eventId: string): Statement {
+  return sql`
+    select from ${tables.deadLetter} d
+     where d.consumer = ${consumer}::text and d.generation = ${generation}::int and d.event_id = ${eventId}::text::uuid for update`
+}
+
 /**
- * Records a dead letter, unless its effect was committed meanwhile. One that died before is dead again, with its history.
- * Returns its id, or nothing if there was no need.
+ * Records a dead letter. One that died before is dead again, with its history. Returns its id, or nothing if it was discarded.
  */
 export function bury({ tables, consumer, generation }: Scope, burial: Burial): Statement<{ id: string }> {
   const { eventId, eventType, aggregate, message, reason, error, attempts } = burial
@@ -86,10 +92,9 @@ export function bury({ tables, consumer, generation }: Scope, burial: Burial): S
            ${attributesJson(message.attributes)}::text::jsonb, ${message.body}::bytea, ${new Date(message.publishedAtMs).toISOString()}::text::timestamptz,
            coalesce((select a.first_at from ${tables.attempt} a where a.consumer = ${consumer}::text and a.generation = ${generation}::int and a.event_id = ${eventId}::text::uuid), clock_timestamp()),
            jsonb_build_array(jsonb_build_object('at', clock_timestamp(), 'state', ${state}::text, 'error', ${error}::text, 'attempts', ${attempts}::int))
-     where not exists (select from ${tables.inbox} i where i.consumer = ${consumer}::text and i.generation = ${generation}::int and i.event_id = ${eventId}::text::uuid)
     on conflict (consumer, generation, event_id) do update
       set state = excluded.state, reason = excluded.reason, error = excluded.error, attempts = d.attempts + excluded.attempts, dead_at = clock_timestamp(),
-          history = d.history || excluded.history
+          redrives = d.redrives + (d.state = 'redriving')::int, history = d.history || excluded.history
       where d.state <> 'discarded'
     returning d.id::text`
 }
@@ -111,12 +116,23 @@ export function passOver({ tables, consumer, generation }: Scope, { event }: Pic
       set version = greatest(p.version, excluded.version), held_by = nullif(p.held_by, ${event.id}::text::uuid), updated_at = clock_timestamp()`
 }
 
-/** Records that an event was seen to its end. */
-export function recordSeen({ tables, consumer, generation }: Scope, { event }: Item): Statement {
+/** Records an event in the inbox; returns it if it is new. Waits for a transaction that is recording it. Index: primary key. */
+export function recordSeen(
+  { tables, consumer, generation }: Scope,
+  { eventId, source }: { readonly eventId: string; readonly source: string },
+): Statement<{ id: string }> {
   return sql`
     insert into ${tables.inbox} (consumer, generation, event_id, source)
-    values (${consumer}::text, ${generation}::int, ${event.id}::text::uuid, ${event.aggregateType}::text)
-    on conflict do nothing`
+    values (${consumer}::text, ${generation}::int, ${eventId}::text::uuid, ${source}::text)
+    on conflict do nothing
+    returning event_id::text as id`
+}
+
+/** Takes back what `recordSeen` recorded in this same transaction. Index: primary key. */
+export function forgetSeen({ tables, consumer, generation }: Scope, eventId: string): Statement {
+  return sql`
+    delete from ${tables.inbox}
+     where consumer = ${consumer}::text and generation = ${generation}::int and event_id = ${eventId}::text::uuid`
 }
 
 /** Dead letters that an operator gave another life. Index: dead_letter_redriving_idx. */
@@ -129,7 +145,18 @@ export function readRedriving({ tables, consumer, generation }: Scope, limit: nu
      order by d.aggregate_type, d.aggregate_id, d.version limit ${limit}::int`
 }
 
-/** The dead letters were applied, in this transaction or before. */
+/**
+ * Locks letters that are about to be applied; returns those that are still to be. What another instance or an operator has
+ * settled meanwhile is missing. Index: primary key.
+ */
+export function lockRedriving({ tables }: Scope, letterIds: readonly string[]): Statement<{ id: string }> {
+  return sql`
+    select d.id::text as id from ${tables.deadLetter} d
+     where d.id = any (${sqlArray(letterIds)}::text::bigint[]) and d.state = 'redriving'
+     order by d.id for update`
+}
+
+/** The dead letters were applied, in this transaction or before, or are stored now until their turn comes. */
 export function markRedriven({ tables }: Scope, letterIds: readonly string[]): Statement {
   return sql`
     update ${tables.deadLetter} d

@@ -76,8 +76,9 @@ export interface LetterRow {
 export function selectLetters(
   tables: InboxTables,
   filter: DeadLetterFilter,
-  page: { readonly state: DeadLetterState | undefined; readonly after: string; readonly limit: number },
+  page: { readonly states: readonly DeadLetterState[] | undefined; readonly after: string; readonly limit: number },
 ): Statement<LetterRow> {
+  const states = page.states === undefined ? null : sqlArray(page.states)
   return sql`
     select d.id::text, d.consumer, d.event_id::text, d.event_type, d.aggregate_type, d.aggregate_id, d.version::text, d.reason, d.error,
            d.attempts, d.redrives, d.state, to_char(d.dead_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as dead_at,
@@ -91,7 +92,7 @@ export function selectLetters(
       left join ${tables.consumer} c on c.name = d.consumer
       left join ${tables.position} p on p.consumer = d.consumer and p.generation = d.generation and p.aggregate_type = d.aggregate_type and p.aggregate_id = d.aggregate_id
      where d.id > ${page.after}::text::bigint
-       and (${page.state ?? null}::text is null or d.state = ${page.state ?? null}::text)
+       and (${states}::text is null or d.state = any (${states}::text::text[]))
        and (${filter.consumer ?? null}::text is null or d.consumer = ${filter.consumer ?? null}::text)
        and (${filter.reason ?? null}::text is null or d.reason = ${filter.reason ?? null}::text)
        and (${filter.eventType ?? null}::text is null or d.event_type = ${filter.eventType ?? null}::text)
@@ -125,17 +126,31 @@ export function selectLetterDetail(tables: InboxTables, id: string): Statement<L
       from ${tables.deadLetter} d where d.id = ${id}::text::bigint`
 }
 
-/** Moves letters that are still dead to another state; returns which. What happened to them goes into their history. */
+/** From which states letters may be moved to another. */
+const movable = { redriving: ['dead'], discarded: ['dead', 'redriving'] } as const
+
+/** The states of letters that can still be discarded. */
+export const discardable: readonly DeadLetterState[] = movable.discarded
+
+/**
+ * Moves letters to another state; returns which. What happened to them goes into their history. One that somebody has in hand
+ * is left alone: it is being applied, discarded or buried again at this moment. Index: primary key.
+ */
 export function moveLetters(
   tables: InboxTables,
   ids: readonly string[],
   to: { readonly state: 'redriving' | 'discarded'; readonly actor: string; readonly reason: string },
 ): Statement<{ id: string }> {
   return sql`
+    with free as materialized (
+      select d.id from ${tables.deadLetter} d
+       where d.id = any (${sqlArray(ids)}::text::bigint[]) and d.state = any (${sqlArray(movable[to.state])}::text::text[])
+       order by d.id for update skip locked
+    )
     update ${tables.deadLetter} d
        set state = ${to.state}::text, next_attempt_at = null,
            history = d.history || jsonb_build_object('at', clock_timestamp(), 'state', ${to.state}::text, 'by', ${to.actor}::text, 'reason', ${to.reason}::text)
-     where d.id = any (${sqlArray(ids)}::text::bigint[]) and d.state = 'dead'
+      from free where d.id = free.id
     returning d.id::text`
 }
 

@@ -85,14 +85,14 @@ export async function listDeadLetters(
     ...filter
   }: DeadLetterFilter & { readonly state?: DeadLetterState | undefined; readonly limit?: number | undefined } = {},
 ): Promise<readonly DeadLetter[]> {
-  const page = { state, after: '0', limit }
+  const page = { states: state === undefined ? undefined : [state], after: '0', limit }
   return (await rows(db, selectLetters(inboxTables(schema), checkedFilter(filter), page))).map(toDeadLetter)
 }
 
 /** Everything about one letter; NOT_FOUND if there is none. */
 export async function showDeadLetter({ db, schema }: DeadLetterStore, id: string): Promise<DeadLetterDetail> {
   const tables = inboxTables(schema)
-  const letter = await first(db, selectLetters(tables, checkedFilter({ ids: [id] }), { state: undefined, after: '0', limit: 1 }))
+  const letter = await first(db, selectLetters(tables, checkedFilter({ ids: [id] }), { states: undefined, after: '0', limit: 1 }))
   const detail = letter === undefined ? undefined : await first(db, selectLetterDetail(tables, letter.id))
   if (letter === undefined || detail === undefined) throw new WaybillError('NOT_FOUND', `There is no dead letter ${id}.`)
   return {

@@ -3,17 +3,18 @@
  *
  * The event is remembered in the inbox, so that a late delivery of it has no effect either. An empty message takes its place
  * in the line of its aggregate, so that no version is missing. Every discard is in the audit log, in the same transaction.
+ * A letter that was redriven and is not applied yet is taken back by it; one that is being applied is left alone.
  */
 import { newId } from '../core/id.ts'
 import { execute, one, rows, type Database } from '../postgres/database.ts'
 import { insertAudit } from '../postgres/migrate.sql.ts'
 import { transaction } from '../postgres/transaction.ts'
-import { checkedFilter, type DeadLetterFilter, type DeadLetterStore } from './dead-letters.ts'
-import { leaveVoids, moveLetters, rememberDiscarded, selectLetters } from './dead-letters.sql.ts'
+import { checkedFilter, toDeadLetter, type DeadLetter, type DeadLetterFilter, type DeadLetterStore } from './dead-letters.ts'
+import { discardable, leaveVoids, moveLetters, rememberDiscarded, selectLetters } from './dead-letters.sql.ts'
 import { inboxTables } from './inbox.sql.ts'
 
 export interface DiscardAction extends DeadLetterStore<Database> {
-  /** Which of the dead letters. Empty means all of them. */
+  /** Which of the letters that are dead or being redriven. Empty means all of them. */
   readonly filter: DeadLetterFilter
   /** Who does it, for the audit log. */
   readonly actor: string
@@ -23,6 +24,16 @@ export interface DiscardAction extends DeadLetterStore<Database> {
 /** Aggregates stay locked for one batch at a time. */
 const batchSize = 200
 
+const longestList = 1_000
+
+/** What a discard would take, up to a thousand; nothing is changed. */
+export async function planDiscard(
+  action: DeadLetterStore & { readonly filter: DeadLetterFilter },
+): Promise<readonly DeadLetter[]> {
+  const page = { states: discardable, after: '0', limit: longestList }
+  return (await rows(action.db, selectLetters(inboxTables(action.schema), checkedFilter(action.filter), page))).map(toDeadLetter)
+}
+
 /** Discards what fits; returns the numbers of the letters. */
 export async function discardDeadLetters(action: DiscardAction): Promise<readonly string[]> {
   const { db, schema, actor, reason = '' } = action
@@ -31,7 +42,7 @@ export async function discardDeadLetters(action: DiscardAction): Promise<readonl
   const discarded: string[] = []
   let after = '0'
   for (;;) {
-    const found = await rows(db, selectLetters(tables, filter, { state: 'dead', after, limit: batchSize }))
+    const found = await rows(db, selectLetters(tables, filter, { states: discardable, after, limit: batchSize }))
     const last = found.at(-1)
     if (last === undefined) return discarded
     after = last.id

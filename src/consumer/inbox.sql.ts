@@ -138,12 +138,13 @@ export function readWaiting(
 }
 
 /**
- * What waits although its turn has come: nothing holds its aggregate, and it is next, or its stream is not sequential.
- * `retryMs` later than its last failure, if it has failed. Index: consumer_position_waiting_idx.
+ * What waits although its turn has come: nothing holds its aggregate, and it is next, or its stream is not sequential. An
+ * aggregate that may begin with any version begins with the first that waits, and only that one is returned. Nothing before
+ * the rest is over of one that failed, nor what is behind that one. Index: consumer_position_waiting_idx.
  */
 export function readReleased(
   { tables, consumer, generation }: Scope,
-  sequentialTypes: readonly string[],
+  line: { readonly sequentialTypes: readonly string[]; readonly deltaStart: 'first' | 'any' },
   limit: number,
 ): Statement<StoredRow> {
   return sql`
@@ -154,7 +155,8 @@ export function readReleased(
            where m.consumer = p.consumer and m.generation = p.generation and m.state = 4 and m.aggregate_type = p.aggregate_type and m.aggregate_id = p.aggregate_id
            order by m.version limit ${limit}::int) m) m
      where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.waiting > 0 and p.held_by is null
-       and (m.version <= p.version + m.place or p.aggregate_type <> all (${sqlArray(sequentialTypes)}::text::text[]))
+       and (p.aggregate_type <> all (${sqlArray(line.sequentialTypes)}::text::text[])
+            or case when ${line.deltaStart === 'any'}::boolean and p.version = 0 then m.place = 1 else m.version <= p.version + m.place end)
        and not exists (select from ${tables.message} f
                         where f.consumer = m.consumer and f.generation = m.generation and f.state = 4 and f.aggregate_type = m.aggregate_type
                           and f.aggregate_id = m.aggregate_id and f.version <= m.version and f.next_attempt_at > (select clock_timestamp()))

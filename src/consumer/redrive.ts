@@ -25,7 +25,8 @@ import { inboxTables, type InboxTables } from './inbox.sql.ts'
  *   apply         its effect happens, and what waits behind it follows
  *   duplicate     the inbox has the event: nothing happens, the letter is closed
  *   stale         a newer version was applied: projections ignore it, handlers see it late
- *   out-of-order  an older version of its aggregate is dead and stays so: it is applied before that one
+ *   out-of-order  an older version of its aggregate is dead and stays so: it is applied before that one, or, if versions are
+ *                 taken in turn and that one is missing, stored until it is settled
  *   capped        refused: it was redriven too often
  *   forgotten     refused: it died before the time that the inbox remembers, so nobody can say whether it was applied
  *   superseded    refused: its consumer was rebuilt since, and the rebuild has read the event again
@@ -64,6 +65,7 @@ export interface RedriveOutcome {
 
 const batchSize = 500
 const longestList = 1_000
+const dead = ['dead'] as const
 const refusedVerdicts: readonly RedriveVerdict[] = ['capped', 'forgotten', 'superseded']
 
 /** What a redrive would do, letter by letter; nothing is changed. */
@@ -71,7 +73,7 @@ export async function planRedrive(
   action: DeadLetterStore & RedriveLimits & { readonly filter: DeadLetterFilter; readonly limit?: number | undefined },
 ): Promise<readonly PlannedRedrive[]> {
   const { db, schema, limit = longestList } = action
-  const page = { state: 'dead' as const, after: '0', limit }
+  const page = { states: dead, after: '0', limit }
   const found = await rows(db, selectLetters(inboxTables(schema), checkedFilter(action.filter), page))
   return planAll(found, action)
 }
@@ -123,7 +125,7 @@ async function redriveBatch(
   const before = JSON.parse(progress) as { readonly redriven: number; readonly refused: number }
   if (state !== 'running') return { ...before, refusals: [], finished: true }
   const after = cursor === null ? '0' : (JSON.parse(cursor) as { readonly after: string }).after
-  const found = await rows(tx, selectLetters(tables, filter, { state: 'dead', after, limit: batchSize }))
+  const found = await rows(tx, selectLetters(tables, filter, { states: dead, after, limit: batchSize }))
   const planned = planAll(found, action)
   const refusals = planned.filter(({ verdict }) => refusedVerdicts.includes(verdict))
   const ids = planned.filter((each) => !refusals.includes(each)).map(({ id }) => id)
@@ -167,7 +169,7 @@ function judge(
   if (isLeftBehind)
     return {
       verdict: 'out-of-order',
-      because: `Version ${row.earlier_dead} of its aggregate is dead too and would come after it.`,
+      because: `Version ${row.earlier_dead} of its aggregate is dead too and would come after it; a consumer of deltas that is not past that version stores it until then.`,
     }
   if (row.version !== null && row.position !== null && BigInt(row.position) > BigInt(row.version))
     return {

@@ -8,7 +8,6 @@
  */
 import { randomUUID } from 'node:crypto'
 import { execute, rows, type Tx } from '../postgres/database.ts'
-import { releaseAttempts } from './dead-letter.sql.ts'
 import { fromReceived } from './decode.ts'
 import type { EngineDeps } from './consumer-engine.ts'
 import { Fenced } from './fenced.ts'
@@ -30,7 +29,7 @@ export interface StoredProcessor {
   prepare(): Promise<void>
   /** Works one batch; `idle` if there was none. */
   pass(): Promise<'more' | 'idle'>
-  /** Whether the last look found nothing. */
+  /** Whether no batch is under way, and the last look found nothing. */
   isIdle(): boolean
 }
 
@@ -41,7 +40,8 @@ export function createStoredProcessor({ settings, routes, scope, work }: Process
   const { db, processBatchSize, batchBytes, leaseMs, concurrency, signals, random } = settings
   const worker = randomUUID()
   const count = Math.ceil(lanesInAll / concurrency)
-  let idle = false
+  let atWork = 0
+  let dry = false
 
   /** A message of a stream that only other processes know rests, so that nobody else has to step over it. */
   const decode = async (found: readonly ReceivedRow[]): Promise<readonly Item[]> => {
@@ -64,9 +64,7 @@ export function createStoredProcessor({ settings, routes, scope, work }: Process
       lost = held.length < lanes.length
       if (lost) throw new Fenced(`Another processor of consumer ${scope.consumer} took over the lanes of this batch.`)
     })
-    // Attempts that were marked and not made must not look like deaths of this process.
-    const ids = items.map(({ event }) => event.id)
-    if (lost) return void (await execute(db, releaseAttempts(scope, ids)))
+    if (lost) return
     const lagMs = Math.max(...found.map((row) => Number(row.waited_ms)))
     signals.emit('consumer.processed', { consumer: scope.consumer, count: items.length, lagMs })
   }
@@ -76,16 +74,20 @@ export function createStoredProcessor({ settings, routes, scope, work }: Process
       const token = randomUUID()
       const from = Math.floor(random.next() * lanesInAll)
       const taken = await rows(db, takeLanes(scope, { token, worker, leaseMs, count, from }))
-      idle = taken.length === 0
-      if (idle) return 'idle'
+      dry = taken.length === 0
+      if (dry) return 'idle'
       const lease = { token, lanes: taken.map(({ lane }) => lane) }
+      atWork += 1
       try {
         await workLanes(lease)
       } finally {
+        atWork -= 1
+        // Who found nothing meanwhile could not look into these lanes.
+        dry = false
         await execute(db, giveLanes(scope, lease))
       }
       return 'more'
     },
-    isIdle: () => idle,
+    isIdle: () => atWork === 0 && dry,
   }
 }

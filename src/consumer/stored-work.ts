@@ -2,7 +2,8 @@
  * What a consumer does beside deliveries: dead letters that an operator redrives, messages whose turn has come, the
  * register, and the report of what waits.
  *
- * Any number of instances do it at once: the inbox and the aggregate's row lock make sure that each effect happens once.
+ * Any number of instances do it at once: the letter's and the aggregate's row locks and the inbox make sure that each effect
+ * happens once.
  */
 import { execute, first, one, rows } from '../postgres/database.ts'
 import type { EngineDeps } from './consumer-engine.ts'
@@ -25,7 +26,8 @@ const passLimit = 500
 const reportEveryMs = 10_000
 
 export function createStoredWork({ settings, routes, scope, work }: StoredWorkDeps): StoredWork {
-  const { db, clock, signals, gapAlertMs } = settings
+  const { db, clock, signals, gapAlertMs, deltaStart } = settings
+  const { sequentialTypes } = routes
   let reportAt = 0
   let reported = 0
   const report = async (): Promise<void> => {
@@ -53,7 +55,7 @@ export function createStoredWork({ settings, routes, scope, work }: StoredWorkDe
       await report()
       if (paused) return { found: false, paused }
       const redriving = await rows(db, readRedriving(scope, passLimit))
-      const released = await rows(db, readReleased(scope, routes.sequentialTypes, passLimit))
+      const released = await rows(db, readReleased(scope, { sequentialTypes, deltaStart }, passLimit))
       const letters = await Promise.all(redriving.map((row) => fromStored(row, 'dead', routes)))
       for (const [i, item] of letters.entries()) if (item === undefined) await refuse(redriving[i]?.seq ?? '')
       const waiting = await Promise.all(released.map((row) => fromStored(row, 'waiting', routes)))

@@ -4,6 +4,10 @@
  * An aggregate that is not sequential takes every event that is new. A sequential one takes version after version: a delta, a
  * void or an ignored event only directly behind its predecessor; a handled state or tombstone at once, because it stands for
  * everything before it. Behind a dead letter that holds its aggregate everything waits.
+ *
+ * A redriven dead letter takes its turn as a delivery does: one that is ahead of it waits. Applied where it is, it would be
+ * behind a gap that its predecessors close without it, and everything after it would wait for ever. One that the aggregate
+ * has passed is applied late.
  */
 import type { Version } from '../core/version.ts'
 import type { ClaimRow } from './claim.sql.ts'
@@ -73,8 +77,11 @@ export function takeTurns(
 ): Turns {
   const turns = { apply: [] as Item[], wait: [] as Item[], skip: [] as Item[], seen: [] as Item[] }
   for (const item of items) {
-    if (seen.has(item.event.id)) turns.seen.push(item)
-    else turns[turnOf(item, aggregates.get(item.key), options)].push(item)
+    if (!seen.has(item.event.id)) turns[turnOf(item, aggregates.get(item.key), options)].push(item)
+    else {
+      turns.seen.push(item)
+      leaveBehind(item, aggregates.get(item.key))
+    }
   }
   return turns
 }
@@ -100,17 +107,23 @@ export function latenessOf(items: readonly Item[], { seen, aggregates }: ReturnT
   return ({ key, route, event }) => route?.kind !== 'delta' && (ahead.get(key) ?? 0n) > event.version
 }
 
-/** Decides for stored messages of one or more aggregates, in the order of their versions. An aggregate stops at its first gap. */
+/**
+ * Decides for stored messages of one or more aggregates, in the order of their versions. An aggregate stops at its first gap,
+ * and begins with the first of them or not at all.
+ */
 export function takeStoredTurns(
   items: readonly Item[],
   aggregates: ReadonlyMap<string, AggregateState>,
   options: TurnOptions,
 ): Pick<Turns, 'apply' | 'skip'> {
   const turns = { apply: [] as Item[], skip: [] as Item[] }
+  const begun = new Set<string>()
   for (const item of items) {
     const aggregate = aggregates.get(item.key)
+    const deltaStart = begun.has(item.key) ? 'first' : options.deltaStart
+    begun.add(item.key)
     // What is not in turn now is decided again when its turn comes; a refused one fails alone, at its own turn.
-    const turn = item.refusal === undefined ? turnOf(item, aggregate, options) : 'wait'
+    const turn = item.refusal === undefined ? turnOf(item, aggregate, { ...options, deltaStart }) : 'wait'
     if (turn === 'wait') continue
     turns[turn].push(item)
   }
@@ -128,31 +141,43 @@ function turnOf(item: Item, aggregate: AggregateState | undefined, options: Turn
   if (aggregate === undefined) return 'apply'
   const { id, version } = item.event
   const isRedriven = item.origin.kind === 'dead'
-  if (aggregate.heldBy !== undefined) {
-    if (aggregate.heldBy !== id) return isRedriven ? take(item, aggregate) : 'wait'
-    if (!isRedriven) return 'skip'
-    aggregate.heldBy = undefined
-    aggregate.released = true
-    return take(item, aggregate)
-  }
+  const isHolder = aggregate.heldBy === id
+  if (aggregate.heldBy !== undefined && !isRedriven) return isHolder ? 'skip' : 'wait'
+  if (isHolder) release(aggregate)
   const isOrdered = item.sequential || (options.byVersion && item.route?.handler !== undefined)
-  if (!isOrdered || isRedriven) return take(item, aggregate)
-  if (version <= aggregate.version) return 'skip'
-  if (!item.sequential) return take(item, aggregate)
-  const isNext = version === aggregate.version + 1n || (aggregate.version === 0n && options.deltaStart === 'any')
-  return isNext || standsForAll(item) ? take(item, aggregate) : 'wait'
+  if (!isOrdered) return take(item, aggregate)
+  if (version <= aggregate.version) return isRedriven ? 'apply' : 'skip'
+  if (!item.sequential || version === aggregate.version + 1n) return take(item, aggregate)
+  if (aggregate.heldBy !== undefined) return 'wait'
+  const begins = options.deltaStart === 'any' && aggregate.version === 0n && (isHolder || isFirst(item, aggregate))
+  return begins || standsForAll(item) ? take(item, aggregate) : 'wait'
 }
 
-/** A redriven event that was passed over is applied where it belongs no more: the position stays ahead of it. */
-function take(item: Item, aggregate: AggregateState): 'apply' {
-  if (
-    item.event.version > aggregate.version &&
-    !(item.origin.kind === 'dead' && item.sequential && item.event.version > aggregate.version + 1n)
-  ) {
-    aggregate.version = item.event.version
-    aggregate.moved = true
-  }
+/** A delivery comes behind what waits. Of what waits only the first is offered to an aggregate that has not begun. */
+function isFirst({ origin }: Item, { waiting }: AggregateState): boolean {
+  return waiting === 0 || origin.kind === 'waiting'
+}
+
+function take({ event }: Item, aggregate: AggregateState): 'apply' {
+  if (event.version > aggregate.version) move(aggregate, event.version)
   return 'apply'
+}
+
+/** What was seen to its end holds nobody, and the next one need not wait for it. */
+function leaveBehind({ event, sequential }: Item, aggregate: AggregateState | undefined): void {
+  if (aggregate === undefined) return
+  if (aggregate.heldBy === event.id) release(aggregate)
+  if (sequential && event.version === aggregate.version + 1n) move(aggregate, event.version)
+}
+
+function move(aggregate: AggregateState, version: Version): void {
+  aggregate.version = version
+  aggregate.moved = true
+}
+
+function release(aggregate: AggregateState): void {
+  aggregate.heldBy = undefined
+  aggregate.released = true
 }
 
 function standsForAll({ route }: Item): boolean {

@@ -6,17 +6,17 @@
  */
 import { backoffMs } from '../core/backoff.ts'
 import { errorMessage } from '../core/errors.ts'
-import { execute, one, rows } from '../postgres/database.ts'
+import { execute, one, rows, type Tx } from '../postgres/database.ts'
 import { isAbortedTransaction } from '../postgres/sql-state.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { transactionAborted } from '../postgres/tx-scope.ts'
 import { ackAll } from '../transport/ack-all.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import {
-  bury,
   chargeAttempt,
   forgetAttempts,
   holdAggregate,
+  lockRedriving,
   markFailed,
   passOver,
   recordSeen,
@@ -24,6 +24,7 @@ import {
 } from './dead-letter.sql.ts'
 import { removeStored, restStored, type Scope } from './inbox.sql.ts'
 import type { Item } from './item.ts'
+import { makeDeadLetter } from './make-dead-letter.ts'
 import type { DeadReason, ForeignMessage, RawMessage } from './received-event.ts'
 import type { Place } from './partition-lines.ts'
 import { isDiscarded, isRetryAfter } from './steering.ts'
@@ -35,6 +36,8 @@ export interface UndertakerDeps {
   readonly scope: Scope
   /** The later ones of this aggregate are given back by the broker as well. */
   readonly onGivenBack: (item: Item) => void
+  /** See `guardedBy`. */
+  readonly guard?: ((tx: Tx) => Promise<void>) | undefined
 }
 
 export interface Undertaker {
@@ -48,6 +51,8 @@ export interface Undertaker {
   follow(item: Item, marked: boolean): Promise<void>
   /** Gives back an item without another word to the database. */
   giveUp(item: Item): void
+  /** The same, for items that may be lost to another: `guard` is called first in every transaction that buries, and throws if they are. */
+  guardedBy(guard: UndertakerDeps['guard']): Undertaker
 }
 
 export interface ForeignDelivery {
@@ -78,12 +83,10 @@ export function createUndertaker(deps: UndertakerDeps): Undertaker {
         error: cut(problem),
         attempts: 1,
       }
-      if (place === undefined) await rows(settings.db, bury(scope, burial))
-      else
-        await transaction(settings.db, async (tx) => {
-          await moveOver(tx, scope, [place])
-          await rows(tx, bury(scope, burial))
-        })
+      await transaction(settings.db, async (tx) => {
+        if (place !== undefined) await moveOver(tx, scope, [place])
+        await makeDeadLetter(tx, scope, burial)
+      })
       report(deps, {
         ...describeForeign(message, { id, type }),
         reason: 'not_ours',
@@ -99,6 +102,7 @@ export function createUndertaker(deps: UndertakerDeps): Undertaker {
     giveUp: ({ origin }) => {
       if (origin.kind === 'delivery') void origin.delivery.nack()
     },
+    guardedBy: (guard) => createUndertaker({ ...deps, guard }),
   }
   return undertaker
 }
@@ -117,6 +121,7 @@ async function charge(deps: UndertakerDeps, undertaker: Undertaker, { item, erro
     return 'ended'
   }
   if (origin.kind === 'dead') {
+    await execute(settings.db, forgetAttempts(scope, [event.id]))
     await execute(settings.db, markFailed(scope, origin.letterId, text))
     report(deps, {
       ...describe(item),
@@ -155,24 +160,25 @@ async function buryItem(
     attempts,
   }: { readonly item: Item; readonly reason: DeadReason; readonly error: string; readonly attempts: number },
 ): Promise<void> {
-  const { settings, scope } = deps
+  const { settings, scope, guard } = deps
   const { event, message, origin } = item
   const isBelieved = reason !== 'version_jump'
   const holds = isBelieved && reason !== 'discarded' && settings.onDead === 'hold'
   const aggregate = isBelieved ? { type: event.aggregateType, id: event.aggregateId, version: event.version } : undefined
   const buried = await transaction(settings.db, async (tx) => {
+    await guard?.(tx)
     const isDone = (await takeOffsets(tx, scope, [item])).length === 0
     if (isDone) return false
-    const [letter] = await rows(
-      tx,
-      bury(scope, { eventId: event.id, eventType: event.type, aggregate, message, reason, error: cut(error), attempts }),
-    )
+    const isSettled = origin.kind === 'dead' && (await rows(tx, lockRedriving(scope, [origin.letterId]))).length === 0
+    const burial = { eventId: event.id, eventType: event.type, aggregate, message, reason, error: cut(error), attempts }
+    const letter = isSettled ? undefined : await makeDeadLetter(tx, scope, burial)
     await execute(tx, forgetAttempts(scope, [event.id]))
     if (origin.kind === 'waiting') await execute(tx, removeStored(scope, [origin.seq]))
     if (origin.kind === 'stored') await execute(tx, removeReceived(scope, [origin]))
     if (letter === undefined) return false
     if (isBelieved) await execute(tx, holds ? holdAggregate(scope, item) : passOver(scope, item))
-    if (reason === 'discarded' && settings.inbox) await execute(tx, recordSeen(scope, item))
+    if (reason === 'discarded' && settings.inbox)
+      await rows(tx, recordSeen(scope, { eventId: event.id, source: event.aggregateType }))
     return true
   })
   if (buried) report(deps, { ...describe(item), reason, attempts, held: holds, error: cut(error) })

@@ -4,6 +4,9 @@
  * Complete is remembered in the register, for every process: it is set when a running instance has caught up for the first
  * time, and when a rebuild is swapped in. Lag is what this process sees, if the consumer runs in it: the age of the newest
  * event of its last batch. With nothing in hand and nothing new for a while it has caught up, whatever that age was.
+ *
+ * An instance that got nothing knows only of itself: others may have all the partitions, or all the lanes. Before it says
+ * complete for everybody, the tables must show that none of them is at work.
  */
 import type { Clock } from '../core/clock.ts'
 import { execute, first, type Queryable } from '../postgres/database.ts'
@@ -25,6 +28,8 @@ export interface ReadinessOptions extends ReadScope {
 
 /** Nothing came for this long, and nothing is in hand: there is nothing. */
 const quietMs = 2_000
+/** What any instance did shows when its batch commits. So the tables must be still for longer than a batch takes. */
+const stillMs = 10_000
 
 /** What a running instance sees of its own progress. */
 export class ReadinessWatch {
@@ -61,8 +66,8 @@ export class ReadinessWatch {
     const caughtUp = this.isCaughtUp()
     const reasons: { readonly code: NotReadyCode; readonly message: string }[] = []
     if (register.paused) reasons.push({ code: 'paused', message: `Consumer ${consumer} is paused by an operator.` })
-    if (caughtUp === true && !register.complete) await execute(db, markComplete(this.#options))
-    if (caughtUp !== true && !register.complete)
+    const complete = register.complete || (caughtUp === true && (await this.#markComplete()))
+    if (!complete)
       reasons.push({ code: 'incomplete', message: `The projections of ${consumer} are being filled for the first time.` })
     if (caughtUp === false && register.complete) reasons.push({ code: 'lagging', message: this.#lagging() })
     return { ready: reasons.length === 0, reasons }
@@ -72,9 +77,21 @@ export class ReadinessWatch {
   isCaughtUp(): boolean | undefined {
     if (this.#isIdle === undefined) return undefined
     const { clock, readyLagMs } = this.#options
-    const stillMs = clock.monotonicMs() - this.#changedAtMs
-    if (this.#isIdle()) return stillMs >= quietMs || (this.#lagMs ?? Infinity) <= readyLagMs
-    return (this.#lagMs ?? Infinity) <= readyLagMs && stillMs <= readyLagMs
+    const sameMs = clock.monotonicMs() - this.#changedAtMs
+    if (this.#isIdle()) return sameMs >= quietMs || this.#isFresh()
+    return this.#isFresh() && sameMs <= readyLagMs
+  }
+
+  /** Its last events were new when they were applied. */
+  #isFresh(): boolean {
+    return (this.#lagMs ?? Infinity) <= this.#options.readyLagMs
+  }
+
+  /** With new events coming there is always something under way; without, nobody must have anything. */
+  async #markComplete(): Promise<boolean> {
+    const { db, readyLagMs } = this.#options
+    const stillness = this.#isFresh() ? { dueMs: readyLagMs } : { dueMs: 0, stillMs }
+    return (await execute(db, markComplete(this.#options, stillness))) > 0
   }
 
   #lagging(): string {

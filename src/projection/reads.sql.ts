@@ -110,8 +110,39 @@ export function readRegister({ schema, consumer }: ReadScope): Statement<Registe
       from ${name(schema, 'consumer')} c where c.name = ${consumer}::text`
 }
 
-/** Notes that the consumer has caught up for the first time. */
-export function markComplete({ schema, consumer }: ReadScope): Statement {
+/** What else must be true of a consumer that an instance takes for complete. */
+export interface Stillness {
+  /** No stored message is due for longer. */
+  readonly dueMs: number
+  /** No instance has applied anything for so long. Not asked for if it is left out. */
+  readonly stillMs?: number | undefined
+}
+
+/**
+ * Notes that the consumer has caught up for the first time, unless the tables show work of any instance.
+ * Indexes: primary keys of inbox_lane, inbox_message and consumer_offset, inbox_message_retry_idx, inbox_processed_at_idx.
+ */
+export function markComplete({ schema, consumer }: ReadScope, { dueMs, stillMs }: Stillness): Statement {
+  const message = name(schema, 'inbox_message')
   return sql`
-    update ${name(schema, 'consumer')} set ready_at = clock_timestamp() where name = ${consumer}::text and ready_at is null`
+    with since as materialized (
+      select statement_timestamp() - ${dueMs}::int * interval '1 millisecond' as due, statement_timestamp() - ${stillMs ?? 0}::int * interval '1 millisecond' as still
+    ), recent as materialized (
+      select i.consumer, i.generation from ${name(schema, 'inbox')} i where i.processed_at > (select still from since)
+    )
+    update ${name(schema, 'consumer')} c set ready_at = clock_timestamp()
+     where c.name = ${consumer}::text and c.ready_at is null
+       and not exists (
+         select from ${name(schema, 'inbox_lane')} l
+         cross join lateral (
+           (select m.received_at as due_at from ${message} m
+             where m.consumer = c.name and m.generation = c.generation and m.lane = l.lane and m.state = 0 order by m.seq limit 1)
+           union all
+           (select m.next_attempt_at from ${message} m
+             where m.consumer = c.name and m.generation = c.generation and m.lane = l.lane and m.state = 1 order by m.next_attempt_at limit 1)) m
+          where l.consumer = c.name and m.due_at <= (select due from since))
+       and not (${stillMs !== undefined}::boolean
+                and (exists (select from recent r where r.consumer = c.name and r.generation = c.generation)
+                     or exists (select from ${name(schema, 'consumer_offset')} o
+                                 where o.consumer = c.name and o.generation = c.generation and o.updated_at > (select still from since))))`
 }

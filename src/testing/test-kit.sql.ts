@@ -90,7 +90,8 @@ export function readUnsettled(
       left join ${tables.message} m on m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.event_id = i.event_id
      where not exists (select from ${tables.inbox} x where x.consumer = ${consumer}::text and x.generation = ${generation}::int and x.event_id = i.event_id)
        and not exists (select from ${tables.deadLetter} d
-                        where d.consumer = ${consumer}::text and d.generation = ${generation}::int and d.event_id = i.event_id and d.state <> 'redriving')
+                        where d.consumer = ${consumer}::text and d.generation = ${generation}::int and d.event_id = i.event_id and d.state <> 'redriving'
+                          and (d.state <> 'redriven' or m.event_id is null))
        and not (i.aggregate_type = any (${sqlArray(positionedTypes)}::text::text[]) and coalesce(p.version, 0) >= i.version and m.event_id is null)
        and not (coalesce(m.state, 0) = 4 and (p.held_by is not null or m.version > coalesce(p.version, 0) + 1))
        and not (coalesce(m.state, 0) = 2 and exists (select from ${tables.message} h

@@ -39,21 +39,47 @@ test.each(places)('killed %s, a consumer leaves nothing lost, doubled or out of 
   expect(effects).toEqual(['x', 'y'].map((id) => ({ id, versions: [1, 2, 3, 4, 5] })))
 })
 
+/** Starts consumers one after the other, each when the last has died, until `isDone`; the last one is ended. */
+async function outlive(fixture: ConsumerFixture, isDone: () => Promise<boolean>): Promise<void> {
+  for (let deaths = 0; ; deaths += 1) {
+    expect(deaths).toBeLessThan(6)
+    await using child = startChild(script, { args: [database.url, fixture.schema] })
+    const done = eventually(isDone, { timeoutMs: 30_000 })
+    const ended = await Promise.race([done.then(() => 'done'), child.exited.then(() => 'died')])
+    if (ended === 'done') return
+    done.catch(() => undefined)
+  }
+}
+
 test('an event whose handler ends the process is given up after three deaths, and its neighbours are applied', async () => {
   const fixture = await consumerFixture(db)
   await send(fixture, [deposited('bad', 1, 666), deposited('good', 1, 1), deposited('fine', 1, 1)])
-  for (let deaths = 1; ; deaths += 1) {
-    await using child = startChild(script, { args: [database.url, fixture.schema] })
-    const buried = eventually(async () => (await fixture.count('dead_letter', `reason = 'crashed'`)) === 1, { timeoutMs: 30_000 })
-    const ended = await Promise.race([buried.then(() => 'buried'), child.exited.then(() => 'died')])
-    if (ended === 'buried') break
-    buried.catch(() => undefined)
-    expect(deaths).toBeLessThan(6)
-  }
+  await outlive(fixture, async () => (await fixture.count('dead_letter', `reason = 'crashed'`)) === 1)
   await using _last = startChild(script, { args: [database.url, fixture.schema] })
   await eventually(async () => (await fixture.count('inbox')) === 2)
   expect(await fixture.query('select aggregate_id as id from $schema.effect order by 1')).toEqual([
     { id: 'fine' },
     { id: 'good' },
   ])
+})
+
+test('a redriven letter that still ends the process is dead again after three deaths', async () => {
+  const fixture = await consumerFixture(db)
+  await send(fixture, [deposited('bad', 1, 666)])
+  await outlive(fixture, async () => (await fixture.count('dead_letter')) === 1)
+  await fixture.query(`update $schema.dead_letter set state = 'redriving'`)
+  await outlive(fixture, async () => (await fixture.count('dead_letter', `state = 'dead'`)) === 1)
+  expect(
+    await fixture.query('select reason, attempts, redrives, jsonb_array_length(history) as lives from $schema.dead_letter'),
+  ).toEqual([{ reason: 'crashed', attempts: 6, redrives: 1, lives: 2 }])
+})
+
+test('a waiting message that ends the process is given up, and not the one that it is applied with', async () => {
+  const fixture = await consumerFixture(db)
+  await send(fixture, [{ ...deposited('x', 2, 666), orderingKey: 'early' }])
+  await outlive(fixture, async () => (await fixture.count('inbox_message')) === 1)
+  await send(fixture, [deposited('x', 1, 1), deposited('x', 3, 1)])
+  await outlive(fixture, async () => (await fixture.count('dead_letter')) === 1 && (await fixture.count('inbox_message')) === 1)
+  expect(await fixture.query('select version::int, reason from $schema.dead_letter')).toEqual([{ version: 2, reason: 'crashed' }])
+  expect(await fixture.query('select version::int from $schema.effect')).toEqual([{ version: 1 }])
 })

@@ -37,7 +37,7 @@ import { defineInbox } from './store/inbox-statements.ts'
 import { inboxStore, type InboxRule, type InboxStore } from './store/inbox-tables.ts'
 import { defineStored, defineStoring } from './store/stored-statements.ts'
 import { defineTransactions } from './store/transaction-statements.ts'
-import { defineAttempts, defineWaiting } from './store/waiting-statements.ts'
+import { defineAttempts, defineLeases, defineWaiting } from './store/waiting-statements.ts'
 
 export interface ConsumerWorld {
   readonly seed: number
@@ -137,7 +137,8 @@ function createScene(scheduler: Scheduler, world: ConsumerWorld, mutant: Consume
   const scope: Scope = { tables: inboxTables('waybill'), consumer: 'catalog', generation: 1 }
   const inbox = inboxStore(mutant.broken)
   const effects = effectStore()
-  for (const define of [defineInbox, defineWaiting, defineAttempts, defineStoring, defineStored]) define(store, scope, inbox)
+  for (const define of [defineInbox, defineWaiting, defineLeases, defineAttempts, defineStoring, defineStored])
+    define(store, scope, inbox)
   defineEffects(store, effects, new Set(mutant.brokenView))
   defineTransactions(store)
   const nasty = { reorderKeys: 0.3, dropAck: 0.1, duplicateDelivery: 0.1, redeliverSuccessors: 0.5, deliverAfterClose: 0.3 }
@@ -158,6 +159,7 @@ function startConsumer(scene: Scene, instances: Actor[], place: number): void {
     batchSize: world.batchSize,
     concurrency: world.concurrency,
     leaseMs: 300,
+    handlerTimeoutMs: 5_000,
     lingerMs: 2,
     pollMs: 20,
     maxAttempts: 1_000,

@@ -96,10 +96,10 @@ function directSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; re
     ),
     ...weighted(
       2,
-      fc.integer({ min: 1, max: 3 }).map(
-        (limit): Step =>
+      fc.tuple(fc.constantFrom('first', 'any'), fc.integer({ min: 1, max: 3 })).map(
+        ([deltaStart, limit]): Step =>
           () =>
-            readReleased(scope, sequentialTypes, limit),
+            readReleased(scope, { sequentialTypes, deltaStart }, limit),
       ),
     ),
     ...weighted(

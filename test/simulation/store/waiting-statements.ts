@@ -18,6 +18,7 @@ import {
   storeWaiting,
   type Scope,
 } from '../../../src/consumer/inbox.sql.ts'
+import { giveWaiting, takeWaiting } from '../../../src/consumer/leased-work.sql.ts'
 import type { SqlValue } from '../../../src/postgres/sql.ts'
 import { DatabaseFailure } from './database-failure.ts'
 import type { FakeStore } from './fake-store.ts'
@@ -54,7 +55,8 @@ export function defineWaiting(store: FakeStore, scope: Scope, data: InboxStore):
     }))
   })
 
-  store.define('readReleased', readReleased(scope, [], 0), async (context, [limit, , , sequential]) => {
+  const anyLine = { sequentialTypes: [], deltaStart: 'any' } as const
+  store.define('readReleased', readReleased(scope, anyLine, 0), async (context, [limit, , , sequential, startsAnywhere]) => {
     const now = context.now()
     const sequentialTypes = texts(sequential)
     const waiting = context.rows(data.message, isWaiting).toSorted(byAggregate)
@@ -64,9 +66,9 @@ export function defineWaiting(store: FakeStore, scope: Scope, data: InboxStore):
         const line = waiting.filter((row) => row.type === position.type && row.id === position.id)
         const isResting = (row: StoredMessage): boolean =>
           line.some((other) => other.version <= row.version && (other.nextAttemptAt ?? 0) > now)
-        return line.filter(
-          (row, i) => (row.version <= position.version + i + 1 || !sequentialTypes.includes(position.type)) && !isResting(row),
-        )
+        const isNext = (row: StoredMessage, place: number): boolean =>
+          startsAnywhere === true && position.version === 0 ? place === 0 : row.version <= position.version + place + 1
+        return line.filter((row, i) => (isNext(row, i) || !sequentialTypes.includes(position.type)) && !isResting(row))
       })
     return released.toSorted(byAggregate).slice(0, Number(limit)).map(toStoredRow)
   })
@@ -99,6 +101,33 @@ export function defineWaiting(store: FakeStore, scope: Scope, data: InboxStore):
     const messages = waiting.reduce((sum, row) => sum + row.waiting, 0)
     return [{ messages, aggregates: waiting.length, held: waiting.filter((row) => row.heldBy !== null).length, oldest_ms: null }]
   })
+}
+
+/** Who has a released message in hand. There are no dead letters here. */
+export function defineLeases(store: FakeStore, scope: Scope, data: InboxStore): void {
+  const isMine = mineOf(scope)
+  store.define('takeWaiting', takeWaiting(scope, [], 0), async (context, [, , ids, leaseMs]) => {
+    const asked = new Set(texts(ids))
+    const isFree = (row: StoredMessage): boolean =>
+      isMine(row) && row.state === 4 && asked.has(row.eventId) && (row.nextAttemptAt ?? 0) <= context.now()
+    const seen = context.see(data.message, isFree).toSorted((a, b) => (a.row.eventId < b.row.eventId ? -1 : 1))
+    const free = await context.lockAll(seen, { still: isFree, skipLocked: true })
+    const set = (row: StoredMessage): StoredMessage => ({ ...row, nextAttemptAt: context.now() + Number(leaseMs) })
+    const taken = await context.updateAll(data.message, free, { set })
+    return taken.map((row) => ({ id: row.eventId, until: leaseOf(row) }))
+  })
+  store.define('giveWaiting', giveWaiting(scope, []), async (context, [ids, untils]) => {
+    const untilOf = new Map(texts(ids).map((id, i) => [id, texts(untils)[i]]))
+    const isTaken = (row: StoredMessage): boolean =>
+      isMine(row) && row.state === 4 && row.nextAttemptAt !== null && untilOf.get(row.eventId) === leaseOf(row)
+    const set = (row: StoredMessage): StoredMessage => ({ ...row, nextAttemptAt: null })
+    await context.updateAll(data.message, context.see(data.message, isTaken), { set, still: isTaken })
+    return []
+  })
+}
+
+function leaseOf({ nextAttemptAt }: StoredMessage): string {
+  return String(Math.round((nextAttemptAt ?? 0) * 1_000))
 }
 
 export function defineAttempts(store: FakeStore, scope: Scope, data: InboxStore): void {

@@ -1,0 +1,46 @@
+import { expect, test } from 'vitest'
+import { accounts, consumerFixture, deposited, published, videos } from '../../test/setup/consumer-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { eventually } from '../testing/eventually.ts'
+import { drainBrokerDeadLetters } from './broker-dead-letters.ts'
+import type { Consumer } from './consumer.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+
+test.each(['hold', 'pass'] as const)(
+  'what the broker gives up on while it is being applied makes no letter and holds nobody (%s)',
+  async (onDead) => {
+    const fixture = await consumerFixture(db)
+    const [handling, gate] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+    const note: Parameters<Consumer['on']>[1] = async (event, { tx }) => {
+      handling.resolve()
+      await gate.promise
+      await tx.query(`insert into ${fixture.schema}.effect (aggregate_id, version) values ($1, $2)`, [
+        event.aggregateId,
+        String(event.version),
+      ])
+    }
+    const consumer = fixture.consumer({ onDead }).on(accounts.Deposited, note).on(videos.VideoPublished, note)
+    const [topic, videoTopic] = ['bank.events.catalog.dead', 'video.events.catalog.dead']
+    const topics = [topic, videoTopic]
+    const options = { db, schema: fixture.schema, transport: fixture.broker, consumer: 'catalog', onDead, topics }
+    const stop = fixture.start(consumer, drainBrokerDeadLetters(options) as Consumer)
+    const events = [deposited('x', 1, 1), published('v', 1)] as const
+    await fixture.publish(...events)
+    await handling.promise
+    await fixture.publish({ ...events[0], topic })
+    const waiting = `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+    await eventually(async () => (await fixture.query(waiting)).length > 0)
+    gate.resolve()
+    await eventually(async () => (await fixture.count('effect')) === 2)
+    await fixture.publish({ ...events[1], topic: videoTopic }, deposited('x', 2, 1))
+    await eventually(async () => (await fixture.count('effect')) === 3)
+    await fixture.broker.quiet()
+    await stop()
+    expect(await fixture.count('dead_letter')).toBe(0)
+    expect(await fixture.count('inbox')).toBe(3)
+    expect(await fixture.count('consumer_position', 'held_by is not null or waiting > 0')).toBe(0)
+  },
+)

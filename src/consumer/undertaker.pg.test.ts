@@ -1,0 +1,31 @@
+import { expect, test } from 'vitest'
+import { consumerFixture, published, videos } from '../../test/setup/consumer-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { eventually } from '../testing/eventually.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+
+test('a processor whose lane was taken over buries nothing', async () => {
+  const fixture = await consumerFixture(db)
+  // Somebody takes the lanes between the last failure of a message and its burial.
+  await fixture.query(
+    `create function $schema.steal() returns trigger language plpgsql as $$ begin
+       update ${fixture.schema}.inbox_lane set lock_token = gen_random_uuid(), lock_expires_at = clock_timestamp() + interval '300 milliseconds';
+       return new; end $$`,
+  )
+  await fixture.query(
+    `create trigger steal after update on $schema.delivery_attempt for each row when (old.attempts = 0 and new.attempts = 1) execute function $schema.steal()`,
+  )
+  const broken = (): never => {
+    throw new Error('broken')
+  }
+  const stop = fixture.start(fixture.consumer({ mode: 'stored', maxAttempts: 1 }).on(videos.VideoPublished, broken))
+  await fixture.publish(published('a', 1))
+  await eventually(() => fixture.heard('consumer.retried').some(({ error }) => /took over the lanes/.test(error)))
+  expect(fixture.heard('consumer.dead')).toEqual([])
+  await eventually(async () => (await fixture.count('dead_letter', 'attempts = 2')) === 1)
+  await stop()
+  expect(await fixture.count('inbox_message')).toBe(0)
+})

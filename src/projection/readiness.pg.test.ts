@@ -1,0 +1,128 @@
+import { expect, test } from 'vitest'
+import { consumerFixture, published, videos, type ConsumerFixture } from '../../test/setup/consumer-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { runConsumer } from '../consumer/consumer-engine.ts'
+import { inboxTables } from '../consumer/inbox.sql.ts'
+import type { Database } from '../postgres/database.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { eventually } from '../testing/eventually.ts'
+import { createFakeClock } from '../testing/fake-clock.ts'
+import { ReadinessWatch } from './readiness.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+const incomplete = { ready: false, reasons: [{ code: 'incomplete' }] }
+const old = { occurred_at: new Date(Date.now() - 3_600_000).toISOString() }
+
+/** Another instance, which has got nothing for a minute. */
+async function idleInstance({ schema }: ConsumerFixture): Promise<ReadinessWatch> {
+  const clock = createFakeClock()
+  const watch = new ReadinessWatch({ db, schema, consumer: 'catalog', clock, readyLagMs: 30_000 })
+  watch.opened(() => true)
+  await clock.advance(60_000)
+  return watch
+}
+
+const project = (fixture: ConsumerFixture) =>
+  fixture
+    .consumer()
+    .project(videos, { table: `${fixture.schema}.video_view`, key: 'video_id', set: (event) => ({ title: event.data.title }) })
+
+test('an instance that got nothing calls a projection complete only when no other has applied anything for a while', async () => {
+  const fixture = await consumerFixture(db)
+  await fixture.publish(published('a', 1, 'old', old))
+  const stop = fixture.start(project(fixture))
+  await fixture.settled(1)
+  const idle = await idleInstance(fixture)
+  expect(await idle.readiness()).toMatchObject(incomplete)
+  expect(await fixture.count('consumer', 'ready_at is not null')).toBe(0)
+  await fixture.query(`update $schema.inbox set processed_at = processed_at - interval '1 minute'`)
+  await fixture.query(
+    `insert into $schema.consumer_offset (consumer, generation, topic, partition, next_offset) values ('catalog', 1, 'video.events', '0', 1)`,
+  )
+  expect(await idle.readiness()).toMatchObject(incomplete)
+  await fixture.query(`update $schema.consumer_offset set updated_at = updated_at - interval '1 minute'`)
+  expect(await idle.readiness()).toEqual({ ready: true, reasons: [] })
+  expect(await fixture.count('consumer', 'ready_at is not null')).toBe(1)
+  await stop()
+})
+
+test('where nothing was ever published, an instance is ready without anything to show', async () => {
+  const fixture = await consumerFixture(db)
+  const stop = fixture.start(project(fixture))
+  await eventually(async () => (await fixture.count('consumer')) === 1)
+  expect(await (await idleInstance(fixture)).readiness()).toEqual({ ready: true, reasons: [] })
+  await stop()
+})
+
+test('stored mode: nobody is idle while a batch is under way, and nothing is complete while messages are due', async () => {
+  const fixture = await consumerFixture(db)
+  const [handling, mayGoOn] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const looks = countLooks()
+  const consumer = fixture
+    .consumer({ mode: 'stored', concurrency: 2, leaseMs: 60_000, db: looks.db })
+    .on(videos.VideoPublished, async () => {
+      handling.resolve()
+      await mayGoOn.promise
+    })
+  const stopping = new AbortController()
+  let isIdle = (): boolean => true
+  await fixture.publish(published('a', 1, 'old', old))
+  await fixture.query(`insert into $schema.consumer (name) values ('catalog')`)
+  const running = runConsumer({
+    settings: consumer.settings,
+    routes: consumer.routes(),
+    tables: inboxTables(fixture.schema),
+    registered: { generation: 1, paused: false },
+    life: { stopping: stopping.signal, aborting: new AbortController().signal },
+    watch: { opened: (tells) => void (isIdle = tells), closed: () => undefined, committed: () => undefined },
+  })
+  await handling.promise
+  const before = looks.count()
+  await eventually(() => looks.count() > before + 2)
+  expect(isIdle()).toBe(false)
+  const idle = await idleInstance(fixture)
+  expect(await idle.readiness()).toMatchObject(incomplete)
+  mayGoOn.resolve()
+  await eventually(async () => (await fixture.count('inbox')) === 1 && isIdle())
+  await fixture.query(`update $schema.inbox set processed_at = processed_at - interval '1 minute'`)
+  expect(await idle.readiness()).toEqual({ ready: true, reasons: [] })
+  stopping.abort()
+  await running
+})
+
+test('stored mode: with new events coming all the time, what is due only now does not keep a projection incomplete', async () => {
+  const fixture = await consumerFixture(db)
+  const stop = fixture.start(project(fixture))
+  await eventually(async () => (await fixture.count('consumer')) === 1)
+  await stop()
+  await fixture.query(`insert into $schema.inbox_lane (consumer, lane) values ('catalog', 0)`)
+  await fixture.query(
+    `insert into $schema.inbox_message (key, lane, consumer, generation, event_id, aggregate_type, aggregate_id, version, topic, message_id,
+                                        attributes, body, published_at, received_at)
+     values (0, 0, 'catalog', 1, gen_random_uuid(), 'video', 'a', 1, 'video.events', '1', '{}', '', now(), now() - interval '1 hour')`,
+  )
+  const watch = new ReadinessWatch({
+    db,
+    schema: fixture.schema,
+    consumer: 'catalog',
+    clock: createFakeClock(),
+    readyLagMs: 30_000,
+  })
+  watch.opened(() => false)
+  watch.applied(Date.UTC(2025, 0, 1))
+  expect(await watch.readiness()).toMatchObject(incomplete)
+  await fixture.query(`update $schema.inbox_message set received_at = now()`)
+  expect(await watch.readiness()).toEqual({ ready: true, reasons: [] })
+})
+
+/** The same database, which counts the looks for lanes with work. */
+function countLooks(): { readonly db: Database; readonly count: () => number } {
+  let count = 0
+  const query: Database['query'] = async (text, values) => {
+    const result = await db.query(text, values)
+    if (text.includes('with free as')) count += 1
+    return result
+  }
+  return { db: { ...db, query }, count: () => count }
+}
