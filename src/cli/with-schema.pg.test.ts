@@ -62,9 +62,7 @@ const lines: Readonly<Record<string, string | undefined>> = {
 }
 
 test('every command that is told a deployment is in the list', () => {
-  const pinned = Object.entries(commands).filter(
-    ([, { options = {} }]) => 'deployment-id' in options && 'database-url' in options,
-  )
+  const pinned = Object.entries(commands).filter(([, { options }]) => 'deployment-id' in options && 'database-url' in options)
   expect(pinned.map(([words]) => words)).toEqual(Object.keys(lines))
 })
 
