@@ -49,6 +49,7 @@ const outageBackoff = { firstMs: 50, maxMs: 5_000 }
 /** Settles every item; never rejects. Items of one aggregate come in the order of versions. */
 export async function workBatch(deps: WorkerDeps, items: readonly Item[]): Promise<void> {
   if (items.length === 0) return
+  if (deps.aborting.aborted) return giveUp(deps, items, 'The process is stopping.')
   const { first, again } = settleInOrder(items) ? untilTwin(items) : withoutTwins(items)
   try {
     await workRound(deps, first)

@@ -72,7 +72,7 @@ export async function runConsumer(deps: EngineDeps): Promise<void> {
   } finally {
     watch.closed()
     await receiving.close()
-    await engine.acked()
+    await engine.ended()
   }
 }
 
@@ -105,8 +105,8 @@ interface Engine {
   readonly deliver: (delivery: Delivery) => void
   readonly work: (items: readonly Item[]) => Promise<void>
   readonly isIdle: () => boolean
-  /** Resolves when the broker has answered the acks under way. */
-  readonly acked: () => Promise<void>
+  /** Resolves when no batch is under way, not even one that was given up, and the broker has answered the acks. */
+  readonly ended: () => Promise<void>
   readonly inFlight: () => { readonly messages: number; readonly oldestMs: number }
 }
 
@@ -166,7 +166,10 @@ function createEngine({ settings, routes, tables, registered, life, watch }: Eng
     waker,
     deliver,
     work,
-    acked: async () => void (await Promise.all(acking)),
+    ended: async () => {
+      await pump.ended()
+      await Promise.all(acking)
+    },
     inFlight: () => pump.inFlight(),
     isIdle: () => pump.isIdle && (settings.mode === 'direct' || processor.isIdle()),
   }

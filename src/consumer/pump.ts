@@ -24,7 +24,7 @@ export interface PumpOptions<Entry extends Pumped> {
 export class Pump<Entry extends Pumped> {
   readonly #options: PumpOptions<Entry>
   readonly #queues = new KeyQueues<Entry>()
-  readonly #running = new Set<readonly Entry[]>()
+  readonly #running = new Map<readonly Entry[], Promise<void>>()
   #lingering = false
   /** The wait is over; whatever is there goes as soon as there is a free place. */
   #due = false
@@ -45,7 +45,7 @@ export class Pump<Entry extends Pumped> {
 
   /** How many are in hand, in line or under way, and for how long the oldest of them. */
   inFlight(): { readonly messages: number; readonly oldestMs: number } {
-    const inHand = [...[...this.#running].flat(), ...this.#queues.waiting()]
+    const inHand = [...[...this.#running.keys()].flat(), ...this.#queues.waiting()]
     const nowMs = this.#options.clock.monotonicMs()
     return { messages: inHand.length, oldestMs: nowMs - inHand.reduce((oldest, { sinceMs }) => Math.min(oldest, sinceMs), nowMs) }
   }
@@ -53,6 +53,11 @@ export class Pump<Entry extends Pumped> {
   /** Nothing is in hand or in line. */
   get isIdle(): boolean {
     return this.#running.size === 0 && this.#queues.readyCount === 0
+  }
+
+  /** Resolves when nothing is under way. For after the end: what is pushed meanwhile may be under way again. */
+  async ended(): Promise<void> {
+    while (this.#running.size > 0) await Promise.all(this.#running.values())
   }
 
   #start(): void {
@@ -67,12 +72,12 @@ export class Pump<Entry extends Pumped> {
   }
 
   #run(batch: readonly Entry[]): void {
-    this.#running.add(batch)
-    void this.#options.work(batch).finally(() => {
+    const working = this.#options.work(batch).finally(() => {
       this.#running.delete(batch)
       this.#queues.done(batch.map(({ key }) => key))
       this.#start()
     })
+    this.#running.set(batch, working)
   }
 
   #linger(): void {
