@@ -113,7 +113,7 @@ interface Engine {
 function createEngine({ settings, routes, tables, registered, life, watch }: EngineDeps): Engine {
   const scope: Scope = { tables, consumer: settings.name, generation: registered.generation }
   const waker = createWaker()
-  const sighted = new Set<string>()
+  const ignore = createIgnoring(settings)
   const undertaker = createUndertaker({
     settings,
     scope,
@@ -151,15 +151,6 @@ function createEngine({ settings, routes, tables, registered, life, watch }: Eng
     if (!isForeign(event) && routes.stream(event.aggregateType) === undefined) return ignore(delivery, event)
     pump.push(toEntry(delivery, event, settings.clock.monotonicMs()))
   }
-  /** Other streams may share the topic; what is theirs is none of our business. */
-  const ignore = (delivery: Delivery & Partial<PlacedDelivery>, { aggregateType }: ReceivedEvent): void => {
-    if (!sighted.has(aggregateType) && sighted.size < 1_000) {
-      sighted.add(aggregateType)
-      settings.signals.emit('consumer.ignored', { consumer: settings.name, topic: delivery.message.topic, aggregateType })
-    }
-    if (delivery.ignore === undefined) void delivery.ack()
-    else delivery.ignore()
-  }
   return {
     scope,
     processor,
@@ -172,6 +163,22 @@ function createEngine({ settings, routes, tables, registered, life, watch }: Eng
     },
     inFlight: () => pump.inFlight(),
     isIdle: () => pump.isIdle && (settings.mode === 'direct' || processor.isIdle()),
+  }
+}
+
+/** Other streams may share the topic; what is theirs is none of our business. Each is reported once. */
+function createIgnoring({
+  name,
+  signals,
+}: ConsumerSettings): (delivery: Delivery & Partial<PlacedDelivery>, event: ReceivedEvent) => void {
+  const sighted = new Set<string>()
+  return (delivery, { aggregateType }) => {
+    if (!sighted.has(aggregateType) && sighted.size < 1_000) {
+      sighted.add(aggregateType)
+      signals.emit('consumer.ignored', { consumer: name, topic: delivery.message.topic, aggregateType })
+    }
+    if (delivery.ignore === undefined) void delivery.ack()
+    else delivery.ignore()
   }
 }
 
