@@ -5,6 +5,7 @@
  * Positions are locked behind inbox rows, in the order of aggregates.
  */
 import { name, sql, sqlArray, sqlBytesArray, type Name, type Statement } from '../postgres/sql.ts'
+import { storableText } from '../postgres/storable-text.ts'
 import type { Item } from './item.ts'
 import { aggregateIds, aggregateTypes, ids, versions } from './item-arrays.ts'
 
@@ -93,7 +94,7 @@ export function storeWaiting(
              i.topic, i.ordering_key, i.message_id, i.attributes, i.body, i.published_at
         from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[], ${aggregateIds(items)}::text::text[], ${versions(items)}::text::bigint[],
                     ${sqlArray(items.map(({ message }) => message.topic))}::text::text[],
-                    ${sqlArray(items.map(({ message }) => message.orderingKey))}::text::text[],
+                    ${sqlArray(items.map(({ message }) => storableKey(message.orderingKey)))}::text::text[],
                     ${sqlArray(items.map(({ message }) => message.messageId))}::text::text[],
                     ${sqlArray(items.map(({ message }) => attributesJson(message.attributes)))}::text::jsonb[],
                     ${sqlBytesArray(items.map(({ message }) => message.body))}::text::bytea[],
@@ -220,7 +221,15 @@ export function readConsumer({
   return sql`select c.generation, c.paused from ${tables.consumer} c where c.name = ${consumer}::text`
 }
 
-/** jsonb takes no NUL, and whoever writes attributes by hand can send one. */
+/** Attributes as jsonb takes them, whoever wrote them. What looks unfit is looked at closely: an escape may be part of a text. */
 export function attributesJson(attributes: Readonly<Record<string, string>>): string {
-  return JSON.stringify(attributes).replaceAll('\\u0000', '')
+  const json = JSON.stringify(attributes)
+  if (!/\\u(?:0000|d[89a-f])/.test(json)) return json
+  const fit = Object.entries(attributes).map(([name, value]) => [storableText(name), storableText(value)])
+  return JSON.stringify(Object.fromEntries(fit))
+}
+
+/** A key as text takes it; other clients send bytes. */
+export function storableKey(orderingKey: string | undefined): string | null {
+  return orderingKey === undefined ? null : storableText(orderingKey)
 }

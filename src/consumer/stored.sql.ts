@@ -6,7 +6,7 @@
  * Lanes are locked in order of lane everywhere, and before inbox rows and positions.
  */
 import { sql, sqlArray, sqlBytesArray, type Statement } from '../postgres/sql.ts'
-import { attributesJson, type Scope, type StoredRow } from './inbox.sql.ts'
+import { attributesJson, storableKey, type Scope, type StoredRow } from './inbox.sql.ts'
 import type { Item } from './item.ts'
 
 /** Lanes are a hash of the aggregate; storing and discarding compute the same. */
@@ -37,7 +37,7 @@ export function storeReceived(
                   ${sqlArray(items.map(({ event }) => event.aggregateId))}::text::text[],
                   ${sqlArray(items.map(({ event }) => event.version))}::text::bigint[],
                   ${sqlArray(items.map(({ message }) => message.topic))}::text::text[],
-                  ${sqlArray(items.map(({ message }) => message.orderingKey))}::text::text[],
+                  ${sqlArray(items.map(({ message }) => storableKey(message.orderingKey)))}::text::text[],
                   ${sqlArray(items.map(({ message }) => message.messageId))}::text::text[],
                   ${sqlArray(items.map(({ message }) => attributesJson(message.attributes)))}::text::jsonb[],
                   ${sqlBytesArray(items.map(({ message }) => message.body))}::text::bytea[],

@@ -8,6 +8,7 @@ import { backoffMs } from '../core/backoff.ts'
 import { errorMessage } from '../core/errors.ts'
 import { execute, one, rows, type Tx } from '../postgres/database.ts'
 import { isAbortedTransaction } from '../postgres/sql-state.ts'
+import { storableText } from '../postgres/storable-text.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { transactionAborted } from '../postgres/tx-scope.ts'
 import { ackAll } from '../transport/ack-all.ts'
@@ -213,5 +214,5 @@ function describeForeign({ messageId, orderingKey }: RawMessage, { id, type }: P
 
 /** Postgres takes no NUL, and nobody reads more than this. */
 function cut(text: string): string {
-  return text.replaceAll('\u0000', '').toWellFormed().slice(0, longestError)
+  return storableText(text).slice(0, longestError)
 }

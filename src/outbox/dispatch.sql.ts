@@ -7,6 +7,7 @@
  */
 import { lanesOf, tokensOf, type HeldLane } from '../postgres/lanes.sql.ts'
 import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import { storableText } from '../postgres/storable-text.ts'
 import type { OutboxTables } from './outbox.sql.ts'
 
 export interface DispatchRow {
@@ -219,5 +220,5 @@ export function readPauses(tables: OutboxTables): Statement<{ aggregate_type: st
 
 /** Postgres text holds no NUL, and what a broker says must never make the statement fail that records it. */
 function cleanText(text: string): string {
-  return text.replaceAll('\u0000', '').toWellFormed().slice(0, 1000)
+  return storableText(text).slice(0, 1000)
 }
