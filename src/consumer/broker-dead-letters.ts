@@ -15,6 +15,7 @@ import type { Delivery, Transport } from '../transport/transport.ts'
 import { holdAggregate, passOver } from './dead-letter.sql.ts'
 import { inboxTables, registerConsumer, type Scope } from './inbox.sql.ts'
 import { makeDeadLetter } from './make-dead-letter.ts'
+import { allReceivers } from './open-receivers.ts'
 import { isForeign, readEvent } from './received-event.ts'
 
 export interface BrokerDeadLettersOptions {
@@ -45,18 +46,17 @@ export function drainBrokerDeadLetters(options: BrokerDeadLettersOptions): Servi
       const tables = inboxTables(schema)
       const { generation } = await one(db, registerConsumer({ tables, consumer }))
       const scope: Scope = { tables, consumer, generation }
-      const receivers = await Promise.all(
-        topics.map((topic) =>
-          transport.receive({
-            topic,
-            consumer,
-            maxMessages: maxInFlight,
-            maxBytes: defaults.consumer.maxInFlightBytes,
-            onDelivery: (delivery) => void settle(settings, scope, delivery),
-            onError: (error) => signals.emit('consumer.disturbed', { consumer, topic, error }),
-          }),
-        ),
+      const opening = topics.map((topic) =>
+        transport.receive({
+          topic,
+          consumer,
+          maxMessages: maxInFlight,
+          maxBytes: defaults.consumer.maxInFlightBytes,
+          onDelivery: (delivery) => void settle(settings, scope, delivery),
+          onError: (error) => signals.emit('consumer.disturbed', { consumer, topic, error }),
+        }),
       )
+      const receivers = await allReceivers(opening, stopping)
       await new Promise<void>((ended) => {
         stopping.addEventListener('abort', () => ended(), { once: true })
         if (stopping.aborted) ended()

@@ -16,6 +16,7 @@ import type { InboxTables, Scope } from './inbox.sql.ts'
 import { keepsLine, lineOf, type Item } from './item.ts'
 import { createLeasedWork } from './leased-work.ts'
 import { readOffsets } from './offsets.sql.ts'
+import { allReceivers } from './open-receivers.ts'
 import { inPartitionOrder, type PlacedDelivery } from './partition-lines.ts'
 import { Pump } from './pump.ts'
 import { isForeign, readEvent, type ReceivedEvent } from './received-event.ts'
@@ -65,7 +66,8 @@ export async function runConsumer(deps: EngineDeps): Promise<void> {
   const processors = settings.mode === 'stored' ? Array.from({ length: settings.concurrency }, () => workLanes) : []
   try {
     if (processors.length > 0) await engine.processor.prepare()
-    if (!deps.registered.paused) await receiving.open()
+    if (deps.registered.paused) settings.signals.emit('consumer.paused', { consumer: settings.name, paused: true })
+    else await receiving.open()
     const pace = paceOf(settings, engine)
     const passes = [watch.pulse?.around(look) ?? look, ...processors]
     await Promise.all(passes.map((pass) => loop(pass, life, pace)))
@@ -211,18 +213,17 @@ function createReceiving({ settings, routes, life, watch }: EngineDeps, engine: 
   return {
     isOpen: () => receivers.length > 0,
     open: async () => {
-      receivers = await Promise.all(
-        routes.topics.map((topic) =>
-          transport.receive({
-            topic,
-            consumer: name,
-            maxMessages: Math.max(1, Math.floor(maxInFlight / share)),
-            maxBytes: Math.max(1, Math.floor(maxInFlightBytes / share)),
-            onDelivery,
-            onError: (error) => signals.emit('consumer.disturbed', { consumer: name, topic, error }),
-          }),
-        ),
+      const opening = routes.topics.map((topic) =>
+        transport.receive({
+          topic,
+          consumer: name,
+          maxMessages: Math.max(1, Math.floor(maxInFlight / share)),
+          maxBytes: Math.max(1, Math.floor(maxInFlightBytes / share)),
+          onDelivery,
+          onError: (error) => signals.emit('consumer.disturbed', { consumer: name, topic, error }),
+        }),
       )
+      receivers = await allReceivers(opening, life.stopping)
       watch.opened(isIdle)
     },
     close: async () => {

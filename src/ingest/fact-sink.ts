@@ -6,6 +6,7 @@
  * same id. A database that does not answer is waited for until the signal aborts, and no longer.
  */
 import { isWaybillError, WaybillError } from '../core/errors.ts'
+import { unlessAborted } from '../core/unless-aborted.ts'
 import type { Database, Tx } from '../postgres/database.ts'
 import { isRefusedValue } from '../postgres/sql-state.ts'
 import { transaction } from '../postgres/transaction.ts'
@@ -66,7 +67,7 @@ function outboxSink(db: Database, outbox: FactOutbox, event: AnyEventType): Fact
   const send = async (facts: readonly Fact[], signal: AbortSignal): Promise<readonly PublishOutcome[]> => {
     if (signal.aborted) return facts.map(() => ({ status: 'not-sent' }))
     try {
-      await unlessAborted(signal, record(facts))
+      await recordUnless(signal, record(facts))
       return facts.map(({ eventId }) => ({ status: 'confirmed', messageId: eventId }))
     } catch (cause) {
       const error = cause instanceof Error ? cause : new Error(String(cause))
@@ -80,15 +81,12 @@ function outboxSink(db: Database, outbox: FactOutbox, event: AnyEventType): Fact
 }
 
 /** The transaction cannot be called back: it may still commit, which is why its facts count as unknown. */
-async function unlessAborted(signal: AbortSignal, recorded: Promise<void>): Promise<void> {
-  const { promise, reject } = Promise.withResolvers<never>()
-  const giveUp = (): void => reject(new WaybillError('ABORTED', 'The outbox did not record the facts in time.'))
-  signal.addEventListener('abort', giveUp, { once: true })
-  try {
-    await Promise.race([recorded, promise])
-  } finally {
-    signal.removeEventListener('abort', giveUp)
-  }
+async function recordUnless(signal: AbortSignal, recording: Promise<void>): Promise<void> {
+  const done = await unlessAborted(
+    recording.then(() => 'recorded'),
+    signal,
+  )
+  if (done === undefined) throw new WaybillError('ABORTED', 'The outbox did not record the facts in time.')
 }
 
 /** Whether the outbox refuses a fact for what it is. */

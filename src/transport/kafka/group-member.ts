@@ -17,7 +17,7 @@ import type { Random } from '../../core/random.ts'
 import { assignPartitions } from './assignment.ts'
 import type { KafkaClient, KafkaMember } from './kafka-client.ts'
 import { isFencing, kafkaErrorName } from './kafka-errors.ts'
-import { unlessAborted } from './unless-aborted.ts'
+import { unlessAborted } from '../../core/unless-aborted.ts'
 
 export interface GroupMemberOptions {
   readonly client: KafkaClient

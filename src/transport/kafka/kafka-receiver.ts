@@ -13,7 +13,7 @@ import { AssignmentReading } from './assignment-reading.ts'
 import { GroupMember, type Assignment } from './group-member.ts'
 import type { KafkaClient } from './kafka-client.ts'
 import { isPermanent } from './kafka-errors.ts'
-import { unlessAborted } from './unless-aborted.ts'
+import { unlessAborted } from '../../core/unless-aborted.ts'
 
 export interface KafkaReceiverOptions extends ReceiveOptions {
   readonly client: KafkaClient
