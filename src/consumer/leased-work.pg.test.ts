@@ -2,6 +2,7 @@ import { expect, test } from 'vitest'
 import { consumerFixture, published, videos } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import type { Database } from '../postgres/database.ts'
+import { systemClock, type Clock } from '../core/clock.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
 import { discardDeadLetters } from './discard-dead-letters.ts'
@@ -54,6 +55,42 @@ test.each([
   expect(effects).toEqual(expected)
   expect(await fixture.count('dead_letter', `state = 'dead'`)).toBe(0)
   expect(await fixture.count('delivery_attempt')).toBe(0)
+})
+
+test('what is worked for longer than a lease stays in one hand', async () => {
+  const fixture = await consumerFixture(db)
+  const [handling, mayGoOn] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const renewals: (() => void)[] = []
+  const sleep: Clock['sleep'] = (delayMs, signal) => {
+    if (delayMs !== 20_000) return systemClock.sleep(delayMs, signal)
+    return new Promise((wake) => {
+      renewals.push(wake)
+      signal?.addEventListener('abort', () => wake(), { once: true })
+    })
+  }
+  let broken = true
+  const options = { clock: { ...systemClock, sleep }, maxAttempts: 1, handlerTimeoutMs: 60_000 }
+  const stop = fixture.start(
+    fixture.consumer(options).on(videos.VideoPublished, async () => {
+      if (broken) throw new Error('broken')
+      handling.resolve()
+      await mayGoOn.promise
+    }),
+  )
+  await fixture.publish(published('a', 1), published('a', 2))
+  await eventually(async () => (await fixture.count('dead_letter')) === 1 && (await fixture.count('inbox_message')) === 1)
+  broken = false
+  await discardDeadLetters({ db, schema: fixture.schema, filter: {}, actor: 'ada' })
+  await handling.promise
+  const lease = async (): Promise<string | undefined> =>
+    (await fixture.query<{ until: string }>('select max(next_attempt_at)::text as until from $schema.inbox_message'))[0]?.until
+  const first = await lease()
+  expect(first).toEqual(expect.any(String))
+  for (const wake of renewals.splice(0)) wake()
+  await eventually(async () => (await lease()) !== first)
+  mayGoOn.resolve()
+  await eventually(async () => (await fixture.count('inbox_message')) === 0)
+  await stop()
 })
 
 test('a redriven letter that fails again and again has ended no process', async () => {

@@ -45,6 +45,38 @@ export function takeWaiting(scope: Scope, items: readonly Item[], leaseMs: numbe
     returning m.event_id::text as id, (extract(epoch from m.next_attempt_at) * 1000000)::bigint::text as until`
 }
 
+/** Prolongs the leases of letters that are still to be redriven. Those that a transaction has locked are left. Index: the unique one on the event. */
+export function renewLetters(scope: Scope, taken: readonly TakenRow[], leaseMs: number): Statement<TakenRow> {
+  const { tables, consumer, generation } = scope
+  return sql`
+    with held as materialized (
+      select d.id from ${tables.deadLetter} d
+        join unnest(${idsOf(taken)}::text::uuid[], ${untilsOf(taken)}::text::bigint[]) as t (event_id, until) on t.event_id = d.event_id
+       where d.consumer = ${consumer}::text and d.generation = ${generation}::int and d.state = 'redriving'
+         and (extract(epoch from d.next_attempt_at) * 1000000)::bigint = t.until
+       order by d.id for update of d skip locked
+    )
+    update ${tables.deadLetter} d set next_attempt_at = clock_timestamp() + ${leaseMs}::int * interval '1 millisecond'
+     where d.id in (select id from held)
+    returning d.event_id::text as id, (extract(epoch from d.next_attempt_at) * 1000000)::bigint::text as until`
+}
+
+/** The same for messages that wait. Index: the unique one on the event. */
+export function renewWaiting(scope: Scope, taken: readonly TakenRow[], leaseMs: number): Statement<TakenRow> {
+  const { tables, consumer, generation } = scope
+  return sql`
+    with held as materialized (
+      select m.event_id from ${tables.message} m
+        join unnest(${idsOf(taken)}::text::uuid[], ${untilsOf(taken)}::text::bigint[]) as t (event_id, until) on t.event_id = m.event_id
+       where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.state = 4
+         and (extract(epoch from m.next_attempt_at) * 1000000)::bigint = t.until
+       order by m.event_id for update of m skip locked
+    )
+    update ${tables.message} m set next_attempt_at = clock_timestamp() + ${leaseMs}::int * interval '1 millisecond'
+     where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.event_id in (select event_id from held)
+    returning m.event_id::text as id, (extract(epoch from m.next_attempt_at) * 1000000)::bigint::text as until`
+}
+
 /** Gives back letters, whatever became of them. Index: the unique one on the event. */
 export function giveLetters({ tables, consumer, generation }: Scope, taken: readonly TakenRow[]): Statement {
   return sql`

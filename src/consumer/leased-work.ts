@@ -6,35 +6,74 @@
  *    └──given back───┘   or its lease is over, because the process died
  *
  * Every instance sees the same ones. An attempt that begins is marked, and a mark that nobody finished tells of the death of a
- * process: two instances with the same one in hand would look like that. The lease is as long as a handler may take.
+ * process: two instances with the same one in hand would look like that. The lease is as long as a handler may take, and is
+ * prolonged while they are worked. What a transaction of ours has locked needs no lease: nobody can take it.
  */
 import { execute, rows } from '../postgres/database.ts'
+import type { Statement } from '../postgres/sql.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import type { Scope } from './inbox.sql.ts'
 import { lineOf, type Item } from './item.ts'
-import { giveLetters, giveWaiting, takeLetters, takeWaiting } from './leased-work.sql.ts'
+import {
+  giveLetters,
+  giveWaiting,
+  renewLetters,
+  renewWaiting,
+  takeLetters,
+  takeWaiting,
+  type TakenRow,
+} from './leased-work.sql.ts'
 
 export interface LeasedWorkDeps {
-  readonly settings: Pick<ConsumerSettings, 'db' | 'handlerTimeoutMs'>
+  readonly settings: Pick<ConsumerSettings, 'db' | 'handlerTimeoutMs' | 'clock'>
   readonly scope: Scope
   /** Settles every item; never rejects. */
   readonly work: (items: readonly Item[]) => Promise<void>
 }
 
-/** Works those items that nobody else has in hand: letters, or waiting messages, each aggregate's in the order of versions. */
-export function createLeasedWork({ settings, scope, work }: LeasedWorkDeps): (items: readonly Item[]) => Promise<void> {
+const letters = { take: takeLetters, renew: renewLetters, give: giveLetters }
+const waiting = { take: takeWaiting, renew: renewWaiting, give: giveWaiting }
+
+/**
+ * Works those items that nobody else has in hand: letters, or waiting messages, each aggregate's in the order of versions.
+ * Returns how many those were.
+ */
+export function createLeasedWork({ settings, scope, work }: LeasedWorkDeps): (items: readonly Item[]) => Promise<number> {
   const { db, handlerTimeoutMs } = settings
   return async (items) => {
     const [first] = items
-    if (first === undefined) return
-    const isLetters = first.origin.kind === 'dead'
-    const taken = await rows(db, (isLetters ? takeLetters : takeWaiting)(scope, items, handlerTimeoutMs))
-    if (taken.length === 0) return
+    if (first === undefined) return 0
+    const { take, renew, give } = first.origin.kind === 'dead' ? letters : waiting
+    const taken = await rows(db, take(scope, items, handlerTimeoutMs))
+    if (taken.length === 0) return 0
+    const done = new AbortController()
+    const kept = keep(settings, { taken, done: done.signal, renew: (held) => renew(scope, held, handlerTimeoutMs) })
     try {
       await work(behindNobody(items, new Set(taken.map(({ id }) => id))))
     } finally {
-      await execute(db, (isLetters ? giveLetters : giveWaiting)(scope, taken))
+      done.abort()
+      await execute(db, give(scope, await kept))
     }
+    return taken.length
+  }
+}
+
+/** Prolongs the leases until the work is done; returns them as they are then. One that could not be prolonged ends by itself. */
+async function keep(
+  { db, handlerTimeoutMs, clock }: LeasedWorkDeps['settings'],
+  lease: {
+    readonly taken: readonly TakenRow[]
+    readonly done: AbortSignal
+    readonly renew: (held: readonly TakenRow[]) => Statement<TakenRow>
+  },
+): Promise<readonly TakenRow[]> {
+  let held = lease.taken
+  for (;;) {
+    await clock.sleep(handlerTimeoutMs / 3, lease.done)
+    if (lease.done.aborted) return held
+    const renewed = await rows(db, lease.renew(held)).catch(() => [])
+    const untils = new Map(renewed.map(({ id, until }) => [id, until]))
+    held = held.map(({ id, until }) => ({ id, until: untils.get(id) ?? until }))
   }
 }
 

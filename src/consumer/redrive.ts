@@ -176,9 +176,11 @@ function judge(
       verdict: 'stale',
       because: `The consumer is at version ${row.position}: projections ignore version ${row.version}, handlers see it late.`,
     }
+  if (row.holds) return { verdict: 'apply', because: `It is applied, and ${row.waiting} that wait behind it follow.` }
+  const isNext = row.version !== null && BigInt(row.version) <= BigInt(row.position ?? 0) + 1n
   return {
     verdict: 'apply',
-    because: row.holds ? `It is applied, and ${row.waiting} that wait behind it follow.` : 'It is applied.',
+    because: isNext ? 'It is applied.' : 'It is applied, a delta when its turn comes: until then it is stored.',
   }
 }
 

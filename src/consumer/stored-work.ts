@@ -14,7 +14,8 @@ import type { Item } from './item.ts'
 
 export interface StoredWorkDeps extends EngineDeps {
   readonly scope: Scope
-  readonly work: (items: readonly Item[]) => Promise<void>
+  /** Returns how many of them it took up. */
+  readonly work: (items: readonly Item[]) => Promise<number>
 }
 
 export interface StoredWork {
@@ -60,8 +61,9 @@ export function createStoredWork({ settings, routes, scope, work }: StoredWorkDe
       for (const [i, item] of letters.entries()) if (item === undefined) await refuse(redriving[i]?.seq ?? '')
       const waiting = await Promise.all(released.map((row) => fromStored(row, 'waiting', routes)))
       // A redriven one goes before those that wait for it.
-      for (const items of [letters, waiting]) await work(items.filter((item) => item !== undefined))
-      return { found: redriving.length > 0 || waiting.some((item) => item !== undefined), paused }
+      let worked = 0
+      for (const items of [letters, waiting]) worked += await work(items.filter((item) => item !== undefined))
+      return { found: worked > 0, paused }
     },
   }
 }

@@ -29,7 +29,7 @@ export async function findJumps(
 
 const none: ReadonlySet<Item> = new Set()
 
-/** Items of one aggregate come in the order of versions: each that is believed carries the next. A redriven one has an operator's word. */
+/** Items of one aggregate come in the order of versions: each that is believed carries the next. A redriven one has an operator's word that it is true, and waits for its turn. */
 export function jumpsOf<Each extends Pick<Item, 'key' | 'event' | 'origin'>>(
   items: readonly Each[],
   known: ReadonlyMap<string, Version>,

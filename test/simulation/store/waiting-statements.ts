@@ -18,7 +18,7 @@ import {
   storeWaiting,
   type Scope,
 } from '../../../src/consumer/inbox.sql.ts'
-import { giveWaiting, takeWaiting } from '../../../src/consumer/leased-work.sql.ts'
+import { giveWaiting, renewWaiting, takeWaiting } from '../../../src/consumer/leased-work.sql.ts'
 import type { SqlValue } from '../../../src/postgres/sql.ts'
 import { DatabaseFailure } from './database-failure.ts'
 import type { FakeStore } from './fake-store.ts'
@@ -115,6 +115,16 @@ export function defineLeases(store: FakeStore, scope: Scope, data: InboxStore): 
     const set = (row: StoredMessage): StoredMessage => ({ ...row, nextAttemptAt: context.now() + Number(leaseMs) })
     const taken = await context.updateAll(data.message, free, { set })
     return taken.map((row) => ({ id: row.eventId, until: leaseOf(row) }))
+  })
+  store.define('renewWaiting', renewWaiting(scope, [], 0), async (context, [ids, untils, , , leaseMs]) => {
+    const untilOf = new Map(texts(ids).map((id, i) => [id, texts(untils)[i]]))
+    const isHeld = (row: StoredMessage): boolean =>
+      isMine(row) && row.state === 4 && row.nextAttemptAt !== null && untilOf.get(row.eventId) === leaseOf(row)
+    const seen = context.see(data.message, isHeld).toSorted((a, b) => (a.row.eventId < b.row.eventId ? -1 : 1))
+    const held = await context.lockAll(seen, { still: isHeld, skipLocked: true })
+    const set = (row: StoredMessage): StoredMessage => ({ ...row, nextAttemptAt: context.now() + Number(leaseMs) })
+    const renewed = await context.updateAll(data.message, held, { set })
+    return renewed.map((row) => ({ id: row.eventId, until: leaseOf(row) }))
   })
   store.define('giveWaiting', giveWaiting(scope, []), async (context, [ids, untils]) => {
     const untilOf = new Map(texts(ids).map((id, i) => [id, texts(untils)[i]]))
