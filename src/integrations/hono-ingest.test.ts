@@ -5,10 +5,22 @@ import { honoIngest } from './hono.ts'
 
 const principal = (context: Context): string | undefined => context.req.header('x-user')
 
-ingestHttpContract('hono', async ({ open, own, slow }) => {
-  const app = new Hono()
+type Services = Parameters<Parameters<typeof ingestHttpContract>[1]>[0]
+
+function serve(app: Hono, { open, own, slow }: Services): ReturnType<typeof listen> {
   app.all('/readings/*', honoIngest(open, { path: '/readings' }))
   app.all('/own/readings/*', honoIngest(own, { path: '/own/readings', principal, scope: 'principal' }))
   app.all('/slow/*', honoIngest(slow, { path: '/slow' }))
-  return await listen(nodeListener((request) => app.fetch(request)))
+  return listen(nodeListener((request) => app.fetch(request)))
+}
+
+ingestHttpContract('hono', async (services) => await serve(new Hono(), services))
+
+ingestHttpContract('hono behind a middleware that reads the body', async (services) => {
+  const app = new Hono()
+  app.use(async (context, next) => {
+    await context.req.text()
+    await next()
+  })
+  return await serve(app, services)
 })

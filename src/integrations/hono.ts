@@ -33,17 +33,17 @@ export function honoCommand<Context extends HonoContext, Input, Output>(
     const { status, headers, body } = await endpoint({
       native: context,
       header: (name) => context.req.header(name),
-      body: () => readCommand(context.req),
+      body: () => readBody(context.req, maxCommandBytes),
     })
     return new Response(body === undefined ? null : JSON.stringify(body), { status, headers })
   }
 }
 
 /** A middleware may have read the body; Hono then keeps it for those who come later. */
-async function readCommand(request: HonoContext['req']): Promise<unknown> {
+async function readBody(request: HonoContext['req'], maxBytes: number): Promise<unknown> {
   const { raw, bodyCache = {} } = request
   const isRead = raw.bodyUsed || Object.keys(bodyCache).length > 0
-  return isRead ? parseJson(await request.text(), maxCommandBytes) : await readJson(raw, maxCommandBytes)
+  return isRead ? parseJson(await request.text(), maxBytes) : await readJson(raw, maxBytes)
 }
 
 /** A handler of everything under `options.path`: facts by POST, their state by GET. */
@@ -58,7 +58,7 @@ export function honoIngest<Context extends HonoContext>(
       native: context,
       method: raw.method,
       url: raw.url,
-      body: () => readJson(raw, ingest.limits.maxBodyBytes),
+      body: () => readBody(context.req, ingest.limits.maxBodyBytes),
     })
     return new Response(JSON.stringify(body), { status, headers })
   }
