@@ -83,6 +83,11 @@ test.each<{ readonly what: string; readonly change: string; readonly found: RegE
     found: /^one-effect: video a v2 was never applied by catalog$/,
   },
   {
+    what: 'an effect that is missing although a later state was applied',
+    change: `delete from $schema.inbox where event_id = (select id from $schema.outbox where aggregate_id = 'a' and version = 1)`,
+    found: /^one-effect: video a v1 was never applied by catalog$/,
+  },
+  {
     what: 'a projection that is behind',
     change: `update $schema.video_view set version = 1 where video_id = 'a'`,
     found: /^projection-equals-owner: video a is v1 at catalog, and v2 at the owner$/,
@@ -131,4 +136,7 @@ test('states are compared as the queries of both sides return them', async () =>
   expect(texts(checkHistory(await readHistory({ owner, consumers: [{ consumer: catalog, states }] })))).toEqual([
     'projection-equals-owner: video c is not there at catalog, and three at the owner',
   ])
+  await expect(readHistory({ owner, consumers: [{ consumer: catalog }] })).rejects.toThrow(
+    'states: the owner gives those of video, and catalog, which projects it, does not.',
+  )
 })

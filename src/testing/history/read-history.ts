@@ -9,6 +9,7 @@ import type { ConsumerSettings } from '../../consumer/consumer-options.ts'
 import { inboxTables, readConsumer, type Scope } from '../../consumer/inbox.sql.ts'
 import type { Routes } from '../../consumer/routes.ts'
 import { defaults } from '../../core/defaults.ts'
+import { WaybillError } from '../../core/errors.ts'
 import type { EventKind } from '../../core/event.ts'
 import type { EventType } from '../../core/stream.ts'
 import { outboxTables, type OutboxTables } from '../../outbox/outbox.sql.ts'
@@ -164,12 +165,15 @@ async function recordCommits(into: Recorder, { owner, tables, readers }: OwnerSi
 }
 
 /**
- * Rows come by aggregate and version. A consumer may pass over what a later state stands for; and where effects are rows of a
- * table, only some types of event leave one.
+ * Rows come by aggregate and version. A consumer that takes events in order, or that has no inbox, may pass over what a later
+ * state stands for, and a rebuild begins with what is retained; others apply every event. Where effects are rows of a table,
+ * only some types of event leave one.
  */
 function excuseSuperseded(into: Recorder, reader: Reader): (row: statements.CommittedRow) => void {
   const { settings } = reader.consumer
   const leavesRow = reader.effects === undefined ? undefined : new Set(reader.effects.of.map(nameOf))
+  const { sequentialTypes } = reader.consumer.routes()
+  const mayPass = (type: string): boolean => !settings.inbox || reader.scope.generation > 1 || sequentialTypes.includes(type)
   let aggregate = ''
   let passed: string[] = []
   const excuse = (event: string, why: string): void =>
@@ -182,7 +186,7 @@ function excuseSuperseded(into: Recorder, reader: Reader): (row: statements.Comm
     if (name !== aggregate) passed = []
     aggregate = name
     if (leavesRow !== undefined && !leavesRow.has(nameOf(type))) return excuse(row.id, 'its type leaves no row')
-    if (!reader.applied.has(row.id)) return void passed.push(row.id)
+    if (!reader.applied.has(row.id)) return void (mayPass(row.aggregate_type) && passed.push(row.id))
     if (type.kind !== 'delta') for (const event of passed.splice(0)) excuse(event, `v${row.version} stands for it`)
   }
 }
@@ -191,7 +195,20 @@ function nameOf({ stream, name }: EventType<EventKind, never, unknown>): string 
   return aggregateName(stream.aggregateType, name)
 }
 
-async function recordStates(into: Recorder, { owner, tables, readers }: OwnerSide): Promise<void> {
+/** A projection that has no state to compare with the owner's would go unlooked at. */
+function refuseUncompared({ owner, readers }: OwnerSide): void {
+  for (const { name, consumer, states = {} } of readers)
+    for (const { aggregateType } of consumer.routes().projections.map(({ stream }) => stream))
+      if (Object.hasOwn(owner.states ?? {}, aggregateType) && !Object.hasOwn(states, aggregateType))
+        throw new WaybillError(
+          'INVALID_OPTION',
+          `states: the owner gives those of ${aggregateType}, and ${name}, which projects it, does not. Give both, or none: then versions are compared.`,
+        )
+}
+
+async function recordStates(into: Recorder, side: OwnerSide): Promise<void> {
+  const { owner, tables, readers } = side
+  refuseUncompared(side)
   const versioned = new Set(
     readers.flatMap(({ consumer }) => consumer.routes().projections.map(({ stream }) => stream.aggregateType)),
   )
