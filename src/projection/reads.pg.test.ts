@@ -218,6 +218,17 @@ test('without positions, rows vouch for tokens: deleted ones, keys of several co
   expect(await fixture.count('consumer_position')).toBe(0)
 })
 
+test('readers who wait for several rows at once, in whatever order, are each served by their own', async () => {
+  const fixture = await consumerFixture(db)
+  await fixture.query(`insert into $schema.video_view values ('b', 'behind', 1), ('a', 'ahead', 7), ('c', 'ahead', 7)`)
+  const consumer = catalog(fixture, { positions: 'needed' })
+  const leave = new AbortController()
+  const behind = consumer.waitFor(token('b', 5), { waitMs: 20_000, signal: leave.signal })
+  await Promise.all(['c', 'a'].map((id) => consumer.waitFor(token(id, 5), { waitMs: 20_000 })))
+  leave.abort()
+  await expect(behind).rejects.toMatchObject({ code: 'ABORTED' })
+})
+
 test('a read says which projection it cannot find, or cannot choose', async () => {
   const fixture = await consumerFixture(db)
   await db.query(`create table ${fixture.schema}.other_view (like ${fixture.schema}.video_view including all)`)
