@@ -7,7 +7,7 @@
 import { backoffMs } from '../core/backoff.ts'
 import { isWaybillError } from '../core/errors.ts'
 import { runAfterCommit } from '../postgres/after-commit.ts'
-import { commitOutcome } from '../postgres/commit-outcome.ts'
+import { commitOutcome, transactionIdOf, type TransactionId } from '../postgres/commit-outcome.ts'
 import { isLockTimeout, isRetryableState, sqlState } from '../postgres/sql-state.ts'
 import type { Admitted } from './admission.ts'
 import { runAttempt, type Attempt, type AttemptResult } from './attempt.ts'
@@ -44,7 +44,12 @@ type Verdict = 'again' | 'committed' | Outcome
 
 /** What an attempt's failure means: an outcome, another attempt, or success after all. Throws what is not ours to judge. */
 async function judge(pipeline: Pipeline, asked: Admitted, attempt: Attempt, error: unknown): Promise<Verdict> {
-  if (isWaybillError(error, 'COMMIT_UNKNOWN')) return await lookUp(pipeline, asked, attempt, error.details['xid'])
+  if (isWaybillError(error, 'COMMIT_UNKNOWN')) {
+    if (attempt.result !== undefined) return await lookUp(pipeline, asked, attempt, transactionIdOf(error))
+    const { name } = asked.definition
+    const message = `${name} was rolled back, but a transaction that it ran elsewhere may have committed. Send the same request again.`
+    return failed('UNAVAILABLE', message, { cause: error })
+  }
   if (isWaybillError(error, 'PRECONDITION_FAILED')) {
     return failed('PRECONDITION_FAILED', error.message, { token: await currentToken(pipeline, attempt.aggregate) })
   }
@@ -83,16 +88,14 @@ async function backOff(pipeline: Pipeline, asked: Admitted, attempt: Attempt, re
 
 /**
  * The connection broke during COMMIT. The transaction's id tells, and where the database has forgotten it, the marker does:
- * a row that this very transaction wrote is proof.
+ * a row that this very transaction wrote is proof. Without a marker, a request that has an id was never committed.
  */
-async function lookUp(pipeline: Pipeline, asked: Admitted, attempt: Attempt, xid: unknown): Promise<Verdict> {
+async function lookUp(pipeline: Pipeline, asked: Admitted, attempt: Attempt, id: TransactionId | undefined): Promise<Verdict> {
   const { db, clock, signals } = pipeline
-  const id = typeof xid === 'string' ? xid : undefined
-  let outcome =
-    id === undefined ? ('unknown' as const) : await commitOutcome(db, id, { clock, beganAtMs: attempt.claimedAtMs ?? 0 })
-  if (outcome === 'unknown' && id !== undefined && (await wroteMarker(pipeline, asked, id))) outcome = 'committed'
-  signals.emit('transaction.unknown', { outcome, xid: id })
-  if (outcome === 'committed' && attempt.result !== undefined) {
+  const told = id === undefined ? 'unknown' : await commitOutcome(db, id, { clock, beganAtMs: attempt.claimedAtMs ?? 0 })
+  const outcome = told === 'rolled-back' ? told : await confirm(pipeline, asked, { id, told })
+  signals.emit('transaction.unknown', { outcome, xid: id?.xid })
+  if (outcome === 'committed') {
     if (attempt.tx !== undefined) runAfterCommit(attempt.tx, (error) => signals.emit('transaction.hook-failed', { error }))
     return 'committed'
   }
@@ -100,8 +103,14 @@ async function lookUp(pipeline: Pipeline, asked: Admitted, attempt: Attempt, xid
   return failed('UNAVAILABLE', 'It is not known whether the command was committed. Send the same request again to find out.')
 }
 
-async function wroteMarker({ db, markers }: Pipeline, asked: Admitted, xid: string): Promise<boolean> {
-  if (asked.requestId === undefined) return false
-  const marker = await markers.find(db, { principal: asked.principal, requestId: asked.requestId }).catch(() => undefined)
-  return marker !== undefined && BigInt(marker.xmin) === BigInt(xid) % 4_294_967_296n
+/** What the marker makes of it, if the request has one. */
+async function confirm(
+  { db, markers }: Pipeline,
+  { principal, requestId }: Admitted,
+  { id, told }: { readonly id: TransactionId | undefined; readonly told: 'committed' | 'unknown' },
+): Promise<'committed' | 'unknown'> {
+  if (requestId === undefined || id === undefined) return told
+  const marker = await markers.find(db, { principal, requestId }).catch(() => undefined)
+  if (marker === undefined) return 'unknown'
+  return BigInt(marker.xmin) === BigInt(id.xid) % 4_294_967_296n ? 'committed' : told
 }

@@ -8,6 +8,7 @@ import { depositCommand, newSteps } from '../../test/command/bank.ts'
 import { commandSetup, heard } from '../../test/command/command-setup.ts'
 import { systemClock, type Clock } from '../core/clock.ts'
 import { connect, type Connection } from '../postgres/connect.ts'
+import { transaction } from '../postgres/transaction.ts'
 import { command } from './command.ts'
 import { isCommitReply, isCommitRequest, postgresFrames } from '../testing/postgres-frames.ts'
 import { startFaultProxy, type FaultProxy } from '../testing/fault-proxy.ts'
@@ -100,6 +101,30 @@ test('a transaction whose id the database has forgotten is known by its marker',
   const other = ask()
   expect(await commands.run(depositCommand({ name: 'Other' }), other)).toMatchObject({ code: 'UNAVAILABLE' })
   expect(await bank.effects(other.requestId)).toBe(0)
+})
+
+test('without its marker, a request is not taken for committed, whatever is said of its transaction’s id', async () => {
+  const gullible: typeof db = {
+    ...db,
+    query: async (text, values) =>
+      text.includes('pg_xact_status') ? { rows: [{ status: 'committed' }], rowCount: 1 } : await db.query(text, values),
+  }
+  const request = ask()
+  proxy.arm({ name: 'commit lost, id reused', direction: 'toServer', on: { match: isCommitRequest }, action: 'cut' })
+  expect(await commandsWith({ db: gullible }).run(depositCommand(), request)).toMatchObject({ code: 'UNAVAILABLE' })
+  expect(proxy.firings('commit lost, id reused')).toBe(1)
+  expect(await bank.effects(request.requestId)).toBe(0)
+})
+
+test('another transaction whose end is not known is not taken for the command’s own', async () => {
+  const steps = newSteps()
+  const request = ask()
+  const inner = (): Promise<unknown> => transaction(db, (tx) => tx.query('select 1'), { onUnknown: 'throw' })
+  proxy.arm({ name: 'inner commit lost', direction: 'toServer', on: { match: isCommitRequest }, action: 'cut' })
+  const outcome = await commandsWith({ db }).run(depositCommand({ steps, after: async () => void (await inner()) }), request)
+  expect(outcome).toMatchObject({ status: 'failed', code: 'UNAVAILABLE', cause: { code: 'COMMIT_UNKNOWN' } })
+  expect([proxy.firings('inner commit lost'), steps.executes.get(request.requestId)]).toEqual([1, 1])
+  expect(await bank.effects(request.requestId)).toBe(0)
 })
 
 test('a connection that breaks before COMMIT leaves nothing, and is no failure of the command', async () => {

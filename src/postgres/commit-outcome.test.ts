@@ -29,7 +29,7 @@ test.each([
 ] as const)('the answers %j mean %s', async (answers, outcome, asked) => {
   const clock = createFakeClock()
   const db = answering(...answers)
-  const found = commitOutcome(db, '7', { clock, beganAtMs: clock.monotonicMs() })
+  const found = commitOutcome(db, { xid: '7', server: '1' }, { clock, beganAtMs: clock.monotonicMs() })
   await clock.advance(1_000)
   expect([await found, db.asked()]).toEqual([outcome, asked])
 })
@@ -37,7 +37,7 @@ test.each([
 test.each(['in progress', 'unreachable'] as const)('a database that stays %s is not asked for ever', async (answer) => {
   const clock = createFakeClock()
   const db = answering(answer)
-  const found = commitOutcome(db, '7', { clock, beganAtMs: clock.monotonicMs() })
+  const found = commitOutcome(db, { xid: '7', server: '1' }, { clock, beganAtMs: clock.monotonicMs() })
   await clock.advance(60_000)
   expect(await found).toBe('unknown')
   expect(db.asked()).toBeGreaterThan(10)

@@ -4,12 +4,30 @@
  * The server may still be committing when we ask, so "in progress" is asked again, for a bounded time. If the database
  * cannot be reached, or has forgotten or never knew the id (a failover can do that), the answer is "unknown".
  *
- * A server that crashes forgets ids of transactions that had not committed, and gives them out again: after a crash "committed"
- * may be said of another's transaction. So that word counts only if the server has not crashed since this one began.
+ * A server that crashes forgets ids of transactions that had not committed, and gives them out again; a standby that is promoted
+ * gives out those it never heard of. Then "committed" may be said of another's transaction. So that word counts only from the
+ * very server that gave out the id, not restarted since, and only if it has not crashed since the transaction began.
  */
 import type { Clock } from '../core/clock.ts'
+import type { WaybillError } from '../core/errors.ts'
 import { first, type Queryable } from './database.ts'
-import { sql, type Statement } from './sql.ts'
+import { Name, sql, type Statement } from './sql.ts'
+
+/** By what a transaction can be looked up: its id, and the server that gave it out. */
+export interface TransactionId {
+  readonly xid: string
+  /** What `serverStart` was at BEGIN. Without it nobody can vouch for "committed". */
+  readonly server: string | undefined
+}
+
+/** Microseconds, so that it reads the same in every session. It differs between a primary and its standbys, and after a restart. */
+export const serverStart: Name = new Name('(extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint::text')
+
+/** The transaction that a COMMIT_UNKNOWN is about, if its adapter knew. */
+export function transactionIdOf({ details }: WaybillError): TransactionId | undefined {
+  const { xid, server } = details as { readonly xid?: string; readonly server?: string }
+  return xid === undefined ? undefined : { xid, server }
+}
 
 const lookForMs = 10_000
 const askAgainMs = 50
@@ -19,12 +37,12 @@ const clockMarginMs = 1_000
 /** Asks until the transaction has ended one way or the other. */
 export async function commitOutcome(
   db: Queryable,
-  xid: string,
+  id: TransactionId,
   { clock, beganAtMs }: { readonly clock: Clock; /** By the monotonic clock, and not after BEGIN. */ readonly beganAtMs: number },
 ): Promise<'committed' | 'rolled-back' | 'unknown'> {
   const deadline = clock.monotonicMs() + lookForMs
   while (clock.monotonicMs() < deadline) {
-    const status = await askStatus(db, xid, clock.monotonicMs() - beganAtMs + clockMarginMs)
+    const status = await askStatus(db, id, clock.monotonicMs() - beganAtMs + clockMarginMs)
     if (status === 'committed') return 'committed'
     if (status === 'aborted') return 'rolled-back'
     if (status === null) return 'unknown'
@@ -34,9 +52,9 @@ export async function commitOutcome(
 }
 
 /** `undefined` means that the database could not be asked, or that the transaction is still under way. */
-async function askStatus(db: Queryable, xid: string, beganMsAgo: number): Promise<string | null | undefined> {
+async function askStatus(db: Queryable, id: TransactionId, beganMsAgo: number): Promise<string | null | undefined> {
   try {
-    const row = await first(db, transactionStatus(xid, beganMsAgo))
+    const row = await first(db, transactionStatus(id, beganMsAgo))
     return row?.status === 'in progress' ? undefined : (row?.status ?? null)
   } catch {
     return undefined
@@ -44,16 +62,17 @@ async function askStatus(db: Queryable, xid: string, beganMsAgo: number): Promis
 }
 
 /**
- * Null if nobody knows any more, or "committed" may mean another's. Statistics begin anew when a server recovers from a crash, and
- * on one that was promoted, and not when it is restarted in order. Index: none; the server keeps it.
+ * Null if nobody knows any more, or "committed" may mean another's. A server that recovers from the crash of one of its processes
+ * keeps its start time, but its statistics begin anew. A promotion leaves them as they are. Index: none; the server keeps it.
  */
-export function transactionStatus(xid: string, beganMsAgo: number): Statement<{ status: string | null }> {
+export function transactionStatus({ xid, server }: TransactionId, beganMsAgo: number): Statement<{ status: string | null }> {
   return sql`
     with s as (
       select pg_xact_status(${xid}::text::xid8) as status
     )
     select case when s.status <> 'committed' then s.status
-                when pg_stat_get_bgwriter_stat_reset_time() < clock_timestamp() - ${beganMsAgo}::float8 * interval '1 millisecond' then s.status
+                when ${serverStart} = ${server ?? null}::text
+                 and pg_stat_get_bgwriter_stat_reset_time() < clock_timestamp() - ${beganMsAgo}::float8 * interval '1 millisecond' then s.status
            end as status
       from s`
 }

@@ -40,7 +40,7 @@ export interface BeginOptions {
 export interface Database<Native = unknown> extends Queryable {
   /**
    * Runs `work` in one transaction, once. Resolves only if the database said COMMIT; rejects with COMMIT_UNKNOWN,
-   * with the transaction's id in `details.xid`, if the connection broke while it was committing.
+   * with the transaction's id in `details.xid` and its server in `details.server`, if the connection broke while it was committing.
    */
   attempt<Result>(options: BeginOptions, work: (tx: Tx<Native>) => Promise<Result>): Promise<Result>
 }

@@ -6,6 +6,7 @@
  */
 import { WaybillError } from '../core/errors.ts'
 import { borrowClient, type PgClient, type PgPool, type PgPoolClient } from './borrow-client.ts'
+import { serverStart, type TransactionId } from './commit-outcome.ts'
 import type { BeginOptions, Database, QueryResult, Queryable, Tx } from './database.ts'
 import type { SqlValue } from './sql.ts'
 import { isConnectionLoss } from './sql-state.ts'
@@ -49,10 +50,10 @@ async function attemptOn<Result>(
   work: (tx: Tx<PgPoolClient>) => Promise<Result>,
 ): Promise<Result> {
   const scope = openTxScope(queryableOf(client), client)
-  let xid: string
+  let begun: TransactionId
   let result: Result
   try {
-    xid = await begin(client, options)
+    begun = await begin(client, options)
     result = await work(scope.tx)
     if (client.getTransactionStatus?.() === 'I') throw endedByItself()
   } catch (error) {
@@ -61,12 +62,12 @@ async function attemptOn<Result>(
     throw error
   }
   scope.end()
-  const tag = await commit(client, xid)
+  const tag = await commit(client, begun)
   clean()
   if (tag !== 'COMMIT') throw transactionAborted()
   return result
 
-  async function commit(on: PgClient, id: string): Promise<string> {
+  async function commit(on: PgClient, id: TransactionId): Promise<string> {
     try {
       return toTag(await on.query('commit'))
     } catch (error) {
@@ -85,19 +86,19 @@ async function rollBack(client: PgClient, error: unknown, clean: () => void): Pr
 }
 
 /** Six statements, one message: the numbers were checked by the options resolver, so they can stand in the text. */
-async function begin(client: PgClient, options: BeginOptions): Promise<string> {
+async function begin(client: PgClient, options: BeginOptions): Promise<TransactionId> {
   const results = await client.query(
     `begin isolation level ${options.isolation};
      set local statement_timeout = ${options.statementTimeoutMs};
      set local lock_timeout = ${options.lockTimeoutMs};
      set local idle_in_transaction_session_timeout = ${options.idleInTransactionTimeoutMs};
      set local synchronous_commit = ${options.synchronousCommit};
-     select pg_current_xact_id()::text as xid`,
+     select pg_current_xact_id()::text as xid, ${serverStart.quoted} as server`,
   )
-  const last = Array.isArray(results) ? (results.at(-1) as { rows?: { xid?: string }[] }) : undefined
-  const xid = last?.rows?.[0]?.xid
-  if (xid === undefined) throw new WaybillError('INTERNAL', 'BEGIN returned no transaction id.')
-  return xid
+  const last = Array.isArray(results) ? (results.at(-1) as { rows?: TransactionId[] }) : undefined
+  const id = last?.rows?.[0]
+  if (id?.xid === undefined) throw new WaybillError('INTERNAL', 'BEGIN returned no transaction id.')
+  return id
 }
 
 function fromClient(client: PgClient): Tx<PgClient> {

@@ -9,6 +9,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 
 import { WaybillError } from '../core/errors.ts'
+import type { TransactionId } from './commit-outcome.ts'
 import { one, type BeginOptions, type Database, type Isolation, type Queryable, type Tx } from './database.ts'
 import { sqlState } from './sql-state.ts'
 import { sql, type Statement } from './sql.ts'
@@ -56,7 +57,7 @@ export function notUnderWay(adapter: string, advice: string): WaybillError {
 
 interface Run<Native, Result> {
   scope?: TxScope<Native>
-  xid?: string
+  id?: TransactionId
   done?: { readonly result: Result }
   isOver: boolean
 }
@@ -71,18 +72,18 @@ async function attemptWith<Native, Result>(
     await orm.begin(options.isolation, (native) =>
       silentOnceOver(run, async () => {
         const connection = orm.connection(native)
-        const { xid } = await one(connection, setUpTransaction(options))
+        const id = await one(connection, setUpTransaction(options))
         const scope = openTxScope(connection, native)
-        Object.assign(run, { scope, xid })
+        Object.assign(run, { scope, id })
         const result = await work(scope.tx)
         scope.end()
         if (run.isOver) throw endedByItself()
-        await assertUnderWay(connection, xid)
+        await assertUnderWay(connection, id.xid)
         run.done = { result }
       }),
     )
   } catch (error) {
-    throw run.done === undefined ? error : commitFailure(error, run.xid)
+    throw run.done === undefined ? error : commitFailure(error, run.id)
   } finally {
     // Also when the ORM gave up while the closure still runs: its connection may serve somebody else by now.
     run.isOver = true

@@ -282,6 +282,25 @@ test('a COMMIT that is lost every time is given up as what it is: rolled back, s
   await proxy.stop()
 })
 
+test('a COMMIT that is lost in another database is not looked up in this one, and the closure is not run again', async () => {
+  const { hostname, port } = new URL(database.url)
+  const proxy = await startFaultProxy({ target: { host: hostname, port: Number(port) }, frames: postgresFrames })
+  const other = new pg.Pool({ connectionString: proxy.url(database.url), max: 1 })
+  other.on('error', () => undefined)
+  proxy.arm({ name: 'inner', direction: 'toServer', on: { match: isCommitRequest }, action: 'cut' })
+  let runs = 0
+  const work = transaction(db, async (tx) => {
+    runs += 1
+    await tx.query('insert into account values (9, 9)')
+    await transaction(fromPg(other), (inner) => inner.query('insert into account values (10, 9)'), { onUnknown: 'throw' })
+  })
+  await expect(work).rejects.toMatchObject({ code: 'COMMIT_UNKNOWN' })
+  expect([runs, proxy.firings('inner')]).toEqual([1, 1])
+  expect((await database.pool.query('select from account where id > 2')).rowCount).toBe(0)
+  await other.end()
+  await proxy.stop()
+})
+
 /** Loses against a concurrent writer until the given run. */
 async function loseUntil(tx: Tx, winner: number, run: number): Promise<void> {
   await tx.query('select balance from account where id = 1')

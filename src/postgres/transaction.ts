@@ -18,7 +18,7 @@ import { systemRandom, type Random } from '../core/random.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { isTx, type BeginOptions, type Database, type Tx } from './database.ts'
 import { runAfterCommit } from './after-commit.ts'
-import { commitOutcome } from './commit-outcome.ts'
+import { commitOutcome, transactionIdOf } from './commit-outcome.ts'
 import { isRetryableState, sqlState } from './sql-state.ts'
 
 export interface TransactionOptions {
@@ -59,9 +59,10 @@ export async function transaction<Native, Result>(
       })
       return committed(done as unknown as { readonly value: Result; readonly tx: Tx }, settings)
     } catch (error) {
-      if (isWaybillError(error, 'COMMIT_UNKNOWN') && settings.onUnknown === 'look') {
+      // Out of the closure it would be that of another transaction, which may be in another database.
+      if (isWaybillError(error, 'COMMIT_UNKNOWN') && done !== undefined && settings.onUnknown === 'look') {
         const outcome = await look(db, error, { ...settings, beganAtMs })
-        if (outcome === 'committed' && done !== undefined) return committed(done, settings)
+        if (outcome === 'committed') return committed(done, settings)
         if (outcome !== 'rolled-back') throw error
         if (attempt > settings.retries) throw rolledBack(error)
       } else {
@@ -93,9 +94,9 @@ async function look<Native>(
   error: WaybillError,
   { signals, clock, beganAtMs }: Settings & { readonly beganAtMs: number },
 ): Promise<'committed' | 'rolled-back' | 'unknown'> {
-  const xid = error.details['xid'] as string | undefined
-  const outcome = xid === undefined ? 'unknown' : await commitOutcome(db, xid, { clock, beganAtMs })
-  signals.emit('transaction.unknown', { outcome, xid })
+  const id = transactionIdOf(error)
+  const outcome = id === undefined ? 'unknown' : await commitOutcome(db, id, { clock, beganAtMs })
+  signals.emit('transaction.unknown', { outcome, xid: id?.xid })
   return outcome
 }
 

@@ -4,6 +4,7 @@
  * A statement that a closure forgot to await would otherwise run on a connection that already serves somebody else.
  */
 import { WaybillError } from '../core/errors.ts'
+import { serverStart, type TransactionId } from './commit-outcome.ts'
 import { markTx, type BeginOptions, type Queryable, type Tx } from './database.ts'
 import { isConnectionLoss, isSystemFailure, sqlState } from './sql-state.ts'
 import { sql, type Statement } from './sql.ts'
@@ -38,24 +39,24 @@ export function openTxScope<Native>(connection: Queryable, native: Native): TxSc
 }
 
 /** Sets the time-outs of this transaction only, and returns its id, by which an unanswered COMMIT can be looked up. */
-export function setUpTransaction(options: BeginOptions): Statement<{ xid: string }> {
+export function setUpTransaction(options: BeginOptions): Statement<{ xid: string; server: string }> {
   const { statementTimeoutMs, lockTimeoutMs, idleInTransactionTimeoutMs, synchronousCommit } = options
   return sql`
     select set_config('statement_timeout', ${String(statementTimeoutMs)}::text, true),
            set_config('lock_timeout', ${String(lockTimeoutMs)}::text, true),
            set_config('idle_in_transaction_session_timeout', ${String(idleInTransactionTimeoutMs)}::text, true),
            set_config('synchronous_commit', ${synchronousCommit}::text, true),
-           pg_current_xact_id()::text as xid`
+           pg_current_xact_id()::text as xid, ${serverStart} as server`
 }
 
 /** The connection broke while COMMIT was under way: it may have taken effect. */
-export function commitUnknown(xid: string | undefined, cause: unknown): WaybillError {
+export function commitUnknown(id: TransactionId | undefined, cause: unknown): WaybillError {
   return new WaybillError(
     'COMMIT_UNKNOWN',
     'The connection broke during COMMIT, so it is not known whether the transaction took effect. Look before you try again.',
     {
       cause,
-      details: { xid },
+      details: { xid: id?.xid, server: id?.server },
     },
   )
 }
@@ -78,8 +79,8 @@ export function endedByItself(): WaybillError {
 }
 
 /** What an error of the COMMIT statement itself means. Only an answer of the server says that it did not take effect. */
-export function commitFailure(error: unknown, xid: string | undefined): unknown {
+export function commitFailure(error: unknown, id: TransactionId | undefined): unknown {
   const state = sqlState(error)
   if (state === '25P02') return transactionAborted(error)
-  return state === undefined || isConnectionLoss(error) || isSystemFailure(state) ? commitUnknown(xid, error) : error
+  return state === undefined || isConnectionLoss(error) || isSystemFailure(state) ? commitUnknown(id, error) : error
 }

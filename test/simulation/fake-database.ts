@@ -66,7 +66,7 @@ async function attempt<Result>(
     const tag = await actor
       .ask('commit', () => session.commit())
       .catch((error: unknown) => {
-        throw commitFailure(error, String(session.id))
+        throw commitFailure(error, { xid: String(session.id), server: 'fake' })
       })
     if (tag !== 'COMMIT') throw transactionAborted()
     return result
