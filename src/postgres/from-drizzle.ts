@@ -6,7 +6,7 @@
  */
 import { borrowClient, type PgPool } from './borrow-client.ts'
 import type { Database, Isolation, Queryable, Tx } from './database.ts'
-import { postgresJsQueryable, type PostgresJsExecutor } from './from-postgres-js.ts'
+import { postgresJsConnection, postgresJsQueryable, type PostgresJsExecutor } from './from-postgres-js.ts'
 import { ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
 import type { SqlValue } from './sql.ts'
 import { isConnectionLoss } from './sql-state.ts'
@@ -39,7 +39,7 @@ export function fromDrizzle<Native extends DrizzleTransaction>(
   return ormDatabase<Native>({
     ...queryableOf(handle),
     begin: (isolation, work) => begin(handle, isolation, work),
-    connection: queryableOf,
+    connection: (native) => queryableOf(native, postgresJsConnection),
   })
 }
 
@@ -74,9 +74,9 @@ function begin<Native, Result>(
 }
 
 /** Over postgres.js straight to the client, which needs more care than Drizzle takes; else through Drizzle. */
-function queryableOf(handle: DrizzleExecutor): Queryable {
+function queryableOf(handle: DrizzleExecutor, overPostgresJs = postgresJsQueryable): Queryable {
   const client = (handle as { _?: { session?: { client?: Partial<PostgresJsExecutor> } } })._?.session?.client
-  return typeof client?.unsafe === 'function' ? postgresJsQueryable(client as PostgresJsExecutor) : throughDrizzle(handle)
+  return typeof client?.unsafe === 'function' ? overPostgresJs(client as PostgresJsExecutor) : throughDrizzle(handle)
 }
 
 function throughDrizzle(handle: DrizzleExecutor): Queryable {

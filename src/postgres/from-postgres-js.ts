@@ -3,6 +3,9 @@
  *
  * A client that renames columns (`transform: postgres.camel`) is refused: we read our own rows by their names.
  * Statements are sent unprepared, so they work behind a pooler in transaction mode.
+ *
+ * Limit: a statement of `tx.native` that failed makes postgres.js fail the transaction in the end, whoever caught the error and
+ * whatever was rolled back since. Run it inside of `tx.native.savepoint(…)`, or with `tx.query`.
  */
 import { WaybillError } from '../core/errors.ts'
 import type { Database, Queryable, Tx } from './database.ts'
@@ -41,7 +44,7 @@ export function fromPostgresJs<Native extends PostgresJsTransaction>(
     ...postgresJsQueryable(handle),
     begin: async (isolation, work) =>
       (await handle.begin(`isolation level ${isolation}`, work)) as Awaited<ReturnType<typeof work>>,
-    connection: postgresJsQueryable,
+    connection: postgresJsConnection,
   })
 }
 
@@ -58,14 +61,26 @@ function assertPlainNames(handle: object): void {
   )
 }
 
-/** Runs statements on a postgres.js client or transaction. */
+/** Runs statements on a postgres.js client, or in a transaction of the user's own. */
 export function postgresJsQueryable(handle: PostgresJsExecutor): Queryable {
+  return queryableOf(handle, {})
+}
+
+/**
+ * Runs statements in a transaction of ours. postgres.js listens to each statement by its `catch`, and would not commit after one
+ * failed, not even after a rollback to a savepoint. We ask the server before COMMIT, which knows better.
+ */
+export function postgresJsConnection(handle: PostgresJsExecutor): Queryable {
+  return queryableOf(handle, { catch: () => undefined })
+}
+
+function queryableOf(handle: PostgresJsExecutor, unheard: object): Queryable {
   const executor = handle as {
     unsafe(text: string, values: readonly unknown[], options: object): PromiseLike<readonly unknown[]>
   }
   return {
     query: async (text, values) => {
-      const result = await executor.unsafe(text, values === undefined ? [] : [...values], alone)
+      const result = await Object.assign(executor.unsafe(text, values === undefined ? [] : [...values], alone), unheard)
       return { rows: [...result], rowCount: (result as { count?: number | null }).count ?? result.length }
     },
   }

@@ -4,6 +4,8 @@ import { adapterContract } from '../../test/contract/adapter-contract.ts'
 import { openPrisma, type PrismaClient, type PrismaTx } from '../../test/setup/prisma-client.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPrisma } from './from-prisma.ts'
+import { isUnavailable } from './sql-state.ts'
+import { transaction } from './transaction.ts'
 
 const database = await testDatabase()
 
@@ -17,6 +19,25 @@ adapterContract<PrismaTx>('fromPrisma', database, async (url) => {
     ownTransaction: (work) => prisma.$transaction((tx) => work(fromPrisma(tx))),
     close: () => prisma.$disconnect(),
   }
+})
+
+test('a pool without a free connection is an outage, and is waited for as long as in our own pool', async () => {
+  const prisma = await openPrisma(database.url)
+  const asked: unknown[] = []
+  const impatient = {
+    $connect: () => prisma.$connect(),
+    $queryRawUnsafe: (text: string) => prisma.$queryRawUnsafe(text),
+    $executeRawUnsafe: (text: string) => prisma.$executeRawUnsafe(text),
+    $transaction: <Result>(work: (tx: PrismaTx) => Promise<Result>, options: { maxWait?: number } = {}) => {
+      asked.push(options.maxWait)
+      return prisma.$transaction(work, { ...options, maxWait: 1 })
+    },
+  }
+  await prisma.$transaction(async () => {
+    await expect(transaction(fromPrisma(impatient), (tx) => tx.query('select 1'))).rejects.toSatisfy(isUnavailable)
+  })
+  expect(asked).toEqual([10_000])
+  await prisma.$disconnect()
 })
 
 test('something else is refused with a sentence that says what is expected', () => {

@@ -2,7 +2,8 @@
  * Prisma as a `Database` (from a PrismaClient) or as a `Tx` (from the client of an interactive transaction).
  *
  * Prisma's own limit on a transaction's length is lifted: it would end the transaction behind the closure's back, while
- * the server-side time-outs already bound each statement and each pause. Prisma reads every column by its type and knows
+ * the server-side time-outs already bound each statement and each pause. A free connection is waited for as long as in a pool of
+ * our own (`connect`), because Prisma's two seconds are over in any busy moment. Prisma reads every column by its type and knows
  * only common ones, so statements cast the others to text.
  */
 import type { Database, Isolation, Queryable, Tx } from './database.ts'
@@ -28,7 +29,7 @@ export interface PrismaDatabase<Native> extends PrismaExecutor {
   $connect(): Promise<void>
   $transaction<Result>(
     work: (client: Native) => Promise<Result>,
-    options?: { timeout?: number; isolationLevel?: PrismaIsolation },
+    options?: { maxWait?: number; timeout?: number; isolationLevel?: PrismaIsolation },
   ): Promise<Result>
 }
 
@@ -45,7 +46,11 @@ export function fromPrisma<Native extends PrismaExecutor>(
   return ormDatabase<Native>({
     ...queryableOf(handle),
     begin: (isolation, work) =>
-      handle.$transaction(work, { isolationLevel: isolationLevels[isolation], timeout: longestTimerMs }),
+      handle.$transaction(work, {
+        isolationLevel: isolationLevels[isolation],
+        maxWait: freeConnectionMs,
+        timeout: longestTimerMs,
+      }),
     connection: queryableOf,
   })
 }
@@ -55,6 +60,7 @@ const isolationLevels: Readonly<Record<Isolation, PrismaIsolation>> = {
   'repeatable read': 'RepeatableRead',
   serializable: 'Serializable',
 }
+const freeConnectionMs = 10_000
 const longestTimerMs = 2_147_483_647
 
 function isDatabase<Native extends PrismaExecutor>(handle: PrismaDatabase<Native> | Native): handle is PrismaDatabase<Native> {

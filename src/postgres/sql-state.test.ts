@@ -1,6 +1,14 @@
 import { expect, test } from 'vitest'
 
-import { isConnectionLoss, isLockTimeout, isRetryableState, isSystemFailure, isUniqueViolation, sqlState } from './sql-state.ts'
+import {
+  isConnectionLoss,
+  isLockTimeout,
+  isRetryableState,
+  isSystemFailure,
+  isUnavailable,
+  isUniqueViolation,
+  sqlState,
+} from './sql-state.ts'
 
 const server = (code: string): Error => Object.assign(new Error(`failed with ${code}`), { code })
 const wrap = (fields: object): Error => Object.assign(new Error('wrapped'), fields)
@@ -60,6 +68,22 @@ test.each([
 
 test('an answer of the server is not a lost connection, whatever its words are', () => {
   expect(isConnectionLoss(Object.assign(new Error('connection terminated, says a trigger'), { code: 'P0001' }))).toBe(false)
+})
+
+test.each([
+  server('53300'),
+  server('57014'),
+  server('ECONNREFUSED'),
+  new Error('timeout exceeded when trying to connect'),
+  wrap({ code: 'P2024', message: 'Timed out fetching a new connection from the connection pool.' }),
+  wrap({ code: 'P2028', message: 'Transaction API error: Unable to start a transaction in the given time.' }),
+])('a database that cannot do it now is seen in: $message $code', (error) => {
+  expect(isUnavailable(error)).toBe(true)
+})
+
+test('a transaction that the closure let expire is not a database that cannot do it now', () => {
+  const expired = wrap({ code: 'P2028', message: 'Transaction API error: A query cannot be executed on an expired transaction.' })
+  expect(isUnavailable(expired)).toBe(false)
 })
 
 test('only serialisation failures and deadlocks may be run again', () => {

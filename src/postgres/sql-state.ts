@@ -68,7 +68,7 @@ const lostCodes: ReadonlySet<unknown> = new Set(
    P1001 P1002 P1017 DatabaseNotReachable ConnectionClosed SocketTimeout`.split(/\s+/),
 )
 const noConnection =
-  /timeout exceeded when trying to connect|timed out fetching a (new )?connection|timeout acquiring a connection/i
+  /timeout exceeded when trying to connect|timed out fetching a (new )?connection|timeout acquiring a connection|unable to start a transaction in the given time/i
 const lostMessage =
   /connection terminated|connection (was )?closed|server closed the connection|socket hang up|client has encountered a connection error|read timeout|not queryable|connection ended|closed the connection|query runner already released/i
 

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 
 import { seededRandom } from '../../src/core/random.ts'
 import { assertTx, isTx, type Tx } from '../../src/postgres/database.ts'
-import { sqlState } from '../../src/postgres/sql-state.ts'
+import { isUniqueViolation, sqlState } from '../../src/postgres/sql-state.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
 import { notes, type AdapterContext } from './adapter-harness.ts'
 
@@ -95,6 +95,18 @@ export function theTruth<Native>({ database, use }: AdapterContext<Native>): voi
     expect(await notes(database)).toEqual([])
     await transaction(db, (tx) => insertNote(tx.native, 3, 'the connection is fine'))
     expect(await notes(database)).toHaveLength(1)
+  })
+
+  test('a statement of ours that failed after a savepoint is undone with it, and the rest commits', async () => {
+    const { db, insertNote } = await use()
+    await transaction(db, async (tx) => {
+      await insertNote(tx.native, 1, 'before')
+      await tx.query('savepoint here')
+      await expect(tx.query('insert into note values (1, null)')).rejects.toSatisfy(isUniqueViolation)
+      await tx.query('rollback to savepoint here')
+      await insertNote(tx.native, 2, 'after')
+    })
+    expect(await notes(database)).toHaveLength(2)
   })
 
   test('a closure that commits or rolls back by itself is not reported as committed', async () => {
