@@ -63,12 +63,13 @@ export const tableGrants: Readonly<Record<string, Grants>> = {
 
   // Readers with a consistency token look at the positions.
   consumer: { app: ['select'], consumer: ['select', 'insert', 'update'], readonly: ['select'] },
-  inbox: { consumer: ['select', 'insert', 'delete'], readonly: ['select'] },
+  // Whoever locks a row, to remove it beside others, needs an update of some column.
+  inbox: { consumer: ['select', 'insert', 'update (processed_at)', 'delete'], readonly: ['select'] },
   consumer_position: { app: ['select'], consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
   consumer_offset: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
   delivery_attempt: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
   inbox_message: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
-  inbox_archive: { consumer: ['select', 'insert', 'delete'], readonly: ['select'] },
+  inbox_archive: { consumer: ['select', 'insert', 'update (archived_at)', 'delete'], readonly: ['select'] },
   inbox_lane: { consumer: ['select', 'insert', 'update'], readonly: ['select'] },
   dead_letter: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
 

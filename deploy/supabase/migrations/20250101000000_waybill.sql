@@ -1403,7 +1403,7 @@ grant select (created_at, rejected, principal, request_id, command) on "waybill"
 grant select on "waybill"."consumer" to "waybill_app";
 grant select, insert, update on "waybill"."consumer" to "waybill_consumer";
 grant select on "waybill"."consumer" to "waybill_readonly";
-grant select, insert, delete on "waybill"."inbox" to "waybill_consumer";
+grant select, insert, update (processed_at), delete on "waybill"."inbox" to "waybill_consumer";
 grant select on "waybill"."inbox" to "waybill_readonly";
 grant select on "waybill"."consumer_position" to "waybill_app";
 grant select, insert, update, delete on "waybill"."consumer_position" to "waybill_consumer";
@@ -1414,7 +1414,7 @@ grant select, insert, update, delete on "waybill"."delivery_attempt" to "waybill
 grant select on "waybill"."delivery_attempt" to "waybill_readonly";
 grant select, insert, update, delete on "waybill"."inbox_message" to "waybill_consumer";
 grant select on "waybill"."inbox_message" to "waybill_readonly";
-grant select, insert, delete on "waybill"."inbox_archive" to "waybill_consumer";
+grant select, insert, update (archived_at), delete on "waybill"."inbox_archive" to "waybill_consumer";
 grant select on "waybill"."inbox_archive" to "waybill_readonly";
 grant select, insert, update on "waybill"."inbox_lane" to "waybill_consumer";
 grant select on "waybill"."inbox_lane" to "waybill_readonly";
