@@ -67,10 +67,10 @@ interface Opened {
 
 async function act(context: CommandContext, opened: Opened): Promise<CommandResult> {
   const { values, user: actor } = context
-  const { consumer } = opened
+  const { consumer, transport } = opened
   const { name } = consumer.settings
   if (values['abandon'] === true) {
-    const abandoned = await abandonRebuild({ consumer, actor })
+    const abandoned = await abandonRebuild({ consumer, actor, transport })
     return {
       text: abandoned ? `The rebuild of ${name} is abandoned.` : `No rebuild of ${name} is under way.`,
       data: { abandoned },

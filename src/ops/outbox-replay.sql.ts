@@ -3,7 +3,9 @@
  * Index of both statements: the outbox's unique key (aggregate_type, aggregate_id, version).
  */
 import type { OutboxTables } from '../outbox/outbox.sql.ts'
-import { Name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import { Name, name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
+
+type Outbox = Pick<OutboxTables, 'outbox' | 'schema'>
 
 export interface ReplayRow {
   readonly event_id: string
@@ -18,6 +20,7 @@ export interface ReplayRow {
   readonly headers: string
   readonly occurred_at: string
   readonly occurred_at_ms: string
+  readonly void: boolean
 }
 
 /** Behind which event to go on. */
@@ -29,12 +32,12 @@ export interface ReplayCursor {
 
 /** The next events of these aggregate types. */
 export function readRetained(
-  { outbox }: Pick<OutboxTables, 'outbox'>,
+  { outbox, schema }: Outbox,
   types: readonly string[],
   { after, limit }: { readonly after: ReplayCursor; readonly limit: number },
 ): Statement<ReplayRow> {
   return sql`
-    select ${columns} from ${outbox} o
+    select ${columns}, ${isSkipped(schema)} as void from ${outbox} o
      where o.aggregate_type = any (${sqlArray(types)}::text::text[])
        and (o.aggregate_type, o.aggregate_id, o.version) > (${after.type}::text, ${after.id}::text, ${after.version}::text::bigint)
      order by o.aggregate_type, o.aggregate_id, o.version limit ${limit}::int`
@@ -42,16 +45,26 @@ export function readRetained(
 
 /** The events of aggregates behind the versions that somebody has. */
 export function readBehind(
-  { outbox }: Pick<OutboxTables, 'outbox'>,
+  { outbox, schema }: Outbox,
   aggregates: readonly { readonly aggregate_type: string; readonly aggregate_id: string; readonly version: string }[],
   limit: number,
 ): Statement<ReplayRow> {
   return sql`
-    select ${columns}
+    select ${columns}, ${isSkipped(schema)} as void
       from unnest(${sqlArray(aggregates.map((each) => each.aggregate_type))}::text::text[], ${sqlArray(aggregates.map((each) => each.aggregate_id))}::text::text[],
                   ${sqlArray(aggregates.map((each) => each.version))}::text::bigint[]) as a (aggregate_type, aggregate_id, version)
       join ${outbox} o on o.aggregate_type = a.aggregate_type and o.aggregate_id = a.aggregate_id and o.version > a.version
      order by o.aggregate_type, o.aggregate_id, o.version limit ${limit}::int`
+}
+
+/**
+ * Whether an operator skipped the event `o`, so that a marker was published in its place. Once that is done nothing but the audit
+ * log tells of it.
+ */
+export function isSkipped(schema: string): Name {
+  return new Name(
+    `(o.id::text in (select e #>> '{}' from ${name(schema, 'audit_log').quoted} a, jsonb_path_query(a.details, '$.events[*].eventId') e where a.action = 'outbox.skip'))`,
+  )
 }
 
 const columns: Name = new Name(`

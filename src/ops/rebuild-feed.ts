@@ -39,10 +39,12 @@ export function brokerFeed(options: {
 export interface OutboxFeedOptions {
   /** The owner's database and outbox. */
   readonly owner: Queryable
-  readonly outbox: Pick<OutboxTables, 'outbox'>
+  readonly outbox: Pick<OutboxTables, 'outbox' | 'schema'>
   /** The consumer's database, which knows what the new generation is behind with. */
   readonly db: Queryable
   readonly scope: RebuildScope
+  /** The topics that the streams have now, by aggregate type: an event may have been written when it was another. */
+  readonly topics: ReadonlyMap<string, string>
   readonly after: ReplayCursor | 'through' | undefined
   readonly onProgress: (after: ReplayCursor | 'through') => Promise<void>
   readonly pageSize: number
@@ -52,15 +54,17 @@ export interface OutboxFeedOptions {
 
 /** The owner's retained events. */
 export function outboxFeed(options: OutboxFeedOptions): RebuildFeed {
-  const { owner, outbox, scope, pageSize, pollMs, clock } = options
+  const { owner, outbox, scope, topics, pageSize, pollMs, clock } = options
   const hands = new Hands(clock)
   let through = options.after === 'through'
+  const toMessages = (page: readonly ReplayRow[]): readonly IncomingMessage[] =>
+    page.map((row) => toMessage({ ...row, topic: topics.get(row.aggregate_type) ?? row.topic }))
 
   const readAll = async (stopping: AbortSignal): Promise<void> => {
     let after: ReplayCursor = options.after === undefined || options.after === 'through' ? beginning : options.after
     while (!stopping.aborted) {
       const page = await rows(owner, readRetained(outbox, scope.types, { after, limit: pageSize }))
-      await hands.deliver(page.map(toMessage), stopping)
+      await hands.deliver(toMessages(page), stopping)
       const last = page.at(-1)
       if (stopping.aborted) return
       if (last !== undefined) after = { type: last.aggregate_type, id: last.aggregate_id, version: last.version }
@@ -78,7 +82,7 @@ export function outboxFeed(options: OutboxFeedOptions): RebuildFeed {
     while (!stopping.aborted) {
       const behind = await rows(options.db, findBehind(scope, after, pageSize))
       const found = behind.length === 0 ? [] : await rows(owner, readBehind(outbox, behind, pageSize))
-      await hands.deliver(found.map(toMessage), stopping)
+      await hands.deliver(toMessages(found), stopping)
       const last = behind.at(-1)
       const isWhole = found.length < pageSize
       if (isWhole) after = last === undefined ? { type: '', id: '' } : { type: last.aggregate_type, id: last.aggregate_id }
@@ -155,12 +159,12 @@ class Hands {
 
 /** The message that a relay would have sent. */
 function toMessage(row: ReplayRow): IncomingMessage {
-  const message = toOutgoing({ ...row, ...undispatched }, 'aggregate')
+  const message = toOutgoing({ ...undispatched, ...row }, 'aggregate')
   return { ...message, messageId: row.event_id, publishedAtMs: Number(row.occurred_at_ms), deliveryAttempt: 1 }
 }
 
 /** An event that waits for no relay. */
-const undispatched = { lane: 0, seq: '0', key: '0', state: 0, publish_attempts: 0, void: false, blocked: false, wait_ms: 0 }
+const undispatched = { lane: 0, seq: '0', key: '0', state: 0, publish_attempts: 0, blocked: false, wait_ms: 0 }
 
 /** Reads `earliest`, `outbox` or a time. */
 export function parseFrom(text: string): 'outbox' | SeekTarget {

@@ -100,18 +100,27 @@ async function openFeed(started: StartedRebuild, options: RunOptions, isCaughtUp
   if (from === 'outbox') {
     const { owner, pollMs, clock } = options
     const outbox = outboxTables(owner.schema)
-    return outboxFeed({ owner: owner.db, outbox, db, scope, after: cursor, onProgress: save, pageSize, pollMs, clock })
+    const topics = new Map(shadows.map(({ live }) => [live.stream.aggregateType, live.stream.topic]))
+    return outboxFeed({ owner: owner.db, outbox, db, scope, topics, after: cursor, onProgress: save, pageSize, pollMs, clock })
   }
   const { transport } = options
   if (transport === undefined)
     throw new WaybillError('INVALID_OPTION', `rebuild from ${started.from}: pass the transport whose messages are replayed.`)
-  const subscription = `${scope.consumer}.g${scope.next}`
+  const subscription = subscriptionOf(scope.consumer, scope.next)
   if (cursor === undefined) {
-    const topics = new Set(shadows.map(({ live }) => live.stream.topic))
-    for (const topic of topics) await transport.seek({ topic, consumer: subscription, to: from })
+    for (const topic of topicsOf(shadows)) await transport.seek({ topic, consumer: subscription, to: from })
     await save('through')
   }
   return brokerFeed({ transport, subscription, isCaughtUp })
+}
+
+/** The name of a rebuild's own subscription. */
+export function subscriptionOf(consumer: string, generation: number): string {
+  return `${consumer}.g${generation}`
+}
+
+export function topicsOf(shadows: readonly Shadow[]): readonly string[] {
+  return [...new Set(shadows.map(({ live }) => live.stream.topic))]
 }
 
 async function runEngine(

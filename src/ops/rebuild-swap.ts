@@ -3,7 +3,7 @@
  *
  *   writers of the live tables wait ──▶ the new generation catches up ──▶ its engine stops ──▶ names change ──▶ COMMIT
  *
- * Whatever goes wrong, nothing has changed, and it can be tried again.
+ * It is refused if a row would be lost. Whatever goes wrong, nothing has changed, and it can be tried again.
  */
 import type { Clock } from '../core/clock.ts'
 import { systemClock } from '../core/clock.ts'
@@ -11,9 +11,10 @@ import { WaybillError } from '../core/errors.ts'
 import { execute, one, type Tx } from '../postgres/database.ts'
 import { insertAudit } from '../postgres/migrate.sql.ts'
 import { transaction } from '../postgres/transaction.ts'
+import { refuseLost } from './rebuild-lost.ts'
 import { freshMs, type RunningRebuild, type StartedRebuild } from './rebuild-run.ts'
 import { swapNames } from './rebuild-shadow.ts'
-import { countNewlyDead, countReached, endGeneration, lockRegister, saveRebuild } from './rebuild.sql.ts'
+import { countNewlyDead, countReached, endGeneration, lockRegister, saveRebuild, type RebuildScope } from './rebuild.sql.ts'
 import { lockWriters } from './rebuild-tables.sql.ts'
 
 const lookMs = 10
@@ -50,10 +51,11 @@ export async function swapRebuild(
 /** The live generation stands still for these tables now, so the new one gets there. */
 async function catchUp(
   tx: Tx,
-  { scope }: StartedRebuild,
+  started: StartedRebuild,
   wait: { readonly swapWaitMs: number; readonly clock: Clock },
 ): Promise<number> {
   const { clock, swapWaitMs } = wait
+  const { scope } = started
   const deadlineMs = clock.monotonicMs() + swapWaitMs
   let total: number
   for (;;) {
@@ -63,9 +65,16 @@ async function catchUp(
     if (clock.monotonicMs() > deadlineMs) throw tooSlow(scope.consumer, total - found.reached)
     await clock.sleep(lookMs)
   }
+  await refuseDead(tx, scope)
+  await refuseLost(tx, started, () => {
+    if (clock.monotonicMs() > deadlineMs) throw tooManyStray(scope.consumer)
+  })
+  return total
+}
+
+async function refuseDead(tx: Tx, scope: RebuildScope): Promise<void> {
   const dead = await one(tx, countNewlyDead(scope))
   if (dead.count > 0) throw newlyDead(scope.consumer, dead)
-  return total
 }
 
 function goneMeanwhile(consumer: string): WaybillError {
@@ -76,6 +85,13 @@ function tooSlow(consumer: string, behind: number): WaybillError {
   return new WaybillError(
     'TIMEOUT',
     `The rebuild of ${consumer} is behind with ${behind} aggregates, and writers cannot be kept waiting for longer. Nothing was swapped; try again when there is less traffic, or with a longer swapWaitMs.`,
+  )
+}
+
+function tooManyStray(consumer: string): WaybillError {
+  return new WaybillError(
+    'TIMEOUT',
+    `The rebuild of ${consumer} lacks rows of the live tables, and writers cannot be kept waiting until each of them is known to belong to no aggregate. Nothing was swapped; look at them with a comparison, delete what should go from the live table, or try again with a longer swapWaitMs.`,
   )
 }
 

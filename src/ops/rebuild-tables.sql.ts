@@ -140,11 +140,40 @@ export function sampleDifferences(
      where to_jsonb(l) is distinct from to_jsonb(s) limit ${limit}::int`
 }
 
+/** Whether the live table has any row that the shadow lacks, or has in an older version. Index: the unique one on the key. */
+export function findUncovered(projection: Projection, shadow: string): Statement<{ found: boolean }> {
+  const { table, keyColumns } = projection
+  const version = name(projection.versionColumn)
+  return sql`
+    select exists (
+      select from ${table} l
+       where not exists (select from ${qualifiedName(shadow)} s where ${matching(keyColumns, 'l', 's')} and s.${version} >= l.${version})) as found`
+}
+
+/** The same for some keys, a JSON array of objects by column: how many rows, and one of them. */
+export function countUncovered(
+  projection: Projection,
+  shadow: string,
+  keys: string,
+): Statement<{ count: number; example: string | null }> {
+  const { table, keyColumns } = projection
+  const version = name(projection.versionColumn)
+  const shown = new Name(keyColumns.map((column) => `l.${name(column).quoted}`).join(', '))
+  return sql`
+    select count(*)::int as count, min(concat_ws(', ', ${shown})) as example
+      from json_populate_recordset(null::${table}, ${keys}::text::json) k
+      join ${table} l on ${matching(keyColumns, 'l', 'k')}
+     where not exists (select from ${qualifiedName(shadow)} s where ${matching(keyColumns, 'l', 's')} and s.${version} >= l.${version})`
+}
+
+function matching(columns: readonly string[], one: string, other: string): Name {
+  return new Name(columns.map((column) => `${one}.${name(column).quoted} = ${other}.${name(column).quoted}`).join(' and '))
+}
+
 function comparison({ table, keyColumns, versionColumn }: Projection, shadow: string): Record<'key' | 'version' | 'both', Name> {
-  const match = keyColumns.map((column) => `l.${name(column).quoted} = s.${name(column).quoted}`).join(' and ')
   return {
     key: name(keyColumns[0] ?? ''),
     version: name(versionColumn),
-    both: new Name(`${table.quoted} l full join ${qualifiedName(shadow).quoted} s on ${match}`),
+    both: new Name(`${table.quoted} l full join ${qualifiedName(shadow).quoted} s on ${matching(keyColumns, 'l', 's').quoted}`),
   }
 }

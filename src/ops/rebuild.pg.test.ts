@@ -1,124 +1,15 @@
 import { expect, test } from 'vitest'
-import { consumerFixture, mails, videos, type ConsumerFixture } from '../../test/setup/consumer-fixture.ts'
+import { consumerFixture, videos } from '../../test/setup/consumer-fixture.ts'
+import { rebuildWorld } from '../../test/setup/rebuild-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import type { Consumer } from '../consumer/consumer.ts'
-import { createConsumer } from '../consumer/consumer.ts'
 import { createTokens } from '../core/token.ts'
-import { createRelay } from '../outbox/relay.ts'
 import type { Queryable } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
-import { eventually } from '../testing/eventually.ts'
-import { memory } from '../transport/memory.ts'
-import { postgresTransport } from '../transport/postgres/postgres-transport.ts'
-import type { Transport } from '../transport/transport.ts'
-import { abandonRebuild, dropReplaced, rebuild, type RebuildOptions } from './rebuild.ts'
+import { abandonRebuild, dropReplaced, rebuild } from './rebuild.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
-
-/** An owner that writes, a relay, and a live consumer with a projection and a handler that emits. */
-interface World extends ConsumerFixture {
-  readonly transport: Transport
-  readonly catalog: Consumer
-  write(id: string): Promise<string>
-  remove(id: string): Promise<string>
-  /** Writes without a pause until the returned function is called; returns how much. */
-  writing(ids: readonly string[]): () => Promise<number>
-  /** Resolves when the live consumer has applied everything. */
-  settle(): Promise<void>
-  /** `onSet` is called for each row that is about to be written. */
-  rebuild(options: Partial<RebuildOptions>, onSet?: () => void): ReturnType<typeof rebuild>
-  /** How often a rebuild has called the handler. */
-  handledAgain(): number
-  /** The aggregates as the owner's last events have them, and as a table shows them. */
-  owner(): Promise<readonly unknown[]>
-  shown(table?: string): Promise<readonly unknown[]>
-  end(): Promise<void>
-}
-
-async function world(kind: 'memory' | 'postgres' = 'memory'): Promise<World> {
-  const fixture = await consumerFixture(db, memory())
-  const { schema, outbox, query, count } = fixture
-  const transport = kind === 'memory' ? fixture.broker : postgresTransport({ db, schema })
-  const consumerOf = (onSet: () => void = () => undefined, onHandled: () => void = () => undefined): Consumer =>
-    createConsumer({
-      db,
-      transport,
-      name: 'catalog',
-      streams: [videos],
-      outbox,
-      schema,
-      lingerMs: 1,
-      batchSize: 50,
-      maxInFlight: 200,
-      pollMs: 5,
-      tokens: createTokens(),
-    })
-      .project(videos, { table: `${schema}.video_view`, key: 'video_id', set: (e) => (onSet(), { title: e.data.title }) })
-      .on(videos.VideoPublished, (event, { emit }) => {
-        onHandled()
-        emit(mails.MailRequested, event.id, { to: event.aggregateId })
-      })
-  const catalog = consumerOf()
-  const stop = new AbortController()
-  const life = { stopping: stop.signal, aborting: new AbortController().signal }
-  const relay = createRelay({ db, outbox, transport, idleMs: 5, busyMs: 1 })
-  const running = Promise.all([catalog.run(life), relay.run(life)])
-  running.catch(() => undefined)
-  let titles = 0
-  let handledAgain = 0
-  const write = async (id: string): Promise<string> =>
-    (await transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, id, { title: `title ${(titles += 1)}` }))).token
-  const videoEvents = (): Promise<number> => count('outbox', "aggregate_type = 'video'")
-  return {
-    ...fixture,
-    transport,
-    catalog,
-    write,
-    remove: async (id) => (await transaction(db, (tx) => outbox.add(tx, videos.VideoRemoved, id))).token,
-    writing: (ids) => {
-      let on = true
-      const loop = async (): Promise<number> => {
-        let written = 0
-        while (on) {
-          await write(ids[written % ids.length] ?? '')
-          written += 1
-        }
-        return written
-      }
-      const done = loop()
-      return () => ((on = false), done)
-    },
-    settle: async () => {
-      await eventually(async () => (await count('inbox', 'generation = 1')) === (await videoEvents()), { timeoutMs: 50_000 })
-    },
-    rebuild: (options, onSet) =>
-      rebuild({
-        consumer: consumerOf(onSet, () => void (handledAgain += 1)),
-        transport,
-        actor: 'test',
-        pollMs: 20,
-        stallMs: 20_000,
-        swapWaitMs: 10_000,
-        ...options,
-      }),
-    handledAgain: () => handledAgain,
-    owner: () =>
-      query(`select distinct on (aggregate_id) aggregate_id as id, version::text,
-                    case event_type when 'VideoPublished' then convert_from(payload, 'UTF8')::jsonb->>'title' end as title
-               from $schema.outbox o where aggregate_type = 'video' order by o.aggregate_id, o.version desc`),
-    shown: (table = 'video_view') =>
-      query(
-        `select video_id as id, version::text, case when deleted_at is null then title end as title from $schema.${table} order by 1`,
-      ),
-    end: async () => {
-      stop.abort()
-      await running
-      await transport.close()
-    },
-  }
-}
 
 const ids = Array.from({ length: 40 }, (_, i) => `v${String(i).padStart(2, '0')}`)
 
@@ -127,7 +18,7 @@ test.each([
   ['memory', 'outbox'],
   ['postgres', 'earliest'],
 ] as const)('a rebuild under live writes over %s from %s ends with the table as the owner has it', async (kind, from) => {
-  const w = await world(kind)
+  const w = await rebuildWorld(db, kind)
   for (const id of [...ids, ...ids]) await w.write(id)
   await w.remove('v07')
   await w.settle()
@@ -168,7 +59,7 @@ test.each([
 test.each(['earliest', 'outbox'])(
   'a rebuild from %s that was stopped half-way goes on where it was, and a second one starts afresh',
   async (from) => {
-    const w = await world()
+    const w = await rebuildWorld(db)
     const many = Array.from({ length: 1_500 }, (_, i) => `w${String(i).padStart(4, '0')}`)
     await transaction(db, (tx) =>
       w.outbox.addMany(
@@ -213,7 +104,7 @@ test.each(['earliest', 'outbox'])(
 )
 
 test('readers with a token are never shown less, before, during and after the swap', async () => {
-  const w = await world()
+  const w = await rebuildWorld(db)
   for (const id of ids) await w.write(id)
   await w.settle()
   let on = true
@@ -240,7 +131,7 @@ test('readers with a token are never shown less, before, during and after the sw
 })
 
 test('a swap waits, while writers wait for it, until the new generation has what the live one applied last', async () => {
-  const w = await world()
+  const w = await rebuildWorld(db)
   for (const id of ids) await w.write(id)
   await w.settle()
   await w.rebuild({ from: 'outbox' })
@@ -268,7 +159,7 @@ test('a swap waits, while writers wait for it, until the new generation has what
 })
 
 test('what is not retained any more is told, nothing is swapped, and the rebuild can be abandoned', async () => {
-  const w = await world()
+  const w = await rebuildWorld(db)
   for (const id of ids) await w.write(id)
   await w.settle()
   await w.query(`delete from $schema.outbox where aggregate_id in ('v00', 'v01')`)
@@ -288,7 +179,7 @@ test('what is not retained any more is told, nothing is swapped, and the rebuild
 })
 
 test('what hangs on the table and could not follow is refused before any work is done', async () => {
-  const w = await world()
+  const w = await rebuildWorld(db)
   await w.query(`create table $schema.note (video_id text references $schema.video_view)`)
   await w.query(`create materialized view $schema.summary as select count(*) from $schema.video_view`)
   await expect(w.rebuild({ from: 'outbox' })).rejects.toThrow(/foreign key note_video_id_fkey, materialized view summary/)

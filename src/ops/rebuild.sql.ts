@@ -134,7 +134,23 @@ export function findBehind(
      order by aggregate_type, aggregate_id limit ${limit}::int`
 }
 
-/** Events that the new generation gave up and the live one did not. Index: dead_letter's unique key. */
+export interface AggregateRow {
+  readonly aggregate_id: string
+}
+
+/** The ids of a type's aggregates that the live generation knows, after the given one. Index: the primary key of consumer_position. */
+export function readAggregates(
+  { tables, consumer, generation }: RebuildScope,
+  type: string,
+  { after, limit }: { readonly after: string; readonly limit: number },
+): Statement<AggregateRow> {
+  return sql`
+    select p.aggregate_id from ${tables.position} p
+     where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.aggregate_type = ${type}::text and p.aggregate_id > ${after}::text
+     order by p.aggregate_id limit ${limit}::int`
+}
+
+/** Events that the new generation gave up and the live one has applied, at once or by a redrive. Index: dead_letter's unique key. */
 export function countNewlyDead({
   tables,
   consumer,
@@ -146,7 +162,8 @@ export function countNewlyDead({
       from ${tables.deadLetter} d
      where d.consumer = ${consumer}::text and d.generation = ${next}::int and d.state = 'dead'
        and not exists (select from ${tables.deadLetter} l
-                        where l.consumer = d.consumer and l.generation = ${generation}::int and l.event_id = d.event_id)`
+                        where l.consumer = d.consumer and l.generation = ${generation}::int and l.event_id = d.event_id
+                          and l.state <> 'redriven')`
 }
 
 export const leftoverBatch = 10_000

@@ -21,7 +21,7 @@ import { transaction } from '../postgres/transaction.ts'
 import { assertProjectionTable } from '../projection/projection-table.ts'
 import type { Transport } from '../transport/transport.ts'
 import { parseFrom } from './rebuild-feed.ts'
-import { runRebuild, type RebuildProgress, type StartedRebuild } from './rebuild-run.ts'
+import { runRebuild, subscriptionOf, topicsOf, type RebuildProgress, type StartedRebuild } from './rebuild-run.ts'
 import { compareShadows, createShadows, shadowsOf, type Comparison } from './rebuild-shadow.ts'
 import { swapRebuild } from './rebuild-swap.ts'
 import {
@@ -41,7 +41,7 @@ export interface RebuildOptions {
   /** `'outbox'`, `'earliest'` or a time. @default what the rebuild under way was started with */
   readonly from?: string | undefined
   /** The broker, for every `from` but `'outbox'`. */
-  readonly transport?: Pick<Transport, 'receive' | 'seek'> | undefined
+  readonly transport?: Pick<Transport, 'receive' | 'seek' | 'unsubscribe'> | undefined
   /** Where the owner's outbox is. @default the consumer's own database and schema */
   readonly owner?: { readonly db: Queryable; readonly schema: string } | undefined
   /** Compare row by row when the new generation is there. @default false */
@@ -100,14 +100,19 @@ export async function rebuild(options: RebuildOptions): Promise<RebuildReport> {
     if (!swap || comparisons.some((each) => differs(each, onTheirWay))) return { ...report, swapped: false, replaced: [] }
     const replaced = await swapRebuild(started, { running, actor, swapWaitMs: options.swapWaitMs ?? 3_000 })
     await removeLeftovers(started)
+    if (started.from !== 'outbox') await unsubscribe({ ...options, generations: [scope.next] })
     return { ...report, swapped: true, replaced }
   } finally {
     await running.stop()
   }
 }
 
-/** Gives a rebuild up: its shadows and its memory are removed. `false` if none is under way. */
-export async function abandonRebuild({ consumer, actor }: Pick<RebuildOptions, 'consumer' | 'actor'>): Promise<boolean> {
+/**
+ * Gives a rebuild up: its shadows, its memory and its subscription are removed, and what earlier ones left that were killed at
+ * their end. `false` if none is under way.
+ */
+export async function abandonRebuild(options: Pick<RebuildOptions, 'consumer' | 'actor' | 'transport'>): Promise<boolean> {
+  const { consumer, actor } = options
   const { db, schema, name } = consumer.settings
   const tables = inboxTables(schema)
   const abandoned = await transaction(db, async (tx) => {
@@ -123,6 +128,9 @@ export async function abandonRebuild({ consumer, actor }: Pick<RebuildOptions, '
     return true
   })
   await removeLeftovers({ db: db, scope: { tables, consumer: name } })
+  const ended = (await rows(db, findRebuilds(tables, name))).filter(({ state }) => state !== 'running').map(argumentsOf)
+  const generations = ended.filter(({ from }) => from !== 'outbox').map(({ generation }) => generation)
+  await unsubscribe({ ...options, generations })
   return abandoned
 }
 
@@ -196,7 +204,7 @@ function resumed(
       'CORRUPT',
       `consumer ${consumer}: a rebuild is under way, but its operation is gone. Abandon it and begin again.`,
     )
-  const started = (JSON.parse(operation.arguments) as { readonly from: string }).from
+  const started = argumentsOf(operation).from
   if (from !== undefined && from !== started)
     throw new WaybillError(
       'REFUSED',
@@ -206,8 +214,25 @@ function resumed(
   return { operationId: operation.id, from: started, cursor }
 }
 
+function argumentsOf(operation: OperationRow): { readonly from: string; readonly generation: number } {
+  return JSON.parse(operation.arguments) as { readonly from: string; readonly generation: number }
+}
+
+/** A subscription that nobody reads would keep messages for ever. */
+async function unsubscribe({
+  consumer,
+  transport,
+  generations,
+}: Pick<RebuildOptions, 'consumer' | 'transport'> & { readonly generations: readonly number[] }): Promise<void> {
+  const { name } = consumer.settings
+  const broker: Partial<Transport> = transport ?? consumer.settings.transport
+  for (const generation of generations)
+    for (const topic of topicsOf(shadowsOf(consumer.routes(), generation)))
+      await broker.unsubscribe?.(topic, subscriptionOf(name, generation))
+}
+
 function operationOf(operations: readonly OperationRow[], generation: number): OperationRow | undefined {
-  return operations.find((each) => (JSON.parse(each.arguments) as { readonly generation: number }).generation === generation)
+  return operations.find((each) => argumentsOf(each).generation === generation)
 }
 
 /** What the new generation remembered is of no use once its tables are live: the live generation's memory goes on. */

@@ -1,6 +1,7 @@
 /** The statements that find gaps at a consumer, and the events that close them in the owner's outbox. */
 import type { Scope } from '../consumer/inbox.sql.ts'
 import { name, sql, type Statement } from '../postgres/sql.ts'
+import { isSkipped } from './outbox-replay.sql.ts'
 
 export interface GapRow {
   readonly aggregate_type: string
@@ -41,6 +42,7 @@ export interface OwnedEventRow {
   readonly payload: Uint8Array
   readonly headers: string
   readonly occurred_at: string
+  readonly void: boolean
 }
 
 /** The owner's events of one aggregate between two versions. Index: the outbox's unique key. */
@@ -51,7 +53,8 @@ export function selectOwned(
 ): Statement<OwnedEventRow> {
   return sql`
     select o.id::text as event_id, o.topic, o.version::text, o.event_type, o.schema_version, o.content_type, o.payload, o.headers::text,
-           to_char(o.occurred_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as occurred_at
+           to_char(o.occurred_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as occurred_at,
+           ${isSkipped(schema)} as void
       from ${name(schema, 'outbox')} o
      where o.aggregate_type = ${gap.aggregate_type}::text and o.aggregate_id = ${gap.aggregate_id}::text
        and o.version > ${gap.position}::text::bigint and o.version < ${gap.next}::text::bigint

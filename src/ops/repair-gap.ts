@@ -2,8 +2,8 @@
  * Finds deltas that wait for a version that never comes, and brings the missing ones from the owner's outbox.
  *
  * The events are stored in the consumer's line as if they had been received, with their own ids: one that comes after all
- * is a duplicate. The consumer applies them in turn within its `pollMs`. What the owner no longer keeps is named; a state
- * event of the aggregate, which stands for everything before it, closes such a gap.
+ * is a duplicate. One that an operator skipped is brought as its marker. The consumer applies them in turn within its `pollMs`.
+ * What the owner no longer keeps is named; a state event of the aggregate, which stands for everything before it, closes such a gap.
  */
 import { inboxTables, readConsumer, storeWaiting, type Scope } from '../consumer/inbox.sql.ts'
 import { isForeign, readEvent } from '../consumer/received-event.ts'
@@ -95,7 +95,7 @@ async function findGaps(
 /** The event as the broker would have delivered it. */
 function toItem(gap: GapRow, row: OwnedEventRow): Parameters<typeof storeWaiting>[1][number] {
   const outgoing = toMessage(
-    { ...row, ...notDispatched, aggregate_type: gap.aggregate_type, aggregate_id: gap.aggregate_id },
+    { ...notDispatched, ...row, aggregate_type: gap.aggregate_type, aggregate_id: gap.aggregate_id },
     'aggregate',
   )
   const message = { ...outgoing, messageId: `outbox ${row.event_id}`, publishedAtMs: Date.parse(row.occurred_at) }
@@ -111,7 +111,6 @@ const notDispatched = {
   key: '0',
   state: 0,
   publish_attempts: 0,
-  void: false,
   blocked: false,
   wait_ms: 0,
 } as const

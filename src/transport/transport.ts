@@ -115,6 +115,8 @@ export interface Transport extends Publisher {
   receive(options: ReceiveOptions): Promise<Receiver>
   /** Moves a consumer's position: everything retained since the target is delivered again. */
   seek(options: { readonly topic: string; readonly consumer: string; readonly to: SeekTarget }): Promise<void>
+  /** Removes a consumer's subscription to a topic, if there is one. Left out where the broker's operators make and remove them. */
+  unsubscribe?(topic: string, consumer: string): Promise<void>
   /** Ends all receivers and connections; deliveries still in hand are given up and come again. Publishes under way are awaited. */
   close(): Promise<void>
 }

@@ -1,0 +1,66 @@
+/**
+ * What a swap would lose: rows of known aggregates that the new table lacks, or has in an older version.
+ *
+ * The new generation is as far as the live one with every aggregate, but not every event becomes a row: the marker of a skipped
+ * event does not, nor does an event of a type that the code knows no more. If nothing else of an aggregate is retained, its row
+ * would be gone. A row that belongs to no aggregate may go.
+ */
+import { WaybillError } from '../core/errors.ts'
+import { one, rows, type Tx } from '../postgres/database.ts'
+import type { Projection } from '../projection/projection.ts'
+import type { StartedRebuild } from './rebuild-run.ts'
+import type { Shadow } from './rebuild-shadow.ts'
+import { readAggregates, type AggregateRow, type RebuildScope } from './rebuild.sql.ts'
+import { countUncovered, findUncovered } from './rebuild-tables.sql.ts'
+
+const pageSize = 10_000
+
+/** REFUSED if something would be lost. `goOn` is asked before every page of aggregates, and throws if it takes too long. */
+export async function refuseLost(tx: Tx, { scope, shadows }: StartedRebuild, goOn: () => void): Promise<void> {
+  for (const shadow of shadows) {
+    const { found } = await one(tx, findUncovered(shadow.live, shadow.shadow.tableText))
+    if (found) await refuseKnown(tx, scope, { ...shadow, goOn })
+  }
+}
+
+/** Rows are looked up by their aggregates, for only `keyOf` knows whose a row is. */
+async function refuseKnown(
+  tx: Tx,
+  scope: RebuildScope,
+  { live, shadow, goOn }: Shadow & { readonly goOn: () => void },
+): Promise<void> {
+  const type = live.stream.aggregateType
+  let after: string | undefined = ''
+  while (after !== undefined) {
+    goOn()
+    const page: readonly AggregateRow[] = await rows(tx, readAggregates(scope, type, { after, limit: pageSize }))
+    const keys = page.flatMap(({ aggregate_id: id }) => keyOf(live, id))
+    const lost = await one(tx, countUncovered(live, shadow.tableText, JSON.stringify(keys)))
+    if (lost.count > 0) throw wouldLose(scope.consumer, live.tableText, lost)
+    after = page.length < pageSize ? undefined : page.at(-1)?.aggregate_id
+  }
+}
+
+/** The key as an object by column; none for an aggregate that cannot have a row. */
+function keyOf({ keyColumns, keyOf: take }: Projection, aggregateId: string): readonly Readonly<Record<string, string>>[] {
+  try {
+    const values = take(aggregateId)
+    return values.length === keyColumns.length
+      ? [Object.fromEntries(keyColumns.map((column, i) => [column, values[i] ?? '']))]
+      : []
+  } catch {
+    return []
+  }
+}
+
+function wouldLose(
+  consumer: string,
+  table: string,
+  { count, example }: { readonly count: number; readonly example: string | null },
+): WaybillError {
+  return new WaybillError(
+    'REFUSED',
+    `The rebuild of ${consumer} lacks at least ${count} rows of ${table}, or has them older, such as ${example}: of their aggregates only events are left that write no row. Nothing was swapped. Let the owner write them again (waybill backfill) and go on; delete them from ${table} if they should go.`,
+    { details: { table, rows: count } },
+  )
+}

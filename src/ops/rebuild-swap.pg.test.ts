@@ -1,0 +1,120 @@
+import { expect, test } from 'vitest'
+import { z } from 'zod'
+import { consumerFixture, message, published, videos } from '../../test/setup/consumer-fixture.ts'
+import { rebuildWorld, type RebuildWorld } from '../../test/setup/rebuild-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { state } from '../core/event.ts'
+import { stream } from '../core/stream.ts'
+import { skipParked } from '../outbox/parked.ts'
+import { createRelay } from '../outbox/relay.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { eventually } from '../testing/eventually.ts'
+import { memory } from '../transport/memory.ts'
+import type { OutgoingMessage } from '../transport/transport.ts'
+import { abandonRebuild, rebuild } from './rebuild.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+
+const subscriptions = async ({ query }: RebuildWorld): Promise<readonly string[]> =>
+  (await query<{ consumer: string }>('select consumer from $schema.transport_subscription order by 1')).map(
+    ({ consumer }) => consumer,
+  )
+
+test('neither a swap nor an abandoned rebuild leaves a subscription, for which messages would be kept for ever', async () => {
+  const w = await rebuildWorld(db, 'postgres')
+  await w.write('a')
+  await w.settle()
+  await w.rebuild({ from: 'earliest', swap: true })
+  expect(await subscriptions(w)).toEqual(['catalog'])
+  await w.rebuild({ from: 'earliest' })
+  expect(await subscriptions(w)).toEqual(['catalog', 'catalog.g3'])
+  expect(await abandonRebuild({ consumer: w.catalog, actor: 'test', transport: w.transport })).toBe(true)
+  expect(await subscriptions(w)).toEqual(['catalog'])
+  // As if the process had been killed between the swap and this.
+  await w.transport.seek({ topic: videos.topic, consumer: 'catalog.g2', to: 'earliest' })
+  expect(await abandonRebuild({ consumer: w.catalog, actor: 'test' })).toBe(false)
+  expect(await subscriptions(w)).toEqual(['catalog'])
+  await w.end()
+})
+
+test('an event that was written when its stream had another topic is rebuilt as well', async () => {
+  const w = await rebuildWorld(db)
+  const old = stream('video', { topic: 'video.old', events: { VideoPublished: state(z.object({ title: z.string() })) } })
+  await transaction(db, (tx) => w.outbox.add(tx, old.VideoPublished, 'a', { title: 'before' }))
+  await w.write('a')
+  await eventually(async () => (await w.count('inbox')) === 1)
+  expect(await w.rebuild({ from: 'outbox', swap: true })).toMatchObject({ swapped: true })
+  expect(await w.shown()).toEqual(await w.owner())
+  await w.end()
+})
+
+const marker = (id: string, version: number): OutgoingMessage =>
+  message({ stream: videos, type: 'waybill.void', id, version }, null)
+
+test('a row whose aggregate has nothing retained but the marker of a skipped event is not lost: the swap is refused', async () => {
+  const w = await rebuildWorld(db)
+  const all = { signal: new AbortController().signal, maySend: () => true }
+  await w.publish(published('a', 1), published('b', 1), marker('a', 2), marker('c', 1))
+  await w.settled(4)
+  await w.query(`insert into $schema.video_view (video_id, title, version) values ('ghost', 'boo', 1)`)
+  const retained = memory()
+  await retained.publish([published('b', 1), marker('a', 2), marker('c', 1)], all)
+  await expect(w.rebuild({ from: 'earliest', transport: retained, swap: true })).rejects.toMatchObject({
+    code: 'REFUSED',
+    details: { table: `${w.schema}.video_view`, rows: 1 },
+  })
+  expect(await w.count('video_view', `video_id in ('a', 'b', 'ghost')`)).toBe(3)
+  const again = published('a', 3)
+  await w.publish(again)
+  await w.settled(5)
+  await retained.publish([again], all)
+  expect(await w.rebuild({ transport: retained, swap: true })).toMatchObject({ swapped: true })
+  expect(await w.shown()).toEqual([
+    { id: 'a', version: '3', title: 'a 3' },
+    { id: 'b', version: '1', title: 'b 1' },
+  ])
+  await w.end()
+})
+
+test('an event that an operator skipped stays skipped in a rebuild from the outbox', async () => {
+  const fixture = await consumerFixture(db)
+  const { schema, outbox, broker } = fixture
+  const consumer = fixture
+    .consumer()
+    .project(videos, { table: `${schema}.video_view`, key: 'video_id', set: (e) => ({ title: e.data.title }) })
+  const stop = fixture.start(consumer)
+  const relay = createRelay({ db, outbox, transport: broker, maxAttempts: 1 })
+  const write = (title: string): Promise<unknown> =>
+    transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, 'a', { title }))
+  broker.setRejects(({ body }) => Buffer.from(body).includes('bad'))
+  await write('good')
+  await write('bad')
+  await relay.once()
+  expect((await skipParked({ db, outbox, filter: {}, actor: 'test' })).events).toHaveLength(1)
+  await relay.once()
+  await fixture.settled(2)
+  const options = { consumer, from: 'outbox', swap: true, actor: 'test', pollMs: 20 }
+  expect(await rebuild(options)).toMatchObject({ swapped: true })
+  expect(await fixture.query('select title, version::int from $schema.video_view')).toEqual([{ title: 'good', version: 1 }])
+  await stop()
+})
+
+test('an event that the live generation applied by a redrive, and the new one gave up, refuses the swap', async () => {
+  const w = await rebuildWorld(db)
+  await w.write('a')
+  await w.settle()
+  await w.rebuild({ from: 'outbox' })
+  const [event] = await w.query<{ id: string }>(`select id::text from $schema.outbox where aggregate_type = 'video'`)
+  await w.query(
+    `insert into $schema.dead_letter (consumer, generation, event_id, event_type, topic, reason, error, attempts, state, message_id, attributes, body, published_at, first_failed_at)
+     select 'catalog', generation, $1::uuid, 'VideoPublished', 'video.events', 'failed', 'broken', 1, state, 'm', '{}', '', clock_timestamp(), clock_timestamp()
+       from (values (1, 'redriven'), (2, 'dead')) as l (generation, state)`,
+    [event?.id ?? ''],
+  )
+  await expect(w.rebuild({ swap: true })).rejects.toThrow(/gave up on 1 events that the live generation has applied/)
+  await w.query(`update $schema.dead_letter set state = 'discarded' where generation = 1`)
+  expect(await w.rebuild({ swap: true })).toMatchObject({ swapped: true })
+  await w.end()
+})
