@@ -38,6 +38,8 @@ export interface Admitted {
   readonly input: unknown
   readonly fingerprint: string
   readonly expectedVersion: Version | undefined
+  /** Why it cannot be executed; it may have been, before. */
+  readonly invalid: WaybillError | undefined
   readonly token: string | undefined
   readonly waitForWinnerMs: number
 }
@@ -63,21 +65,33 @@ export async function admit(
     )
   }
   try {
-    const principal = keyText(request.principal, 'principal')
-    const input = await validInput(definition, request.input)
-    return {
+    const known = {
       definition,
-      principal,
+      principal: keyText(request.principal, 'principal'),
       requestId: requestId === undefined ? undefined : keyText(requestId, 'request id'),
-      input,
       fingerprint: parts.fingerprint(definition.name, definition.fingerprint(request.input)),
-      expectedVersion: expectedVersion(definition, input, request, parts.tokens),
       token: request.token,
       waitForWinnerMs,
     }
+    return { ...known, ...(await judgeInput(definition, request, parts.tokens)) }
   } catch (error) {
     if (isWaybillError(error, 'INVALID_INPUT')) return failed('INVALID_INPUT', error.message, { cause: error })
     throw error
+  }
+}
+
+/** A repeat may be judged differently than the request was: its input by another time, its token by another secret. */
+async function judgeInput(
+  definition: CommandDefinition,
+  request: RunRequest<unknown>,
+  tokens: Tokens,
+): Promise<Pick<Admitted, 'input' | 'expectedVersion' | 'invalid'>> {
+  try {
+    const input = await validInput(definition, request.input)
+    return { input, expectedVersion: expectedVersion(definition, input, request, tokens), invalid: undefined }
+  } catch (error) {
+    if (request.requestId === undefined || !isWaybillError(error, 'INVALID_INPUT')) throw error
+    return { input: request.input, expectedVersion: undefined, invalid: error }
   }
 }
 

@@ -3,7 +3,7 @@ import { z } from 'zod'
 import { depositCommand } from '../../test/command/bank.ts'
 import { commandSetup } from '../../test/command/command-setup.ts'
 import { command } from './command.ts'
-import { versionConflict } from './rejection.ts'
+import { reject, versionConflict } from './rejection.ts'
 
 const { db, bank, commandsWith, newAccount, newRequest } = await commandSetup()
 
@@ -55,6 +55,42 @@ describe('the transaction', () => {
         ...Array<string>(4).fill('replayed'),
       ])
       expect(await bank.balance(account)).toBe(4)
+    },
+  )
+
+  test.each(['read committed', 'repeatable read', 'serializable'] as const)(
+    'holds the aggregate under %s, for commands that emit nothing too',
+    async (isolation) => {
+      const both = Promise.withResolvers<void>()
+      let begun = 0
+      const watched: typeof db = {
+        ...db,
+        attempt: (options, work) =>
+          db.attempt(options, (tx) => {
+            if ((begun += 1) === 2) both.resolve()
+            return work(tx)
+          }),
+      }
+      const account = newAccount()
+      const withdraw = command('WithdrawSilently', {
+        input: z.object({}),
+        aggregate: () => ({ type: 'silent', id: account }),
+        execute: async (tx) => {
+          // The other one has its snapshot by now, and waits for the aggregate.
+          await both.promise
+          const { rows } = await tx.query('select count(*)::int as count from withdrawn where account = $1', [account])
+          if ((rows as { count: number }[])[0]?.count !== 0) throw reject('not-enough')
+          await tx.query('insert into withdrawn (account) values ($1)', [account])
+        },
+      })
+      await db.query('create table if not exists withdrawn (account text)')
+      await db.query(`insert into waybill.aggregate_version (aggregate_type, aggregate_id, version) values ('silent', $1, 1)`, [
+        account,
+      ])
+      const commands = commandsWith({ db: watched, isolation })
+      const run = async (): Promise<string> =>
+        (await commands.run(withdraw, { principal: 'ann', requestId: newRequest(), input: {} })).status
+      expect((await Promise.all([run(), run()])).toSorted()).toEqual(['executed', 'rejected'])
     },
   )
 

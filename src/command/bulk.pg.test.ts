@@ -26,6 +26,19 @@ describe('children', () => {
     },
   })
 
+  test('answer what their own schema of the response makes of it, and fail the whole where it refuses', async () => {
+    const show = command('Show', {
+      input: z.object({ balance: z.number() }),
+      response: z.object({ balance: z.number().min(0) }),
+      execute: async (_tx, plan) => ({ balance: plan.balance, secret: 'row' }),
+    })
+    const showAll = bulk('ShowAll', show)
+    const request = (balance: number) => ({ principal: 'ann', requestId: newRequest(), input: [{ input: { balance } }] })
+    expect(await commandsWith().run(showAll, request(5))).toMatchObject({ status: 'executed', response: [{ balance: 5 }] })
+    expect(JSON.stringify(await commandsWith().run(showAll, request(5)))).not.toContain('secret')
+    await expect(commandsWith().run(showAll, request(-5))).rejects.toThrow(/Show: the response/)
+  })
+
   test("run in their parent's transaction under its marker, and only if it planned them, once each", async () => {
     const other = await new Promise<unknown>((done) => {
       const leak = command('Leak', {

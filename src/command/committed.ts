@@ -33,7 +33,7 @@ export async function committedOutcome(pipeline: Pipeline, asked: Admitted, foun
     return { status: 'replayed', response: parseResponse(response), token: token ?? undefined, from: found.from }
   }
   return failed('ALREADY_COMMITTED', 'The command was committed before, and its response was not kept. Read the state instead.', {
-    token: await currentToken(pipeline, asked.definition.aggregate?.(asked.input)),
+    token: asked.invalid === undefined ? await currentToken(pipeline, asked.definition.aggregate?.(asked.input)) : undefined,
   })
 }
 

@@ -6,7 +6,7 @@ import type { Tx } from '../postgres/database.ts'
 import { aggregateKey, type LockedAggregate } from './aggregate.ts'
 import type { EmittedEvent } from './command-outbox.ts'
 import type { ExecuteContext, Planned } from './command.ts'
-import type { PlanNode } from './plan-command.ts'
+import { validResponse, type PlanNode } from './plan-command.ts'
 
 /** What one attempt shares among the command and its children. */
 export interface AttemptState {
@@ -33,7 +33,7 @@ export async function executePlan(tx: Tx, node: PlanNode, state: AttemptState): 
       const child = node.children.get(planned)
       if (child === undefined || ran.has(planned)) throw wrongChild(node, planned, child !== undefined)
       ran.add(planned)
-      return (await executePlan(tx, child, state)) as Response
+      return (await validResponse(child.definition, await executePlan(tx, child, state))) as Response
     },
   }
   return await node.definition.execute(tx, node.plan, context)

@@ -5,8 +5,8 @@
  *     loop: BEGIN · marker · aggregates · execute · events · [response] · COMMIT
  *   → L1 complete → outcome
  *
- * A load or a plan that fails is no answer yet: an attempt that does nothing else claims the marker first, because the request
- * may have committed before.
+ * An input that is not valid, or a load or a plan that fails, is no answer yet: an attempt that does nothing else claims the
+ * marker first, because the request may have committed before.
  *
  * Guarantee: per (principal, request id) at most one effect, and nobody is told "failed" about a committed one. The marker
  * alone decides; the cache only saves work, and the versions only order different requests.
@@ -158,6 +158,7 @@ async function plan(pipeline: Pipeline, asked: Admitted): Promise<PlanNode> {
   }
   const seeded = seededRandom(newToken(random))
   const what = { definition: asked.definition, input: asked.input, request }
+  if (asked.invalid !== undefined) return failedPlan(what, asked.invalid)
   return await planCommand({ db, random: seeded }, what).catch((error: unknown) => failedPlan(what, error))
 }
 

@@ -255,3 +255,29 @@ test('an input that does not fit is an outcome while it is planned, and a defect
     await expect(commands.run(executed, request)).rejects.toBe(invalid)
   }
 })
+
+test.each(['none', 'this process'] as const)(
+  'an input that is valid no more says nothing about a request that has committed (cache: %s)',
+  async (cache) => {
+    const commands = commandsWith(cache === 'none' ? {} : { cache: memoryCache() })
+    let isPast = false
+    const order = command('Order', {
+      input: z.object({ at: z.string().refine(() => !isPast, 'is over') }),
+      aggregate: (input) => ({ type: 'order', id: input.at }),
+      execute: async () => ({ ordered: true }),
+    })
+    const request = { principal: 'ann', requestId: newRequest(), input: { at: 'noon' } }
+    expect(await commands.run(order, request)).toMatchObject({ status: 'executed' })
+    isPast = true
+    expect(await commands.run(order, request)).not.toMatchObject({ code: 'INVALID_INPUT' })
+    expect(await commands.run(order, { ...request, input: { at: 'one' } })).toMatchObject({ code: 'KEY_REUSED' })
+    expect(await commands.run(order, { ...request, requestId: newRequest() })).toMatchObject({
+      status: 'failed',
+      code: 'INVALID_INPUT',
+      retryable: false,
+    })
+    // Nothing was kept of the refused one.
+    isPast = false
+    expect(await commands.run(order, { ...request, requestId: newRequest() })).toMatchObject({ status: 'executed' })
+  },
+)

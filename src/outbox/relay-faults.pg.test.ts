@@ -301,3 +301,12 @@ test('after the clock stepped back, retries that lie beyond any back-off are due
   expect(await fixture.states()).toMatchObject({ 'b 1': 'RELEASED' })
   expect((await fixture.dispatch()).map((row) => row['last_error'])).toEqual(['waits for its date'])
 })
+
+test.each(['infinity', '-infinity', '20000-01-01'])(
+  'a date that nobody can wait for is refused when it is written: %s',
+  async (date) => {
+    const { schema } = (await outboxFixture(db)).outbox.tables
+    const add = `select ${schema}.add_event('video.events', 'video', 'v1', 'VideoPublished', convert_to('{}', 'UTF8'), not_before => $1::text::timestamptz)`
+    await expect(db.query(add, [date])).rejects.toThrow(/outbox_dispatch_next_retry_at_check/)
+  },
+)
