@@ -8,6 +8,7 @@
 import { createRequire } from 'node:module'
 import type { v1 } from '@google-cloud/pubsub'
 import { WaybillError } from '../core/errors.ts'
+import { unlessAborted } from '../core/unless-aborted.ts'
 import { status, statusOf } from './pubsub-errors.ts'
 
 export interface PubsubConnectOptions {
@@ -126,6 +127,7 @@ export async function openConnection(service: Service, options: PubsubConnectOpt
 export class LazyConnection {
   readonly #service: Service
   readonly #options: PubsubConnectOptions
+  readonly #open = new WeakMap<Promise<Connection>, Connection>()
   #current: Promise<Connection> | undefined
   #isClosed = false
 
@@ -135,41 +137,54 @@ export class LazyConnection {
   }
 
   call<Response>(method: string, request: object, options: CallOptions): Promise<Response> {
-    return this.#use((connection) => connection.call<Response>(method, request, options))
+    return this.#use(options, (connection) => connection.call<Response>(method, request, options))
   }
 
   iam<Response>(method: IamMethod, request: object, timeoutMs: number): Promise<Response> {
-    return this.#use((connection) => connection.iam<Response>(method, request, timeoutMs))
+    return this.#use({ timeoutMs }, (connection) => connection.iam<Response>(method, request, timeoutMs))
   }
 
   async close(): Promise<void> {
     const current = this.#current
     this.#isClosed = true
     this.#current = undefined
-    await current?.then(
-      (connection) => connection.close(),
-      () => {},
-    )
+    if (current === undefined) return
+    const closed = current.then((connection) => connection.close()).catch(() => {})
+    // One that never opens is not waited for.
+    if (this.#open.has(current)) await closed
   }
 
-  async #use<Response>(use: (connection: Connection) => Promise<Response>): Promise<Response> {
+  async #use<Response>(
+    within: Pick<CallOptions, 'timeoutMs' | 'signal'>,
+    use: (connection: Connection) => Promise<Response>,
+  ): Promise<Response> {
     if (this.#isClosed)
       throw new WaybillError('ABORTED', 'The Pub/Sub transport is closed; make a new one.', { retryable: false })
     const current = (this.#current ??= openConnection(this.#service, this.#options))
+    let opened: Connection | undefined
     try {
-      return await use(await current)
+      opened = this.#open.get(current) ?? (await openedWithin(current, within))
+      this.#open.set(current, opened)
+      return await use(opened)
     } catch (error) {
-      const isOpen = await current.then(
-        () => true,
-        () => false,
-      )
-      if ((!isOpen || isUnanswered(error)) && this.#current === current) {
+      if ((opened === undefined || isUnanswered(error)) && this.#current === current) {
         this.#current = undefined
         void current.then((connection) => connection.close()).catch(() => {})
       }
       throw error
     }
   }
+}
+
+/** Opening asks for credentials, which may hang as long as any call. */
+async function openedWithin(
+  opening: Promise<Connection>,
+  { timeoutMs, signal }: Pick<CallOptions, 'timeoutMs' | 'signal'>,
+): Promise<Connection> {
+  const late = AbortSignal.timeout(timeoutMs)
+  const opened = await unlessAborted(opening, signal === undefined ? late : AbortSignal.any([late, signal]))
+  if (opened !== undefined) return opened
+  throw new WaybillError('UNAVAILABLE', 'Pub/Sub: the connection, or the credentials for it, did not come in time.')
 }
 
 /** Whether our deadline or our caller ended the call. Their timers are a millisecond apart, so either may come first. */

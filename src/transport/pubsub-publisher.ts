@@ -5,7 +5,7 @@
  * Google's high-level publisher is not used: it retries for ten minutes, overfills ordered requests, and does not stop a key
  * whose publish failed. What breaks a documented limit is refused here, by name, without asking the service.
  */
-import { WaybillError } from '../core/errors.ts'
+import { errorMessage, WaybillError } from '../core/errors.ts'
 import { messageBytes, type RunSender } from './publish-runs.ts'
 import { toCloudEvent } from './pubsub-attributes.ts'
 import type { LazyConnection } from './pubsub-client.ts'
@@ -42,7 +42,7 @@ export function pubsubSender(connection: LazyConnection, options: PubsubSenderOp
     maxConcurrentRequests,
     isRejection,
     send: async (messages, signal) => {
-      const topic = topicPath(projectId, messages[0]?.topic ?? '')
+      const topic = topicOf(projectId, messages[0]?.topic ?? '')
       const request = { topic, messages: messages.map((message) => encode(message, options)) }
       try {
         const call = { routing: { topic }, timeoutMs: publishTimeoutMs, signal }
@@ -53,6 +53,15 @@ export function pubsubSender(connection: LazyConnection, options: PubsubSenderOp
         throw pubsubError(error, `publish to ${topic}`)
       }
     },
+  }
+}
+
+/** A name that no topic can have is the fault of the message: waiting for such a topic would be for ever. */
+function topicOf(projectId: string, topic: string): string {
+  try {
+    return topicPath(projectId, topic)
+  } catch (error) {
+    throw refused(errorMessage(error).replace(/\.$/, ''))
   }
 }
 
