@@ -7,10 +7,10 @@ import type { Receiver } from '../transport/transport.ts'
 
 /** Rejects as the first of them that failed; empty if `stopping` aborts before all are open. */
 export async function allReceivers(opening: readonly Promise<Receiver>[], stopping: AbortSignal): Promise<readonly Receiver[]> {
-  const settled = Promise.allSettled(opening)
-  const results = await unlessAborted(settled, stopping)
+  const results = await unlessAborted(Promise.allSettled(opening), stopping)
   if (results === undefined) {
-    void settled.then(closeOpened)
+    // Each by itself: one that never opens must not keep the others.
+    for (const each of opening) void each.then((receiver) => receiver.close(AbortSignal.abort())).catch(() => undefined)
     return []
   }
   const failed = results.find((result) => result.status === 'rejected')

@@ -7,6 +7,7 @@
  */
 import { WaybillError } from '../core/errors.ts'
 import { one, rows, type Tx } from '../postgres/database.ts'
+import { isRefusedValue, sqlState } from '../postgres/sql-state.ts'
 import type { Projection } from '../projection/projection.ts'
 import type { StartedRebuild } from './rebuild-run.ts'
 import type { Shadow } from './rebuild-shadow.ts'
@@ -18,7 +19,7 @@ const pageSize = 10_000
 /** REFUSED if something would be lost. `goOn` is asked before every page of aggregates, and throws if it takes too long. */
 export async function refuseLost(tx: Tx, { scope, shadows }: StartedRebuild, goOn: () => void): Promise<void> {
   for (const shadow of shadows) {
-    const { found } = await one(tx, findUncovered(shadow.live, shadow.shadow.tableText))
+    const { found } = await one(tx, findUncovered(shadow.live, shadow.shadow.tableText)).catch(tooLong(scope.consumer))
     if (found) await refuseKnown(tx, scope, { ...shadow, goOn })
   }
 }
@@ -35,7 +36,7 @@ async function refuseKnown(
     goOn()
     const page: readonly AggregateRow[] = await rows(tx, readAggregates(scope, type, { after, limit: pageSize }))
     const keys = page.flatMap(({ aggregate_id: id }) => keyOf(live, id))
-    const lost = await one(tx, countUncovered(live, shadow.tableText, JSON.stringify(keys)))
+    const lost = await one(tx, countUncovered(live, shadow.tableText, JSON.stringify(keys))).catch(unfit(live.tableText))
     if (lost.count > 0) throw wouldLose(scope.consumer, live.tableText, lost)
     after = page.length < pageSize ? undefined : page.at(-1)?.aggregate_id
   }
@@ -50,6 +51,29 @@ function keyOf({ keyColumns, keyOf: take }: Projection, aggregateId: string): re
       : []
   } catch {
     return []
+  }
+}
+
+/** Whether a row belongs to nobody cannot be told where an id is no value of the key. */
+function unfit(table: string): (error: unknown) => never {
+  return (cause) => {
+    if (!isRefusedValue(cause)) throw cause
+    throw new WaybillError(
+      'REFUSED',
+      `The rebuild lacks rows of ${table}, and whether they belong to an aggregate cannot be told, because the id of one does not fit the key of the table. Nothing was swapped. Look at them with a comparison, and delete from ${table} what should go.`,
+      { cause, details: { table } },
+    )
+  }
+}
+
+function tooLong(consumer: string): (error: unknown) => never {
+  return (cause) => {
+    if (sqlState(cause) !== '57014') throw cause
+    throw new WaybillError(
+      'TIMEOUT',
+      `The tables of ${consumer} could not be compared while writers waited. Nothing was swapped; try again at a quieter time, or with a longer swapWaitMs.`,
+      { cause },
+    )
   }
 }
 

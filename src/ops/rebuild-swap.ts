@@ -7,6 +7,7 @@
  */
 import type { Clock } from '../core/clock.ts'
 import { systemClock } from '../core/clock.ts'
+import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import { execute, one, type Tx } from '../postgres/database.ts'
 import { insertAudit } from '../postgres/migrate.sql.ts'
@@ -15,7 +16,7 @@ import { refuseLost } from './rebuild-lost.ts'
 import { freshMs, type RunningRebuild, type StartedRebuild } from './rebuild-run.ts'
 import { swapNames } from './rebuild-shadow.ts'
 import { countNewlyDead, countReached, endGeneration, lockRegister, saveRebuild, type RebuildScope } from './rebuild.sql.ts'
-import { lockWriters } from './rebuild-tables.sql.ts'
+import { analyzeTable, lockWriters } from './rebuild-tables.sql.ts'
 
 const lookMs = 10
 
@@ -28,6 +29,8 @@ export async function swapRebuild(
   const { tables, consumer, next } = scope
   const { running, actor, swapWaitMs } = options
   const replaced = shadows.map(({ oldTable }) => oldTable)
+  // Both tables are compared while writers wait: the planner should know what it compares.
+  for (const { shadow } of shadows) await execute(db, analyzeTable(shadow.tableText))
   await transaction(
     db,
     async (tx) => {
@@ -43,7 +46,7 @@ export async function swapRebuild(
       const details = { consumer, generation: next, replaced }
       await one(tx, insertAudit(tables.schema, { actor, action: 'rebuild.swap', details }))
     },
-    { retries: 0, lockTimeoutMs: swapWaitMs },
+    { retries: 0, lockTimeoutMs: swapWaitMs, statementTimeoutMs: Math.max(swapWaitMs, defaults.transaction.statementTimeoutMs) },
   )
   return replaced
 }

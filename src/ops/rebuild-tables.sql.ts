@@ -15,6 +15,10 @@ export function dropTable(table: string): Statement {
   return sql`drop table if exists ${qualifiedName(table)}`
 }
 
+export function analyzeTable(table: string): Statement {
+  return sql`analyze ${qualifiedName(table)}`
+}
+
 /** Readers go on; writers wait until this transaction ends. */
 export function lockWriters(table: string): Statement {
   return sql`lock table ${qualifiedName(table)} in share row exclusive mode`
