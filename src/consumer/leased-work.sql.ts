@@ -2,9 +2,9 @@
  * The statements by which one instance at a time has a redriven letter or a released message in hand.
  *
  * Both lie in `next_attempt_at`, which whoever looks for work respects. So what is taken rests for the others until it is given
- * back or the lease is over, and nobody waits for a lock here.
+ * back or the lease is over, and nobody waits for a lock here. Index of all: the unique one on the event, of either table.
  */
-import { sql, type Statement } from '../postgres/sql.ts'
+import { Name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
 import type { Scope } from './inbox.sql.ts'
 import type { Item } from './item.ts'
 import { ids } from './item-arrays.ts'
@@ -15,90 +15,56 @@ export interface TakenRow {
   readonly until: string
 }
 
-/** Takes letters that are to be redriven and that nobody else has. Index: the unique one on the event. */
-export function takeLetters(scope: Scope, items: readonly Item[], leaseMs: number): Statement<TakenRow> {
-  const { tables, consumer, generation } = scope
-  return sql`
-    with free as materialized (
-      select d.id from ${tables.deadLetter} d
-       where d.consumer = ${consumer}::text and d.generation = ${generation}::int and d.event_id = any (${ids(items)}::text::uuid[])
-         and d.state = 'redriving' and (d.next_attempt_at is null or d.next_attempt_at <= (select clock_timestamp()))
-       order by d.id for update skip locked
-    )
-    update ${tables.deadLetter} d set next_attempt_at = clock_timestamp() + ${leaseMs}::int * interval '1 millisecond'
-     where d.id in (select id from free)
-    returning d.event_id::text as id, (extract(epoch from d.next_attempt_at) * 1000000)::bigint::text as until`
+export interface LeasedWorkStatements {
+  /** Takes those of the items that are still to be worked and that nobody else has. */
+  take(scope: Scope, items: readonly Item[], leaseMs: number): Statement<TakenRow>
+  /** Prolongs leases. Rows that a transaction has locked are left as they are. */
+  renew(scope: Scope, taken: readonly TakenRow[], leaseMs: number): Statement<TakenRow>
+  /** Gives back what is still there under these leases, whatever became of it. */
+  give(scope: Scope, taken: readonly TakenRow[]): Statement
 }
 
-/** The same for messages that wait although their turn has come. Index: the unique one on the event. */
-export function takeWaiting(scope: Scope, items: readonly Item[], leaseMs: number): Statement<TakenRow> {
-  const { tables, consumer, generation } = scope
-  return sql`
-    with free as materialized (
-      select m.event_id from ${tables.message} m
-       where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.event_id = any (${ids(items)}::text::uuid[])
-         and m.state = 4 and (m.next_attempt_at is null or m.next_attempt_at <= (select clock_timestamp()))
-       order by m.event_id for update skip locked
-    )
-    update ${tables.message} m set next_attempt_at = clock_timestamp() + ${leaseMs}::int * interval '1 millisecond'
-     where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.event_id in (select event_id from free)
-    returning m.event_id::text as id, (extract(epoch from m.next_attempt_at) * 1000000)::bigint::text as until`
+/** Dead letters that are to be redriven. */
+export const leasedLetters: LeasedWorkStatements = statements(({ deadLetter }) => deadLetter, new Name(`r.state = 'redriving'`))
+
+/** Messages that wait although their turn has come. */
+export const leasedWaiting: LeasedWorkStatements = statements(({ message }) => message, new Name('r.state = 4'))
+
+function statements(tableOf: (tables: Scope['tables']) => Name, isOpen: Name): LeasedWorkStatements {
+  return {
+    take: ({ tables, consumer, generation }, items, leaseMs) => sql`
+      with free as materialized (
+        select r.event_id from ${tableOf(tables)} r
+         where r.consumer = ${consumer}::text and r.generation = ${generation}::int and r.event_id = any (${ids(items)}::text::uuid[])
+           and ${isOpen} and (r.next_attempt_at is null or r.next_attempt_at <= (select clock_timestamp()))
+         order by r.event_id for update skip locked
+      )
+      update ${tableOf(tables)} r set next_attempt_at = clock_timestamp() + ${leaseMs}::int * interval '1 millisecond'
+       where r.consumer = ${consumer}::text and r.generation = ${generation}::int and r.event_id in (select event_id from free)
+      returning r.event_id::text as id, ${until} as until`,
+    renew: ({ tables, consumer, generation }, taken, leaseMs) => sql`
+      with held as materialized (
+        select r.event_id from ${tableOf(tables)} r
+          join unnest(${idsOf(taken)}::text::uuid[], ${untilsOf(taken)}::text::text[]) as t (event_id, until) on t.event_id = r.event_id
+         where r.consumer = ${consumer}::text and r.generation = ${generation}::int and ${isOpen} and ${until} = t.until
+         order by r.event_id for update of r skip locked
+      )
+      update ${tableOf(tables)} r set next_attempt_at = clock_timestamp() + ${leaseMs}::int * interval '1 millisecond'
+       where r.consumer = ${consumer}::text and r.generation = ${generation}::int and r.event_id in (select event_id from held)
+      returning r.event_id::text as id, ${until} as until`,
+    give: ({ tables, consumer, generation }, taken) => sql`
+      update ${tableOf(tables)} r set next_attempt_at = null
+        from unnest(${idsOf(taken)}::text::uuid[], ${untilsOf(taken)}::text::text[]) as t (event_id, until)
+       where r.consumer = ${consumer}::text and r.generation = ${generation}::int and r.event_id = t.event_id and ${until} = t.until`,
+  }
 }
 
-/** Prolongs the leases of letters that are still to be redriven. Those that a transaction has locked are left. Index: the unique one on the event. */
-export function renewLetters(scope: Scope, taken: readonly TakenRow[], leaseMs: number): Statement<TakenRow> {
-  const { tables, consumer, generation } = scope
-  return sql`
-    with held as materialized (
-      select d.id from ${tables.deadLetter} d
-        join unnest(${idsOf(taken)}::text::uuid[], ${untilsOf(taken)}::text::bigint[]) as t (event_id, until) on t.event_id = d.event_id
-       where d.consumer = ${consumer}::text and d.generation = ${generation}::int and d.state = 'redriving'
-         and (extract(epoch from d.next_attempt_at) * 1000000)::bigint = t.until
-       order by d.id for update of d skip locked
-    )
-    update ${tables.deadLetter} d set next_attempt_at = clock_timestamp() + ${leaseMs}::int * interval '1 millisecond'
-     where d.id in (select id from held)
-    returning d.event_id::text as id, (extract(epoch from d.next_attempt_at) * 1000000)::bigint::text as until`
-}
-
-/** The same for messages that wait. Index: the unique one on the event. */
-export function renewWaiting(scope: Scope, taken: readonly TakenRow[], leaseMs: number): Statement<TakenRow> {
-  const { tables, consumer, generation } = scope
-  return sql`
-    with held as materialized (
-      select m.event_id from ${tables.message} m
-        join unnest(${idsOf(taken)}::text::uuid[], ${untilsOf(taken)}::text::bigint[]) as t (event_id, until) on t.event_id = m.event_id
-       where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.state = 4
-         and (extract(epoch from m.next_attempt_at) * 1000000)::bigint = t.until
-       order by m.event_id for update of m skip locked
-    )
-    update ${tables.message} m set next_attempt_at = clock_timestamp() + ${leaseMs}::int * interval '1 millisecond'
-     where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.event_id in (select event_id from held)
-    returning m.event_id::text as id, (extract(epoch from m.next_attempt_at) * 1000000)::bigint::text as until`
-}
-
-/** Gives back letters, whatever became of them. Index: the unique one on the event. */
-export function giveLetters({ tables, consumer, generation }: Scope, taken: readonly TakenRow[]): Statement {
-  return sql`
-    update ${tables.deadLetter} d set next_attempt_at = null
-      from unnest(${idsOf(taken)}::text::uuid[], ${untilsOf(taken)}::text::bigint[]) as t (event_id, until)
-     where d.consumer = ${consumer}::text and d.generation = ${generation}::int and d.event_id = t.event_id
-       and (extract(epoch from d.next_attempt_at) * 1000000)::bigint = t.until`
-}
-
-/** Gives back messages that are still there and were not put to rest meanwhile. Index: the unique one on the event. */
-export function giveWaiting({ tables, consumer, generation }: Scope, taken: readonly TakenRow[]): Statement {
-  return sql`
-    update ${tables.message} m set next_attempt_at = null
-      from unnest(${idsOf(taken)}::text::uuid[], ${untilsOf(taken)}::text::bigint[]) as t (event_id, until)
-     where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.event_id = t.event_id
-       and m.state = 4 and (extract(epoch from m.next_attempt_at) * 1000000)::bigint = t.until`
-}
+const until: Name = new Name('(extract(epoch from r.next_attempt_at) * 1000000)::bigint::text')
 
 function idsOf(taken: readonly TakenRow[]): string {
-  return `{${taken.map(({ id }) => id).join(',')}}`
+  return sqlArray(taken.map(({ id }) => id))
 }
 
 function untilsOf(taken: readonly TakenRow[]): string {
-  return `{${taken.map(({ until }) => until).join(',')}}`
+  return sqlArray(taken.map((row) => row.until))
 }

@@ -14,15 +14,7 @@ import type { Statement } from '../postgres/sql.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import type { Scope } from './inbox.sql.ts'
 import { lineOf, type Item } from './item.ts'
-import {
-  giveLetters,
-  giveWaiting,
-  renewLetters,
-  renewWaiting,
-  takeLetters,
-  takeWaiting,
-  type TakenRow,
-} from './leased-work.sql.ts'
+import { leasedLetters, leasedWaiting, type TakenRow } from './leased-work.sql.ts'
 
 export interface LeasedWorkDeps {
   readonly settings: Pick<ConsumerSettings, 'db' | 'handlerTimeoutMs' | 'clock'>
@@ -30,9 +22,6 @@ export interface LeasedWorkDeps {
   /** Settles every item; never rejects. */
   readonly work: (items: readonly Item[]) => Promise<void>
 }
-
-const letters = { take: takeLetters, renew: renewLetters, give: giveLetters }
-const waiting = { take: takeWaiting, renew: renewWaiting, give: giveWaiting }
 
 /**
  * Works those items that nobody else has in hand: letters, or waiting messages, each aggregate's in the order of versions.
@@ -43,7 +32,7 @@ export function createLeasedWork({ settings, scope, work }: LeasedWorkDeps): (it
   return async (items) => {
     const [first] = items
     if (first === undefined) return 0
-    const { take, renew, give } = first.origin.kind === 'dead' ? letters : waiting
+    const { take, renew, give } = first.origin.kind === 'dead' ? leasedLetters : leasedWaiting
     const taken = await rows(db, take(scope, items, handlerTimeoutMs))
     if (taken.length === 0) return 0
     const done = new AbortController()

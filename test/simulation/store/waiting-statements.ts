@@ -18,7 +18,7 @@ import {
   storeWaiting,
   type Scope,
 } from '../../../src/consumer/inbox.sql.ts'
-import { giveWaiting, renewWaiting, takeWaiting } from '../../../src/consumer/leased-work.sql.ts'
+import { leasedWaiting } from '../../../src/consumer/leased-work.sql.ts'
 import type { SqlValue } from '../../../src/postgres/sql.ts'
 import { DatabaseFailure } from './database-failure.ts'
 import type { FakeStore } from './fake-store.ts'
@@ -106,7 +106,7 @@ export function defineWaiting(store: FakeStore, scope: Scope, data: InboxStore):
 /** Who has a released message in hand. There are no dead letters here. */
 export function defineLeases(store: FakeStore, scope: Scope, data: InboxStore): void {
   const isMine = mineOf(scope)
-  store.define('takeWaiting', takeWaiting(scope, [], 0), async (context, [, , ids, leaseMs]) => {
+  store.define('takeWaiting', leasedWaiting.take(scope, [], 0), async (context, [, , ids, leaseMs]) => {
     const asked = new Set(texts(ids))
     const isFree = (row: StoredMessage): boolean =>
       isMine(row) && row.state === 4 && asked.has(row.eventId) && (row.nextAttemptAt ?? 0) <= context.now()
@@ -116,7 +116,7 @@ export function defineLeases(store: FakeStore, scope: Scope, data: InboxStore): 
     const taken = await context.updateAll(data.message, free, { set })
     return taken.map((row) => ({ id: row.eventId, until: leaseOf(row) }))
   })
-  store.define('renewWaiting', renewWaiting(scope, [], 0), async (context, [ids, untils, , , leaseMs]) => {
+  store.define('renewWaiting', leasedWaiting.renew(scope, [], 0), async (context, [ids, untils, , , leaseMs]) => {
     const untilOf = new Map(texts(ids).map((id, i) => [id, texts(untils)[i]]))
     const isHeld = (row: StoredMessage): boolean =>
       isMine(row) && row.state === 4 && row.nextAttemptAt !== null && untilOf.get(row.eventId) === leaseOf(row)
@@ -126,7 +126,7 @@ export function defineLeases(store: FakeStore, scope: Scope, data: InboxStore): 
     const renewed = await context.updateAll(data.message, held, { set })
     return renewed.map((row) => ({ id: row.eventId, until: leaseOf(row) }))
   })
-  store.define('giveWaiting', giveWaiting(scope, []), async (context, [ids, untils]) => {
+  store.define('giveWaiting', leasedWaiting.give(scope, []), async (context, [ids, untils]) => {
     const untilOf = new Map(texts(ids).map((id, i) => [id, texts(untils)[i]]))
     const isTaken = (row: StoredMessage): boolean =>
       isMine(row) && row.state === 4 && row.nextAttemptAt !== null && untilOf.get(row.eventId) === leaseOf(row)
