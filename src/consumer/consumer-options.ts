@@ -34,7 +34,7 @@ export interface ConsumerOptions<Native = unknown> {
   readonly mode?: 'direct' | 'stored'
   /** Stored messages in one transaction, at most. @default 1_000 */
   readonly processBatchSize?: number
-  /** How long stored messages stay with a processor that died. @default 5_000 */
+  /** How long stored messages, and redriven or released ones, stay with an instance that died. @default 5_000 */
   readonly leaseMs?: number
   /** Keeps stored messages in `inbox_archive` when they are applied, until retention removes them. @default false */
   readonly archive?: boolean

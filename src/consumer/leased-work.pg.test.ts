@@ -69,7 +69,7 @@ test('what is worked for longer than a lease stays in one hand', async () => {
     })
   }
   let broken = true
-  const options = { clock: { ...systemClock, sleep }, maxAttempts: 1, handlerTimeoutMs: 60_000 }
+  const options = { clock: { ...systemClock, sleep }, maxAttempts: 1, leaseMs: 60_000 }
   const stop = fixture.start(
     fixture.consumer(options).on(videos.VideoPublished, async () => {
       if (broken) throw new Error('broken')

@@ -17,11 +17,11 @@ export interface TakenRow {
 
 export interface LeasedWorkStatements {
   /** Takes those of the items that are still to be worked and that nobody else has. */
-  take(scope: Scope, items: readonly Item[], leaseMs: number): Statement<TakenRow>
+  readonly take: (scope: Scope, items: readonly Item[], leaseMs: number) => Statement<TakenRow>
   /** Prolongs leases. Rows that a transaction has locked are left as they are. */
-  renew(scope: Scope, taken: readonly TakenRow[], leaseMs: number): Statement<TakenRow>
+  readonly renew: (scope: Scope, taken: readonly TakenRow[], leaseMs: number) => Statement<TakenRow>
   /** Gives back what is still there under these leases, whatever became of it. */
-  give(scope: Scope, taken: readonly TakenRow[]): Statement
+  readonly give: (scope: Scope, taken: readonly TakenRow[]) => Statement
 }
 
 /** Dead letters that are to be redriven. */

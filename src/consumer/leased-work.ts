@@ -6,8 +6,8 @@
  *    └──given back───┘   or its lease is over, because the process died
  *
  * Every instance sees the same ones. An attempt that begins is marked, and a mark that nobody finished tells of the death of a
- * process: two instances with the same one in hand would look like that. The lease is as long as a handler may take, and is
- * prolonged while they are worked. What a transaction of ours has locked needs no lease: nobody can take it.
+ * process: two instances with the same one in hand would look like that. The lease is short, so that a death costs little,
+ * and is prolonged while they are worked. What a transaction of ours has locked needs no lease: nobody can take it.
  */
 import { execute, rows } from '../postgres/database.ts'
 import type { Statement } from '../postgres/sql.ts'
@@ -17,7 +17,7 @@ import { lineOf, type Item } from './item.ts'
 import { leasedLetters, leasedWaiting, type TakenRow } from './leased-work.sql.ts'
 
 export interface LeasedWorkDeps {
-  readonly settings: Pick<ConsumerSettings, 'db' | 'handlerTimeoutMs' | 'clock'>
+  readonly settings: Pick<ConsumerSettings, 'db' | 'leaseMs' | 'clock'>
   readonly scope: Scope
   /** Settles every item; never rejects. */
   readonly work: (items: readonly Item[]) => Promise<void>
@@ -28,15 +28,15 @@ export interface LeasedWorkDeps {
  * Returns how many those were.
  */
 export function createLeasedWork({ settings, scope, work }: LeasedWorkDeps): (items: readonly Item[]) => Promise<number> {
-  const { db, handlerTimeoutMs } = settings
+  const { db, leaseMs } = settings
   return async (items) => {
     const [first] = items
     if (first === undefined) return 0
     const { take, renew, give } = first.origin.kind === 'dead' ? leasedLetters : leasedWaiting
-    const taken = await rows(db, take(scope, items, handlerTimeoutMs))
+    const taken = await rows(db, take(scope, items, leaseMs))
     if (taken.length === 0) return 0
     const done = new AbortController()
-    const kept = keep(settings, { taken, done: done.signal, renew: (held) => renew(scope, held, handlerTimeoutMs) })
+    const kept = keep(settings, { taken, done: done.signal, renew: (held) => renew(scope, held, leaseMs) })
     try {
       await work(behindNobody(items, new Set(taken.map(({ id }) => id))))
     } finally {
@@ -49,7 +49,7 @@ export function createLeasedWork({ settings, scope, work }: LeasedWorkDeps): (it
 
 /** Prolongs the leases until the work is done; returns them as they are then. One that could not be prolonged ends by itself. */
 async function keep(
-  { db, handlerTimeoutMs, clock }: LeasedWorkDeps['settings'],
+  { db, leaseMs, clock }: LeasedWorkDeps['settings'],
   lease: {
     readonly taken: readonly TakenRow[]
     readonly done: AbortSignal
@@ -58,7 +58,7 @@ async function keep(
 ): Promise<readonly TakenRow[]> {
   let held = lease.taken
   for (;;) {
-    await clock.sleep(handlerTimeoutMs / 3, lease.done)
+    await clock.sleep(leaseMs / 3, lease.done)
     if (lease.done.aborted) return held
     const renewed = await rows(db, lease.renew(held)).catch(() => [])
     const untils = new Map(renewed.map(({ id, until }) => [id, until]))

@@ -124,6 +124,7 @@ function startInstance({ db, schema, consumer, broker, world, random, mutation }
     pollMs: 10,
     backoff: { firstMs: 1, maxMs: 3 },
     lockTimeoutMs: 300,
+    leaseMs: 300,
     // Nothing is given up here, however often instances die: giving up is another test's business.
     maxCrashes: 1_000,
     maxAttempts: 1_000,

@@ -67,7 +67,7 @@ const consumer = createConsumer({
   lingerMs: 1,
   pollMs: 20,
   backoff: { firstMs: 1, maxMs: 5 },
-  handlerTimeoutMs: 1_000,
+  leaseMs: 1_000,
 })
 consumer.on(accounts.Deposited, async (event, { tx }) => {
   await tx.query(`insert into ${schema}.effect (event_id, aggregate_id, version) values ($1, $2, $3)`, [

@@ -159,7 +159,6 @@ function startConsumer(scene: Scene, instances: Actor[], place: number): void {
     batchSize: world.batchSize,
     concurrency: world.concurrency,
     leaseMs: 300,
-    handlerTimeoutMs: 5_000,
     lingerMs: 2,
     pollMs: 20,
     maxAttempts: 1_000,
