@@ -90,6 +90,7 @@ function outcomeOf({ eventId }: Fact, outcome: PublishOutcome, retryAfterMs: num
     case 'rejected':
       return refused('REJECTED', `The broker refuses this fact: ${errorMessage(outcome.error)}`)
     case 'unavailable':
+    case 'unroutable':
     case 'not-sent':
       return refused('UNAVAILABLE', 'The broker did not confirm the fact; it may have it. Send it again.', retryAfterMs)
   }

@@ -50,6 +50,18 @@ test('an event that must not go out yet is not late; one that failed is, althoug
   expect((await backlog()).oldestDueAgeMs).toBeGreaterThan(0)
 })
 
+test('an event whose topic is missing is late, although no attempt was charged', async () => {
+  const fixture = await outboxFixture(db)
+  const broker = memory()
+  broker.setMissing(['video.events'])
+  await fixture.publish('v1', 'one')
+  await expect(fixture.relay(broker).once()).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  await db.query(`update ${fixture.outbox.tables.dispatch.quoted} set next_retry_at = clock_timestamp() + interval '1 hour'`)
+  const backlog = await one(db, readBacklog(fixture.outbox.tables))
+  expect(backlog).toMatchObject({ retrying: 1, highestAttempts: 0 })
+  expect(backlog.oldestDueAgeMs).toBeGreaterThan(0)
+})
+
 test('an event that failed is not late while an operator has it paused; one that was delayed ages from its date on', async () => {
   const fixture = await outboxFixture(db)
   const { outbox } = fixture

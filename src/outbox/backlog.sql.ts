@@ -23,7 +23,7 @@ export interface Backlog {
 
 /** Whether a dispatch row `d` is late until it is out: it waits neither for its date nor for an operator. What failed waits for a retry only. */
 export const isLate: Name = new Name(
-  `(d.next_retry_at is null or d.next_retry_at <= (select clock_timestamp()) or d.publish_attempts > 0 and d.last_error is distinct from '${pausedError}')`,
+  `(d.next_retry_at is null or d.next_retry_at <= (select clock_timestamp()) or (d.publish_attempts > 0 or d.last_error <> '${datedError}') and d.last_error is distinct from '${pausedError}')`,
 )
 
 /** Since when a dispatch row `d` of the event `o` could go out. A pause is looked at again now and then: that is its date. */

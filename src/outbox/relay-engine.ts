@@ -5,7 +5,7 @@
  * way, but not for ever: a batch that hangs loses them; the watching loop reads pauses and reports the backlog.
  */
 import { backoffMs } from '../core/backoff.ts'
-import { createBreaker, type Breaker } from '../core/breaker.ts'
+import { createBreaker, type Breaker, type BreakerState } from '../core/breaker.ts'
 import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { Lifetime } from '../core/lifetime.ts'
@@ -24,6 +24,7 @@ import { idling, lingering, yielding } from './relay-pace.ts'
 import { relayPass } from './relay-pass.ts'
 import { pausedForMs } from './relay-plan.ts'
 import { relaySteps, type RelaySteps } from './relay-steps.ts'
+import { createTopicGates, type TopicGates } from './topic-gates.ts'
 
 export interface RelayEngine {
   /** Works until `stopping`; `pulse` beats with every pass. */
@@ -49,11 +50,12 @@ export function createRelayEngine(settings: RelaySettings, parts: EngineParts = 
   // Relays of one outbox may be set up differently for a while; none undoes what another has put off.
   const longestRetryMs = Math.max(settings.backoff.maxMs, defaults.relay.backoff.maxMs, pausedForMs)
   const watch = createOutboxWatch({ db, tables: outbox.tables, leases, signals, clock, longestRetryMs })
-  const breaker = breakerOf(settings)
+  const breaker = breakerOf(settings, (state) => signals.emit('relay.breaker', { relay: name, state }))
+  const topics = createTopicGates(() => breakerOf(settings))
   let published = 0
   const pass = informed(
     watch,
-    passOf(settings, { steps, hints, leases, batch, watch, breaker, onPublished: (count) => (published += count) }),
+    passOf(settings, { steps, hints, leases, batch, watch, breaker, topics, onPublished: (count) => (published += count) }),
   )
   const renewing: Pass = async () => {
     if (!batch.isStuck()) await leases.renew(batch.range())
@@ -80,10 +82,12 @@ export function createRelayEngine(settings: RelaySettings, parts: EngineParts = 
       const next = await pass(signal)
       if (breaker.state() !== 'closed') throw outOfReach()
       if (next === 'more') continue
-      if ((await one(db, readRemaining(outbox.tables, name, leaseMs))).remaining === 0) return
+      if ((await one(db, readRemaining(outbox.tables, name, leaseMs))).remaining === 0) break
       // Left over are rows in the lanes of a relay that died; they are free when its leases end.
       await clock.sleep(Math.min(renewMs, leaseMs / 4), signal)
     }
+    const [error] = topics.errors()
+    if (error !== undefined) throw unroutable(error)
   }
   return {
     run: async (life, waker, pulse) => {
@@ -116,20 +120,18 @@ interface Parts {
   readonly batch: BatchWatch
   readonly watch: OutboxWatch
   readonly breaker: Breaker
+  readonly topics: TopicGates
   readonly onPublished: (count: number) => void
 }
 
-function passOf(settings: RelaySettings, { steps, hints, leases, batch, watch, breaker, onPublished }: Parts): Pass {
+function passOf(settings: RelaySettings, { watch, ...parts }: Parts): Pass {
   return relayPass({
+    ...parts,
     db: settings.db,
     tables: settings.outbox.tables,
     relay: settings.name,
-    steps,
-    hints,
     publisher: settings.transport,
-    leases,
     windows: createLaneWindows(settings.batchSize, settings.drainSize),
-    breaker,
     planRules: {
       orderingOf: orderingOf(settings.streams),
       isPaused: (aggregateType, aggregateId) => watch.isPaused(aggregateType, aggregateId),
@@ -141,11 +143,9 @@ function passOf(settings: RelaySettings, { steps, hints, leases, batch, watch, b
     },
     keep: { receipts: settings.receipts, events: settings.retain === 'events' },
     publishTimeoutMs: settings.publishTimeoutMs,
-    batch,
     signals: settings.signals,
     tracing: settings.tracing,
     clock: settings.clock,
-    onPublished,
   })
 }
 
@@ -156,13 +156,16 @@ function outOfReach(): WaybillError {
   )
 }
 
-function breakerOf({ name, clock, random, signals }: RelaySettings): Breaker {
-  return createBreaker({
-    backoff: defaults.relay.breakerBackoff,
-    clock,
-    random,
-    onChange: (state) => signals.emit('relay.breaker', { relay: name, state }),
-  })
+function unroutable(cause: Error): WaybillError {
+  return new WaybillError(
+    'UNAVAILABLE',
+    `${cause.message} The events of such topics wait; everything else went out. Run the relay again when that is mended.`,
+    { cause },
+  )
+}
+
+function breakerOf({ clock, random }: RelaySettings, onChange: (state: BreakerState) => void = () => {}): Breaker {
+  return createBreaker({ backoff: defaults.relay.breakerBackoff, clock, random, onChange })
 }
 
 function orderingOf(streams: readonly AnyStream[]): (aggregateType: string) => AnyStream['ordering'] {

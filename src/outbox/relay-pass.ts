@@ -27,6 +27,7 @@ import type { LaneWindows } from './lane-windows.ts'
 import type { Decision, OutcomeRules, PlanRules } from './relay-plan.ts'
 import { recordPublished } from './relay-spans.ts'
 import type { RelaySteps, StepContext } from './relay-steps.ts'
+import type { TopicGates } from './topic-gates.ts'
 
 export interface RelayPassDeps extends StepContext {
   readonly steps: RelaySteps
@@ -35,8 +36,9 @@ export interface RelayPassDeps extends StepContext {
   readonly windows: LaneWindows
   readonly hints: LaneHints
   readonly breaker: Breaker
-  readonly planRules: Omit<PlanRules, 'quota'>
-  readonly outcomeRules: Omit<OutcomeRules, 'windowOf'>
+  readonly topics: TopicGates
+  readonly planRules: Omit<PlanRules, 'quota' | 'topics'>
+  readonly outcomeRules: Omit<OutcomeRules, 'windowOf' | 'topics'>
   readonly publishTimeoutMs: number
   readonly batch: Pick<BatchWatch, 'begin'>
   readonly signals: SignalBus
@@ -84,7 +86,7 @@ async function passLanes(
   aborting: AbortSignal,
 ): ReturnType<Pass> {
   if (lanes.length === 0) return 'idle'
-  const { steps, windows, breaker, clock } = deps
+  const { steps, windows, breaker, topics, clock } = deps
   const batch = await steps.read(deps, {
     lanes,
     limits: { ...windows.limits(), ...(breaker.state() === 'probing' ? probe : {}) },
@@ -93,12 +95,13 @@ async function passLanes(
   if (batch.length === 0) return 'idle'
 
   const [startedAt, startedAtMs] = [clock.monotonicMs(), clock.nowMs()]
-  const plan = steps.plan(batch, { ...deps.planRules, quota: quotaOf(batch) })
+  const plan = steps.plan(batch, { ...deps.planRules, topics, quota: quotaOf(batch) })
   for (const eventId of plan.missing) deps.signals.emit('relay.event-missing', { relay: deps.relay, eventId })
   const end = deps.batch.begin(batch)
   try {
     const outcomes = plan.messages.length === 0 ? [] : await publish(deps, plan.messages, aborting)
-    const decision = steps.decide(plan, outcomes, { ...deps.outcomeRules, windowOf: (lane) => windows.of(lane) })
+    topics.learn(plan.messages, outcomes)
+    const decision = steps.decide(plan, outcomes, { ...deps.outcomeRules, topics, windowOf: (lane) => windows.of(lane) })
     await write(deps, lanes, decision)
     report(deps, decision, startedAt)
     if (deps.tracing.isOn) recordPublished(deps, decision.published, { startedAtMs, endedAtMs: clock.nowMs() })
@@ -183,9 +186,9 @@ function dropLost(deps: RelayPassDeps, asked: readonly HeldLane[], mine: readonl
   deps.leases.lose(asked.filter(({ lane }) => !mine.includes(lane)))
 }
 
-function report(deps: RelayPassDeps, { published, failures, outage }: Decision, startedAt: number): void {
+function report(deps: RelayPassDeps, { published, failures, outage, isReached }: Decision, startedAt: number): void {
   const { signals, relay, breaker, clock } = deps
-  if (outage === undefined && published.length > 0) breaker.succeeded()
+  if (outage === undefined && isReached) breaker.succeeded()
   if (outage !== undefined) {
     breaker.failed()
     signals.emit('relay.breaker', { relay, state: breaker.state(), error: outage.message })

@@ -4,15 +4,22 @@ import type { PublishOutcome } from '../transport/transport.ts'
 import type { DispatchRow } from './dispatch.sql.ts'
 import { decide, pausedError, planRuns, type Decision, type OutcomeRules, type PlanRules } from './relay-plan.ts'
 
-const rules: PlanRules = { orderingOf: () => 'aggregate', isPaused: () => false, quota: 1_000 }
+/** Topic `shut` is to be tried in five seconds, topic `probed` now. */
+const topics: PlanRules['topics'] = {
+  shut: (topic) => (topic === 'shut' ? { waitMs: 5_000, error: new Error('no such topic') } : undefined),
+  isProbed: (topic) => topic === 'probed',
+}
+const rules: PlanRules = { orderingOf: () => 'aggregate', isPaused: () => false, topics, quota: 1_000 }
 const outcomeRules: OutcomeRules = {
   maxAttempts: 3,
   backoffMs: (failures) => failures * 100,
   onPark: () => 'hold',
+  topics,
   windowOf: () => 7,
 }
 const confirmed: PublishOutcome = { status: 'confirmed', messageId: 'm' }
 const rejected: PublishOutcome = { status: 'rejected', error: new Error('refused') }
+const unroutable: PublishOutcome = { status: 'unroutable', error: new Error('no such topic') }
 const unavailable: PublishOutcome = { status: 'unavailable', error: new Error('down') }
 const notSent: PublishOutcome = { status: 'not-sent' }
 
@@ -109,6 +116,23 @@ describe('what goes out, and what becomes of it', () => {
     })
   })
 
+  test('what its topic does not take is no outage: it stops its key until the topic is tried again, uncharged', () => {
+    const sent = [row(1, 'a', { topic: 'shut' }), row(2, 'b', { topic: 'shut' })]
+    const plan = planRuns(sent, { ...rules, topics: { shut: () => undefined, isProbed: () => false } })
+    const decision = decide(plan, [unroutable, unroutable], { ...outcomeRules, maxAttempts: 1 })
+    expect(decision.isReached).toBe(true)
+    expect(summary(decision)).toEqual({
+      clean: [],
+      settled: [],
+      stopped: [1, 2].map((seq) => ({ seq, park: false, charge: 0, delayMs: 5_000 })),
+      outage: undefined,
+    })
+  })
+
+  test('an outage is one although a topic is missing as well', () => {
+    expect(play([row(1, 'a'), row(2, 'b')], [unroutable, unavailable])).toMatchObject({ stopped: [], outage: 'down' })
+  })
+
   test('the last allowed refusal parks; an unknown outcome parks nothing, whatever was charged before', () => {
     const tired = row(1, 'a', { state: 1, publish_attempts: 2 })
     expect(play([tired, row(2, 'b')], [rejected, confirmed])).toMatchObject({ stopped: [{ seq: 1, park: true, charge: 1 }] })
@@ -154,6 +178,31 @@ describe('what does not go out', () => {
     ])
   })
 
+  test('an event of a topic that is shut becomes a head without being tried, and says why', () => {
+    const plan = planRuns([row(1, 'a', { topic: 'shut' }), row(2, 'a'), row(3, 'b')], rules)
+    expect(plan.messages.map(({ orderingKey }) => orderingKey)).toEqual(['b'])
+    expect(decide(plan, [confirmed], outcomeRules).settlement.stopped).toMatchObject([
+      { seq: '1', charge: 0, park: false, delayMs: 5_000, error: 'no such topic' },
+    ])
+  })
+
+  test('of a topic that is probed one key goes out; the others stay where they are, with all that is behind them', () => {
+    const rows = [
+      row(1, 'a', { topic: 'probed' }),
+      row(2, 'b', { topic: 'probed' }),
+      row(3, 'b'),
+      row(4, 'a', { topic: 'probed' }),
+      row(5, 'c'),
+    ]
+    const plan = planRuns(rows, rules)
+    expect(plan.messages.map(({ orderingKey }) => orderingKey)).toEqual(['a', 'a', 'c'])
+    expect(summary(decide(plan, [confirmed, confirmed, confirmed], outcomeRules))).toMatchObject({
+      clean: [1, 4, 5],
+      settled: [],
+      stopped: [],
+    })
+  })
+
   test('an event that is missing parks and is named; nothing of its key goes out', () => {
     const plan = planRuns([row(1, 'a', { topic: null }), row(2, 'a')], rules)
     expect(plan).toMatchObject({ messages: [], missing: ['e1'] })
@@ -179,12 +228,12 @@ describe('for any rows and any outcomes', () => {
     publish_attempts: fc.integer({ min: 0, max: 4 }),
     void: fc.boolean(),
     wait_ms: fc.constantFrom(0, 0, 0, 500),
-    topic: fc.constantFrom('t', 't', 't', 't', null),
+    topic: fc.constantFrom('t', 't', 't', 't', 'shut', 'probed', null),
   })
   const someRows = fc
     .array(someRow, { maxLength: 40 })
     .map((all) => all.map(({ key, ...rest }, index) => row(index + 1, key, rest)))
-  const someOutcome = fc.constantFrom(confirmed, confirmed, confirmed, rejected, unavailable, notSent)
+  const someOutcome = fc.constantFrom(confirmed, confirmed, confirmed, rejected, unroutable, unavailable, notSent)
   const outcomes = fc.array(someOutcome, { minLength: 40, maxLength: 40 })
   const quota = fc.integer({ min: 1, max: 20 })
 
@@ -216,6 +265,8 @@ describe('for any rows and any outcomes', () => {
       fc.property(someRows, outcomes, quota, (rows, answers, limit) => {
         const plan = planRuns(rows, { ...rules, quota: limit })
         const { confirmed: clean, settlement } = decide(plan, answers, outcomeRules)
+        const probing = plan.runs.filter((run) => run.rows.some(({ topic }) => topic === 'probed'))
+        expect(probing.length).toBeLessThanOrEqual(1)
         const bySeq = new Map(rows.map((each) => [each.seq, each]))
         const stoppedKeys = new Set(settlement.stopped.map(({ seq }) => bySeq.get(seq)?.key))
         for (const { seq } of clean) {

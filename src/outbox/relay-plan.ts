@@ -7,6 +7,7 @@
  *   [due ok] [due ok]                    clean: removed
  *   [due ok] [due failed] [due …]        the first goes; the second becomes the head; the rest is held behind it
  *   [head ok] [held ok] …                they go; the next held row is promoted to head
+ *   [due to a topic that is shut] …      becomes a head that is due when the topic is probed, uncharged
  *   [due ok] [due not before noon] …     the first goes; the second becomes a head that is due at noon, uncharged
  *   more rows of one key than its quota  those within go; the next becomes a head at once, so that others get their turn
  */
@@ -21,11 +22,14 @@ import {
   type StoppedRow,
 } from './dispatch.sql.ts'
 import { toMessage } from './message.ts'
+import type { TopicGates } from './topic-gates.ts'
 
 /** The rows of one key to publish, and the row that must become its head afterwards, if any. */
 interface Run {
   readonly rows: (DispatchRow & { readonly topic: string })[]
   stop: StoppedRow | undefined
+  /** Nothing more of the key belongs to it. */
+  isOver: boolean
   clean: boolean
 }
 
@@ -41,6 +45,7 @@ export interface PublishPlan {
 export interface PlanRules {
   readonly orderingOf: (aggregateType: string) => Ordering
   readonly isPaused: (aggregateType: string, aggregateId: string) => boolean
+  readonly topics: Pick<TopicGates, 'shut' | 'isProbed'>
   /** Rows of one key in one pass at most. */
   readonly quota: number
 }
@@ -54,6 +59,7 @@ export const pausedError = 'paused by an operator'
 
 export function planRuns(rows: readonly DispatchRow[], rules: PlanRules): PublishPlan {
   const byKey = new Map<string, Run>()
+  const probes = new Map<string, Run>()
   const blockedLanes = new Set<number>()
   const missing: string[] = []
   for (const row of rows) {
@@ -63,10 +69,11 @@ export function planRuns(rows: readonly DispatchRow[], rules: PlanRules): Publis
     }
     const id = `${row.lane} ${row.key}`
     let run = byKey.get(id)
-    if (run === undefined) byKey.set(id, (run = { rows: [], stop: undefined, clean: true }))
-    if (run.stop !== undefined) continue
+    if (run === undefined) byKey.set(id, (run = { rows: [], stop: undefined, isOver: false, clean: true }))
+    if (run.isOver) continue
     run.stop = whyStop(row, run, rules)
-    if (run.stop === undefined) run.rows.push(row as DispatchRow & { readonly topic: string })
+    run.isOver = run.stop !== undefined || isBehindProbe(row, run, { probes, rules })
+    if (!run.isOver) run.rows.push(row as DispatchRow & { readonly topic: string })
     if (run.stop !== undefined || row.state !== 0) run.clean = false
     if (row.topic === null) missing.push(row.event_id)
   }
@@ -92,14 +99,30 @@ function whyStop(row: DispatchRow, run: Run, rules: PlanRules): StoppedRow | und
   if (row.topic === null) return stop(0, 'the event is missing from the outbox: it was deleted before it was published', true)
   if (row.wait_ms > 0) return stop(row.wait_ms, datedError)
   if (rules.isPaused(row.aggregate_type, row.aggregate_id)) return stop(pausedForMs, pausedError)
+  const shut = rules.topics.shut(row.topic)
+  if (shut !== undefined) return stop(shut.waitMs, shut.error.message)
   if (run.rows.length >= rules.quota) return stop(0, '')
   return undefined
+}
+
+/** Of a topic that is probed, the events of one key go out; all others stay where they are until it is known what became of it. */
+function isBehindProbe(
+  { topic }: DispatchRow,
+  run: Run,
+  { probes, rules }: { readonly probes: Map<string, Run>; readonly rules: PlanRules },
+): boolean {
+  if (topic === null || !rules.topics.isProbed(topic)) return false
+  const probe = probes.get(topic) ?? run
+  probes.set(topic, probe)
+  return probe !== run
 }
 
 export interface OutcomeRules {
   readonly maxAttempts: number
   /** The delay after the nth charged failure. */
   readonly backoffMs: (failures: number) => number
+  /** The delay of what its topic did not take. */
+  readonly topics: Pick<TopicGates, 'shut'>
   /** What happens to an event that gave up: it waits, or an empty marker goes out in its place. */
   readonly onPark: (aggregateType: string) => 'hold' | 'pass'
   /** How deep to look for rows behind a head. */
@@ -114,6 +137,8 @@ export interface Decision {
   readonly published: readonly DispatchRow[]
   /** The broker took nothing and refused nothing: an outage, in which nothing is charged or moved. */
   readonly outage: Error | undefined
+  /** The broker has answered. */
+  readonly isReached: boolean
 }
 
 /** What to write for what the broker said. */
@@ -152,26 +177,42 @@ export function decide(plan: PublishPlan, outcomes: readonly PublishOutcome[], r
   // Together with a new head, or it could be gone again before anybody is held behind it, and others would wait for a turn.
   const lanes = new Set([...plan.blocked, ...stopped.map(({ lane }) => lane)])
   const hold = [...lanes].map((lane) => ({ lane, depth: rules.windowOf(lane) }))
-  return { confirmed, settlement: { confirmed: settled, stopped, hold }, failures, published, outage }
+  return {
+    confirmed,
+    settlement: { confirmed: settled, stopped, hold },
+    failures,
+    published,
+    outage,
+    isReached: outcomes.some(isAnswer),
+  }
 }
 
-function stopFor(row: DispatchRow, outcome: Extract<PublishOutcome, { readonly error: Error }>, rules: OutcomeRules): StoppedRow {
+function stopFor(
+  row: Run['rows'][number],
+  outcome: Extract<PublishOutcome, { readonly error: Error }>,
+  rules: OutcomeRules,
+): StoppedRow {
   const charge = outcome.status === 'rejected' ? 1 : 0
   const attempts = row.publish_attempts + charge
   // Only the broker's refusal can be the last straw: an outage parks nothing, whatever happened before it.
   const exhausted = charge > 0 && attempts >= rules.maxAttempts
+  const unroutableMs = outcome.status === 'unroutable' ? (rules.topics.shut(row.topic)?.waitMs ?? 0) : undefined
   const pass = exhausted && !row.void && rules.onPark(row.aggregate_type) === 'pass'
   return {
     ...identity(row),
     park: exhausted && !pass,
     void: pass,
     charge,
-    delayMs: pass ? 0 : rules.backoffMs(Math.max(1, attempts)),
+    delayMs: pass ? 0 : (unroutableMs ?? rules.backoffMs(Math.max(1, attempts))),
     error: outcome.error.message,
   }
 }
 
-/** Something was tried, nothing got through, and no message was to blame. */
+function isAnswer({ status }: PublishOutcome): boolean {
+  return status === 'confirmed' || status === 'unroutable'
+}
+
+/** Something was tried, nothing got through, and neither a message nor its topic was to blame. */
 function outageOf(outcomes: readonly PublishOutcome[]): Error | undefined {
   let error: Error | undefined
   for (const outcome of outcomes) {

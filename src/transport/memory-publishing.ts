@@ -30,6 +30,7 @@ export class MemoryPublishing implements RunSender {
   readonly #options: PublishingOptions
   readonly #late = new Set<Promise<void>>()
   outage: Outage = 'none'
+  missing: ReadonlySet<string> = new Set()
   rejects: (message: OutgoingMessage) => boolean
 
   constructor(options: PublishingOptions) {
@@ -40,6 +41,10 @@ export class MemoryPublishing implements RunSender {
 
   isRejection(error: unknown): boolean {
     return isWaybillError(error, 'REJECTED')
+  }
+
+  isUnroutable(error: unknown): boolean {
+    return isWaybillError(error, 'NOT_FOUND')
   }
 
   /** The fast way, when nothing can go wrong but the messages themselves: each is a request of its own. */
@@ -61,6 +66,8 @@ export class MemoryPublishing implements RunSender {
     const { dice } = this.#options
     if (this.outage === 'hang') await aborted(signal)
     if (this.outage === 'hang' || this.outage === 'refuse') throw unavailable('the broker is down')
+    const topic = messages[0]?.topic ?? ''
+    if (this.missing.has(topic)) throw new WaybillError('NOT_FOUND', `There is no topic ${topic}.`)
     for (const message of messages) {
       const refusal = this.#refusal(message)
       if (refusal !== undefined) throw refusal

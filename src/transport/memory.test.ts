@@ -178,6 +178,16 @@ describe('outages', () => {
     expect(broker.publishedCount).toBe(4)
   })
 
+  test('a topic that is missing takes nothing, and the others do', async () => {
+    const broker = memory()
+    broker.setMissing(['gone'])
+    const [one] = messages(1) as readonly [OutgoingMessage]
+    const sent = [{ ...one, topic: 'gone' }, one]
+    expect((await broker.publish(sent, forever)).map(({ status }) => status)).toEqual(['unroutable', 'confirmed'])
+    broker.setMissing([])
+    expect((await broker.publish(sent, forever)).map(({ status }) => status)).toEqual(['confirmed', 'confirmed'])
+  })
+
   test('a confirmation that was not waited for is unknown, and the message is there', async () => {
     const broker = memory({ latencyMs: 60_000 })
     const stop = new AbortController()

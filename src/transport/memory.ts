@@ -3,7 +3,7 @@
  *
  * It keeps the transport's whole contract: order per key, competing receivers, bounds, redelivery, seek. It shows what it
  * did: `published` in the broker's order, and `deliveries`. Time and chance are passed in. With `nasty` it also does what
- * real brokers do on bad days (see nastiness.ts), and `setOutage` takes it down.
+ * real brokers do on bad days (see nastiness.ts); `setOutage` takes it down, `setMissing` some topics.
  */
 import { systemClock, type Clock } from '../core/clock.ts'
 import { atLeast, resolve, wholeBetween } from '../core/options.ts'
@@ -42,6 +42,8 @@ export interface MemoryTransport extends Transport {
   /** How often each nastiness has struck. */
   readonly struck: Readonly<Record<keyof Nastiness, number>>
   setOutage(outage: Outage): void
+  /** Topics that nobody can publish to from now on, as if they had not been created. */
+  setMissing(topics: readonly string[]): void
   setRejects(rejects: (message: OutgoingMessage) => boolean): void
   /** Resolves when no late landing is on its way any more. */
   quiet(): Promise<void>
@@ -66,11 +68,13 @@ export function memory(options: MemoryOptions = {}): MemoryTransport {
       return broker.count
     },
     setOutage: (outage) => void (publishing.outage = outage),
+    setMissing: (topics) => void (publishing.missing = new Set(topics)),
     setRejects: (rejects) => void (publishing.rejects = rejects),
     quiet: () => publishing.quiet(),
     publish: async (messages, publishOptions) => {
       if (closed) return messages.map(() => ({ status: 'unavailable', error: unavailable('the transport is closed') }))
-      if (plain && publishing.outage === 'none') return publishing.publishAtOnce(messages, publishOptions)
+      if (plain && publishing.outage === 'none' && publishing.missing.size === 0)
+        return publishing.publishAtOnce(messages, publishOptions)
       return await publishRuns(publishing, messages, publishOptions)
     },
     receive: (receiveOptions) => {

@@ -59,6 +59,13 @@ test('an empty key is a key, and no relation of messages without one', async () 
   await publishing
 })
 
+test('a topic that is missing is told from an outage', async () => {
+  const send: RunSender['send'] = ([first]) => Promise.reject(new Error(first?.orderingKey === 'a' ? 'no such topic' : 'gone'))
+  const { sender } = slowBroker({ send, isUnroutable: (error) => (error as Error).message === 'no such topic' })
+  const outcomes = await publishRuns(sender, [message('1', 'a'), message('2', 'b')], always)
+  expect(outcomes.map(({ status }) => status)).toEqual(['unroutable', 'unavailable'])
+})
+
 test('an outage stops the key where it was, and permission is asked before every request', async () => {
   let sent = 0
   const { sender } = slowBroker({

@@ -4,7 +4,7 @@
  * Messages are grouped by topic and ordering key. A key has one request under way at a time; keys run side by side, and
  * so do the requests of messages without a key. A request that was rejected is halved, left half first, until the culprit
  * stands alone: its neighbours before it go out, it is `rejected`, and those behind it are `not-sent`. Anything else that
- * goes wrong stops the key as `unavailable`.
+ * goes wrong stops the key as `unavailable`, or as `unroutable` if only its topic is to blame.
  */
 import type { OutgoingMessage, PublishOptions, PublishOutcome } from './transport.ts'
 
@@ -13,6 +13,8 @@ export interface RunSender {
   send(messages: readonly OutgoingMessage[], signal: AbortSignal): Promise<readonly string[]>
   /** Whether the broker refused the request for what is in it, rather than failed to take it. */
   isRejection(error: unknown): boolean
+  /** Whether the topic is missing, or closed to us. Left out where every topic is there as soon as it is named. */
+  isUnroutable?(error: unknown): boolean
   readonly maxRequestMessages: number
   readonly maxRequestBytes: number
   readonly maxConcurrentRequests: number
@@ -77,7 +79,8 @@ async function publishRun(
     } catch (cause) {
       const error = cause instanceof Error ? cause : new Error(String(cause))
       if (!sender.isRejection(cause)) {
-        for (const index of request) outcomes[index] = { status: 'unavailable', error }
+        const status = sender.isUnroutable?.(cause) === true ? 'unroutable' : 'unavailable'
+        for (const index of request) outcomes[index] = { status, error }
         return
       }
       if (request.length > 1) {

@@ -2,8 +2,8 @@
  * What a gRPC status of Pub/Sub means to us. No error of Google's client leaves the transport as it came.
  *
  * A rejection is the message's own fault and stays so: INVALID_ARGUMENT, which Pub/Sub answers to what is too large, malformed
- * or does not fit the topic's schema. Everything else is an outage: a missing topic or permission is repaired by an operator,
- * and the messages are published then.
+ * or does not fit the topic's schema. A missing topic or permission is repaired by an operator, and its messages are published
+ * then. Everything else is an outage.
  */
 import { errorMessage, isWaybillError, WaybillError, type ErrorCode } from '../core/errors.ts'
 
@@ -44,6 +44,12 @@ export function statusOf(error: unknown): number | undefined {
 /** Whether Pub/Sub, or a limit of it, refused what is in the request, rather than that it failed to be taken. */
 export function isRejection(error: unknown): boolean {
   return isWaybillError(error, 'REJECTED') || isWaybillError(error, 'TOO_LARGE')
+}
+
+/** Whether the topic is missing, or closed to this client. Bad credentials are no matter of one topic. */
+export function isUnroutable(error: unknown): boolean {
+  if (isWaybillError(error, 'NOT_FOUND')) return true
+  return isWaybillError(error, 'FORBIDDEN') && statusOf(error.cause) === status.permissionDenied
 }
 
 /** Whether trying the same again later is of no use before somebody has changed something. */

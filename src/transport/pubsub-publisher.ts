@@ -9,7 +9,7 @@ import { errorMessage, WaybillError } from '../core/errors.ts'
 import { messageBytes, type RunSender } from './publish-runs.ts'
 import { toCloudEvent } from './pubsub-attributes.ts'
 import type { LazyConnection } from './pubsub-client.ts'
-import { isRejection, pubsubError } from './pubsub-errors.ts'
+import { isRejection, isUnroutable, pubsubError } from './pubsub-errors.ts'
 import { fitOrderingKey, topicPath } from './pubsub-names.ts'
 import type { OutgoingMessage } from './transport.ts'
 
@@ -41,6 +41,7 @@ export function pubsubSender(connection: LazyConnection, options: PubsubSenderOp
     maxRequestBytes: pubsubLimits.requestBytes,
     maxConcurrentRequests,
     isRejection,
+    isUnroutable,
     send: async (messages, signal) => {
       const topic = topicOf(projectId, messages[0]?.topic ?? '')
       const request = { topic, messages: messages.map((message) => encode(message, options)) }

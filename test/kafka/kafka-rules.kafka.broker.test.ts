@@ -28,15 +28,16 @@ test('a topic that could lose what it confirmed is refused, unless that is wante
   const topic = await makeTopic()
   const [refused] = await publish(transport({ minInsyncReplicas: 2 }), [message(topic, 'm')])
   expect(refused).toMatchObject({
-    status: 'unavailable',
+    status: 'unroutable',
     error: { code: 'REFUSED', message: expect.stringContaining('min.insync.replicas') },
   })
   expect(statuses(await publish(transport({ minInsyncReplicas: 0 }), [message(topic, 'm')]))).toEqual(['confirmed'])
 })
 
-test('a topic that is not there is an outage for publishing, is not made, and is told to who wants to receive', async () => {
-  const [outcome] = await publish(transport(), [message('no.such.topic', 'm')])
-  expect(outcome).toMatchObject({ status: 'unavailable', error: { code: 'NOT_FOUND' } })
+test('a topic that is not there takes nothing, costs others nothing, is not made, and is told to who wants to receive', async () => {
+  const topic = await makeTopic()
+  const outcomes = await publish(transport(), [message('no.such.topic', 'm'), message(topic, 'm')])
+  expect(outcomes).toMatchObject([{ status: 'unroutable', error: { code: 'NOT_FOUND' } }, { status: 'confirmed' }])
   await expect(probe(transport(), { topic: 'no.such.topic' })).rejects.toMatchObject({ code: 'NOT_FOUND' })
 })
 

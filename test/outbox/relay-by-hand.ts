@@ -4,13 +4,14 @@
  * Its leases are long and its back-off is none, so that nothing happens by time alone: a test lets leases end and retries
  * fall due by saying so.
  */
-import { createBreaker } from '../../src/core/breaker.ts'
+import { createBreaker, type Breaker } from '../../src/core/breaker.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { systemRandom } from '../../src/core/random.ts'
 import { createLaneHints } from '../../src/outbox/lane-hints.ts'
 import { createLaneWindows } from '../../src/outbox/lane-windows.ts'
 import { relayPass } from '../../src/outbox/relay-pass.ts'
 import { relaySteps, type RelaySteps } from '../../src/outbox/relay-steps.ts'
+import { createTopicGates } from '../../src/outbox/topic-gates.ts'
 import type { Database } from '../../src/postgres/database.ts'
 import { noTracing } from '../../src/core/tracing.ts'
 import { createLaneLeases, type LaneLeases } from '../../src/postgres/lane-leases.ts'
@@ -43,6 +44,8 @@ export function relayByHand(fixture: Outboxed, publisher: Publisher, options: By
   const { tables } = fixture.outbox
   const common = { clock: systemClock, signals: fixture.signals }
   const leases = createLaneLeases({ db, tables, worker: name, leaseMs, renewMs: leaseMs / 4, ...common })
+  const newBreaker = (): Breaker =>
+    createBreaker({ backoff: { firstMs: 1, maxMs: 1 }, ...common, random: systemRandom, onChange: () => {} })
   const step = relayPass({
     ...common,
     tracing: noTracing,
@@ -54,7 +57,8 @@ export function relayByHand(fixture: Outboxed, publisher: Publisher, options: By
     leases,
     windows: createLaneWindows(batchSize, 5_000),
     hints: createLaneHints(systemClock, 0),
-    breaker: createBreaker({ backoff: { firstMs: 1, maxMs: 1 }, ...common, random: systemRandom, onChange: () => {} }),
+    breaker: newBreaker(),
+    topics: createTopicGates(newBreaker),
     planRules: { orderingOf: () => 'aggregate', isPaused: options.isPaused ?? (() => false) },
     outcomeRules: {
       maxAttempts: options.maxAttempts ?? 20,

@@ -56,6 +56,7 @@ export function fakeBroker(options: {
     calm: () => {
       isCalm = true
       publishing.outage = 'none'
+      publishing.missing = new Set()
       publishing.rejects = () => false
     },
   }
@@ -67,6 +68,7 @@ function publisher(publishing: MemoryPublishing, actor: Actor): Publisher {
     maxRequestBytes: publishing.maxRequestBytes,
     maxConcurrentRequests: publishing.maxConcurrentRequests,
     isRejection: (error: unknown): boolean => publishing.isRejection(error),
+    isUnroutable: (error: unknown): boolean => publishing.isUnroutable(error),
     send: (messages: Parameters<MemoryPublishing['send']>[0], signal: AbortSignal) =>
       actor.ask(`publish ${messages.map(({ attributes: { aggregate_id: id, version } }) => `${id}${version}`).join(' ')}`, () =>
         publishing.send(messages, signal),

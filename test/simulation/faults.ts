@@ -19,7 +19,7 @@ export interface Fault {
  *   cut       a process loses its connections: to the database, and to the broker
  *   leap      time passes while nobody does anything, as if all had been stopped
  *   setBack   the database's clock is set back
- *   outage    the broker refuses, hangs up after it took a message, or recovers
+ *   outage    the broker refuses, hangs up after it took a message, has no such topic, or recovers
  *   operate   an operator looks after what gave up
  */
 export type FaultKind = 'kill' | 'cut' | 'leap' | 'setBack' | 'outage' | 'operate'

@@ -273,6 +273,9 @@ function happen(scene: Scene, relays: RelayProcess[], fault: Fault): void {
   if (fault.kind === 'cut') process.actor.cut(fault.arrives)
   if (fault.kind === 'leap') stage.leap(fault.ms)
   if (fault.kind === 'setBack') scene.setBackMs += 2_000_000
-  if (fault.kind === 'outage') broker.publishing.outage = (['none', 'refuse', 'lie'] as const)[fault.who % 3] ?? 'none'
+  if (fault.kind === 'outage') {
+    broker.publishing.outage = (['none', 'refuse', 'lie'] as const)[fault.who % 4] ?? 'none'
+    broker.publishing.missing = new Set(fault.who % 4 === 3 ? [videos.topic] : [])
+  }
   if (fault.kind === 'operate') startOperator(scene, { forever: false })
 }

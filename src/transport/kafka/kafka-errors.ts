@@ -31,6 +31,9 @@ const passing = new Set([
 /** The group goes on without us: our partitions may be another's. */
 const fencings = new Set(['ILLEGAL_GENERATION', 'UNKNOWN_MEMBER_ID', 'FENCED_INSTANCE_ID'])
 
+/** Whoever is told so may not write to any topic. */
+const clusterWide = new Set(['CLUSTER_AUTHORIZATION_FAILED', 'SASL_AUTHENTICATION_FAILED'])
+
 /** Nothing that waiting mends. */
 const permanent = new Set([
   'INVALID_TOPIC_EXCEPTION',
@@ -96,6 +99,12 @@ export function kafkaErrorName(error: unknown): string | undefined {
 /** Whether Kafka refused the records for what they are. */
 export function isRejection(name: string): boolean {
   return rejections.has(name)
+}
+
+/** Whether the trouble is one topic's: it is missing, closed to this client, or cannot hold what it confirms. */
+export function isUnroutable(error: Error): boolean {
+  if (isWaybillError(error, 'FORBIDDEN')) return !clusterWide.has(kafkaErrorName(error) ?? '')
+  return isWaybillError(error, 'NOT_FOUND') || isWaybillError(error, 'REFUSED') || isWaybillError(error, 'INVALID_OPTION')
 }
 
 /** Whether the same batch may be accepted in a moment; no answer at all counts as such. */

@@ -15,9 +15,15 @@ type Fault =
   | 'NOT_LEADER_OR_FOLLOWER'
   | 'NOT_ENOUGH_REPLICAS_AFTER_APPEND'
   | 'TOPIC_AUTHORIZATION_FAILED'
+  | 'CLUSTER_AUTHORIZATION_FAILED'
   | 'INVALID_TIMESTAMP'
 
-const refusals: readonly Fault[] = ['NOT_LEADER_OR_FOLLOWER', 'TOPIC_AUTHORIZATION_FAILED', 'INVALID_TIMESTAMP']
+const refusals: readonly Fault[] = [
+  'NOT_LEADER_OR_FOLLOWER',
+  'TOPIC_AUTHORIZATION_FAILED',
+  'CLUSTER_AUTHORIZATION_FAILED',
+  'INVALID_TIMESTAMP',
+]
 
 /** Appends as Kafka does: a batch that it has already, by producer id and sequence number, is confirmed and not appended again. */
 class Broker {
@@ -132,12 +138,14 @@ test('a refused record stops its key only, and its neighbours keep their places'
   expect(broker.log.map(({ name }) => name).toSorted()).toEqual(['a1', 'b1', 'b2'])
 })
 
-test('a missing right is no fault of the message: it is unavailable at once, and goes out when the right is there', async () => {
+test('a missing right is no fault of the message: it is unroutable at once, and goes out when the right is there', async () => {
   const broker = new Broker()
   const publisher = publisherOn(broker, { publishTimeoutMs: 60_000 })
   broker.faultFor = () => 'TOPIC_AUTHORIZATION_FAILED'
   const [outcome] = await publisher.publish([message('a1', 'a')], always)
-  expect(outcome).toMatchObject({ status: 'unavailable', error: { code: 'FORBIDDEN' } })
+  expect(outcome).toMatchObject({ status: 'unroutable', error: { code: 'FORBIDDEN' } })
+  broker.faultFor = () => 'CLUSTER_AUTHORIZATION_FAILED'
+  expect(statuses(await publisher.publish([message('a1', 'a')], always))).toEqual(['unavailable'])
   broker.faultFor = () => 'none'
   expect(statuses(await publisher.publish([message('a1', 'a')], always))).toEqual(['confirmed'])
 })

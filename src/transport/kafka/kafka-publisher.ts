@@ -11,7 +11,7 @@ import { WaybillError } from '../../core/errors.ts'
 import { messageBytes } from '../publish-runs.ts'
 import type { OutgoingMessage, PublishOptions, PublishOutcome } from '../transport.ts'
 import type { KafkaClient, KafkaProducerId, ProduceAnswer, ProduceBatch } from './kafka-client.ts'
-import { isPassing, isRejection, kafkaError, kafkaErrorName, noAnswer } from './kafka-errors.ts'
+import { isPassing, isRejection, isUnroutable, kafkaError, kafkaErrorName, noAnswer } from './kafka-errors.ts'
 import { messageIdOf, toRecord } from './kafka-records.ts'
 import { partitionOf } from './partitioner.ts'
 import {
@@ -88,7 +88,7 @@ export class KafkaPublisher {
     return messages.map((message, index) => {
       const entry = this.#entry(call, index, { message, nowMs })
       const topic = topics.get(message.topic) as KnownTopic | Error
-      if (topic instanceof Error) settle(entry, { status: 'unavailable', error: topic })
+      if (topic instanceof Error) settle(entry, untaken(topic))
       else this.#queue(topic, entry).push(entry)
       return entry
     })
@@ -290,7 +290,7 @@ export class KafkaPublisher {
     const { producer, entries } = batch
     this.#done(batch)
     if (this.#producer === producer) this.#producer = undefined
-    for (const entry of entries) settle(entry, { status: 'unavailable', error })
+    for (const entry of entries) settle(entry, untaken(error))
   }
 
   #done({ queue }: Batch): void {
@@ -305,6 +305,10 @@ export class KafkaPublisher {
       `Messages to Kafka have ${this.#options.maxBytes} bytes at most; this has ${bytes}. ${hint}`,
     )
   }
+}
+
+function untaken(error: Error): PublishOutcome {
+  return { status: isUnroutable(error) ? 'unroutable' : 'unavailable', error }
 }
 
 /** Behind a message that was not confirmed nothing of its key was tried. */

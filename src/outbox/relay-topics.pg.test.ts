@@ -1,0 +1,46 @@
+import { expect, test } from 'vitest'
+import { accounts, firstOccurrences, log, outboxFixture } from '../../test/setup/outbox-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { run } from '../core/lifetime.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { eventually } from '../testing/eventually.ts'
+import { memory } from '../transport/memory.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+
+test('a topic that is missing keeps its own events and no others, however many are before them', async () => {
+  const fixture = await outboxFixture(db)
+  const broker = memory()
+  broker.setMissing(['video.events'])
+  // So many that some of them are before the account in its lane, more than a pass reads.
+  const ids = Array.from({ length: 640 }, (_, nth) => `v${nth}`)
+  await fixture.fill(ids, 2)
+  await transaction(db, (tx) => fixture.outbox.add(tx, accounts.Deposited, 'a1', { amount: 1 }))
+  const stop = new AbortController()
+  const running = run([fixture.relay(broker, { maxAttempts: 1, batchSize: 10, drainSize: 20 })], { signal: stop.signal })
+  await eventually(() => expect(log(broker)).toEqual(['a1 1']))
+  broker.setMissing([])
+  await eventually(async () => expect(await fixture.dispatch()).toEqual([]), { timeoutMs: 50_000, intervalMs: 100 })
+  stop.abort()
+  await running
+  for (const id of ids) expect(firstOccurrences(broker, id)).toEqual([1, 2])
+  expect(broker.publishedCount).toBe(1_281)
+})
+
+test('a relay that runs once publishes what it can, and names the topic that takes nothing', async () => {
+  const fixture = await outboxFixture(db)
+  const broker = memory()
+  broker.setMissing(['video.events'])
+  await fixture.publish('v1', 'one', 'two')
+  await transaction(db, (tx) => fixture.outbox.add(tx, accounts.Deposited, 'a1', { amount: 1 }))
+  await expect(fixture.relay(broker).once()).rejects.toMatchObject({
+    code: 'UNAVAILABLE',
+    message: expect.stringContaining('There is no topic video.events.'),
+  })
+  expect(log(broker)).toEqual(['a1 1'])
+  broker.setMissing([])
+  await eventually(async () => expect(await fixture.relay(broker).once()).toBe(2))
+  expect(log(broker)).toEqual(['a1 1', 'v1 1', 'v1 2'])
+})

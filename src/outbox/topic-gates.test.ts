@@ -1,0 +1,51 @@
+import { expect, test } from 'vitest'
+import { createBreaker } from '../core/breaker.ts'
+import { seededRandom } from '../core/random.ts'
+import { createFakeClock } from '../testing/fake-clock.ts'
+import type { OutgoingMessage, PublishOutcome } from '../transport/transport.ts'
+import { createTopicGates } from './topic-gates.ts'
+
+const confirmed: PublishOutcome = { status: 'confirmed', messageId: 'm' }
+const unroutable: PublishOutcome = { status: 'unroutable', error: new Error('no such topic') }
+
+function to(...topics: readonly string[]): readonly OutgoingMessage[] {
+  return topics.map((topic) => ({ topic, orderingKey: 'k', attributes: {}, body: new Uint8Array() }))
+}
+
+function start() {
+  const clock = createFakeClock()
+  const backoff = { firstMs: 250, maxMs: 1_000, jitter: 'none' } as const
+  const gates = createTopicGates(() => createBreaker({ backoff, clock, random: seededRandom(1), onChange: () => {} }))
+  return { gates, clock }
+}
+
+test('a topic that takes nothing is shut, and no other is', () => {
+  const { gates } = start()
+  gates.learn(to('a', 'b', 'c'), [unroutable, confirmed, { status: 'unavailable', error: new Error('down') }])
+  expect(gates.shut('a')).toMatchObject({ waitMs: 250, error: { message: 'no such topic' } })
+  expect([gates.shut('b'), gates.shut('c'), gates.isProbed('a'), gates.isProbed('b')]).toEqual([
+    undefined,
+    undefined,
+    false,
+    false,
+  ])
+  expect(gates.errors()).toEqual([new Error('no such topic')])
+})
+
+test('when its time has come it is probed; a failure shuts it for longer, a confirmation opens it', async () => {
+  const { gates, clock } = start()
+  gates.learn(to('a'), [unroutable])
+  await clock.advance(250)
+  expect([gates.shut('a'), gates.isProbed('a')]).toEqual([undefined, true])
+  gates.learn(to('a'), [unroutable])
+  expect([gates.shut('a')?.waitMs, gates.isProbed('a')]).toEqual([500, false])
+  await clock.advance(500)
+  gates.learn(to('a'), [confirmed])
+  expect([gates.shut('a'), gates.isProbed('a'), gates.errors()]).toEqual([undefined, false, []])
+})
+
+test('a topic that takes one message and not another is there', () => {
+  const { gates } = start()
+  gates.learn(to('a', 'a'), [unroutable, confirmed])
+  expect(gates.shut('a')).toBeUndefined()
+})
