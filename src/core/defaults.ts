@@ -29,6 +29,8 @@ export const defaults = {
     maxAttempts: 20,
     backoff: { firstMs: 1_000, maxMs: 300_000 },
     breakerBackoff: { firstMs: 250, maxMs: 30_000 },
+    /** How long events of a topic that takes nothing are left alone, unless it opens before. */
+    topicRestMs: 300_000,
   },
   backlogReport: { everyMs: 5_000 },
   outboxRetention: {

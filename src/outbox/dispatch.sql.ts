@@ -197,6 +197,34 @@ export function settleDispatch(
 /** The text of a head that has not failed but must not go out yet. outbox_settle writes it as well. */
 export const datedError = 'waits for its date'
 
+/** The text of a head that was not tried, because its topic takes nothing. */
+export function shutError(topic: string, why: string): string {
+  return waitingFor(topic) + why
+}
+
+/**
+ * Makes some of those due that wait for a topic, whichever relay put them off; returns how many.
+ * Index: outbox_dispatch_retry_idx.
+ */
+export function wakeTopic(tables: OutboxTables, topic: string): Statement<{ woken: number }> {
+  return sql`
+    with woken as (
+      update ${tables.dispatch} d set next_retry_at = clock_timestamp()
+       where d.state + 0 = 1 and d.ctid = any (array(
+         select x.ctid from ${tables.lane} l cross join lateral (
+           select x.ctid from ${tables.dispatch} x
+            where x.lane = l.lane and x.state = 1 and x.next_retry_at > (select clock_timestamp())
+              and starts_with(x.last_error, ${cleanText(waitingFor(topic))}::text)
+            limit 1000) x))
+      returning d.seq
+    )
+    select count(*)::int as woken from woken`
+}
+
+function waitingFor(topic: string): string {
+  return `waits for topic ${topic}: `
+}
+
 /**
  * Makes retries due that lie further ahead than any back-off reaches: the clock stepped back after they were set.
  * Dates that were asked for are left alone. Index: outbox_dispatch_retry_idx.

@@ -48,10 +48,10 @@ export function createRelayEngine(settings: RelaySettings, parts: EngineParts = 
   const leases = createLaneLeases({ db, tables: outbox.tables, worker: name, leaseMs, renewMs, clock, signals })
   const batch = createBatchWatch(clock, defaults.relay.batchTimeoutMs)
   // Relays of one outbox may be set up differently for a while; none undoes what another has put off.
-  const longestRetryMs = Math.max(settings.backoff.maxMs, defaults.relay.backoff.maxMs, pausedForMs)
+  const longestRetryMs = Math.max(settings.backoff.maxMs, defaults.relay.backoff.maxMs, defaults.relay.topicRestMs, pausedForMs)
   const watch = createOutboxWatch({ db, tables: outbox.tables, leases, signals, clock, longestRetryMs })
   const breaker = breakerOf(settings, (state) => signals.emit('relay.breaker', { relay: name, state }))
-  const topics = createTopicGates(() => breakerOf(settings))
+  const topics = gatesOf(settings)
   let published = 0
   const pass = informed(
     watch,
@@ -166,6 +166,11 @@ function unroutable(cause: Error): WaybillError {
 
 function breakerOf({ clock, random }: RelaySettings, onChange: (state: BreakerState) => void = () => {}): Breaker {
   return createBreaker({ backoff: defaults.relay.breakerBackoff, clock, random, onChange })
+}
+
+function gatesOf(settings: RelaySettings): TopicGates {
+  const rest = { firstMs: defaults.relay.topicRestMs, maxMs: defaults.relay.topicRestMs }
+  return createTopicGates({ newBreaker: () => breakerOf(settings), restMs: () => backoffMs(rest, 1, settings.random) })
 }
 
 function orderingOf(streams: readonly AnyStream[]): (aggregateType: string) => AnyStream['ordering'] {

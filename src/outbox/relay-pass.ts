@@ -74,6 +74,8 @@ export function relayPass(deps: RelayPassDeps): Pass {
     windows.learn(found)
     const failed = ended.find((part) => part.status === 'rejected')
     if (failed !== undefined) throw failed.reason
+    // Only now: a part that planned before a topic opened may have put something off for it.
+    await deps.topics.wakeOpened((topic) => deps.steps.wake(deps, topic))
     isResting = !ended.some((part) => part.status === 'fulfilled' && part.value === 'more')
     return isResting ? 'idle' : 'more'
   }

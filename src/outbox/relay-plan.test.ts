@@ -6,7 +6,7 @@ import { decide, pausedError, planRuns, type Decision, type OutcomeRules, type P
 
 /** Topic `shut` is to be tried in five seconds, topic `probed` now. */
 const topics: PlanRules['topics'] = {
-  shut: (topic) => (topic === 'shut' ? { waitMs: 5_000, error: new Error('no such topic') } : undefined),
+  shut: (topic) => (topic === 'shut' ? { probeMs: 5_000, restMs: 60_000, error: new Error('no such topic') } : undefined),
   isProbed: (topic) => topic === 'probed',
 }
 const rules: PlanRules = { orderingOf: () => 'aggregate', isPaused: () => false, topics, quota: 1_000 }
@@ -178,11 +178,14 @@ describe('what does not go out', () => {
     ])
   })
 
-  test('an event of a topic that is shut becomes a head without being tried, and says why', () => {
-    const plan = planRuns([row(1, 'a', { topic: 'shut' }), row(2, 'a'), row(3, 'b')], rules)
-    expect(plan.messages.map(({ orderingKey }) => orderingKey)).toEqual(['b'])
+  test('events of a topic that is shut become heads without being tried, and say why; one of them is the next probe', () => {
+    const rows = [row(1, 'a', { topic: 'shut' }), row(2, 'a'), row(3, 'b', { topic: 'shut' }), row(4, 'c')]
+    const plan = planRuns(rows, rules)
+    expect(plan.messages.map(({ orderingKey }) => orderingKey)).toEqual(['c'])
+    const stopped = { charge: 0, park: false, error: 'waits for topic shut: no such topic' }
     expect(decide(plan, [confirmed], outcomeRules).settlement.stopped).toMatchObject([
-      { seq: '1', charge: 0, park: false, delayMs: 5_000, error: 'no such topic' },
+      { seq: '1', delayMs: 5_000, ...stopped },
+      { seq: '3', delayMs: 60_000, ...stopped },
     ])
   })
 

@@ -7,7 +7,7 @@
  *   [due ok] [due ok]                    clean: removed
  *   [due ok] [due failed] [due …]        the first goes; the second becomes the head; the rest is held behind it
  *   [head ok] [held ok] …                they go; the next held row is promoted to head
- *   [due to a topic that is shut] …      becomes a head that is due when the topic is probed, uncharged
+ *   [due to a topic that is shut] …      becomes a head that is due in some minutes, or when the topic has opened; uncharged
  *   [due ok] [due not before noon] …     the first goes; the second becomes a head that is due at noon, uncharged
  *   more rows of one key than its quota  those within go; the next becomes a head at once, so that others get their turn
  */
@@ -15,6 +15,7 @@ import type { Ordering } from '../core/stream.ts'
 import type { OutgoingMessage, PublishOutcome } from '../transport/transport.ts'
 import {
   datedError,
+  shutError,
   type ConfirmedRow,
   type DispatchRow,
   type RowIdentity,
@@ -31,6 +32,15 @@ interface Run {
   /** Nothing more of the key belongs to it. */
   isOver: boolean
   clean: boolean
+}
+
+/** By topic, of those that are shut or probed. */
+type Probes = Map<string, Run>
+
+interface Planning {
+  readonly run: Run
+  readonly probes: Probes
+  readonly rules: PlanRules
 }
 
 export interface PublishPlan {
@@ -59,7 +69,7 @@ export const pausedError = 'paused by an operator'
 
 export function planRuns(rows: readonly DispatchRow[], rules: PlanRules): PublishPlan {
   const byKey = new Map<string, Run>()
-  const probes = new Map<string, Run>()
+  const probes: Probes = new Map()
   const blockedLanes = new Set<number>()
   const missing: string[] = []
   for (const row of rows) {
@@ -71,8 +81,8 @@ export function planRuns(rows: readonly DispatchRow[], rules: PlanRules): Publis
     let run = byKey.get(id)
     if (run === undefined) byKey.set(id, (run = { rows: [], stop: undefined, isOver: false, clean: true }))
     if (run.isOver) continue
-    run.stop = whyStop(row, run, rules)
-    run.isOver = run.stop !== undefined || isBehindProbe(row, run, { probes, rules })
+    run.stop = whyStop(row, { run, probes, rules })
+    run.isOver = run.stop !== undefined || isBehindProbe(row, { run, probes, rules })
     if (!run.isOver) run.rows.push(row as DispatchRow & { readonly topic: string })
     if (run.stop !== undefined || row.state !== 0) run.clean = false
     if (row.topic === null) missing.push(row.event_id)
@@ -87,7 +97,7 @@ export function planRuns(rows: readonly DispatchRow[], rules: PlanRules): Publis
 }
 
 /** What keeps a row from being sent now, as the head that it becomes. */
-function whyStop(row: DispatchRow, run: Run, rules: PlanRules): StoppedRow | undefined {
+function whyStop(row: DispatchRow, { run, probes, rules }: Planning): StoppedRow | undefined {
   const stop = (delayMs: number, error: string, park = false): StoppedRow => ({
     ...identity(row),
     park,
@@ -100,21 +110,24 @@ function whyStop(row: DispatchRow, run: Run, rules: PlanRules): StoppedRow | und
   if (row.wait_ms > 0) return stop(row.wait_ms, datedError)
   if (rules.isPaused(row.aggregate_type, row.aggregate_id)) return stop(pausedForMs, pausedError)
   const shut = rules.topics.shut(row.topic)
-  if (shut !== undefined) return stop(shut.waitMs, shut.error.message)
+  if (shut !== undefined) {
+    const isNext = isProbe(row.topic, run, probes)
+    return stop(isNext ? shut.probeMs : shut.restMs, shutError(row.topic, shut.error.message))
+  }
   if (run.rows.length >= rules.quota) return stop(0, '')
   return undefined
 }
 
 /** Of a topic that is probed, the events of one key go out; all others stay where they are until it is known what became of it. */
-function isBehindProbe(
-  { topic }: DispatchRow,
-  run: Run,
-  { probes, rules }: { readonly probes: Map<string, Run>; readonly rules: PlanRules },
-): boolean {
-  if (topic === null || !rules.topics.isProbed(topic)) return false
+function isBehindProbe({ topic }: DispatchRow, { run, probes, rules }: Planning): boolean {
+  return topic !== null && rules.topics.isProbed(topic) && !isProbe(topic, run, probes)
+}
+
+/** Whether this run is the one of its topic that is tried, now or next: the first that asks. */
+function isProbe(topic: string, run: Run, probes: Probes): boolean {
   const probe = probes.get(topic) ?? run
   probes.set(topic, probe)
-  return probe !== run
+  return probe === run
 }
 
 export interface OutcomeRules {
@@ -196,7 +209,7 @@ function stopFor(
   const attempts = row.publish_attempts + charge
   // Only the broker's refusal can be the last straw: an outage parks nothing, whatever happened before it.
   const exhausted = charge > 0 && attempts >= rules.maxAttempts
-  const unroutableMs = outcome.status === 'unroutable' ? (rules.topics.shut(row.topic)?.waitMs ?? 0) : undefined
+  const unroutableMs = outcome.status === 'unroutable' ? (rules.topics.shut(row.topic)?.probeMs ?? 0) : undefined
   const pass = exhausted && !row.void && rules.onPark(row.aggregate_type) === 'pass'
   return {
     ...identity(row),

@@ -11,6 +11,7 @@ import {
   readBodies,
   readDispatch,
   settleDispatch,
+  wakeTopic,
   type ConfirmedRow,
   type DispatchRow,
   type Keeping,
@@ -48,6 +49,8 @@ export interface RelaySteps {
     context: StepContext,
     work: { readonly lanes: readonly HeldLane[]; readonly settlement: Settlement },
   ): Promise<readonly number[]>
+  /** Makes everything due that waits for a topic. */
+  wake(context: StepContext, topic: string): Promise<void>
 }
 
 export const relaySteps: RelaySteps = {
@@ -61,6 +64,9 @@ export const relaySteps: RelaySteps = {
     parseLanes((await one(db, confirmDispatch(tables, relay, lanes, confirmed, keep))).mine),
   settle: async ({ db, tables, relay, keep }, { lanes, settlement }) =>
     parseLanes((await one(db, settleDispatch(tables, relay, lanes, settlement, keep))).mine),
+  wake: async ({ db, tables }, topic) => {
+    while ((await one(db, wakeTopic(tables, topic))).woken > 0);
+  },
 }
 
 function parseLanes(json: string): readonly number[] {

@@ -6,6 +6,7 @@ import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'
+import { shutError } from './dispatch.sql.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -21,6 +22,11 @@ test('a topic that is missing keeps its own events and no others, however many a
   const stop = new AbortController()
   const running = run([fixture.relay(broker, { maxAttempts: 1, batchSize: 10, drainSize: 20 })], { signal: stop.signal })
   await eventually(() => expect(log(broker)).toEqual(['a1 1']))
+  // What was not tried is left alone for minutes.
+  const resting = `select count(*)::int as events from ${fixture.outbox.tables.dispatch.quoted} where next_retry_at > now() + interval '2 minutes'`
+  await eventually(async () =>
+    expect((await database.pool.query<{ events: number }>(resting)).rows[0]?.events).toBeGreaterThan(300),
+  )
   broker.setMissing([])
   await eventually(async () => expect(await fixture.dispatch()).toEqual([]), { timeoutMs: 50_000, intervalMs: 100 })
   stop.abort()
@@ -43,4 +49,19 @@ test('a relay that runs once publishes what it can, and names the topic that tak
   broker.setMissing([])
   await eventually(async () => expect(await fixture.relay(broker).once()).toBe(2))
   expect(log(broker)).toEqual(['a1 1', 'v1 1', 'v1 2'])
+})
+
+test('a relay that starts when the topic is there wakes what another one has put off', async () => {
+  const fixture = await outboxFixture(db)
+  await fixture.publish('v1', 'one', 'two')
+  const { dispatch, outbox } = fixture.outbox.tables
+  await db.query(
+    `update ${dispatch.quoted} d set state = 1, next_retry_at = clock_timestamp() + interval '4 minutes', last_error = $1
+       from ${outbox.quoted} o where o.id = d.event_id and o.version = 1`,
+    [shutError('video.events', 'There is no such topic.')],
+  )
+  await fixture.publish('v2', 'one')
+  const broker = memory()
+  expect(await fixture.relay(broker).once()).toBe(3)
+  expect(log(broker)).toEqual(['v2 1', 'v1 1', 'v1 2'])
 })

@@ -58,7 +58,7 @@ export function relayByHand(fixture: Outboxed, publisher: Publisher, options: By
     windows: createLaneWindows(batchSize, 5_000),
     hints: createLaneHints(systemClock, 0),
     breaker: newBreaker(),
-    topics: createTopicGates(newBreaker),
+    topics: createTopicGates({ newBreaker, restMs: () => 60_000 }),
     planRules: { orderingOf: () => 'aggregate', isPaused: options.isPaused ?? (() => false) },
     outcomeRules: {
       maxAttempts: options.maxAttempts ?? 20,

@@ -5,7 +5,15 @@
  */
 import fc from 'fast-check'
 import { businessKeyId } from '../../src/core/id.ts'
-import { confirmDispatch, pullBackRetries, readBodies, readDispatch, settleDispatch } from '../../src/outbox/dispatch.sql.ts'
+import {
+  confirmDispatch,
+  pullBackRetries,
+  readBodies,
+  readDispatch,
+  settleDispatch,
+  shutError,
+  wakeTopic,
+} from '../../src/outbox/dispatch.sql.ts'
 import { addEvent, addEvents, type EncodedEvent, type OutboxTables } from '../../src/outbox/outbox.sql.ts'
 import { lockLanes, reviveParked, selectParked, selectQuiet } from '../../src/outbox/parked.sql.ts'
 import {
@@ -148,6 +156,10 @@ function outboxSteps(tables: OutboxTables): fc.Arbitrary<Step> {
       1,
       fc.constant(() => pullBackRetries(tables, 1_000)),
     ),
+    ...weighted(
+      1,
+      fc.constant(() => wakeTopic(tables, 't')),
+    ),
   )
   return statement
 }
@@ -160,6 +172,7 @@ function settling(tables: OutboxTables): fc.Arbitrary<Step> {
     void: fc.boolean(),
     charge: fc.nat(1),
     delayMs: fc.constantFrom(0, never),
+    error: fc.constantFrom('refused', shutError('t', 'missing')),
   })
   const token = fc.constantFrom(...tokens, null)
   return fc
@@ -179,7 +192,7 @@ function settling(tables: OutboxTables): fc.Arbitrary<Step> {
       const confirmed = ended
         .filter(({ end }) => end === 'confirmed')
         .map(({ lane, seq, eventId }) => ({ lane, seq, eventId, messageId: 'm' }))
-      const stopped = ended.filter(({ end }) => end === 'stopped').map((fate) => ({ ...fate, error: 'refused' }))
+      const stopped = ended.filter(({ end }) => end === 'stopped')
       return settleDispatch(
         tables,
         relay,

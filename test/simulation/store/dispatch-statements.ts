@@ -8,6 +8,7 @@ import {
   readDispatch,
   readPauses,
   settleDispatch,
+  wakeTopic,
 } from '../../../src/outbox/dispatch.sql.ts'
 import { readBacklog } from '../../../src/outbox/backlog.sql.ts'
 import type { OutboxTables } from '../../../src/outbox/outbox.sql.ts'
@@ -46,6 +47,13 @@ export function defineDispatch(store: FakeStore, tables: OutboxTables, data: Out
     const set = (row: Dispatch): Dispatch => ({ ...row, nextRetryAt: context.now() })
     await context.updateAll(data.dispatch, context.see(data.dispatch, isBeyond), { set })
     return []
+  })
+  store.define('wakeTopic', wakeTopic(tables, ''), async (context, [prefix]) => {
+    const waits = ({ state, nextRetryAt, lastError }: Dispatch): boolean =>
+      state === 1 && (nextRetryAt ?? 0) > context.now() && (lastError ?? '').startsWith(String(prefix))
+    const set = (row: Dispatch): Dispatch => ({ ...row, nextRetryAt: context.now() })
+    const woken = await context.updateAll(data.dispatch, context.see(data.dispatch, waits), { set })
+    return [{ woken: woken.length }]
   })
 }
 
