@@ -32,7 +32,7 @@ import {
   type ClaimRow,
 } from './claim.sql.ts'
 import { movePositions, readWaiting, removeStored, storeWaiting, type Scope } from './inbox.sql.ts'
-import { ItemFailure, type Applied, type Item } from './item.ts'
+import { byVersion, ItemFailure, type Applied, type Item } from './item.ts'
 import { writesRow, type Routes } from './routes.ts'
 import { removeReceived, setAside, type StoredPlace } from './stored.sql.ts'
 import { takeOffsets } from './take-offsets.ts'
@@ -88,7 +88,7 @@ export async function applyIn(
   const open = await takeLetters(tx, scope, await takeOffsets(tx, scope, items))
   const claimed = readClaim(await claimItems(deps, tx, open))
   const isLate = latenessOf(open, claimed)
-  const turns = takeTurns(open, claimed, turnOptions(settings))
+  const turns = takeTurns(open, claimed, turnOptions(deps))
   const withoutEffect = [...turns.wait, ...turns.skip]
   // Before anything stored is looked at: a stored copy of one that waits here may be what is applied.
   if (settings.inbox && withoutEffect.length > 0) await execute(tx, unclaim(scope, withoutEffect))
@@ -96,7 +96,8 @@ export async function applyIn(
   const refused = turns.apply.find(({ refusal }) => refusal !== undefined)
   if (refused !== undefined) throw new ItemFailure(refused, new Error(refused.refusal?.error))
 
-  const applied = [...turns.apply, ...drained.apply]
+  // What waited goes before what came.
+  const applied = drained.apply.length === 0 ? turns.apply : [...turns.apply, ...drained.apply].toSorted(byVersion)
   await writeRows(tx, routes, applied)
   const emissions = await handle(deps, { tx, items: applied, isLate, attempts })
   await emissions.record(tx)
@@ -129,7 +130,9 @@ async function claimItems(deps: ApplyDeps, tx: Tx, items: readonly Item[]): Prom
 }
 
 function claimPlaced({ scope, routes, settings }: ApplyDeps, items: readonly Item[], isRows: boolean): Statement<ClaimRow> {
-  if (isRows) return settings.inbox ? claimRows(scope, items) : moveRows(scope, items)
+  if (isRows && settings.inbox) return claimRows(scope, items)
+  // Without an inbox the position says what handlers have got: it moves with what is applied, not before.
+  if (isRows && !routes.hasHandlers) return moveRows(scope, items)
   return settings.inbox ? claim(scope, items, routes.sequentialTypes) : moveOnly(scope, items, routes.handledTypes)
 }
 
@@ -143,8 +146,8 @@ async function claimUnplaced({ scope, settings }: ApplyDeps, tx: Tx, items: read
 const noAggregate = { aggregate_type: null, aggregate_id: null, version: null, waiting: null, held_by: null }
 
 /** Without an inbox a handler's event is known by its version, which is in order because the log is. */
-function turnOptions({ deltaStart, inbox }: ConsumerSettings): TurnOptions {
-  return { deltaStart, byVersion: !inbox }
+function turnOptions({ settings: { deltaStart, inbox }, routes }: ApplyDeps): TurnOptions {
+  return { deltaStart, byVersion: inbox ? [] : routes.handledTypes }
 }
 
 /** Its one effect is a row that has its version. */
@@ -160,11 +163,8 @@ const nothingStored: Drained = { apply: [], skip: [], seen: [] }
 const drainLimit = 500
 
 /** Stored messages that are next in turn now. */
-async function takeStored(
-  { scope, routes, settings }: ApplyDeps,
-  tx: Tx,
-  aggregates: ReadonlyMap<string, AggregateState>,
-): Promise<Drained> {
+async function takeStored(deps: ApplyDeps, tx: Tx, aggregates: ReadonlyMap<string, AggregateState>): Promise<Drained> {
+  const { scope, routes, settings } = deps
   const open = [...aggregates.values()].filter((each) => each.waiting > 0 && each.heldBy === undefined)
   if (open.length === 0) return nothingStored
   const found = await rows(tx, readWaiting(scope, open, drainLimit))
@@ -172,7 +172,7 @@ async function takeStored(
   const turns = takeStoredTurns(
     stored.filter((item) => item !== undefined),
     aggregates,
-    turnOptions(settings),
+    turnOptions(deps),
   )
   if (turns.apply.length === 0) return { ...turns, seen: [] }
   if (!settings.inbox) return { ...turns, seen: [] }

@@ -7,7 +7,7 @@
 import type { Delivery } from '../transport/transport.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import { allItems, toItem } from './decode.ts'
-import type { Item } from './item.ts'
+import { byVersion, type Item } from './item.ts'
 import { lineOfPlace, type Place, type PlacedDelivery } from './partition-lines.ts'
 import type { Pumped } from './pump.ts'
 import { isForeign, type ForeignMessage, type ReceivedEvent } from './received-event.ts'
@@ -73,10 +73,6 @@ export async function settleForeign(
 /** One order for everybody, so that batches that meet lock in the same one: of the log, else of aggregates and versions. */
 export function inOrder(items: readonly Item[]): readonly Item[] {
   return items.toSorted(items.some((item) => placeOf(item) !== undefined) ? byPlace : byVersion)
-}
-
-function byVersion(a: Item, b: Item): number {
-  return compare(a.key, b.key) || compare(a.event.version, b.event.version)
 }
 
 function byPlace(a: Item, b: Item): number {

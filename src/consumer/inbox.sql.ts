@@ -121,7 +121,10 @@ export interface StoredRow {
   readonly published_at_ms: string
 }
 
-/** What waits for these aggregates, in the order of versions. Index: inbox_message_waiting_idx. */
+/**
+ * What waits for these aggregates, in the order of versions, up to one that rests after a failure. Of two of one version the
+ * later goes first: a letter that was redriven, and behind it the void that stood in for it. Index: inbox_message_waiting_idx.
+ */
 export function readWaiting(
   { tables, consumer, generation }: Scope,
   aggregates: readonly { readonly aggregateType: string; readonly aggregateId: string }[],
@@ -130,38 +133,72 @@ export function readWaiting(
   return sql`
     select m.* from unnest(${sqlArray(aggregates.map((a) => a.aggregateType))}::text::text[], ${sqlArray(aggregates.map((a) => a.aggregateId))}::text::text[]) as a (type, id)
      cross join lateral (
+       select min(f.version) as version from ${tables.message} f
+        where f.consumer = ${consumer}::text and f.generation = ${generation}::int and f.state = 4 and f.aggregate_type = a.type and f.aggregate_id = a.id
+          and f.attempts > 0 and f.next_attempt_at > (select clock_timestamp())) r
+     cross join lateral (
        select m.seq::text, m.topic, m.ordering_key, m.message_id, m.attributes::text, m.body, (extract(epoch from m.published_at) * 1000)::bigint::text as published_at_ms,
               m.aggregate_type, m.aggregate_id, m.version
          from ${tables.message} m
         where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.state = 4 and m.aggregate_type = a.type and m.aggregate_id = a.id
-        order by m.version limit ${limit}::int) m
-     order by m.aggregate_type, m.aggregate_id, m.version limit ${limit}::int`
+          and (r.version is null or m.version < r.version)
+        order by m.version, m.seq desc limit ${limit}::int) m
+     order by m.aggregate_type, m.aggregate_id, m.version, m.seq::bigint desc limit ${limit}::int`
+}
+
+/** What decides whose turn it is among those that wait. */
+export interface WaitingLine {
+  /** The streams that the consumer reads. */
+  readonly types: readonly string[]
+  readonly sequentialTypes: readonly string[]
+  /** The events of sequential streams that close the gap before them. */
+  readonly standing: readonly { readonly aggregateType: string; readonly eventType: string }[]
+  readonly deltaStart: 'first' | 'any'
 }
 
 /**
- * What waits although its turn has come: nothing holds its aggregate, and it is next, or its stream is not sequential. An
- * aggregate that may begin with any version begins with the first that waits, and only that one is returned. Nothing before
- * the rest is over of one that failed, nor what is behind that one. Index: consumer_position_waiting_idx.
+ * What waits although its turn has come: nothing holds its aggregate, and it is next, or closes the gap before it, or its
+ * stream is not sequential. An aggregate that may begin with any version begins with the first that waits, and only that one
+ * is returned. Nothing before the rest is over of one that failed, nor what is behind that one. What waits behind a gap costs
+ * one look at the first of it, however much it is. Indexes: consumer_position_waiting_idx, inbox_message_waiting_idx.
  */
 export function readReleased(
   { tables, consumer, generation }: Scope,
-  line: { readonly sequentialTypes: readonly string[]; readonly deltaStart: 'first' | 'any' },
+  { types, sequentialTypes, standing, deltaStart }: WaitingLine,
   limit: number,
 ): Statement<StoredRow> {
+  const [standingTypes, standingEvents] = [standing.map((each) => each.aggregateType), standing.map((each) => each.eventType)]
   return sql`
+    with line as materialized (
+      select p.*, l.sequential, g.first, l.sequential and ${deltaStart === 'any'}::boolean and p.version = 0 as unbegun
+        from ${tables.position} p
+       cross join lateral (select p.aggregate_type = any (${sqlArray(sequentialTypes)}::text::text[]) as sequential) l
+       cross join lateral (
+         select min(f.version) as first from ${tables.message} f
+          where f.consumer = p.consumer and f.generation = p.generation and f.state = 4 and f.aggregate_type = p.aggregate_type and f.aggregate_id = p.aggregate_id) g
+       where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.waiting > 0 and p.held_by is null
+         and p.aggregate_type = any (${sqlArray(types)}::text::text[])
+    ), standing as materialized (
+      select * from unnest(${sqlArray(standingTypes)}::text::text[], ${sqlArray(standingEvents)}::text::text[]) as s (aggregate_type, event_type)
+    )
     select m.seq::text, m.topic, m.ordering_key, m.message_id, m.attributes::text, m.body, (extract(epoch from m.published_at) * 1000)::bigint::text as published_at_ms
-      from ${tables.position} p cross join lateral (
-        select m.*, row_number() over (order by m.version) as place from (
-          select m.* from ${tables.message} m
-           where m.consumer = p.consumer and m.generation = p.generation and m.state = 4 and m.aggregate_type = p.aggregate_type and m.aggregate_id = p.aggregate_id
-           order by m.version limit ${limit}::int) m) m
-     where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.waiting > 0 and p.held_by is null
-       and (p.aggregate_type <> all (${sqlArray(line.sequentialTypes)}::text::text[])
-            or case when ${line.deltaStart === 'any'}::boolean and p.version = 0 then m.place = 1 else m.version <= p.version + m.place end)
-       and not exists (select from ${tables.message} f
-                        where f.consumer = m.consumer and f.generation = m.generation and f.state = 4 and f.aggregate_type = m.aggregate_type
-                          and f.aggregate_id = m.aggregate_id and f.version <= m.version and f.next_attempt_at > (select clock_timestamp()))
-     order by m.aggregate_type, m.aggregate_id, m.version limit ${limit}::int`
+      from line p
+     cross join lateral (
+       select min(f.version) as version from ${tables.message} f
+        where f.consumer = p.consumer and f.generation = p.generation and f.state = 4 and f.aggregate_type = p.aggregate_type and f.aggregate_id = p.aggregate_id
+          and f.next_attempt_at > (select clock_timestamp())) r
+     cross join lateral (
+       select m.*, row_number() over (order by m.version, m.seq desc) as place from (
+         select m.* from ${tables.message} m
+          where m.consumer = p.consumer and m.generation = p.generation and m.state = 4 and m.aggregate_type = p.aggregate_type and m.aggregate_id = p.aggregate_id
+            and (r.version is null or m.version < r.version)
+          order by m.version limit ${limit}::int) m) m
+     where (not p.sequential or p.unbegun or p.first <= p.version + 1 or p.aggregate_type in (select s.aggregate_type from standing s))
+       and case when not p.sequential then true
+                when p.unbegun then m.place = 1
+                when p.first <= p.version + 1 then m.version <= p.version + m.place
+                else (m.aggregate_type, m.attributes ->> 'event_type') in (select s.aggregate_type, s.event_type from standing s) end
+     order by m.aggregate_type, m.aggregate_id, m.version, m.seq desc limit ${limit}::int`
 }
 
 /** Removes stored messages that were applied, or are not needed any more. */

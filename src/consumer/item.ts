@@ -37,6 +37,11 @@ export function lineOf({ key, origin }: Pick<Item, 'key' | 'origin'>): string {
   return origin.kind === 'delivery' && origin.place !== undefined ? lineOfPlace(origin.place) : key
 }
 
+/** The order of aggregates, and of versions in each. */
+export function byVersion(a: Pick<Item, 'key' | 'event'>, b: Pick<Item, 'key' | 'event'>): number {
+  return a.key === b.key ? Number(a.event.version - b.event.version) : a.key < b.key ? -1 : 1
+}
+
 /** Whether those behind it in line come again with it, should it be given back. */
 export function keepsLine({ message, origin }: Pick<Item, 'message' | 'origin'>): boolean {
   return message.orderingKey !== undefined || (origin.kind === 'delivery' && origin.place !== undefined)

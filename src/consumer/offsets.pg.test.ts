@@ -6,6 +6,7 @@ import {
   mails,
   message,
   published,
+  removed,
   videos,
   type ConsumerFixture,
 } from '../../test/setup/consumer-fixture.ts'
@@ -20,6 +21,7 @@ import type { Consumer } from './consumer.ts'
 import type { ConsumerOptions } from './consumer-options.ts'
 import { inboxTables } from './inbox.sql.ts'
 import type { Item } from './item.ts'
+import { pauseConsumer, resumeConsumer } from './pause-consumer.ts'
 import { moveOver, placeOf, takeOffsets } from './take-offsets.ts'
 
 const database = await testDatabase()
@@ -117,6 +119,35 @@ test('an event that was published twice is handled once: its version says so', a
   await stop()
   expect(await w.effects()).toEqual(['a 1', 'a 2', 'a 3'])
 })
+
+test.each([published('a', 4), removed('a', 4)])(
+  'without an inbox, what is delivered before anybody looked at what waits comes behind it ($attributes.event_type)',
+  async (last) => {
+    const w = await world()
+    const action = { db, schema: w.schema, consumer: 'catalog', aggregate: { type: 'video', id: 'a' }, actor: 'ada' }
+    w.log.append('0', [published('a', 1)])
+    const table = { table: `${w.schema}.video_view`, key: 'video_id' } as const
+    const recorder = (pollMs: number): Consumer =>
+      w.recorder({ pollMs }).project(videos, { ...table, set: (event) => ({ title: event.data.title }) })
+    const first = w.start(recorder(600_000))
+    await eventually(() => w.log.members.length === 1)
+    await w.log.assign(w.log.members[0], ['0'])
+    await eventually(async () => (await w.effects()).length === 1)
+    await pauseConsumer(action)
+    w.log.append('0', [published('a', 2), published('a', 3)])
+    await eventually(async () => (await w.count('inbox_message')) === 2)
+    await resumeConsumer(action)
+    w.log.append('0', [last])
+    await eventually(async () => (await w.offsets())[0] === '0 4')
+    await first()
+    expect(await w.effects()).toEqual(['a 1', 'a 2', 'a 3'])
+    const second = w.start(recorder(5))
+    await eventually(async () => (await w.count('inbox_message')) === 0)
+    await second()
+    expect(await w.count('video_view', 'version = 4')).toBe(1)
+    expect(await w.effects()).toEqual(['a 1', 'a 2', 'a 3', ...(last.body.length > 4 ? ['a 4'] : [])])
+  },
+)
 
 test('a forged version is passed over in the order of the log, and nothing before or behind it is', async () => {
   const w = await world()

@@ -33,10 +33,19 @@ export interface StreamRoutes {
   route(eventType: string): Route | undefined
 }
 
+/** Whether an event stands for everything before it: a handled state or tombstone. */
+export function standsForAll({ kind, handler, ...rows }: Route): boolean {
+  return kind !== 'delta' && (handler !== undefined || writesRow(rows))
+}
+
 export interface Routes {
   readonly consumer: string
   readonly topics: readonly string[]
+  /** The streams, by the types of their aggregates. */
+  readonly types: readonly string[]
   readonly sequentialTypes: readonly string[]
+  /** The events of sequential streams that stand for everything before them. */
+  readonly standing: readonly { readonly aggregateType: string; readonly eventType: string }[]
   /** The streams that have a handler. */
   readonly handledTypes: readonly string[]
   readonly projections: readonly Projection[]
@@ -105,6 +114,8 @@ export class RouteBook {
     return {
       consumer: this.#consumer,
       topics: [...new Set([...this.#streams.values()].map(({ topic }) => topic))],
+      types: [...byType.keys()],
+      standing: [...byType.values()].filter(({ sequential }) => sequential).flatMap(standingOf),
       sequentialTypes: [...byType.values()].filter(({ sequential }) => sequential).map(({ stream }) => stream.aggregateType),
       handledTypes: [...new Set([...this.#handlers.keys()].map((type) => type.stream.aggregateType))],
       projections: this.#projections,
@@ -153,6 +164,13 @@ export class RouteBook {
         `consumer ${this.#consumer}: ${what}(…) was called after it was started. Register everything first.`,
       )
   }
+}
+
+function standingOf({ stream, route }: StreamRoutes): Routes['standing'] {
+  const types = Object.values(stream.events).map(({ name }) => route(name))
+  return types.flatMap((each) =>
+    each !== undefined && standsForAll(each) ? { aggregateType: stream.aggregateType, eventType: each.type.name } : [],
+  )
 }
 
 function invalid(message: string): WaybillError {

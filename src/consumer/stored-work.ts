@@ -28,7 +28,6 @@ const reportEveryMs = 10_000
 
 export function createStoredWork({ settings, routes, scope, work }: StoredWorkDeps): StoredWork {
   const { db, clock, signals, gapAlertMs, deltaStart } = settings
-  const { sequentialTypes } = routes
   let reportAt = 0
   let reported = 0
   const report = async (): Promise<void> => {
@@ -56,7 +55,7 @@ export function createStoredWork({ settings, routes, scope, work }: StoredWorkDe
       await report()
       if (paused) return { found: false, paused }
       const redriving = await rows(db, readRedriving(scope, passLimit))
-      const released = await rows(db, readReleased(scope, { sequentialTypes, deltaStart }, passLimit))
+      const released = await rows(db, readReleased(scope, { ...routes, deltaStart }, passLimit))
       const letters = await Promise.all(redriving.map((row) => fromStored(row, 'dead', routes)))
       for (const [i, item] of letters.entries()) if (item === undefined) await refuse(redriving[i]?.seq ?? '')
       const waiting = await Promise.all(released.map((row) => fromStored(row, 'waiting', routes)))

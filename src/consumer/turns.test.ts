@@ -14,8 +14,8 @@ function item(version: number, kind: Kind = 'delivery', route: keyof typeof rout
 }
 
 const aggregate = JSON.stringify(['account', 'x'])
-const first: TurnOptions = { deltaStart: 'first', byVersion: false }
-const any: TurnOptions = { deltaStart: 'any', byVersion: false }
+const first: TurnOptions = { deltaStart: 'first', byVersion: [] }
+const any: TurnOptions = { deltaStart: 'any', byVersion: [] }
 
 interface Position {
   readonly version: number

@@ -14,7 +14,7 @@ import type { ClaimRow } from './claim.sql.ts'
 import type { PositionChange } from './inbox.sql.ts'
 import type { Item } from './item.ts'
 import { aggregateKey } from './received-event.ts'
-import { writesRow } from './routes.ts'
+import { standsForAll } from './routes.ts'
 
 /** An aggregate that needs a second look. */
 export interface AggregateState {
@@ -30,8 +30,8 @@ export interface AggregateState {
 export interface TurnOptions {
   /** Where a sequential aggregate begins: at version 1, or at whatever comes first. */
   readonly deltaStart: 'first' | 'any'
-  /** There is no inbox: an event that a handler gets must be newer than the last one. */
-  readonly byVersion: boolean
+  /** The streams with handlers of a consumer without an inbox: an event that a handler gets must be newer than the last one. */
+  readonly byVersion: readonly string[]
 }
 
 export interface Turns {
@@ -144,13 +144,21 @@ function turnOf(item: Item, aggregate: AggregateState | undefined, options: Turn
   const isHolder = aggregate.heldBy === id
   if (aggregate.heldBy !== undefined && !isRedriven) return isHolder ? 'skip' : 'wait'
   if (isHolder) release(aggregate)
-  const isOrdered = item.sequential || (options.byVersion && item.route?.handler !== undefined)
+  const isByVersion = options.byVersion.includes(item.event.aggregateType)
+  if (isByVersion && !item.sequential && comesBehind(item, aggregate)) return 'wait'
+  const isOrdered = item.sequential || (isByVersion && item.route?.handler !== undefined)
   if (!isOrdered) return take(item, aggregate)
   if (version <= aggregate.version) return isRedriven ? 'apply' : 'skip'
   if (!item.sequential || version === aggregate.version + 1n) return take(item, aggregate)
   if (aggregate.heldBy !== undefined) return 'wait'
   const begins = options.deltaStart === 'any' && aggregate.version === 0n && (isHolder || isFirst(item, aggregate))
-  return begins || standsForAll(item) ? take(item, aggregate) : 'wait'
+  const closesGap = item.route !== undefined && standsForAll(item.route)
+  return begins || closesGap ? take(item, aggregate) : 'wait'
+}
+
+/** Applied before what waits, it would make that look like something older. A redriven one may be the older one itself. */
+function comesBehind({ origin }: Item, { waiting }: AggregateState): boolean {
+  return waiting > 0 && origin.kind !== 'waiting' && origin.kind !== 'dead'
 }
 
 /** A delivery comes behind what waits. Of what waits only the first is offered to an aggregate that has not begun. */
@@ -178,8 +186,4 @@ function move(aggregate: AggregateState, version: Version): void {
 function release(aggregate: AggregateState): void {
   aggregate.heldBy = undefined
   aggregate.released = true
-}
-
-function standsForAll({ route }: Item): boolean {
-  return route !== undefined && route.kind !== 'delta' && (route.handler !== undefined || writesRow(route))
 }

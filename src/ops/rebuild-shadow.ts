@@ -59,7 +59,9 @@ export function shadowRoutes(routes: Routes, shadows: readonly Shadow[]): Routes
   return {
     ...routes,
     topics: [...new Set([...types.values()].map(({ topic }) => topic))],
+    types: [...types.keys()],
     sequentialTypes: [],
+    standing: [],
     handledTypes: [],
     projections: shadows.map(({ shadow }) => shadow),
     factTables: [],

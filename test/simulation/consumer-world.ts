@@ -213,7 +213,7 @@ function routesOf(scene: Scene): ReturnType<RouteBook['build']> {
     const found = routes.stream(type)
     return found === undefined ? undefined : { ...found, sequential: false }
   }
-  return { ...routes, stream, sequentialTypes: [] }
+  return { ...routes, stream, sequentialTypes: [], standing: [] }
 }
 
 interface HandledEvent {

@@ -21,7 +21,7 @@ import {
   type Scope,
 } from '../../src/consumer/inbox.sql.ts'
 import { scriptsOf, weighted, type ScriptStep } from './outbox-script.ts'
-import { aggregates, events, sequentialTypes } from './script-events.ts'
+import { aggregates, allTypes, events, sequentialTypes, standing } from './script-events.ts'
 import type { Step } from './sides.ts'
 import { storedSteps } from './stored-script.ts'
 
@@ -96,10 +96,10 @@ function directSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; re
     ),
     ...weighted(
       2,
-      fc.tuple(fc.constantFrom('first', 'any'), fc.integer({ min: 1, max: 3 })).map(
-        ([deltaStart, limit]): Step =>
+      fc.tuple(fc.constantFrom('first', 'any'), fc.integer({ min: 1, max: 3 }), fc.subarray([...allTypes])).map(
+        ([deltaStart, limit, types]): Step =>
           () =>
-            readReleased(scope, { sequentialTypes, deltaStart }, limit),
+            readReleased(scope, { types, sequentialTypes, standing, deltaStart }, limit),
       ),
     ),
     ...weighted(

@@ -43,10 +43,16 @@ export function defineWaiting(store: FakeStore, scope: Scope, data: InboxStore):
     return []
   })
 
-  store.define('readWaiting', readWaiting(scope, [], 0), async (context, [types, ids, , , limit]) => {
-    const aggregates = new Set(texts(types).map((type, i) => `${type}\n${texts(ids)[i]}`))
-    const found = context.rows(data.message, (row) => isWaiting(row) && aggregates.has(`${row.type}\n${row.id}`))
-    const first = found.toSorted(byAggregate).slice(0, Number(limit))
+  store.define('readWaiting', readWaiting(scope, [], 0), async (context, values) => {
+    const [types, ids] = [texts(values[0]), texts(values[1])]
+    const now = context.now()
+    const isFailing = (row: StoredMessage): boolean => row.attempts > 0 && (row.nextAttemptAt ?? 0) > now
+    const waiting = context.rows(data.message, isWaiting).toSorted(byAggregate)
+    const found = types.flatMap((type, i) => {
+      const line = waiting.filter((row) => row.type === type && row.id === ids[i])
+      return line.filter((row) => !line.some((other) => other.version <= row.version && isFailing(other)))
+    })
+    const first = found.toSorted(byAggregate).slice(0, Number(values.at(-1)))
     return first.map((row) => ({
       ...toStoredRow(row),
       aggregate_type: row.type,
@@ -55,20 +61,26 @@ export function defineWaiting(store: FakeStore, scope: Scope, data: InboxStore):
     }))
   })
 
-  const anyLine = { sequentialTypes: [], deltaStart: 'any' } as const
-  store.define('readReleased', readReleased(scope, anyLine, 0), async (context, [limit, , , sequential, startsAnywhere]) => {
+  const anyLine = { types: [], sequentialTypes: [], standing: [], deltaStart: 'any' } as const
+  store.define('readReleased', readReleased(scope, anyLine, 0), async (context, values) => {
+    const [startsAnywhere, sequentialTypes, , , types, standingTypes, standingEvents, limit] = values
     const now = context.now()
-    const sequentialTypes = texts(sequential)
+    const [known, sequential] = [texts(types), texts(sequentialTypes)]
+    const standing = texts(standingTypes).map((type, i) => `${type}\n${texts(standingEvents)[i]}`)
     const waiting = context.rows(data.message, isWaiting).toSorted(byAggregate)
     const released = context
-      .rows(data.position, (row) => isMine(row) && row.waiting > 0 && row.heldBy === null)
+      .rows(data.position, (row) => isMine(row) && row.waiting > 0 && row.heldBy === null && known.includes(row.type))
       .flatMap((position) => {
         const line = waiting.filter((row) => row.type === position.type && row.id === position.id)
         const isResting = (row: StoredMessage): boolean =>
           line.some((other) => other.version <= row.version && (other.nextAttemptAt ?? 0) > now)
-        const isNext = (row: StoredMessage, place: number): boolean =>
-          startsAnywhere === true && position.version === 0 ? place === 0 : row.version <= position.version + place + 1
-        return line.filter((row, i) => (isNext(row, i) || !sequentialTypes.includes(position.type)) && !isResting(row))
+        const isNext = (row: StoredMessage, place: number): boolean => {
+          if (!sequential.includes(position.type)) return true
+          if (startsAnywhere === true && position.version === 0) return place === 0
+          if ((line[0]?.version ?? 0) <= position.version + 1) return row.version <= position.version + place + 1
+          return standing.includes(`${row.type}\n${eventTypeOf(row)}`)
+        }
+        return line.filter((row, i) => isNext(row, i) && !isResting(row))
       })
     return released.toSorted(byAggregate).slice(0, Number(limit)).map(toStoredRow)
   })
@@ -262,7 +274,11 @@ export function toStoredRow(row: StoredMessage): object {
 
 function byAggregate(a: StoredMessage, b: StoredMessage): number {
   const [left, right] = [`${a.type}\n${a.id}`, `${b.type}\n${b.id}`]
-  return left === right ? a.version - b.version : left < right ? -1 : 1
+  return left === right ? a.version - b.version || b.seq - a.seq : left < right ? -1 : 1
+}
+
+function eventTypeOf({ attributes }: StoredMessage): string | undefined {
+  return (JSON.parse(attributes) as Record<string, string>)['event_type']
 }
 
 const sampleItem = { event: { id: '' } } as Parameters<typeof restStored>[1]

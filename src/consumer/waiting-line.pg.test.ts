@@ -1,0 +1,128 @@
+import { expect, test } from 'vitest'
+import { accounts, consumerFixture, deposited, message, published, videos } from '../../test/setup/consumer-fixture.ts'
+import type { ConsumerFixture } from '../../test/setup/consumer-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { rows } from '../postgres/database.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { eventually } from '../testing/eventually.ts'
+import type { OutgoingMessage } from '../transport/transport.ts'
+import type { Consumer } from './consumer.ts'
+import type { ConsumerOptions } from './consumer-options.ts'
+import { discardDeadLetters } from './discard-dead-letters.ts'
+import type { ConsumedEvent, HandlerContext } from './handler.ts'
+import { inboxTables, readReleased } from './inbox.sql.ts'
+import { pauseConsumer, resumeConsumer } from './pause-consumer.ts'
+import { retryAfter } from './steering.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+/** Nobody looks at what waits after the start. */
+const never = 600_000
+
+function recorder(fixture: ConsumerFixture, options: Partial<ConsumerOptions>, before?: (version: number) => void): Consumer {
+  const record = async (event: Pick<ConsumedEvent, 'version'>, { tx }: Pick<HandlerContext, 'tx'>): Promise<void> => {
+    before?.(Number(event.version))
+    await tx.query(`insert into ${fixture.schema}.effect (version) values ($1)`, [String(event.version)])
+  }
+  const consumer = fixture.consumer({ streams: [videos], ...options })
+  return options.streams?.includes(accounts) === true
+    ? consumer.on(accounts.Deposited, record).on(accounts.BalanceSet, record)
+    : consumer.on(videos.VideoPublished, record)
+}
+
+const versions = async (fixture: ConsumerFixture): Promise<readonly number[]> =>
+  (await fixture.query<{ version: number }>('select version::int from $schema.effect order by at')).map(({ version }) => version)
+
+const balance = (version: number, data: unknown): OutgoingMessage =>
+  message({ stream: accounts, type: 'BalanceSet', id: 'x', version }, data)
+
+function action(fixture: ConsumerFixture): Parameters<typeof pauseConsumer>[0] {
+  return { db, schema: fixture.schema, consumer: 'catalog', aggregate: { type: 'video', id: 'v' }, actor: 'ada' }
+}
+
+/** Version 1 is handled, and the given ones wait because their aggregate is paused. */
+async function paused(fixture: ConsumerFixture, ...waiting: readonly number[]): Promise<void> {
+  await fixture.publish(published('v', 1))
+  await eventually(async () => (await fixture.count('effect')) === 1)
+  await pauseConsumer(action(fixture))
+  await fixture.publish(...waiting.map((version) => published('v', version)))
+  await eventually(async () => (await fixture.count('inbox_message')) === waiting.length)
+}
+
+test('a state that is delivered before anybody looked at what waits is handled behind it', async () => {
+  const fixture = await consumerFixture(db)
+  const stop = fixture.start(recorder(fixture, { pollMs: never }))
+  await paused(fixture, 2, 3)
+  await resumeConsumer(action(fixture))
+  await fixture.publish(published('v', 4))
+  await eventually(async () => (await fixture.count('effect')) === 4)
+  await stop()
+  expect(await versions(fixture)).toEqual([1, 2, 3, 4])
+})
+
+test('what waits and rests after a failure is not called again by a delivery of its aggregate', async () => {
+  const fixture = await consumerFixture(db)
+  const calls: number[] = []
+  const consumer = recorder(fixture, {}, (version) => {
+    calls.push(version)
+    if (version === 2) throw retryAfter(never)
+  })
+  const stop = fixture.start(consumer)
+  await paused(fixture, 2)
+  await resumeConsumer(action(fixture))
+  await eventually(() => fixture.heard('consumer.failed').length === 1)
+  await fixture.publish(published('v', 3))
+  await eventually(async () => (await fixture.count('effect')) === 2)
+  await stop()
+  expect(calls).toEqual([1, 2, 3])
+})
+
+test('a state that waited behind a discarded one closes the gap before it', async () => {
+  const fixture = await consumerFixture(db)
+  const stop = fixture.start(recorder(fixture, { streams: [accounts] }))
+  await fixture.publish(balance(10, 'no balance'), balance(11, { balance: 5 }), deposited('x', 12, 1))
+  await eventually(async () => (await fixture.count('dead_letter')) === 1 && (await fixture.count('inbox_message')) === 2)
+  await discardDeadLetters({ db, schema: fixture.schema, filter: {}, actor: 'ada' })
+  await eventually(async () => (await fixture.count('effect')) === 2)
+  await stop()
+  expect(await versions(fixture)).toEqual([11, 12])
+  expect(await fixture.count('inbox_message')).toBe(0)
+})
+
+test('what waits of a stream that the consumer does not read any more keeps nobody from their turn', async () => {
+  const fixture = await consumerFixture(db)
+  const first = fixture.start(recorder(fixture, { streams: [accounts, videos] }).on(videos.VideoPublished, () => undefined))
+  await eventually(async () => (await fixture.count('consumer')) === 1)
+  await pauseConsumer(action(fixture))
+  await fixture.publish(...Array.from({ length: 500 }, (_, i) => deposited('x', i + 2, 1)), published('v', 1))
+  await eventually(async () => (await fixture.count('inbox_message')) === 501)
+  await first()
+  await resumeConsumer(action(fixture))
+  const second = fixture.start(recorder(fixture, {}))
+  await eventually(async () => (await fixture.count('effect')) === 1)
+  await second()
+  expect(await fixture.count('inbox_message')).toBe(500)
+})
+
+const fetches = `select seq_tup_read + idx_tup_fetch as fetched from pg_stat_xact_user_tables where schemaname = $1 and relname = 'inbox_message'`
+
+test('what waits behind a gap costs one look at the first of it', async () => {
+  const fixture = await consumerFixture(db)
+  const [aggregates, each] = [10, 40]
+  const stop = fixture.start(recorder(fixture, { streams: [accounts], pollMs: never }))
+  for (let i = 0; i < aggregates; i += 1)
+    await fixture.publish(...Array.from({ length: each }, (_, nth) => deposited(`a${i}`, nth + 2, 1)))
+  await eventually(async () => (await fixture.count('inbox_message')) === aggregates * each)
+  await stop()
+  const scope = { tables: inboxTables(fixture.schema), consumer: 'catalog', generation: 1 }
+  const line = { types: ['account'], sequentialTypes: ['account'], standing: [], deltaStart: 'first' } as const
+  const fetched = await transaction(db, async (tx) => {
+    const { rows: before } = await tx.query(fetches, [fixture.schema])
+    await tx.query('set local enable_seqscan = off')
+    expect(await rows(tx, readReleased(scope, line, 500))).toEqual([])
+    const { rows: after } = await tx.query(fetches, [fixture.schema])
+    return Number(Object.values(after[0] ?? {})[0]) - Number(Object.values(before[0] ?? {})[0])
+  })
+  expect(fetched).toBe(aggregates)
+})
