@@ -5,6 +5,7 @@ import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
 import { drainBrokerDeadLetters } from './broker-dead-letters.ts'
 import type { Consumer } from './consumer.ts'
+import { redriveDeadLetters } from './redrive.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -42,5 +43,43 @@ test.each(['hold', 'pass'] as const)(
     expect(await fixture.count('dead_letter')).toBe(0)
     expect(await fixture.count('inbox')).toBe(3)
     expect(await fixture.count('consumer_position', 'held_by is not null or waiting > 0')).toBe(0)
+  },
+)
+
+test.each(['redriven at once', 'redriven in the end'])(
+  'a letter that is passed over before its predecessors came keeps none of them from having its effect (%s)',
+  async (when) => {
+    const fixture = await consumerFixture(db)
+    const consumer = fixture.consumer({ onDead: 'pass' }).on(accounts.Deposited, async (event, { tx }) => {
+      await tx.query(`insert into ${fixture.schema}.effect (version) values ($1)`, [String(event.version)])
+    })
+    const topics = ['bank.events.catalog.dead']
+    const options = {
+      db,
+      schema: fixture.schema,
+      transport: fixture.broker,
+      consumer: 'catalog',
+      onDead: 'pass',
+      topics,
+    } as const
+    const redrive = async (): Promise<unknown> =>
+      await redriveDeadLetters({ db, schema: fixture.schema, filter: {}, actor: 'ada' })
+    const versions = async (): Promise<readonly number[]> =>
+      (await fixture.query<{ version: number }>('select version::int from $schema.effect order by at')).map((row) => row.version)
+    const stop = fixture.start(consumer, drainBrokerDeadLetters(options) as Consumer)
+    await fixture.publish({ ...deposited('x', 3, 1), topic: 'bank.events.catalog.dead' }, deposited('x', 4, 1))
+    await eventually(async () => (await fixture.count('dead_letter')) === 1 && (await fixture.count('inbox_message')) === 2)
+    if (when === 'redriven at once') {
+      await redrive()
+      await eventually(async () => (await fixture.count('dead_letter', "state = 'redriven'")) === 1)
+    }
+    await fixture.publish(deposited('x', 1, 1), deposited('x', 2, 1))
+    await eventually(async () => (await versions()).includes(4))
+    if (when === 'redriven in the end') await redrive()
+    await eventually(async () => (await versions()).length === 4)
+    await stop()
+    expect(await versions()).toEqual(when === 'redriven at once' ? [1, 2, 3, 4] : [1, 2, 4, 3])
+    expect(await fixture.count('inbox_message')).toBe(0)
+    expect(await fixture.count('consumer_position', 'waiting > 0 or version <> 4')).toBe(0)
   },
 )

@@ -12,10 +12,11 @@ import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { execute, one, type Database } from '../postgres/database.ts'
 import { transaction } from '../postgres/transaction.ts'
 import type { Delivery, Transport } from '../transport/transport.ts'
-import { holdAggregate, passOver } from './dead-letter.sql.ts'
+import { holdAggregate } from './dead-letter.sql.ts'
 import { inboxTables, registerConsumer, type Scope } from './inbox.sql.ts'
 import { makeDeadLetter } from './make-dead-letter.ts'
 import { allReceivers } from './open-receivers.ts'
+import { passOver } from './pass-over.ts'
 import { isForeign, readEvent } from './received-event.ts'
 
 export interface BrokerDeadLettersOptions {
@@ -90,7 +91,9 @@ async function record({ db, onDead, signals }: Settings, scope: Scope, { message
     const burial = { eventId: event.id, eventType: event.type, aggregate, message, reason, error, attempts } as const
     const letter = await makeDeadLetter(tx, scope, burial)
     if (letter === undefined) return false
-    if (isOurs) await execute(tx, onDead === 'hold' ? holdAggregate(scope, { event }) : passOver(scope, { event }))
+    if (isOurs && onDead === 'hold') await execute(tx, holdAggregate(scope, { event }))
+    // The stream is not known here, so it is taken for one whose versions go one after the other.
+    else if (isOurs) await passOver(tx, scope, { event, message, sequential: true })
     return true
   })
   if (!isNew) return

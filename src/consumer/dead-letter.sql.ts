@@ -108,13 +108,25 @@ export function holdAggregate({ tables, consumer, generation }: Scope, { event }
     on conflict (consumer, generation, aggregate_type, aggregate_id) do update set held_by = coalesce(p.held_by, excluded.held_by), updated_at = clock_timestamp()`
 }
 
-/** Passes over an event without its effect. */
-export function passOver({ tables, consumer, generation }: Scope, { event }: Pick<Item, 'event'>): Statement {
+/**
+ * Moves an aggregate over an event without its effect, and lets go of what waited for it. A sequential one stays where it is
+ * if versions before the event are missing. Returns whether the aggregate is past it. Index: primary key.
+ */
+export function moveOverEvent(
+  { tables, consumer, generation }: Scope,
+  { event, sequential }: Pick<Item, 'event' | 'sequential'>,
+): Statement<{ passed: boolean }> {
+  const version = event.version.toString()
   return sql`
     insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
-    values (${consumer}::text, ${generation}::int, ${event.aggregateType}::text, ${event.aggregateId}::text, ${event.version.toString()}::text::bigint)
+    select ${consumer}::text, ${generation}::int, ${event.aggregateType}::text, ${event.aggregateId}::text,
+           case when ${sequential}::boolean and e.version > 1 then 0 else e.version end
+      from (select ${version}::text::bigint as version) e
     on conflict (consumer, generation, aggregate_type, aggregate_id) do update
-      set version = greatest(p.version, excluded.version), held_by = nullif(p.held_by, ${event.id}::text::uuid), updated_at = clock_timestamp()`
+      set version = case when ${sequential}::boolean and ${version}::text::bigint > p.version + 1 then p.version
+                         else greatest(p.version, ${version}::text::bigint) end,
+          held_by = nullif(p.held_by, ${event.id}::text::uuid), updated_at = clock_timestamp()
+    returning p.version >= ${version}::text::bigint as passed`
 }
 
 /** Records an event in the inbox; returns it if it is new. Waits for a transaction that is recording it. Index: primary key. */

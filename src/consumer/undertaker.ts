@@ -19,7 +19,6 @@ import {
   holdAggregate,
   lockRedriving,
   markFailed,
-  passOver,
   recordSeen,
   releaseAttempts,
 } from './dead-letter.sql.ts'
@@ -28,6 +27,7 @@ import type { Item } from './item.ts'
 import { makeDeadLetter } from './make-dead-letter.ts'
 import type { DeadReason, ForeignMessage, RawMessage } from './received-event.ts'
 import type { Place } from './partition-lines.ts'
+import { passOver } from './pass-over.ts'
 import { isDiscarded, isRetryAfter } from './steering.ts'
 import { removeReceived, restReceived } from './stored.sql.ts'
 import { moveOver, takeOffsets } from './take-offsets.ts'
@@ -177,7 +177,8 @@ async function buryItem(
     if (origin.kind === 'waiting') await execute(tx, removeStored(scope, [origin.seq]))
     if (origin.kind === 'stored') await execute(tx, removeReceived(scope, [origin]))
     if (letter === undefined) return false
-    if (isBelieved) await execute(tx, holds ? holdAggregate(scope, item) : passOver(scope, item))
+    if (holds) await execute(tx, holdAggregate(scope, item))
+    else if (isBelieved) await passOver(tx, scope, item)
     if (reason === 'discarded' && settings.inbox)
       await rows(tx, recordSeen(scope, { eventId: event.id, source: event.aggregateType }))
     return true

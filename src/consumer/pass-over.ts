@@ -1,0 +1,29 @@
+/**
+ * Lets an aggregate go on without an event that was given up.
+ *
+ * Usually it was the event's turn, and the position moves over it. If versions before it are missing, they may still come:
+ * an empty message takes its place in line, and is passed when its turn comes.
+ */
+import { businessKeyId } from '../core/id.ts'
+import { execute, one, type Tx } from '../postgres/database.ts'
+import { moveOverEvent } from './dead-letter.sql.ts'
+import { storeWaiting, type Scope } from './inbox.sql.ts'
+import type { Item } from './item.ts'
+import { voidEventType } from './received-event.ts'
+
+export interface PassedOver extends Pick<Item, 'event' | 'message'> {
+  /** Versions of its aggregate are taken one after the other, or nobody knows. */
+  readonly sequential: boolean
+}
+
+export async function passOver(tx: Tx, scope: Scope, passed: PassedOver): Promise<void> {
+  const { passed: isPast } = await one(tx, moveOverEvent(scope, passed))
+  if (!isPast) await execute(tx, storeWaiting(scope, [voidOf(passed)]))
+}
+
+/** Always the same for one event, so that it is in line once however often the event is given up. */
+function voidOf({ event, message }: PassedOver): Pick<Item, 'event' | 'message'> {
+  const id = businessKeyId(voidEventType, event.id)
+  const attributes = { ...message.attributes, event_id: id, event_type: voidEventType }
+  return { event: { ...event, id, type: voidEventType }, message: { ...message, attributes, body: new Uint8Array() } }
+}
