@@ -125,7 +125,7 @@ export function compareTables(projection: Projection, shadow: string): Statement
   return sql`
     select count(l.${key})::int as live, count(s.${key})::int as rebuilt,
            count(*) filter (where s.${key} is null)::int as missing, count(*) filter (where l.${key} is null)::int as extra,
-           count(*) filter (where s.${version} < l.${version})::int as older, count(*) filter (where s.${version} > l.${version})::int as newer,
+           count(*) filter (where s.${version} < l.${version})::int as older, count(*) filter (where s.${version} > coalesce(l.${version}, 0))::int as newer,
            count(*) filter (where s.${version} = l.${version} and to_jsonb(s) <> to_jsonb(l))::int as different,
            coalesce(sum(hashtextextended(to_jsonb(l)::text, 0)::numeric) filter (where l.${key} is not null), 0)::text as live_checksum,
            coalesce(sum(hashtextextended(to_jsonb(s)::text, 0)::numeric) filter (where s.${key} is not null), 0)::text as rebuilt_checksum
@@ -151,7 +151,7 @@ export function findUncovered(projection: Projection, shadow: string): Statement
   return sql`
     select exists (
       select from ${table} l
-       where not exists (select from ${qualifiedName(shadow)} s where ${matching(keyColumns, 'l', 's')} and s.${version} >= l.${version})) as found`
+       where not exists (select from ${qualifiedName(shadow)} s where ${matching(keyColumns, 'l', 's')} and s.${version} >= coalesce(l.${version}, 0))) as found`
 }
 
 /** The same for some keys, a JSON array of objects by column: how many rows, and one of them. */
@@ -167,7 +167,7 @@ export function countUncovered(
     select count(*)::int as count, min(concat_ws(', ', ${shown})) as example
       from json_populate_recordset(null::${table}, ${keys}::text::json) k
       join ${table} l on ${matching(keyColumns, 'l', 'k')}
-     where not exists (select from ${qualifiedName(shadow)} s where ${matching(keyColumns, 'l', 's')} and s.${version} >= l.${version})`
+     where not exists (select from ${qualifiedName(shadow)} s where ${matching(keyColumns, 'l', 's')} and s.${version} >= coalesce(l.${version}, 0))`
 }
 
 function matching(columns: readonly string[], one: string, other: string): Name {

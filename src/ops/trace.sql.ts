@@ -192,7 +192,7 @@ export function selectProjected(
   key: readonly string[],
 ): Statement<{ version: string; deleted_at: string | null }> {
   const head = sql`
-    select t.${name(versionColumn)}::text as version, t.${name(deletedAtColumn)}::text as deleted_at from ${table} t where true`
+    select coalesce(t.${name(versionColumn)}, 0)::text as version, t.${name(deletedAtColumn)}::text as deleted_at from ${table} t where true`
   const matches = keyColumns.map((column, i) => ` and t.${name(column).quoted} = $${i + 1}`)
   return { text: head.text + matches.join(''), values: [...key] }
 }

@@ -229,6 +229,33 @@ test('readers who wait for several rows at once, in whatever order, are each ser
   await expect(behind).rejects.toMatchObject({ code: 'ABORTED' })
 })
 
+test.each(everyPositions)(
+  'a row from before its table had versions takes the first event, and readers wait for it (positions: %s)',
+  async (positions) => {
+    const fixture = await consumerFixture(db)
+    await fixture.query('alter table $schema.video_view alter column version drop not null')
+    await fixture.query(`insert into $schema.video_view values ('a', 'from before', null), ('b', 'from before', null)`)
+    const consumer = catalog(fixture, { positions })
+    await expect(consumer.waitFor(token('a', 1), { waitMs: 0 })).rejects.toMatchObject({
+      code: 'NOT_YET',
+      details: { seen: '0' },
+    })
+    expect(await consumer.read(videos, 'a')).toMatchObject({ title: 'from before' })
+    const stop = fixture.start(consumer)
+    const wait = consumer.waitFor(token('a', 1), { waitMs: 20_000 })
+    await fixture.publish(published('a', 1), removed('b', 1))
+    await fixture.settled(2)
+    await stop()
+    expect(
+      await fixture.query('select video_id, title, version, deleted_at is null as there from $schema.video_view order by 1'),
+    ).toEqual([
+      { video_id: 'a', title: 'a 1', version: '1', there: true },
+      { video_id: 'b', title: 'from before', version: '1', there: false },
+    ])
+    await wait
+  },
+)
+
 test('a read says which projection it cannot find, or cannot choose', async () => {
   const fixture = await consumerFixture(db)
   await db.query(`create table ${fixture.schema}.other_view (like ${fixture.schema}.video_view including all)`)

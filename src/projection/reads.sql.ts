@@ -39,7 +39,7 @@ export function readPositions(
 
 /**
  * The versions that the rows of these keys have, deleted ones included; `place` counts from 1. A key without a row is not
- * returned. `keys` is a JSON array of objects by column. Index: the unique index on the key's columns.
+ * returned, and a row without a version has 0. `keys` is a JSON array of objects by column. Index: the unique index on the key's columns.
  */
 export function readVersions(
   { table, keyColumns, versionColumn }: Projection,
@@ -47,7 +47,7 @@ export function readVersions(
 ): Statement<{ place: number; version: string }> {
   const matches = keyColumns.map((column) => `v.${name(column).quoted} = k.${name(column).quoted}`)
   return sql`
-    select e.place::int as place, v.${name(versionColumn)}::text as version
+    select e.place::int as place, coalesce(v.${name(versionColumn)}, 0)::text as version
       from json_array_elements(${keys}::text::json) with ordinality as e (value, place)
      cross join lateral json_populate_record(null::${table}, e.value) as k
       join ${table} v on ${new Name(matches.join(' and '))}`

@@ -15,7 +15,8 @@ export interface UpsertShape {
  * Writes rows that are newer than what is stored; older ones leave everything as it is.
  *
  * `records` is a JSON array of objects by column: Postgres converts each value to its column's type. Rows come collapsed, one
- * a key, in the order of their keys, and are locked in that order.
+ * a key, in the order of their keys, and are locked in that order. Rows from before the table had a version may have null,
+ * which is older than every event.
  * Index: the unique index on the key's columns.
  */
 export function upsertNewer(shape: UpsertShape, records: string): Statement {
@@ -29,7 +30,7 @@ export function upsertNewer(shape: UpsertShape, records: string): Statement {
     insert into ${table} as stored (${everything})
     select ${everything} from json_populate_recordset(null::${table}, ${records}::text::json) as incoming
     on conflict (${key}) do update set ${assignments}
-     where stored.${version} < excluded.${version}`
+     where coalesce(stored.${version}, 0) < excluded.${version}`
 }
 
 export interface TableColumn {
