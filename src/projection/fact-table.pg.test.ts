@@ -10,6 +10,7 @@ import { stream } from '../core/stream.ts'
 import type { Database } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
+import type { ColumnValue } from './projection.ts'
 import { memory } from '../transport/memory.ts'
 import { seededRandom } from '../core/random.ts'
 import type { OutgoingMessage } from '../transport/transport.ts'
@@ -139,4 +140,26 @@ test('a fact whose columns are wrong is a dead letter, and its neighbours are ro
   await fixture.publish(...['1', 'not a number', '3'].map((value, i) => reading(`d${i}`, '2026-01-01T00:00:00Z', value)))
   await eventually(async () => (await fixture.count('dead_letter')) === 1 && (await fixture.count('reading')) === 2)
   await stop()
+})
+
+test('a fact without its whole key is a dead letter that names the column, also where the table would take it', async () => {
+  const fixture = await consumerFixture(db)
+  await fixture.query('create table $schema.loose (device text, at timestamptz, unique (device, at))')
+  const dates: Readonly<Record<string, ColumnValue>> = { d0: null, d1: new Date('never'), d2: Number.NaN, d3: '2026-01-01' }
+  const consumer = fixture.consumer({ streams: [readings], inbox: false, maxAttempts: 1 }).insert(readings, {
+    table: `${fixture.schema}.loose`,
+    key: ['device', 'at'],
+    keyOf: ({ data }) => [data.device, dates[data.device] ?? null],
+    set: () => ({}),
+  })
+  const stop = fixture.start(consumer)
+  const facts = Object.keys(dates).map((device) => reading(device, '2026-01-01T00:00:00Z', '1'))
+  await fixture.publish(...facts)
+  await eventually(async () => (await fixture.count('dead_letter')) === 3 && (await fixture.count('loose')) === 1)
+  await stop()
+  const letters = await fixture.query<{ event_id: string; error: string }>(
+    'select event_id::text, error from $schema.dead_letter',
+  )
+  for (const { event_id, error } of letters) expect(error).toContain(`nothing for "at" of event ${event_id}`)
+  expect(await fixture.query('select device from $schema.loose')).toEqual([{ device: 'd3' }])
 })

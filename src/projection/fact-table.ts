@@ -73,9 +73,25 @@ export async function insertFacts(tx: Tx, facts: FactTable, events: readonly Pro
         'INVALID_INPUT',
         `insert into ${tableText}: keyOf returned ${key.length} values for ${keyColumns.length} columns.`,
       )
+    const missing = keyColumns[key.findIndex(isNothing)]
+    if (missing !== undefined) throw withoutKey(tableText, missing, event)
     records.add(key, set(event))
   }
   for (const { columns, json } of records.groups()) await execute(tx, insertRows({ table, keyColumns, columns }, json))
+}
+
+/** What becomes null in its column. */
+function isNothing(value: ColumnValue | undefined): boolean {
+  if (value === null || value === undefined) return true
+  return typeof value === 'number' ? !Number.isFinite(value) : value instanceof Date && Number.isNaN(value.getTime())
+}
+
+/** A unique index lets null stand beside null: the row would come again with every delivery. */
+function withoutKey(table: string, column: string, { id }: ProjectedEvent): WaybillError {
+  return new WaybillError(
+    'INVALID_INPUT',
+    `insert into ${table}: keyOf returned nothing for "${column}" of event ${id}, and without its whole key a fact cannot be told from a repeat. Return a value for each column of the key.`,
+  )
 }
 
 /** Throws SCHEMA_MISMATCH, with the SQL to run, unless the table has the key's columns and a unique index on them. */
