@@ -218,6 +218,26 @@ test('without positions, rows vouch for tokens: deleted ones, keys of several co
   expect(await fixture.count('consumer_position')).toBe(0)
 })
 
+test('a token of which keyOf can make no key is refused before anybody waits, and disturbs nobody who does', async () => {
+  const fixture = await consumerFixture(db)
+  const consumer = fixture.consumer({ tokens, positions: 'needed' }).project(videos, {
+    table: `${fixture.schema}.video_view`,
+    key: 'video_id',
+    keyOf: (id) => [decodeURIComponent(id)],
+    set: (e) => ({ title: e.data.title }),
+  })
+  const stop = fixture.start(consumer)
+  const leave = new AbortController()
+  const forged = consumer.waitFor(token('%', 1), { waitMs: 20_000, signal: leave.signal }).catch((error: unknown) => error)
+  const wait = consumer.waitFor(token('a', 1), { waitMs: 10_000 })
+  await fixture.publish(published('a', 1))
+  await wait
+  leave.abort()
+  expect(await forged).toMatchObject({ code: 'INVALID_INPUT', cause: expect.any(URIError) })
+  await expect(consumer.read(videos, 'a', { atLeast: token('%', 1) })).rejects.toMatchObject({ code: 'INVALID_INPUT' })
+  await stop()
+})
+
 test('readers who wait for several rows at once, in whatever order, are each served by their own', async () => {
   const fixture = await consumerFixture(db)
   await fixture.query(`insert into $schema.video_view values ('b', 'behind', 1), ('a', 'ahead', 7), ('c', 'ahead', 7)`)

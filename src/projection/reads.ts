@@ -13,7 +13,7 @@ import type { AggregateVersion, Tokens } from '../core/token.ts'
 import type { Version } from '../core/version.ts'
 import { one, rows, type Queryable } from '../postgres/database.ts'
 import type { Projection } from './projection.ts'
-import { readPositions, readRow, type AggregateName, type ReadRow, type ReadScope } from './reads.sql.ts'
+import { readPositions, readRow, type AggregateName, type ReadRow, type ReadScope, type RowOf } from './reads.sql.ts'
 import { newer, raiseToRows, rowOf } from './row-versions.ts'
 import { absurd, isAbsurd, notYet, WaitingRoom } from './waiting-room.ts'
 
@@ -88,6 +88,7 @@ export function createReads(options: ReadsOptions): Reads {
     waitFor: async (token, given = {}) => {
       refuseUnknown(`consumer ${consumer}: waitFor`, given, ['waitMs', 'signal'])
       const at = decode(options, token)
+      witnessOf(options, at)
       const { waitMs = options.waitMs, signal } = given
       if (checkWait(waitMs) > 0) return await room.wait(at, { waitMs, signal })
       const [seen = 0n] = await look([at])
@@ -120,7 +121,7 @@ async function readRowOf(options: ReadsOptions, room: WaitingRoom, wanted: Wante
   const projection = projectionOf(options, wanted)
   const at = atLeast === undefined ? undefined : decode(options, atLeast)
   const row = { projection, key: projection.keyOf(wanted.aggregateId) }
-  const witness = at === undefined || options.positions === 'every' ? undefined : rowOf(options.projections(), at)
+  const witness = at === undefined ? undefined : witnessOf(options, at)
   const deadlineMs = clock.monotonicMs() + checkWait(waitMs)
   for (;;) {
     const found = await one(db, readRow(options, row, { awaited: at, witness }))
@@ -174,11 +175,23 @@ function decode({ tokens, streams, consumer }: ReadsOptions, token: string): Agg
   return at
 }
 
+/** The row that vouches for a token. Found before anybody waits: a `keyOf` that throws in the look fails it for everybody. */
+function witnessOf({ positions, projections }: ReadsOptions, at: AggregateVersion): RowOf | undefined {
+  if (positions === 'every') return undefined
+  try {
+    return rowOf(projections(), at)
+  } catch (error) {
+    throw refused('keyOf makes no key of the id in it', error)
+  }
+}
+
 function checkWait(waitMs: number): number {
   if (Number.isFinite(waitMs) && waitMs >= 0) return waitMs
   throw new WaybillError('INVALID_OPTION', `waitMs: must be a number, at least 0, got ${waitMs}.`)
 }
 
-function refused(why: string): WaybillError {
-  return new WaybillError('INVALID_INPUT', `Consistency token refused: ${why}. Pass the token as the write returned it.`)
+function refused(why: string, cause?: unknown): WaybillError {
+  return new WaybillError('INVALID_INPUT', `Consistency token refused: ${why}. Pass the token as the write returned it.`, {
+    cause,
+  })
 }
