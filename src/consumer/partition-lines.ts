@@ -107,12 +107,17 @@ class PartitionLine {
   #restsUntilMs = 0
   /** One was given back: nothing is handed out before all of them are. */
   #isBroken = false
-  #isOpen = true
+  /** Ends a rest, which would keep the process alive. */
+  readonly #closed = new AbortController()
 
   constructor(options: LineOptions) {
     this.#options = options
     this.#from = options.from
     this.#begins = options.from === undefined
+  }
+
+  get #isOpen(): boolean {
+    return !this.#closed.signal.aborted
   }
 
   push(delivery: Delivery, offset: bigint): void {
@@ -126,7 +131,7 @@ class PartitionLine {
 
   /** Hands out nothing more; what is not in the consumer's hands goes back to the broker. */
   close(): void {
-    this.#isOpen = false
+    this.#closed.abort()
     for (const held of this.#held.values()) if (held.state !== 'handed') void held.delivery.nack()
     this.#held.clear()
   }
@@ -142,7 +147,7 @@ class PartitionLine {
   #mend(): void {
     if (!this.#isOpen || !this.#isBroken || this.#handed > 0) return
     const restMs = this.#restsUntilMs - this.#options.clock.monotonicMs()
-    if (restMs > 0) return void this.#options.clock.sleep(restMs).then(() => this.#mend())
+    if (restMs > 0) return void this.#options.clock.sleep(restMs, this.#closed.signal).then(() => this.#mend())
     this.#isBroken = false
     for (const held of this.#held.values()) held.state = 'queued'
     for (const held of this.#held.values()) if (!this.#isBroken) this.#hand(held)

@@ -28,6 +28,7 @@ export class MemorySubscription implements Settling {
   readonly #lanes = new Map<string, Lane>()
   readonly #ready = new Fifo<Lane>()
   readonly #receivers: MemoryReceiver[] = []
+  readonly #closed = new AbortController()
   #life = 0
   #scheduled = false
   #turn = 0
@@ -67,8 +68,9 @@ export class MemorySubscription implements Settling {
     }
   }
 
-  /** Ends all receivers now; what they have in hand is lost to them. */
+  /** Ends all receivers now; what they have in hand is lost to them. Nobody comes after that, so nothing rests any more. */
   closeAll(): void {
+    this.#closed.abort()
     for (let receiver = this.#receivers[0]; receiver !== undefined; receiver = this.#receivers[0]) this.#disconnect(receiver)
   }
 
@@ -159,7 +161,7 @@ export class MemorySubscription implements Settling {
 
   #rest(lane: Lane, delayMs: number): void {
     lane.rests += 1
-    void this.#deps.clock.sleep(delayMs).then(() => {
+    void this.#deps.clock.sleep(delayMs, this.#closed.signal).then(() => {
       lane.rests -= 1
       this.#offer(lane)
     })

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { seededRandom } from '../core/random.ts'
 import { eventually } from '../testing/eventually.ts'
+import { createFakeClock } from '../testing/fake-clock.ts'
 import { transportContract } from '../testing/transport-contract.ts'
 import { memory, type MemoryTransport } from './memory.ts'
 import type { AckOutcome, Delivery, OutgoingMessage, PublishOptions, ReceiveOptions } from './transport.ts'
@@ -126,6 +127,19 @@ describe('on a bad day', () => {
     expect(deliveries).toHaveLength(2)
     expect(deliveries[1]?.lost.aborted).toBe(true)
     expect(await deliveries[1]?.ack()).toBe('lost')
+  })
+
+  test('a delivery that was given back with a delay keeps nothing awake after the close', async () => {
+    const clock = createFakeClock()
+    const broker = memory({ clock })
+    const inHand: Delivery[] = []
+    await broker.receive({ ...receiving, onDelivery: (delivery) => void inHand.push(delivery) })
+    await broker.publish(messages(1), forever)
+    await eventually(() => inHand.length === 1)
+    await inHand[0]?.nack(86_400_000)
+    expect(clock.sleepers()).toBe(1)
+    await broker.close()
+    expect(clock.sleepers()).toBe(0)
   })
 
   test('the same seed makes the same day', async () => {

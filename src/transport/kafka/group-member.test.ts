@@ -152,3 +152,11 @@ test('where nobody says how many partitions were handed out, those count that we
   await clock.advance(60_000)
   expect(coordinator.joins.length).toBe(2)
 })
+
+test('a member that has joined leaves no timer behind when it stops', async () => {
+  const { member, clock, ended } = run(new Coordinator())
+  await clock.advance(0)
+  member.stop()
+  await ended
+  expect(clock.sleepers()).toBe(0)
+})

@@ -109,12 +109,17 @@ export class GroupMember {
     const { clock } = this.#options
     const joining = this.#joinNow()
     joining.catch(() => undefined)
+    const over = new AbortController()
     const given = new Promise<undefined>((resolve) => {
-      const end = (): void => void clock.sleep(joinGraceMs).then(() => resolve(undefined))
+      const end = (): void => void clock.sleep(joinGraceMs, over.signal).then(() => resolve(undefined))
       if (this.#stopping.signal.aborted) end()
-      else this.#stopping.signal.addEventListener('abort', end, { once: true })
+      else this.#stopping.signal.addEventListener('abort', end, { once: true, signal: over.signal })
     })
-    return Promise.race([joining, given])
+    try {
+      return await Promise.race([joining, given])
+    } finally {
+      over.abort()
+    }
   }
 
   async #joinNow(): Promise<Joined> {

@@ -1,0 +1,32 @@
+import { expect, test } from 'vitest'
+import { published, videos } from '../../test/setup/consumer-fixture.ts'
+import { PartitionedBroker } from '../../test/setup/partitioned-broker.ts'
+import { createFakeClock } from '../testing/fake-clock.ts'
+import { inPartitionOrder, type PlacedDelivery } from './partition-lines.ts'
+
+const dayMs = 86_400_000
+const aborting = new AbortController().signal
+
+test.each(['stop', 'loss'])('a partition that rests keeps nothing awake after its %s', async (what) => {
+  const clock = createFakeClock()
+  const broker = new PartitionedBroker()
+  const handed: PlacedDelivery[] = []
+  const lines = inPartitionOrder({ transport: broker, clock, resumeFrom: () => Promise.resolve(new Map()) })
+  const receiver = await lines.receive({
+    topic: videos.topic,
+    consumer: 'catalog',
+    maxMessages: 10,
+    maxBytes: 1_000_000,
+    onDelivery: (delivery) => void handed.push(delivery as PlacedDelivery),
+    onError: () => undefined,
+  })
+  await broker.assign(broker.members[0], ['0'])
+  broker.append('0', [published('a', 1), published('a', 2)])
+  await handed[1]?.nack()
+  await handed[0]?.nack(dayMs)
+  expect(clock.sleepers()).toBe(1)
+  if (what === 'stop') await receiver.close(aborting)
+  else await broker.assign(broker.members[0], ['0'])
+  expect(clock.sleepers()).toBe(0)
+  expect(broker.givenBack).toEqual(['0/0', '0/1'])
+})
