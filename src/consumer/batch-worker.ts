@@ -26,10 +26,10 @@ import { findJumps } from './version-jumps.ts'
 export interface WorkerDeps extends ApplyDeps {
   readonly undertaker: Undertaker
   readonly stopping: AbortSignal
-  /** Whether an earlier delivery of this item may have ended a process. */
+  /** Whether an earlier delivery of this item may have ended a process, or has attempts written down. */
   readonly isSuspect: (item: Item) => boolean
   /** Told of items whose effects are committed. */
-  readonly onCommitted: (items: readonly Item[]) => void
+  readonly onCommitted: (items: readonly Item[], applied: Applied) => void
   /** Takes over an ack under way: the next batch need not wait for the broker's answer. It never rejects. */
   readonly onAcking: (acked: Promise<void>) => void
 }
@@ -198,7 +198,7 @@ async function applyAndAck(
   const done = await persist(deps, items.length, () =>
     batchSpan(spans, items, () => applyBatch(deps, items, { drain, attempts })),
   )
-  deps.onCommitted(items)
+  deps.onCommitted(items, done)
   const [committedAt, endedAtMs] = [clock.monotonicMs(), clock.nowMs()]
   if (tracing.isOn) recordProjected(spans, done.effects, { startedAtMs, endedAtMs })
   reportWaiting(deps, done)

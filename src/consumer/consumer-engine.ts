@@ -13,7 +13,7 @@ import { workBatch } from './batch-worker.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import { inOrder, placeOfDelivery, settleForeign, toEntry, workDelivered, type Entry } from './direct-receiver.ts'
 import type { InboxTables, Scope } from './inbox.sql.ts'
-import { keepsLine, lineOf, type Item } from './item.ts'
+import { keepsLine, lineOf, type Applied, type Item } from './item.ts'
 import { createLeasedWork } from './leased-work.ts'
 import { readOffsets } from './offsets.sql.ts'
 import { allReceivers } from './open-receivers.ts'
@@ -24,6 +24,7 @@ import type { Routes } from './routes.ts'
 import { createStoredProcessor, type Guard, type StoredProcessor } from './stored-processor.ts'
 import { storeBatch } from './stored-receiver.ts'
 import { createStoredWork } from './stored-work.ts'
+import { createSuspicion } from './suspicion.ts'
 import { createUndertaker } from './undertaker.ts'
 
 export interface EngineDeps {
@@ -116,23 +117,27 @@ function createEngine({ settings, routes, tables, registered, life, watch }: Eng
   const scope: Scope = { tables, consumer: settings.name, generation: registered.generation }
   const waker = createWaker()
   const ignore = createIgnoring(settings)
+  const suspicion = createSuspicion(settings.maxInFlight)
   const undertaker = createUndertaker({
     settings,
     scope,
     onGivenBack: (item) => {
+      suspicion.charged(item)
       if (item.origin.kind !== 'delivery' || !keepsLine(item)) return
       const follows = ({ delivery }: Entry): boolean => keepsLine({ message: delivery.message, origin: item.origin })
       for (const { delivery } of pump.purge(lineOf(item), follows)) void delivery.nack()
     },
   })
-  const isSuspect = createSuspicion(settings.maxInFlight)
-  const onCommitted = (items: readonly Item[]): void => watch.committed(items)
+  const onCommitted = (items: readonly Item[], applied: Applied): void => {
+    suspicion.committed(items, applied)
+    watch.committed(items)
+  }
   const acking = new Set<Promise<void>>()
   const onAcking = (acked: Promise<void>): void => {
     acking.add(acked)
     void acked.then(() => acking.delete(acked))
   }
-  const worker = { settings, routes, scope, emitting: true, isSuspect, onCommitted, onAcking, ...life }
+  const worker = { settings, routes, scope, emitting: true, isSuspect: suspicion.isSuspect, onCommitted, onAcking, ...life }
   const work = (items: readonly Item[], guard?: Guard): Promise<void> =>
     workBatch({ ...worker, guard, undertaker: undertaker.guardedBy(guard) }, inOrder(items))
   const processor = createStoredProcessor({ settings, routes, scope, work })
@@ -181,20 +186,6 @@ function createIgnoring({
     }
     if (delivery.ignore === undefined) void delivery.ack()
     else delivery.ignore()
-  }
-}
-
-/**
- * Whether an earlier delivery of an item may have ended a process. Brokers tell what they gave back, but not all of them
- * count a delivery whose receiver died. So the first messages after a start are suspect too: what was in hand comes first.
- * Of letters and waiting messages nobody tells anything, and they come again at every start: they always are.
- */
-function createSuspicion(maxInFlight: number): (item: Item) => boolean {
-  let handed = 0
-  return ({ origin }) => {
-    if (origin.kind === 'dead' || origin.kind === 'waiting') return true
-    handed += 1
-    return handed <= maxInFlight || (origin.kind === 'delivery' && (origin.delivery.message.deliveryAttempt ?? 1) > 1)
   }
 }
 

@@ -211,6 +211,30 @@ test('a stretch that does not follow on what is done is refused, and so is a bat
   expect(await w.offsets()).toEqual(['0 15'])
 })
 
+test('an event that fails long after the start knows its attempts, and they are forgotten with its effect', async () => {
+  const w = await world()
+  const attempts: number[] = []
+  w.log.append(
+    '0',
+    Array.from({ length: 20 }, (_, i) => published(`v${i}`, 1)),
+  )
+  const stop = w.start(
+    w.recorder({ maxInFlight: 2, maxAttempts: 5 }, (name, attempt) => {
+      if (name !== 'late 1') return
+      attempts.push(attempt)
+      if (attempts.length < 3) throw new Error('not yet')
+    }),
+  )
+  await eventually(() => w.log.members.length === 1)
+  await w.log.assign(w.log.members[0], ['0'])
+  await eventually(async () => (await w.offsets())[0] === '0 20')
+  w.log.append('0', [published('late', 1)])
+  await eventually(async () => (await w.offsets())[0] === '0 21')
+  await stop()
+  expect(attempts).toEqual([1, 2, 3])
+  expect(await w.count('delivery_attempt')).toBe(0)
+})
+
 test('a failing event holds its partition in order and becomes a dead letter; another partition goes on', async () => {
   const w = await world()
   const seen: string[] = []

@@ -5,6 +5,7 @@ import {
   deposited,
   message,
   published,
+  uncounted,
   videos,
   type ConsumerFixture,
 } from '../../test/setup/consumer-fixture.ts'
@@ -239,21 +240,7 @@ test('an event that keeps ending the process is given up by those that come afte
       [each.attributes['event_id'] ?? '', each === killer ? 3 : 1],
     )
   }
-  // A broker that does not count its deliveries: what comes first after a start is looked up.
-  const { broker } = fixture
-  const transport = {
-    receive: (options: Parameters<typeof broker.receive>[0]) =>
-      broker.receive({
-        ...options,
-        onDelivery: (delivery) =>
-          options.onDelivery({
-            message: { ...delivery.message, deliveryAttempt: undefined },
-            ack: () => delivery.ack(),
-            nack: (delayMs) => delivery.nack(delayMs),
-            lost: delivery.lost,
-          }),
-      }),
-  }
+  // What comes first after a start is looked up.
   const handled: string[] = []
   const stop = fixture.start(
     recorder(
@@ -262,7 +249,7 @@ test('an event that keeps ending the process is given up by those that come afte
         handled.push(title)
         return undefined
       },
-      { transport },
+      { transport: uncounted(fixture.broker) },
     ),
   )
   await fixture.publish(killer, neighbour)

@@ -13,7 +13,7 @@ import type { Database } from '../../src/postgres/database.ts'
 import { migrate } from '../../src/postgres/migrate.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { memory, type MemoryTransport } from '../../src/transport/memory.ts'
-import type { OutgoingMessage } from '../../src/transport/transport.ts'
+import type { OutgoingMessage, Transport } from '../../src/transport/transport.ts'
 
 /** Whole states. */
 export const videos = stream('video', {
@@ -113,6 +113,23 @@ export async function consumerFixture(db: Database, broker: MemoryTransport = me
     settled: async (expected) => {
       await eventually(async () => (await count('inbox')) >= expected)
     },
+  }
+}
+
+/** A broker, as if it did not count its deliveries. */
+export function uncounted(broker: MemoryTransport): Pick<Transport, 'receive'> {
+  return {
+    receive: (options) =>
+      broker.receive({
+        ...options,
+        onDelivery: (delivery) =>
+          options.onDelivery({
+            message: { ...delivery.message, deliveryAttempt: undefined },
+            ack: () => delivery.ack(),
+            nack: (delayMs) => delivery.nack(delayMs),
+            lost: delivery.lost,
+          }),
+      }),
   }
 }
 
