@@ -2,6 +2,7 @@
  * The statements that keep what stored mode has applied. They run before the messages are removed, in the same transaction.
  */
 import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import { firstOf, type ExpiredStretch, type StretchExpiry } from './inbox-retention.sql.ts'
 import type { InboxTables, Scope } from './inbox.sql.ts'
 import type { StoredPlace } from './stored.sql.ts'
 
@@ -31,18 +32,16 @@ export function archiveWaiting({ tables, consumer, generation }: Scope, seqs: re
     on conflict do nothing`
 }
 
-/** Removes what was kept for long enough. Index: inbox_archive_archived_at_idx. */
-export function expireArchive(
-  tables: InboxTables,
-  { ageMs, batchSize }: { readonly ageMs: number; readonly batchSize: number },
-): Statement<{ removed: number }> {
+/** Removes what was kept for long enough. Index: none, the stretch is read as it lies. */
+export function expireArchive(tables: InboxTables, { ageMs, batchSize, stretch }: StretchExpiry): Statement<ExpiredStretch> {
   return sql`
     with old as materialized (
       select a.ctid from ${tables.archive} a
-       where a.archived_at < (select clock_timestamp() - ${ageMs}::float8 * interval '1 millisecond')
+       where a.ctid >= ${firstOf(stretch.from)}::text::tid and a.ctid < ${firstOf(stretch.to)}::text::tid
+         and a.archived_at < (select clock_timestamp() - ${ageMs}::float8 * interval '1 millisecond')
        limit ${batchSize}::int for update skip locked
     ), gone as (
       delete from ${tables.archive} a where a.ctid = any (array(select ctid from old)) returning 1
     )
-    select count(*)::int as removed from gone`
+    select count(*)::int as removed, pg_relation_size(${tables.archive.quoted}::text::regclass)::float8 / current_setting('block_size')::int as blocks from gone`
 }

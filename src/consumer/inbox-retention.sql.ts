@@ -7,36 +7,55 @@ interface Expiry {
   readonly batchSize: number
 }
 
+/** Blocks of a table, the last one not included. */
+export interface Stretch {
+  readonly from: number
+  readonly to: number
+}
+
+export interface StretchExpiry extends Expiry {
+  readonly stretch: Stretch
+}
+
+export interface ExpiredStretch {
+  readonly removed: number
+  /** What the whole table has. */
+  readonly blocks: number
+}
+
 /**
- * Removes old inbox rows, and writes down in the same transaction that they may be missing from now on. Rows that another
- * instance removes are left to it. Index: inbox_processed_at_idx.
+ * Removes old inbox rows of a stretch, and writes down in the same transaction that they may be missing from now on. Rows that
+ * another instance removes are left to it. Index: none, the stretch is read as it lies.
  */
-export function expireInbox(tables: InboxTables, { ageMs, batchSize }: Expiry): Statement<{ removed: number }> {
+export function expireInbox(tables: InboxTables, { ageMs, batchSize, stretch }: StretchExpiry): Statement<ExpiredStretch> {
   return sql`
     with edge as materialized (
       select clock_timestamp() - ${ageMs}::float8 * interval '1 millisecond' as at
     ), old as materialized (
-      select i.ctid from ${tables.inbox} i where i.processed_at < (select at from edge) limit ${batchSize}::int for update skip locked
+      select i.ctid from ${tables.inbox} i
+       where i.ctid >= ${firstOf(stretch.from)}::text::tid and i.ctid < ${firstOf(stretch.to)}::text::tid and i.processed_at < (select at from edge)
+       limit ${batchSize}::int for update skip locked
     ), noted as (
       update ${tables.consumer} c set forgotten_before = (select at from edge)
        where exists (select from old) and (c.forgotten_before is null or c.forgotten_before < (select at from edge))
     ), gone as (
       delete from ${tables.inbox} i where i.ctid = any (array(select ctid from old)) returning 1
     )
-    select count(*)::int as removed from gone`
+    select count(*)::int as removed, pg_relation_size(${tables.inbox.quoted}::text::regclass)::float8 / current_setting('block_size')::int as blocks from gone`
 }
 
-/** Removes what is known of attempts that nobody ever finished. Index: delivery_attempt_first_at_idx. */
-export function expireAttempts(tables: InboxTables, { ageMs, batchSize }: Expiry): Statement<{ removed: number }> {
+/** Removes what is known of attempts that nobody ever finished. Index: none, the stretch is read as it lies. */
+export function expireAttempts(tables: InboxTables, { ageMs, batchSize, stretch }: StretchExpiry): Statement<ExpiredStretch> {
   return sql`
     with old as materialized (
       select a.ctid from ${tables.attempt} a
-       where a.first_at < (select clock_timestamp() - ${ageMs}::float8 * interval '1 millisecond')
+       where a.ctid >= ${firstOf(stretch.from)}::text::tid and a.ctid < ${firstOf(stretch.to)}::text::tid
+         and a.first_at < (select clock_timestamp() - ${ageMs}::float8 * interval '1 millisecond')
        limit ${batchSize}::int for update skip locked
     ), gone as (
       delete from ${tables.attempt} a where a.ctid = any (array(select ctid from old)) returning 1
     )
-    select count(*)::int as removed from gone`
+    select count(*)::int as removed, pg_relation_size(${tables.attempt.quoted}::text::regclass)::float8 / current_setting('block_size')::int as blocks from gone`
 }
 
 /** Removes letters that were redriven or discarded. One that is dead still waits for somebody. Index: dead_letter_dead_at_idx. */
@@ -56,4 +75,9 @@ export function expireDeadLetters(tables: InboxTables, { ageMs, batchSize }: Exp
 export function selectMemory(tables: InboxTables, consumer: string): Statement<{ forgotten_before_ms: string | null }> {
   return sql`
     select (extract(epoch from c.forgotten_before) * 1000)::bigint::text as forgotten_before_ms from ${tables.consumer} c where c.name = ${consumer}::text`
+}
+
+/** The place before every row of a block. */
+export function firstOf(block: number): string {
+  return `(${block},0)`
 }

@@ -1,6 +1,10 @@
 /**
  * Removes inbox rows, attempts, settled dead letters and archived messages when their time is over, in batches; a full batch goes on at once.
  *
+ * Letters are found by their index. The other tables are walked over, one stretch a pass, so that a pass costs the same
+ * however large they are, and writers pay for no index. (A BRIN index cannot say where old rows are once space is used again:
+ * what it knows of a range only widens, and in the end it names the whole table.)
+ *
  * The inbox must remember for longer than anything can come again: the broker's retention, its dead letters, a replay. That
  * is checked at the start, and how far back it remembers is written down with every removal, so that a redrive or a replay
  * from before can be refused. A dead letter that nobody settled is never removed. Any number of instances share the work.
@@ -11,11 +15,13 @@ import { WaybillError } from '../core/errors.ts'
 import type { Service } from '../core/lifetime.ts'
 import { loop, type Pass } from '../core/loop.ts'
 import { oneOf, resolve, wholeBetween } from '../core/options.ts'
+import { systemRandom } from '../core/random.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { one, type Queryable } from '../postgres/database.ts'
+import type { Statement } from '../postgres/sql.ts'
 import { expireArchive } from './archive.sql.ts'
 import { inboxTables } from './inbox.sql.ts'
-import { expireAttempts, expireDeadLetters, expireInbox } from './inbox-retention.sql.ts'
+import { expireAttempts, expireDeadLetters, expireInbox, type ExpiredStretch, type Stretch } from './inbox-retention.sql.ts'
 
 export interface InboxRetentionOptions {
   readonly db: Queryable
@@ -35,7 +41,7 @@ export interface InboxRetentionOptions {
   readonly onShortMemory?: 'refuse' | 'warn'
   /** Rows in one transaction. @default 50_000 */
   readonly batchSize?: number
-  /** The wait after a sweep that found less than a batch. @default 5_000 */
+  /** The wait after a pass that found little. @default 5_000 */
   readonly idleMs?: number
   readonly signals?: SignalBus
   readonly clock?: Clock
@@ -46,19 +52,29 @@ export interface InboxRetention extends Service {
   readonly pass: Pass
 }
 
+/** 32 MB: thousands of old rows if there are any, a moment's work if there are none. */
+const blocksOfAPass = 4_096
+/** Where this many are old there are more. */
+const manyRows = 1_000
+
 export function createInboxRetention(options: InboxRetentionOptions): InboxRetention {
   const settings = resolveOptions(options)
   const { db, schema, batchSize, idleMs, signals, clock } = settings
   const name = `inbox retention ${schema}`
   const tables = inboxTables(schema)
+  const walks = {
+    inbox: createWalk(settings, (stretch) => expireInbox(tables, { ageMs: settings.inboxMs, batchSize, stretch })),
+    attempts: createWalk(settings, (stretch) => expireAttempts(tables, { ageMs: settings.attemptsMs, batchSize, stretch })),
+    archive: createWalk(settings, (stretch) => expireArchive(tables, { ageMs: settings.archiveMs, batchSize, stretch })),
+  }
   const pass: Pass = async () => {
-    const inbox = (await one(db, expireInbox(tables, { ageMs: settings.inboxMs, batchSize }))).removed
-    const attempts = (await one(db, expireAttempts(tables, { ageMs: settings.attemptsMs, batchSize }))).removed
+    const inbox = await walks.inbox()
+    const attempts = await walks.attempts()
     const deadLetters = (await one(db, expireDeadLetters(tables, { ageMs: settings.deadLettersMs, batchSize }))).removed
-    const archive = (await one(db, expireArchive(tables, { ageMs: settings.archiveMs, batchSize }))).removed
+    const archive = await walks.archive()
     const removed = { inbox, attempts, deadLetters, archive }
     if (Object.values(removed).some((count) => count > 0)) signals.emit('inbox.retained', removed)
-    return Math.max(...Object.values(removed)) >= batchSize ? 'more' : 'idle'
+    return Math.max(...Object.values(removed)) >= Math.min(batchSize, manyRows) ? 'more' : 'idle'
   }
   return {
     name,
@@ -71,6 +87,27 @@ export function createInboxRetention(options: InboxRetentionOptions): InboxReten
         clock,
       })
     },
+  }
+}
+
+/**
+ * One call, one stretch of a table, and at its end from the beginning. After the first it goes on anywhere: walks of processes
+ * that do not live long come everywhere in the end.
+ */
+function createWalk(
+  { db, batchSize }: Pick<Required<InboxRetentionOptions>, 'db' | 'batchSize'>,
+  expire: (stretch: Stretch) => Statement<ExpiredStretch>,
+): () => Promise<number> {
+  let from = 0
+  let isFirst = true
+  return async () => {
+    const { removed, blocks } = await one(db, expire({ from, to: from + blocksOfAPass }))
+    if (removed >= batchSize) return removed
+    const stretches = Math.ceil(blocks / blocksOfAPass)
+    from = isFirst ? Math.floor(systemRandom.next() * stretches) * blocksOfAPass : from + blocksOfAPass
+    if (from >= blocks) from = 0
+    isFirst = false
+    return removed
   }
 }
 
