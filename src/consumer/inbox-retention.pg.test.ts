@@ -77,13 +77,13 @@ async function lookedAt(table: string, text: string, values: Parameters<typeof d
   }
 }
 
-test('a pass over a large inbox whose space was used again looks at a part of it, and a few passes come everywhere', async () => {
+test('a pass over a large inbox whose space was used again looks at a part of it', async () => {
   const fixture = await consumerFixture(db)
-  // Four rows in a block, 4,500 blocks.
+  // Four rows in a block, a thousand blocks.
   const fill = (days: number): Promise<unknown> =>
     fixture.query(
       `insert into $schema.inbox (consumer, generation, event_id, source, processed_at)
-       select 'catalog', 1, gen_random_uuid(), repeat('x', 1800), clock_timestamp() - ${days} * interval '1 day' from generate_series(1, 18000)`,
+       select 'catalog', 1, gen_random_uuid(), repeat('x', 1800), clock_timestamp() - ${days} * interval '1 day' from generate_series(1, 4000)`,
     )
   await fixture.query('alter table $schema.inbox set (autovacuum_enabled = off)')
   await fill(40)
@@ -97,10 +97,10 @@ test('a pass over a large inbox whose space was used again looks at a part of it
     db: { query: (text, values) => (asked.push([text, values]), db.query(text, values)) },
   })
   for (let i = 0; i < 3; i += 1) expect(await pass(aborting)).toBe('idle')
-  expect(await fixture.count('inbox')).toBe(18_000)
+  expect(await fixture.count('inbox')).toBe(4_000)
   const looks = asked.filter(([text]) => text.includes('."inbox" '))
   expect(looks).toHaveLength(3)
-  for (const look of looks) expect(await lookedAt('inbox', ...look)).toBeLessThanOrEqual(4 * 4_096)
+  for (const look of looks) expect(await lookedAt('inbox', ...look)).toBeLessThanOrEqual(4 * 512)
 })
 
 test('as long as nothing was removed the inbox remembers everything', async () => {

@@ -52,8 +52,8 @@ export interface InboxRetention extends Service {
   readonly pass: Pass
 }
 
-/** 32 MB: thousands of old rows if there are any, a moment's work if there are none. */
-const blocksOfAPass = 4_096
+/** 4 MB: thousands of old rows if there are any, a moment's work if there are none. */
+const blocksOfAPass = 512
 /** Where this many are old there are more. */
 const manyRows = 1_000
 
