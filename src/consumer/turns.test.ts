@@ -88,6 +88,8 @@ test('an aggregate that may begin anywhere begins with what waits, and with the 
   const refused = { ...item(7, 'waiting'), refusal: { reason: 'invalid', error: 'unreadable' } } as const
   const again = claimed({ version: 0, waiting: 2 })
   expect(takeStoredTurns([refused, item(8, 'waiting')], again.aggregates, any)).toEqual({ apply: [], skip: [] })
+  const state = item(9, 'waiting', 'state')
+  expect(takeStoredTurns([refused, state], again.aggregates, any)).toEqual({ apply: [], skip: [] })
   expect(decide([item(7, 'waiting')], claimed({ version: 0, waiting: 2 }), any)).toMatchObject({ apply: ['v7'] })
   expect(decide([item(7, 'dead')], claimed({ version: 0, waiting: 2, heldBy: 'v7' }), any)).toMatchObject({ apply: ['v7'] })
   expect(decide([item(8, 'dead')], claimed({ version: 0, waiting: 1 }), any)).toMatchObject({ wait: ['v8'] })

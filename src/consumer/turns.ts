@@ -108,8 +108,8 @@ export function latenessOf(items: readonly Item[], { seen, aggregates }: ReturnT
 }
 
 /**
- * Decides for stored messages of one or more aggregates, in the order of their versions. An aggregate stops at its first gap,
- * and begins with the first of them or not at all.
+ * Decides for stored messages of one or more aggregates, in the order of their versions. An aggregate stops at its first gap
+ * and at the first that cannot be read, and begins with the first of them or not at all.
  */
 export function takeStoredTurns(
   items: readonly Item[],
@@ -118,12 +118,16 @@ export function takeStoredTurns(
 ): Pick<Turns, 'apply' | 'skip'> {
   const turns = { apply: [] as Item[], skip: [] as Item[] }
   const begun = new Set<string>()
+  const stopped = new Set<string>()
   for (const item of items) {
+    // A refused one fails alone, at its own turn, and what is behind it comes behind it.
+    if (item.refusal !== undefined) stopped.add(item.key)
+    if (stopped.has(item.key)) continue
     const aggregate = aggregates.get(item.key)
     const deltaStart = begun.has(item.key) ? 'first' : options.deltaStart
     begun.add(item.key)
-    // What is not in turn now is decided again when its turn comes; a refused one fails alone, at its own turn.
-    const turn = item.refusal === undefined ? turnOf(item, aggregate, { ...options, deltaStart }) : 'wait'
+    const turn = turnOf(item, aggregate, { ...options, deltaStart })
+    // What is not in turn now is decided again when its turn comes.
     if (turn === 'wait') continue
     turns[turn].push(item)
   }
