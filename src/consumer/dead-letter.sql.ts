@@ -148,13 +148,19 @@ export function forgetSeen({ tables, consumer, generation }: Scope, eventId: str
      where consumer = ${consumer}::text and generation = ${generation}::int and event_id = ${eventId}::text::uuid`
 }
 
-/** Dead letters that an operator gave another life. Index: dead_letter_redriving_idx. */
+/**
+ * Dead letters that an operator gave another life. None that rests or is in somebody's hand, nor what is behind one in its
+ * aggregate. Indexes: dead_letter_redriving_idx, dead_letter_aggregate_idx.
+ */
 export function readRedriving({ tables, consumer, generation }: Scope, limit: number): Statement<StoredRow> {
   return sql`
     select d.id::text as seq, d.topic, d.ordering_key, d.message_id, d.attributes::text, d.body, (extract(epoch from d.published_at) * 1000)::bigint::text as published_at_ms
       from ${tables.deadLetter} d
      where d.consumer = ${consumer}::text and d.generation = ${generation}::int and d.state = 'redriving'
        and (d.next_attempt_at is null or d.next_attempt_at <= (select clock_timestamp()))
+       and not exists (select from ${tables.deadLetter} f
+                        where f.consumer = d.consumer and f.generation = d.generation and f.aggregate_type = d.aggregate_type and f.aggregate_id = d.aggregate_id
+                          and f.version < d.version and f.state = 'redriving' and f.next_attempt_at > (select clock_timestamp()))
      order by d.aggregate_type, d.aggregate_id, d.version limit ${limit}::int`
 }
 
@@ -175,6 +181,13 @@ export function markRedriven({ tables }: Scope, letterIds: readonly string[]): S
     update ${tables.deadLetter} d
        set state = 'redriven', redrives = d.redrives + 1, history = d.history || jsonb_build_object('at', clock_timestamp(), 'state', 'redriven')
      where d.id = any (${sqlArray(letterIds)}::text::bigint[]) and d.state <> 'redriven'`
+}
+
+/** A redrive met an outage: the letter rests, and is tried again. Index: primary key. */
+export function restLetter({ tables }: Scope, letterId: string, delayMs: number): Statement {
+  return sql`
+    update ${tables.deadLetter} d set next_attempt_at = clock_timestamp() + ${delayMs}::int * interval '1 millisecond'
+     where d.id = ${letterId}::text::bigint and d.state = 'redriving'`
 }
 
 /** A redrive failed: the letter is dead again. */

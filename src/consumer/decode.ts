@@ -2,7 +2,8 @@
  * Turns a message into an item: finds what this consumer does with it and decodes its data, if anybody wants it.
  *
  * What cannot be read is not an exception here but a refusal that travels with the item: whether the event is a duplicate,
- * or has to wait, is decided first.
+ * or has to wait, is decided first. Nor is an outage of what the codec reads from: a refusal says whether it may pass, and what
+ * is tried again is decoded again.
  */
 import { errorMessage, isWaybillError } from '../core/errors.ts'
 import { readData } from '../core/stream.ts'
@@ -78,7 +79,14 @@ function readNow({ type }: Route, { body }: RawMessage, { schemaVersion }: Recei
   return isPromise(decoded) ? decoded.then((data) => type.codec.validate(data)) : type.codec.validate(decoded)
 }
 
+/** What may pass says nothing about the event: a store or a registry is out of reach, or has not got the bytes. */
 function unreadable(error: unknown): Refusal {
+  if (isWaybillError(error) && error.retryable)
+    return {
+      reason: 'failed',
+      error: errorMessage(error),
+      passing: error.code === 'UNAVAILABLE' ? 'outage' : 'failure',
+    }
   return { reason: isWaybillError(error, 'UNKNOWN_NAME') ? 'unknown_schema' : 'invalid', error: errorMessage(error) }
 }
 

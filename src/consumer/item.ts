@@ -50,6 +50,8 @@ export function keepsLine({ message, origin }: Pick<Item, 'message' | 'origin'>)
 export interface Refusal {
   readonly reason: DeadReason
   readonly error: string
+  /** No verdict, because it may pass: an outage, charged to nobody, or a failure that is charged and tried again. */
+  readonly passing?: 'outage' | 'failure' | undefined
 }
 
 /** What became of the items of a batch whose transaction committed. */

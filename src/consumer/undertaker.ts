@@ -1,6 +1,10 @@
 /**
  * Ends items that were not applied: charged and given back, or buried as dead letters. And acknowledges those that were.
  *
+ *   a verdict (unknown type, invalid data)       buried at once
+ *   a failure (handler, bytes that are missing)  charged, given back with a growing delay, buried after `maxAttempts`
+ *   an outage of what its data is read from      given back with a growing delay; nobody is charged, and no redrive is over
+ *
  * An item is acknowledged only after its effect, its dead letter or its stored copy is committed. An inbox row says that an
  * effect committed, or that a handler discarded the event for good; a dead letter has none, so that a redrive applies it.
  */
@@ -21,6 +25,7 @@ import {
   markFailed,
   recordSeen,
   releaseAttempts,
+  restLetter,
 } from './dead-letter.sql.ts'
 import { removeStored, restStored, type Scope } from './inbox.sql.ts'
 import type { Item } from './item.ts'
@@ -28,6 +33,7 @@ import { makeDeadLetter } from './make-dead-letter.ts'
 import type { DeadReason, ForeignMessage, RawMessage } from './received-event.ts'
 import type { Place } from './partition-lines.ts'
 import { passOver } from './pass-over.ts'
+import { createPatience, type Patience } from './patience.ts'
 import { isDiscarded, isRetryAfter } from './steering.ts'
 import { removeReceived, restReceived } from './stored.sql.ts'
 import { moveOver, takeOffsets } from './take-offsets.ts'
@@ -39,6 +45,8 @@ export interface UndertakerDeps {
   readonly onGivenBack: (item: Item) => void
   /** See `guardedBy`. */
   readonly guard?: ((tx: Tx) => Promise<void>) | undefined
+  /** With outages of what data is read from. @default one of its own */
+  readonly patience?: Patience | undefined
 }
 
 export interface Undertaker {
@@ -65,14 +73,17 @@ export interface ForeignDelivery {
 const longestError = 2_000
 
 export function createUndertaker(deps: UndertakerDeps): Undertaker {
-  const { settings, scope } = deps
+  const { settings, scope, patience = createPatience(settings, settings.backoff) } = deps
   const undertaker: Undertaker = {
     ack: async (items) => {
       const outcomes = await ackAll(items.flatMap(({ origin }) => (origin.kind === 'delivery' ? origin.delivery : [])))
       const count = outcomes.filter((outcome) => outcome !== 'confirmed').length
       if (count > 0) settings.signals.emit('consumer.ack-unconfirmed', { consumer: scope.consumer, count })
     },
-    charge: (item, error) => charge(deps, undertaker, { item, error }),
+    charge: (item, error) =>
+      item.refusal?.passing === 'outage'
+        ? putOff(deps, item, { delayMs: patience(), error: cut(item.refusal.error) })
+        : charge(deps, undertaker, { item, error }),
     bury: (item, end) => buryItem(deps, undertaker, { item, ...end }),
     buryForeign: async ({ message, foreign: { id, type, problem }, place }) => {
       const burial = {
@@ -103,7 +114,7 @@ export function createUndertaker(deps: UndertakerDeps): Undertaker {
     giveUp: ({ origin }) => {
       if (origin.kind === 'delivery') void origin.delivery.nack()
     },
-    guardedBy: (guard) => createUndertaker({ ...deps, guard }),
+    guardedBy: (guard) => createUndertaker({ ...deps, guard, patience }),
   }
   return undertaker
 }
@@ -134,7 +145,8 @@ async function charge(deps: UndertakerDeps, undertaker: Undertaker, { item, erro
     return 'again'
   }
   const { attempts } = await one(settings.db, chargeAttempt(scope, event.id, text))
-  const isPoison = refusal !== undefined || attempts >= settings.maxAttempts
+  const isVerdict = refusal !== undefined && refusal.passing === undefined
+  const isPoison = isVerdict || attempts >= settings.maxAttempts
   if (isPoison && settings.onPoison === 'dead-letter') {
     await undertaker.bury(item, { reason: refusal?.reason ?? 'failed', error: text, attempts })
     return 'ended'
@@ -143,11 +155,33 @@ async function charge(deps: UndertakerDeps, undertaker: Undertaker, { item, erro
   const delayMs = isRetryAfter(error) && !isPoison ? error.delayMs : backoff
   if (isPoison) settings.signals.emit('consumer.stopped', { ...describe(item), consumer: scope.consumer, attempts, error: text })
   else settings.signals.emit('consumer.failed', { ...describe(item), consumer: scope.consumer, attempts, delayMs, error: text })
-  if (origin.kind === 'waiting') await execute(settings.db, restStored(scope, item, { delayMs, error: text }))
-  else if (origin.kind === 'stored') await execute(settings.db, restReceived(scope, origin, { delayMs, error: text }))
-  else await origin.delivery.nack(delayMs)
-  deps.onGivenBack(item)
+  await giveBack(deps, item, { delayMs, error: text })
   return 'again'
+}
+
+interface Rest {
+  readonly delayMs: number
+  readonly error: string
+}
+
+/** Its data could not be read, and that says nothing about it. */
+async function putOff(deps: UndertakerDeps, item: Item, rest: Rest): Promise<'again'> {
+  const { settings, scope } = deps
+  await execute(settings.db, releaseAttempts(scope, [item.event.id]))
+  settings.signals.emit('consumer.retried', { consumer: scope.consumer, count: 1, ...rest })
+  await giveBack(deps, item, rest)
+  return 'again'
+}
+
+/** It comes again after a while, and what is behind it in line with it. */
+async function giveBack(deps: UndertakerDeps, item: Item, rest: Rest): Promise<void> {
+  const { settings, scope } = deps
+  const { origin } = item
+  if (origin.kind === 'waiting') await execute(settings.db, restStored(scope, item, rest))
+  else if (origin.kind === 'stored') await execute(settings.db, restReceived(scope, origin, rest))
+  else if (origin.kind === 'dead') await execute(settings.db, restLetter(scope, origin.letterId, rest.delayMs))
+  else await origin.delivery.nack(rest.delayMs)
+  deps.onGivenBack(item)
 }
 
 /** The dead letter, the aggregate's position and what becomes of the item's own row commit together; then it is acknowledged. */
