@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { consumerFixture, published, videos } from '../../test/setup/consumer-fixture.ts'
+import { consumerFixture, published, videos, type ConsumerFixture } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
@@ -123,4 +123,54 @@ test.each([
     { version: 2, state: 'dead' },
   ])
   expect(await fixture.query('select title from $schema.video_view')).toEqual(fate === 'redriven' ? [{ title: 'first' }] : [])
+})
+
+/** The server ends every upsert of which `when` is true, as if its time were over; `upserts` is how many there were, also those that were rolled back. */
+async function endStatements(fixture: ConsumerFixture, when: string): Promise<void> {
+  await fixture.query('create sequence $schema.upserts')
+  await fixture.query(
+    `create function $schema.slow() returns trigger language plpgsql as $$ declare upserts int := nextval('${fixture.schema}.upserts'); begin
+       if (select ${when} from rows) then raise exception 'canceling statement due to statement timeout' using errcode = '57014'; end if;
+       return null; end $$`,
+  )
+  await fixture.query(
+    `create trigger slow after insert on $schema.video_view referencing new table as rows for each statement execute function $schema.slow()`,
+  )
+}
+
+test.each(['direct', 'stored'] as const)(
+  'a batch that is too slow for one statement is halved, and only what is too slow alone is charged (%s)',
+  async (mode) => {
+    const fixture = await consumerFixture(db)
+    await endStatements(fixture, `count(*) > 1 or bool_or(title = 'endless')`)
+    const view = {
+      table: `${fixture.schema}.video_view`,
+      key: 'video_id',
+      set: (event: { data: { title: string } }) => event.data,
+    }
+    await fixture.publish(published('a', 1), published('b', 1, 'endless'), published('c', 1))
+    const stop = fixture.start(fixture.consumer({ mode, maxAttempts: 1, lingerMs: 50 }).project(videos, view))
+    await eventually(async () => (await fixture.count('video_view')) === 2 && (await fixture.count('dead_letter')) === 1)
+    await stop()
+    expect(await fixture.query('select aggregate_id, reason, attempts from $schema.dead_letter')).toEqual([
+      { aggregate_id: 'b', reason: 'failed', attempts: 1 },
+    ])
+    expect(await fixture.query('select video_id from $schema.video_view order by 1')).toEqual([
+      { video_id: 'a' },
+      { video_id: 'c' },
+    ])
+  },
+)
+
+test('a statement that an operator cancels once or twice is made again, whole, and charged to nobody', async () => {
+  const fixture = await consumerFixture(db)
+  await endStatements(fixture, 'bool_and(upserts <= 2)')
+  const view = { table: `${fixture.schema}.video_view`, key: 'video_id', set: (event: { data: { title: string } }) => event.data }
+  await fixture.publish(published('a', 1), published('b', 1), published('c', 1))
+  const stop = fixture.start(fixture.consumer({ maxAttempts: 1, lingerMs: 50 }).project(videos, view))
+  await eventually(async () => (await fixture.count('video_view')) === 3)
+  await stop()
+  expect(fixture.heard('consumer.applied').map(({ count }) => count)).toEqual([3])
+  expect(fixture.heard('consumer.retried').map(({ count }) => count)).toEqual([3, 3])
+  expect(await fixture.count('delivery_attempt', 'attempts > 0')).toBe(0)
 })

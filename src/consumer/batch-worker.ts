@@ -5,6 +5,7 @@
  *     │ an item failed: those before it, itself alone, those after it
  *     │ nobody knows which: halves
  *     ├ outage, lock time-out, deadlock: the same again after a while; nobody is charged
+ *     ├ statement time-out: the same again, at most twice in a row; then nobody knows which
  *     └ the process gives up its work: all that is left is given back; nobody is charged
  *
  * An item that fails alone is charged and given back with a growing delay, and the later ones of its aggregate with it; at
@@ -13,6 +14,7 @@
 import { backoffMs } from '../core/backoff.ts'
 import { errorMessage } from '../core/errors.ts'
 import { execute, rows } from '../postgres/database.ts'
+import { isStatementTimeout } from '../postgres/sql-state.ts'
 import { applyBatch, type ApplyDeps } from './apply-batch.ts'
 import { batchSpan, recordProjected } from './batch-spans.ts'
 import { readAttempts, releaseAttempts, startAttempts, type AttemptRow } from './dead-letter.sql.ts'
@@ -42,8 +44,11 @@ interface Round {
   readonly failed: Set<string>
 }
 
-/** After so many outages in a row that came out of one handler, the handler is to blame. */
-const handlerOutages = 3
+/**
+ * After so many outages in a row that came out of one handler, the handler is to blame; after so many statement time-outs, the
+ * batch is too much for the time, or one of it is. One that an operator cancelled, or a slow moment, does not come so often.
+ */
+const blamedOutages = 3
 const outageBackoff = { firstMs: 50, maxMs: 5_000 }
 
 /** Settles every item; never rejects. Items of one aggregate come in the order of versions. */
@@ -195,8 +200,11 @@ async function applyAndAck(
   const { clock, tracing } = settings
   const spans = { consumer: scope.consumer, tracing }
   const [startedAt, startedAtMs] = [clock.monotonicMs(), clock.nowMs()]
-  const done = await persist(deps, items.length, () =>
-    batchSpan(spans, items, () => applyBatch(deps, items, { drain, attempts })),
+  const done = await persist(
+    deps,
+    items.length,
+    () => batchSpan(spans, items, () => applyBatch(deps, items, { drain, attempts })),
+    (error) => error instanceof ItemFailure || isStatementTimeout(error),
   )
   deps.onCommitted(items, done)
   const [committedAt, endedAtMs] = [clock.monotonicMs(), clock.nowMs()]
@@ -239,14 +247,21 @@ function reportWaiting({ settings, scope }: WorkerDeps, { waiting }: Applied): v
   }
 }
 
-/** Repeats `action` through outages, until the process stops. */
-async function persist<Result>(deps: WorkerDeps, count: number, action: () => Promise<Result>): Promise<Result> {
+/** Repeats `action` through outages, until the process stops, or until those that `blames` the items came too often in a row. */
+async function persist<Result>(
+  deps: WorkerDeps,
+  count: number,
+  action: () => Promise<Result>,
+  blames: (error: unknown) => boolean = () => false,
+): Promise<Result> {
   const { clock, random, signals } = deps.settings
+  let blamed = 0
   for (let failures = 1; ; failures += 1) {
     try {
       return await action()
     } catch (error) {
-      const outage = saysNothing(error) && !(error instanceof ItemFailure && failures >= handlerOutages)
+      blamed = blames(error) ? blamed + 1 : 0
+      const outage = saysNothing(error) && blamed < blamedOutages
       if (!outage || deps.stopping.aborted || deps.aborting.aborted) throw error
       const delayMs = backoffMs(outageBackoff, failures, random)
       signals.emit('consumer.retried', { consumer: deps.scope.consumer, count, delayMs, error: errorMessage(error) })

@@ -5,7 +5,7 @@ import { isWaybillError } from '../core/errors.ts'
 import { isConnectionLoss, isLockTimeout, isRetryableState, isUnavailable, sqlState } from '../postgres/sql-state.ts'
 import type { ItemFailure } from './item.ts'
 
-/** An error of our own statements that passes by itself. */
+/** An error of our own statements that passes by itself; a statement time-out may, if it does not come again and again. */
 export function isOutage(error: unknown): boolean {
   if (isWaybillError(error)) return error.code === 'COMMIT_UNKNOWN' || error.code === 'UNAVAILABLE'
   return isUnavailable(error) || isLockTimeout(error) || isRetryableState(sqlState(error))

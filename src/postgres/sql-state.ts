@@ -28,6 +28,11 @@ export function isLockTimeout(error: unknown): boolean {
   return sqlState(error) === '55P03'
 }
 
+/** statement_timeout ended a statement; or somebody cancelled it, which looks the same in every language but the server's own. */
+export function isStatementTimeout(error: unknown): boolean {
+  return sqlState(error) === '57014'
+}
+
 /** The server refuses a value for what it is, and would refuse it again: data exceptions and program limits. */
 export function isRefusedValue(error: unknown): boolean {
   const state = sqlState(error)
