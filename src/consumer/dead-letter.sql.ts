@@ -2,6 +2,7 @@
  * Every statement on attempts and dead letters that the consumer itself makes. Operators' statements are elsewhere.
  */
 import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import { storableMoment } from '../postgres/storable-moment.ts'
 import { storableText } from '../postgres/storable-text.ts'
 import { attributesJson, storableKey, type Scope, type StoredRow } from './inbox.sql.ts'
 import type { Item } from './item.ts'
@@ -90,7 +91,7 @@ export function bury({ tables, consumer, generation }: Scope, burial: Burial): S
     select ${consumer}::text, ${generation}::int, ${eventId}::text::uuid, ${storableText(eventType)}::text, ${message.topic}::text,
            ${aggregate?.type ?? null}::text, ${aggregate?.id ?? null}::text, ${aggregate?.version.toString() ?? null}::text::bigint,
            ${reason}::text, ${error}::text, ${attempts}::int, ${state}::text, ${storableKey(message.orderingKey)}::text, ${message.messageId}::text,
-           ${attributesJson(message.attributes)}::text::jsonb, ${message.body}::bytea, ${new Date(message.publishedAtMs).toISOString()}::text::timestamptz,
+           ${attributesJson(message.attributes)}::text::jsonb, ${message.body}::bytea, ${storableMoment(message.publishedAtMs)}::text::timestamptz,
            coalesce((select a.first_at from ${tables.attempt} a where a.consumer = ${consumer}::text and a.generation = ${generation}::int and a.event_id = ${eventId}::text::uuid), clock_timestamp()),
            jsonb_build_array(jsonb_build_object('at', clock_timestamp(), 'state', ${state}::text, 'error', ${error}::text, 'attempts', ${attempts}::int))
     on conflict (consumer, generation, event_id) do update

@@ -5,6 +5,7 @@
  * Positions are locked behind inbox rows, in the order of aggregates.
  */
 import { name, sql, sqlArray, sqlBytesArray, type Name, type Statement } from '../postgres/sql.ts'
+import { storableMoment } from '../postgres/storable-moment.ts'
 import { storableText } from '../postgres/storable-text.ts'
 import type { Item } from './item.ts'
 import { aggregateIds, aggregateTypes, ids, versions } from './item-arrays.ts'
@@ -98,7 +99,7 @@ export function storeWaiting(
                     ${sqlArray(items.map(({ message }) => message.messageId))}::text::text[],
                     ${sqlArray(items.map(({ message }) => attributesJson(message.attributes)))}::text::jsonb[],
                     ${sqlBytesArray(items.map(({ message }) => message.body))}::text::bytea[],
-                    ${sqlArray(items.map(({ message }) => new Date(message.publishedAtMs).toISOString()))}::text::timestamptz[])
+                    ${sqlArray(items.map(({ message }) => storableMoment(message.publishedAtMs)))}::text::timestamptz[])
                as i (event_id, aggregate_type, aggregate_id, version, topic, ordering_key, message_id, attributes, body, published_at),
              lateral (select ('x' || encode(substring(sha256(convert_to(i.aggregate_type || chr(31) || i.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint as key) k
        order by i.event_id

@@ -9,6 +9,7 @@ import { errorMessage } from '../core/errors.ts'
 import { businessKeyId, parseId } from '../core/id.ts'
 import { parseMoment } from '../core/moment.ts'
 import { parseVersion, type Version } from '../core/version.ts'
+import { storableMs } from '../postgres/storable-moment.ts'
 import type { IncomingMessage } from '../transport/transport.ts'
 
 /** The type of the empty message that stands in for an event that an operator skipped: versions advance, nothing happens. */
@@ -49,8 +50,12 @@ export interface ForeignMessage {
   readonly problem: string
 }
 
+/**
+ * In bytes, as the indexes of positions and dead letters count: name of the consumer, type and id must fit into 2,700 together,
+ * however badly they compress. The outbox takes no longer ids either.
+ */
 const longestName = 512
-const longestId = 16_384
+const longestId = 1_024
 
 /** The event of a message, or what is wrong with it. */
 export function readEvent(message: RawMessage): ReceivedEvent | ForeignMessage {
@@ -67,7 +72,7 @@ export function readEvent(message: RawMessage): ReceivedEvent | ForeignMessage {
       aggregateId,
       version: parseVersion(attributes['version'], 'version'),
       schemaVersion: Number(parseVersion(attributes['schema_version'], 'schema_version')),
-      occurredAtMs: Number.isNaN(occurredAtMs) ? message.publishedAtMs : occurredAtMs,
+      occurredAtMs: Number.isNaN(occurredAtMs) ? storableMs(message.publishedAtMs) : occurredAtMs,
     }
   } catch (error) {
     return {
@@ -90,7 +95,9 @@ export function aggregateKey({ aggregateType, aggregateId }: Pick<ReceivedEvent,
 function text(attributes: IncomingMessage['attributes'], name: string, longest: number): string {
   const value: unknown = attributes[name]
   if (typeof value !== 'string' || value === '') throw new Error(`${name}: missing.`)
-  if (value.length > longest) throw new Error(`${name}: longer than ${longest} characters.`)
+  if (value.length * 3 > longest && Buffer.byteLength(value) > longest) throw new Error(`${name}: longer than ${longest} bytes.`)
+  // Half a surrogate pair has no bytes of its own: the database would keep another text than we know it by.
+  if (!value.isWellFormed()) throw new Error(`${name}: not well-formed Unicode text.`)
   if (value.includes('\u0000')) throw new Error(`${name}: contains a NUL.`)
   return value
 }

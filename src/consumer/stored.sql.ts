@@ -6,6 +6,7 @@
  * Lanes are locked in order of lane everywhere, and before inbox rows and positions.
  */
 import { sql, sqlArray, sqlBytesArray, type Statement } from '../postgres/sql.ts'
+import { storableMoment } from '../postgres/storable-moment.ts'
 import { attributesJson, storableKey, type Scope, type StoredRow } from './inbox.sql.ts'
 import type { Item } from './item.ts'
 
@@ -41,7 +42,7 @@ export function storeReceived(
                   ${sqlArray(items.map(({ message }) => message.messageId))}::text::text[],
                   ${sqlArray(items.map(({ message }) => attributesJson(message.attributes)))}::text::jsonb[],
                   ${sqlBytesArray(items.map(({ message }) => message.body))}::text::bytea[],
-                  ${sqlArray(items.map(({ message }) => new Date(message.publishedAtMs).toISOString()))}::text::timestamptz[])
+                  ${sqlArray(items.map(({ message }) => storableMoment(message.publishedAtMs)))}::text::timestamptz[])
              with ordinality as i (event_id, aggregate_type, aggregate_id, version, topic, ordering_key, message_id, attributes, body, published_at, place),
            lateral (select ('x' || encode(substring(sha256(convert_to(i.aggregate_type || chr(31) || i.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint as key) k
      order by i.place

@@ -28,7 +28,7 @@ export function isLockTimeout(error: unknown): boolean {
   return sqlState(error) === '55P03'
 }
 
-/** statement_timeout ended a statement; or somebody cancelled it, which looks the same in every language but the server's own. */
+/** statement_timeout ended a statement, or somebody cancelled it: only the text tells, in whatever language the server speaks. */
 export function isStatementTimeout(error: unknown): boolean {
   return sqlState(error) === '57014'
 }
