@@ -22,12 +22,15 @@ import { Fenced } from './fenced.ts'
 import { isHandlerOutage, isOutage } from './outage.ts'
 import { ItemFailure, keepsLine, lineOf, type Applied, type Item } from './item.ts'
 import { placeOf } from './take-offsets.ts'
+import type { Patience } from './patience.ts'
 import type { Undertaker } from './undertaker.ts'
 import { findJumps } from './version-jumps.ts'
 
 export interface WorkerDeps extends ApplyDeps {
   readonly undertaker: Undertaker
   readonly stopping: AbortSignal
+  /** With what nobody foresaw: a round that is given up comes again after a while, so that it does not go round and round. */
+  readonly patience: Patience
   /** Whether an earlier delivery of this item may have ended a process, or has attempts written down. */
   readonly isSuspect: (item: Item) => boolean
   /** Told of items whose effects are committed. */
@@ -61,7 +64,11 @@ export async function workBatch(deps: WorkerDeps, items: readonly Item[]): Promi
     if (again.length > 0) await workBatch(deps, again)
   } catch (error) {
     // Nothing was acknowledged that is not committed, so all of it may simply come again.
-    giveUp(deps, items, error)
+    const isFree = error instanceof Fenced || deps.stopping.aborted || deps.aborting.aborted
+    const delayMs = isFree ? 0 : deps.patience()
+    giveUp(deps, items, error, delayMs)
+    // What is in a table would be found again at once.
+    if (items.some(({ origin }) => origin.kind !== 'delivery')) await deps.settings.clock.sleep(delayMs, deps.stopping)
   }
 }
 
@@ -69,12 +76,13 @@ function giveUp(
   { undertaker, settings, scope }: Pick<WorkerDeps, 'undertaker' | 'settings' | 'scope'>,
   items: readonly Item[],
   error: unknown,
+  delayMs = 0,
 ): void {
-  for (const item of items) undertaker.giveUp(item)
+  undertaker.giveUp(items, delayMs)
   settings.signals.emit('consumer.retried', {
     consumer: scope.consumer,
     count: items.length,
-    delayMs: 0,
+    delayMs,
     error: errorMessage(error),
   })
 }

@@ -18,11 +18,12 @@ import { createLeasedWork } from './leased-work.ts'
 import { readOffsets } from './offsets.sql.ts'
 import { allReceivers } from './open-receivers.ts'
 import { inPartitionOrder, type PlacedDelivery } from './partition-lines.ts'
+import { createPatience, longestPauseMs } from './patience.ts'
 import { Pump } from './pump.ts'
 import { isForeign, readEvent, type ReceivedEvent } from './received-event.ts'
 import type { Routes } from './routes.ts'
 import { createStoredProcessor, type Guard, type StoredProcessor } from './stored-processor.ts'
-import { storeBatch } from './stored-receiver.ts'
+import { createStoredReceiver } from './stored-receiver.ts'
 import { createStoredWork } from './stored-work.ts'
 import { createSuspicion } from './suspicion.ts'
 import { createUndertaker } from './undertaker.ts'
@@ -118,14 +119,17 @@ function createEngine({ settings, routes, tables, registered, life, watch }: Eng
   const waker = createWaker()
   const ignore = createIgnoring(settings)
   const suspicion = createSuspicion(settings.maxInFlight)
+  const giveBackLine = (item: Pick<Item, 'key' | 'message' | 'origin'>): void => {
+    if (item.origin.kind !== 'delivery' || !keepsLine(item)) return
+    const follows = ({ delivery }: Entry): boolean => keepsLine({ message: delivery.message, origin: item.origin })
+    for (const { delivery } of pump.purge(lineOf(item), follows)) void delivery.nack()
+  }
   const undertaker = createUndertaker({
     settings,
     scope,
     onGivenBack: (item) => {
       suspicion.charged(item)
-      if (item.origin.kind !== 'delivery' || !keepsLine(item)) return
-      const follows = ({ delivery }: Entry): boolean => keepsLine({ message: delivery.message, origin: item.origin })
-      for (const { delivery } of pump.purge(lineOf(item), follows)) void delivery.nack()
+      giveBackLine(item)
     },
   })
   const onCommitted = (items: readonly Item[], applied: Applied): void => {
@@ -137,15 +141,18 @@ function createEngine({ settings, routes, tables, registered, life, watch }: Eng
     acking.add(acked)
     void acked.then(() => acking.delete(acked))
   }
-  const worker = { settings, routes, scope, emitting: true, isSuspect: suspicion.isSuspect, onCommitted, onAcking, ...life }
+  const patience = createPatience(settings, longestPauseMs)
+  const { isSuspect } = suspicion
+  const worker = { settings, routes, scope, emitting: true, isSuspect, patience, onCommitted, onAcking, ...life }
   const work = (items: readonly Item[], guard?: Guard): Promise<void> =>
     workBatch({ ...worker, guard, undertaker: undertaker.guardedBy(guard) }, inOrder(items))
   const processor = createStoredProcessor({ settings, routes, scope, work })
+  const store = createStoredReceiver({ settings, scope, onGivenBack: giveBackLine, onAcking })
   const pump = new Pump<Entry>({
     ...settings,
     work: async (batch) => {
       if (settings.mode === 'stored') {
-        await storeBatch({ settings, scope }, batch)
+        await store(batch)
         return waker.wake()
       }
       await workDelivered({ settings, routes, undertaker, work }, batch)

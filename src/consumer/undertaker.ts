@@ -58,8 +58,8 @@ export interface Undertaker {
   buryForeign(delivered: ForeignDelivery): Promise<void>
   /** Gives back an item whose predecessor failed. */
   follow(item: Item, marked: boolean): Promise<void>
-  /** Gives back an item without another word to the database. */
-  giveUp(item: Item): void
+  /** Gives back items without another word to the database. */
+  giveUp(items: readonly Item[], delayMs: number): void
   /** The same, for items that may be lost to another: `guard` is called first in every transaction that buries, and throws if they are. */
   guardedBy(guard: UndertakerDeps['guard']): Undertaker
 }
@@ -73,7 +73,7 @@ export interface ForeignDelivery {
 const longestError = 2_000
 
 export function createUndertaker(deps: UndertakerDeps): Undertaker {
-  const { settings, scope, patience = createPatience(settings, settings.backoff) } = deps
+  const { settings, scope, patience = createPatience(settings) } = deps
   const undertaker: Undertaker = {
     ack: async (items) => {
       const outcomes = await ackAll(items.flatMap(({ origin }) => (origin.kind === 'delivery' ? origin.delivery : [])))
@@ -111,8 +111,8 @@ export function createUndertaker(deps: UndertakerDeps): Undertaker {
       if (marked) await execute(settings.db, releaseAttempts(scope, [item.event.id]))
       if (item.origin.kind === 'delivery') await item.origin.delivery.nack()
     },
-    giveUp: ({ origin }) => {
-      if (origin.kind === 'delivery') void origin.delivery.nack()
+    giveUp: (items, delayMs) => {
+      for (const { origin } of items) if (origin.kind === 'delivery') void origin.delivery.nack(delayMs)
     },
     guardedBy: (guard) => createUndertaker({ ...deps, guard, patience }),
   }

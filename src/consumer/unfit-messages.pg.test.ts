@@ -9,9 +9,10 @@ import {
   type ConsumerFixture,
 } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import { systemClock } from '../core/clock.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
-import type { IncomingMessage, ReceiveOptions } from '../transport/transport.ts'
+import type { Delivery, IncomingMessage, ReceiveOptions } from '../transport/transport.ts'
 import type { ConsumerOptions } from './consumer-options.ts'
 
 const database = await testDatabase()
@@ -23,10 +24,11 @@ const noise = (length: number): string =>
     .join('')
     .slice(0, length)
 
-/** The fixture's broker with other words in its messages. */
+/** The fixture's broker with other words in its messages; tells the delay of each nack. */
 function reworded(
   { broker }: ConsumerFixture,
   change: (message: IncomingMessage) => IncomingMessage,
+  onNack: (delivery: Delivery, delayMs: number) => void = () => undefined,
 ): ConsumerOptions['transport'] {
   return {
     receive: (options: ReceiveOptions) =>
@@ -36,7 +38,10 @@ function reworded(
           options.onDelivery({
             message: change(delivery.message),
             ack: () => delivery.ack(),
-            nack: (delayMs) => delivery.nack(delayMs),
+            nack: (delayMs = 0) => {
+              onNack(delivery, delayMs)
+              return delivery.nack(delayMs)
+            },
             lost: delivery.lost,
           }),
       }),
@@ -99,4 +104,58 @@ test.each([
   await stop()
   expect(await fixture.count('dead_letter', `published_at = '9999-12-31T23:59:59.999Z'`)).toBe(3)
   expect(await fixture.count('inbox_message', `published_at = '9999-12-31T23:59:59.999Z'`)).toBe(1)
+})
+
+test('what cannot be stored is given back alone, with a delay, and those behind it come after it', async () => {
+  const fixture = await consumerFixture(db)
+  await fixture.query(`alter table $schema.inbox_message add constraint refused check (aggregate_id <> 'bad')`)
+  const nacked = new Set<string>()
+  const delays: number[] = []
+  const transport = reworded(
+    fixture,
+    (message) => message,
+    ({ message }, delayMs) => {
+      nacked.add(message.attributes['aggregate_id'] ?? '')
+      if (message.attributes['version'] === '1') delays.push(delayMs)
+    },
+  )
+  const good = Array.from({ length: 20 }, (_, nth) => published(`good${nth}`, 1))
+  await fixture.publish(...good.slice(0, 10), published('bad', 1), ...good.slice(10), published('bad', 2), published('bad', 3))
+  const backoff = { firstMs: 7, maxMs: 20, jitter: 'none' } as const
+  const stop = fixture.start(recorder(fixture, { mode: 'stored', transport, backoff, lingerMs: 50 }))
+  await eventually(async () => (await fixture.count('effect')) === 20)
+  await eventually(() => delays.length >= 3)
+  expect([...nacked]).toEqual(['bad'])
+  expect(Math.min(...delays)).toBeGreaterThanOrEqual(7)
+  await fixture.query('alter table $schema.inbox_message drop constraint refused')
+  await eventually(async () => (await fixture.count('effect')) === 23)
+  await stop()
+  expect((await titles(fixture)).slice(-3)).toEqual(['bad 1', 'bad 2', 'bad 3'])
+})
+
+test.each(['direct', 'stored'] as const)('a round that is given up comes again after a while, not at once (%s)', async (mode) => {
+  const fixture = await consumerFixture(db)
+  await fixture.query(`alter table $schema.dead_letter add constraint refused check (reason <> 'failed')`)
+  const [delays, sleeps]: [number[], number[]] = [[], []]
+  const transport = reworded(
+    fixture,
+    (message) => message,
+    (_delivery, delayMs) => void delays.push(delayMs),
+  )
+  const clock = { ...systemClock, sleep: (ms: number, signal?: AbortSignal) => (sleeps.push(ms), systemClock.sleep(ms, signal)) }
+  const backoff = { firstMs: 17, maxMs: 17, jitter: 'none' } as const
+  const consumer = fixture.consumer({ mode, transport, clock, backoff, maxAttempts: 1 }).on(videos.VideoPublished, () => {
+    throw new Error('broken')
+  })
+  await fixture.publish(published('a', 1))
+  const stop = fixture.start(consumer)
+  await eventually(() => fixture.heard('consumer.retried').length >= 3)
+  await fixture.query('alter table $schema.dead_letter drop constraint refused')
+  await eventually(async () => (await fixture.count('dead_letter')) === 1)
+  await stop()
+  expect(new Set(fixture.heard('consumer.retried').map(({ delayMs }) => delayMs))).toEqual(new Set([17]))
+  // A delivery rests at the broker; what is stored would be found again at once, so its processor rests.
+  const rests = mode === 'direct' ? delays : sleeps.filter((ms) => ms === 17)
+  expect(rests.length).toBeGreaterThanOrEqual(3)
+  expect(new Set(rests)).toEqual(new Set([17]))
 })
