@@ -174,3 +174,15 @@ test('a statement that an operator cancels once or twice is made again, whole, a
   expect(fixture.heard('consumer.retried').map(({ count }) => count)).toEqual([3, 3])
   expect(await fixture.count('delivery_attempt', 'attempts > 0')).toBe(0)
 })
+
+test('the halves of a batch that was too slow are not tried three times each before they are halved', async () => {
+  const fixture = await consumerFixture(db)
+  await endStatements(fixture, 'count(*) > 1')
+  const view = { table: `${fixture.schema}.video_view`, key: 'video_id', set: (event: { data: { title: string } }) => event.data }
+  await fixture.publish(...Array.from({ length: 8 }, (_, nth) => published(`v${nth}`, 1)))
+  const stop = fixture.start(fixture.consumer({ maxAttempts: 1, lingerMs: 50 }).project(videos, view))
+  await eventually(async () => (await fixture.count('video_view')) === 8)
+  await stop()
+  expect(fixture.heard('consumer.retried').map(({ count }) => count)).toEqual([8, 8])
+  expect(await fixture.count('dead_letter')).toBe(0)
+})

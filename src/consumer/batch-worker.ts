@@ -45,6 +45,8 @@ interface Round {
   /** Marks that were made in this round. */
   readonly started: Set<string>
   readonly failed: Set<string>
+  /** A part of it was too much for the time of a statement: the next that is, is halved at once. */
+  isSlow: boolean
 }
 
 /**
@@ -89,7 +91,7 @@ function giveUp(
 
 async function workRound(deps: WorkerDeps, items: readonly Item[]): Promise<void> {
   const marks = await readMarks(deps, items)
-  const round: Round = { marks, started: new Set(), failed: new Set() }
+  const round: Round = { marks, started: new Set(), failed: new Set(), isSlow: false }
   try {
     await workParts(deps, round, items)
   } catch (error) {
@@ -169,6 +171,7 @@ async function workFailed(
 ): Promise<void> {
   if (error instanceof Fenced || isInterrupted(deps, error)) throw error
   const culprit = error instanceof ItemFailure ? items.indexOf(error.item) : undefined
+  round.isSlow ||= culprit === undefined && isStatementTimeout(error)
   // A stored one, whose turn came with this batch, fails by itself another time.
   if (culprit === -1 && drain) return await workPart(deps, round, { items, drain: false })
   const [only] = items
@@ -199,7 +202,7 @@ async function jumped(deps: WorkerDeps, item: Item): Promise<void> {
 
 async function applyAndAck(
   deps: WorkerDeps,
-  { marks }: Round,
+  { marks, isSlow }: Round,
   { items, drain }: { readonly items: readonly Item[]; readonly drain: boolean },
 ): Promise<void> {
   const { settings, scope } = deps
@@ -212,7 +215,10 @@ async function applyAndAck(
     deps,
     items.length,
     () => batchSpan(spans, items, () => applyBatch(deps, items, { drain, attempts })),
-    (error) => error instanceof ItemFailure || isStatementTimeout(error),
+    (error) => {
+      if (isSlow && items.length > 1 && isStatementTimeout(error)) return 1
+      return error instanceof ItemFailure || isStatementTimeout(error) ? blamedOutages : Infinity
+    },
   )
   deps.onCommitted(items, done)
   const [committedAt, endedAtMs] = [clock.monotonicMs(), clock.nowMs()]
@@ -255,21 +261,22 @@ function reportWaiting({ settings, scope }: WorkerDeps, { waiting }: Applied): v
   }
 }
 
-/** Repeats `action` through outages, until the process stops, or until those that `blames` the items came too often in a row. */
+/** Repeats `action` through outages, until the process stops, or until as many came in a row as `limitOf` an error allows. */
 async function persist<Result>(
   deps: WorkerDeps,
   count: number,
   action: () => Promise<Result>,
-  blames: (error: unknown) => boolean = () => false,
+  limitOf: (error: unknown) => number = () => Infinity,
 ): Promise<Result> {
   const { clock, random, signals } = deps.settings
-  let blamed = 0
+  let limited = 0
   for (let failures = 1; ; failures += 1) {
     try {
       return await action()
     } catch (error) {
-      blamed = blames(error) ? blamed + 1 : 0
-      const outage = saysNothing(error) && blamed < blamedOutages
+      const limit = limitOf(error)
+      limited = limit === Infinity ? 0 : limited + 1
+      const outage = saysNothing(error) && limited < limit
       if (!outage || deps.stopping.aborted || deps.aborting.aborted) throw error
       const delayMs = backoffMs(outageBackoff, failures, random)
       signals.emit('consumer.retried', { consumer: deps.scope.consumer, count, delayMs, error: errorMessage(error) })
