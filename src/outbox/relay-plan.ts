@@ -67,6 +67,13 @@ export interface PlanRules {
 export const pausedForMs = 60_000
 export const pausedError = 'paused by an operator'
 
+/**
+ * No date is put off further than a thousand years: the last one that can be written, the end of the year 9999, counted
+ * anew from a later now would lie beyond what can be written, and nothing of the pass could be settled. A head goes out
+ * when its delay is over, so a shorter one would break the promise of the date.
+ */
+const longestWaitMs = 1_000 * 365 * 86_400_000
+
 export function planRuns(rows: readonly DispatchRow[], rules: PlanRules): PublishPlan {
   const byKey = new Map<string, Run>()
   const probes: Probes = new Map()
@@ -107,7 +114,7 @@ function whyStop(row: DispatchRow, { run, probes, rules }: Planning): StoppedRow
     error,
   })
   if (row.topic === null) return stop(0, 'the event is missing from the outbox: it was deleted before it was published', true)
-  if (row.wait_ms > 0) return stop(row.wait_ms, datedError)
+  if (row.wait_ms > 0) return stop(Math.min(row.wait_ms, longestWaitMs), datedError)
   if (rules.isPaused(row.aggregate_type, row.aggregate_id)) return stop(pausedForMs, pausedError)
   const shut = rules.topics.shut(row.topic)
   if (shut !== undefined) {
