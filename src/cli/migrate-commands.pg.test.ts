@@ -26,6 +26,7 @@ test('up applies everything, says so on stdout, and does nothing the second time
     applied: [],
     deploymentId: expect.any(String),
     roles: false,
+    newer: [],
   })
 })
 
@@ -69,6 +70,19 @@ test('up --dry-run of a schema with roles leaves the owners and grants that up l
     for (const db of [byScript, byUp]) await db.query(`drop schema if exists ${schema} cascade`)
     for (const role of groupRoles) await byScript.query(`drop role if exists ${groupRole(schema, role)}`)
   }
+})
+
+test.each(['', '--dry-run'])('up --roles %s on a newer schema leaves the roles alone, and says so', async (how) => {
+  const line = `migrate up --service orders --schema newer${how.length}`
+  await cli(line)
+  await database.pool.query(
+    `insert into newer${how.length}.migration (number, name, checksum, breaking, applied_by) values (9999, '9999_add_more', 'x', false, '9.9.9')`,
+  )
+  expect(await cli(`${line} --roles ${how}`.trim())).toMatchObject({
+    code: 0,
+    out: expect.stringContaining('The schema is up to date.'),
+    err: expect.stringContaining('a newer waybill applied 9999_add_more'),
+  })
 })
 
 describe('status', () => {

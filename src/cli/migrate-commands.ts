@@ -24,18 +24,24 @@ export const migrateUp: Command = {
     const asked = values['roles'] === true ? true : undefined
     return await withDatabase(settings.databaseUrl(), async (db) => {
       if (values['dry-run'] === true) {
-        const { pending, sql } = await pendingSql(db, { ...names, roles: asked })
+        const { pending, newer, sql } = await pendingSql(db, { ...names, roles: asked })
+        if (asked === true && newer.length > 0) note(rolesLeft(newer))
         return {
           text: sql === '' ? '-- The schema is up to date.' : sql,
-          data: { pending: pending.map(({ name }) => name), sql },
+          data: { pending: pending.map(({ name }) => name), newer, sql },
         }
       }
       const result = await migrate(db, { ...names, roles: asked, signal: stopSignal() })
-      if (!result.roles) note('No database roles were made; for least privilege run this with --roles.')
+      if (asked === true && result.newer.length > 0) note(rolesLeft(result.newer))
+      else if (!result.roles) note('No database roles were made; for least privilege run this with --roles.')
       const text = result.applied.length === 0 ? 'The schema is up to date.' : `Applied ${result.applied.join(', ')}.`
       return { text, data: { schema: names.schema, service: names.service, ...result } }
     })
   },
+}
+
+function rolesLeft(newer: readonly string[]): string {
+  return `The database roles were left as they are: a newer waybill applied ${newer.join(', ')}, and only that one or a later one knows what they may do.`
 }
 
 export const migrateStatus: Command = {

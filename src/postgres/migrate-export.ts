@@ -12,7 +12,7 @@ import { checkedNames, type DeploymentNames } from './deployment-names.ts'
 import { createSchema, insertApplied, limitLockWait, stampDeployment, waitForMigrationLock } from './migrate.sql.ts'
 import { packageVersion, renderMigration, shippedMigrations, type Migration } from './migrate-files.ts'
 import { migrationStatus } from './migrate-status.ts'
-import { assertMayMigrate } from './migrate.ts'
+import { assertMayMigrate, mayGrant } from './migrate.ts'
 import { applyRoles, lockSchemaDown } from './roles.sql.ts'
 import type { SqlValue, Statement } from './sql.ts'
 
@@ -41,14 +41,15 @@ export interface PendingSqlOptions extends Omit<ExportSqlOptions, 'after' | 'rol
 export async function pendingSql(
   db: Queryable,
   options: PendingSqlOptions,
-): Promise<{ readonly pending: readonly Migration[]; readonly sql: string }> {
+): Promise<{ readonly pending: readonly Migration[]; readonly newer: readonly string[]; readonly sql: string }> {
   const { migrations = shippedMigrations() } = options
   const names = checkedNames(options)
   const status = await migrationStatus(db, { schema: names.schema, migrations })
   assertMayMigrate(status, { names, migrations })
-  const { pending, managed, installed, deployment } = status
-  const roles = options.roles ?? (managed && pending.length > 0)
-  return { pending, sql: script({ names, chosen: pending, roles, isNew: !installed, isStamped: deployment !== undefined }) }
+  const { pending, newer, managed, installed, deployment } = status
+  const roles = mayGrant(status) && (options.roles ?? (managed && pending.length > 0))
+  const sql = script({ names, chosen: pending, roles, isNew: !installed, isStamped: deployment !== undefined })
+  return { pending, newer, sql }
 }
 
 interface Script {

@@ -43,6 +43,8 @@ export interface MigrationStatus {
   readonly managed: boolean
   readonly applied: readonly AppliedMigration[]
   readonly pending: readonly Migration[]
+  /** The names of applied migrations that this package does not know: they are a newer one's. */
+  readonly newer: readonly string[]
   readonly deployment: DeploymentStamp | undefined
 }
 
@@ -57,18 +59,20 @@ export async function migrationStatus(db: Queryable, options: MigrationStatusOpt
   const schema = checkedSchema(options.schema)
   const migrations = options.migrations ?? shippedMigrations()
   const found = await one(db, inspectSchema(schema))
-  if (!found.installed) return { schema, ...found, applied: [], pending: migrations, deployment: undefined }
+  if (!found.installed) return { schema, ...found, applied: [], pending: migrations, newer: [], deployment: undefined }
   const applied = (await rows(db, selectApplied(schema))).map(({ applied_at, applied_by, ...row }) => ({
     ...row,
     appliedAt: applied_at,
     appliedBy: applied_by,
   }))
   const numbers = new Set(applied.map(({ number }) => number))
+  const known = new Set(migrations.map(({ number }) => number))
   return {
     schema,
     ...found,
     applied,
     pending: migrations.filter(({ number }) => !numbers.has(number)),
+    newer: applied.filter(({ number }) => !known.has(number)).map(({ name }) => name),
     deployment: await readDeployment(db, schema),
   }
 }

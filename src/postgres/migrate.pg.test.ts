@@ -25,7 +25,7 @@ async function exists(relation: string): Promise<boolean> {
 
 test('a first run applies everything and binds the schema, and a second one does nothing', async () => {
   const first = await migrate(db, { schema: 'first_run', service: 'orders' })
-  expect(first).toEqual({ applied: names, deploymentId: expect.stringMatching(/^[0-9a-f-]{36}$/), roles: false })
+  expect(first).toEqual({ applied: names, deploymentId: expect.stringMatching(/^[0-9a-f-]{36}$/), roles: false, newer: [] })
   expect(await migrate(db, { schema: 'first_run', service: 'orders' })).toEqual({ ...first, applied: [] })
   const status = await migrationStatus(db, { schema: 'first_run' })
   expect(status).toMatchObject({ pending: [], deployment: { service: 'orders', deploymentId: first.deploymentId } })

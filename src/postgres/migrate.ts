@@ -45,6 +45,8 @@ export interface Migrated {
   readonly deploymentId: string
   /** Whether the schema has its database roles. */
   readonly roles: boolean
+  /** The names of the migrations that a newer package applied. While there are some, the roles are left as that one made them. */
+  readonly newer: readonly string[]
 }
 
 const askAgainMs = 100
@@ -69,8 +71,8 @@ export async function migrate(db: Database, options: MigrateOptions): Promise<Mi
       await clock.sleep(askAgainMs, options.signal)
       continue
     }
-    applied.push(...step.applied)
-    if (step.done) return { applied, deploymentId: step.deploymentId, roles: step.roles }
+    applied.push(...step.migrated.applied)
+    if (step.done) return { ...step.migrated, applied }
   }
 }
 
@@ -81,7 +83,7 @@ interface Run {
   readonly migrations: readonly Migration[]
 }
 
-type Step = 'busy' | (Migrated & { readonly done: boolean })
+type Step = 'busy' | { readonly done: boolean; readonly migrated: Migrated }
 
 /** Applies the next migrations that fit into one transaction, under the lock. */
 async function migrateStep(run: Run, tx: Tx): Promise<Step> {
@@ -104,16 +106,24 @@ async function migrateStep(run: Run, tx: Tx): Promise<Step> {
     await execute(tx, insertApplied(schema, { ...migration, applied_by: packageVersion() }))
   }
   if (before.deployment === undefined) await execute(tx, stampDeployment(schema, names.service, names.deploymentId))
-  const roles = run.roles ?? before.managed
+  const roles = mayGrant(before) && (run.roles ?? before.managed)
   if (next.length > 0 || run.roles === true) await tx.query(lockSchemaDown(schema))
   if (roles && done && (next.length > 0 || run.roles === true)) await tx.query(applyRoles(schema))
   const deployment = (await migrationStatus(tx, { schema, migrations })).deployment
   return {
     done,
-    applied: next.map((migration) => migration.name),
-    deploymentId: deployment?.deploymentId ?? '',
-    roles: roles || before.managed,
+    migrated: {
+      applied: next.map((migration) => migration.name),
+      deploymentId: deployment?.deploymentId ?? '',
+      roles: roles || before.managed,
+      newer: before.newer,
+    },
   }
+}
+
+/** Our list of grants lacks what a newer package added: applying it would lock that one's processes out. */
+export function mayGrant({ newer }: MigrationStatus): boolean {
+  return newer.length === 0
 }
 
 function stopped(schema: string, applied: readonly string[]): WaybillError {

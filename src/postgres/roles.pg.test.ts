@@ -4,6 +4,7 @@ import { testDatabase } from '../../test/setup/test-database.ts'
 import { connect, type Connection } from './connect.ts'
 import { assertSchema } from './deployment.ts'
 import { fromPg } from './from-pg.ts'
+import { pendingSql } from './migrate-export.ts'
 import { parseMigration, shippedMigrations } from './migrate-files.ts'
 import { migrate } from './migrate.ts'
 import { functionGrants, groupRole, groupRoles, tableGrants, type GrantedRole, type GroupRole, type Privilege } from './roles.ts'
@@ -213,6 +214,15 @@ test('a later migration is handed to the owner and closed to everybody, without 
     expect(`${who}: ${await may(who, `select from ${schema}.added`)}`).toBe(`${who}: false`)
     expect(`${who}: ${await may(who, `select ${schema}.added_too()`)}`).toBe(`${who}: false`)
   }
+})
+
+test('an older package leaves the roles of a newer one as they are', async () => {
+  // What the list of the newer one grants. This package does not know the migration.
+  await db.query(`grant select on ${schema}.added to ${groupRole(schema, 'app')}`)
+  const newer = [expect.stringContaining('_add_more')]
+  expect(await pendingSql(db, { ...names, roles: true })).toEqual({ pending: [], newer, sql: '' })
+  expect(await migrate(db, { ...names, roles: true })).toMatchObject({ applied: [], roles: true, newer })
+  expect(await may('app', `select from ${schema}.added`)).toBe(true)
 })
 
 test('an administrator who is no superuser can make the roles', async () => {
