@@ -7,6 +7,8 @@ import type { EncodedEvent } from './outbox.sql.ts'
 
 /** The state that `add_events` raises for a version out of turn. */
 const versionOutOfOrder = 'WB001'
+/** The state that they raise for a date ahead while a connector publishes. */
+const dateRefused = 'WB004'
 const undefinedFunction = '42883'
 const undefinedSchema = '3F000'
 
@@ -21,6 +23,7 @@ export function explainAddError(error: unknown, events: readonly EncodedEvent[],
       { cause: error },
     )
   }
+  if (state === dateRefused) return new WaybillError('REFUSED', `${what}: ${messageOf(error)}`, { cause: error })
   if (isUniqueViolation(error) && constraintName(error)?.startsWith('outbox_') === true) {
     return new WaybillError(
       'INVALID_INPUT',

@@ -39,7 +39,7 @@ export interface AddOptions {
   readonly id?: string
   /** Travel as attributes of the message. */
   readonly headers?: Readonly<Record<string, string>>
-  /** Not published before; later events of the aggregate wait for it. */
+  /** Not published before; later events of the aggregate wait for it. Refused while a connector publishes the outbox. */
   readonly notBefore?: Date
   /** Set for events that a consumer emits: the same source emits the same event once only. */
   readonly source?: EventSource
