@@ -69,7 +69,7 @@ export const relayCommand: Command = {
 
 async function removeOld(retentions: readonly OutboxRetention[], signal: AbortSignal): Promise<void> {
   const stopping = AbortSignal.any([signal, AbortSignal.timeout(removeMs)])
-  for (const { pass } of retentions) while (!stopping.aborted && (await pass(stopping)) === 'more');
+  for (const retention of retentions) await retention.once(stopping)
 }
 
 function refuseListeningJob(values: OptionValues): void {

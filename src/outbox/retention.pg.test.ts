@@ -72,6 +72,32 @@ test('a full batch goes on at once, and several instances share the work', async
   expect(await count(fixture, 'outbox')).toBe(0)
 })
 
+test('old events that wait are passed by one batch at a time; what is behind them is found all the same', async () => {
+  const fixture = await outboxFixture(db)
+  const ids = Array.from({ length: 25 }, (_, nth) => `v${nth}`)
+  await fixture.fill(ids, 1)
+  await fixture.relay(memory({ rejects: () => true }), { maxAttempts: 1 }).once()
+  await fixture.publish('done', '1')
+  await fixture.relay(memory()).once()
+  const retention = retentionOf(fixture, { batchSize: 10 })
+  // Two batches of which nothing can go, and then the rest.
+  for (const left of [26, 26, 25]) {
+    expect(await retention.pass(never)).toBe('idle')
+    expect(await count(fixture, 'outbox')).toBe(left)
+  }
+})
+
+test('a job comes to the end of its sweep, however many events wait before what can go', async () => {
+  const fixture = await outboxFixture(db)
+  await fixture.fill(['a'], 25)
+  await fixture.relay(memory({ rejects: () => true }), { maxAttempts: 1 }).once()
+  await fixture.publish('done', '1')
+  await fixture.relay(memory()).once()
+  await retentionOf(fixture, { batchSize: 10 }).once(never)
+  expect(Object.keys(await fixture.states())).not.toContain('done 1')
+  expect(await count(fixture, 'outbox')).toBe(25)
+})
+
 async function untilIdle(retention: OutboxRetention): Promise<void> {
   while ((await retention.pass(never)) === 'more');
 }

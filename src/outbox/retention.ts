@@ -5,8 +5,9 @@
  * instances share the work. While a connector reads the outbox by a replication slot, an event goes only after that slot
  * has confirmed it.
  *
- * A sweep follows the ids, which carry their time; a full batch goes on at once. Between sweeps a slow walk over the
- * tables, from a place drawn at random, finds the rows whose ids do not.
+ * A sweep follows the ids, which carry their time; a full batch goes on at once, unless nothing of it could go: old
+ * events that wait for the broker are passed by slowly. Between sweeps a slow walk over the tables, from a place drawn at
+ * random, finds the rows whose ids do not.
  */
 import { systemClock, type Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
@@ -49,8 +50,10 @@ export interface OutboxRetentionOptions {
 }
 
 export interface OutboxRetention extends Service {
-  /** Removes one batch of each kind; `more` if there may be another. */
+  /** Removes one batch of each kind; `more` if there may be another to remove. */
   readonly pass: Pass
+  /** Sweeps to the end once, past what cannot go, or until `signal` aborts. */
+  once(signal: AbortSignal): Promise<void>
 }
 
 type Settings = Required<OutboxRetentionOptions>
@@ -68,18 +71,22 @@ export function createOutboxRetention(options: OutboxRetentionOptions): OutboxRe
     sources: createSweep(settings, 'sources', () => limitOf(sourcesMs)),
     events: createSweep(settings, 'events', settings.slot === undefined ? () => limitOf(eventsMs) : createSlotLimit(settings)),
   }
-  const pass: Pass = async () => {
+  const sweepAll = async (): Promise<readonly Swept[]> => {
     // Events last: behind a slot that is gone they cannot be removed, and the rest shall not wait for that.
     const receipts = await sweeps.receipts()
     const sources = await sweeps.sources()
     const events = await sweeps.events()
     const removed = { events: events.removed, receipts: receipts.removed, sources: sources.removed }
     if (removed.events + removed.receipts + removed.sources > 0) signals.emit('outbox.retained', removed)
-    return events.more || receipts.more || sources.more ? 'more' : 'idle'
+    return [receipts, sources, events]
   }
+  const pass: Pass = async () => ((await sweepAll()).some(({ removed, more }) => more && removed > 0) ? 'more' : 'idle')
   return {
     name,
     pass,
+    once: async (signal) => {
+      while (!signal.aborted) if (!(await sweepAll()).some(({ more }) => more)) return
+    },
     run: (life) =>
       loop(pass, life, {
         idleMs: () => idleMs,
@@ -89,7 +96,13 @@ export function createOutboxRetention(options: OutboxRetentionOptions): OutboxRe
   }
 }
 
-type Sweep = () => Promise<{ readonly removed: number; readonly more: boolean }>
+interface Swept {
+  readonly removed: number
+  /** It is not at its end, or finds so much that it goes round again. */
+  readonly more: boolean
+}
+
+type Sweep = () => Promise<Swept>
 
 const beginning = '00000000-0000-0000-0000-000000000000'
 const blocksOfAWalk = 512
