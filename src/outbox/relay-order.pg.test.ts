@@ -96,6 +96,27 @@ test('a key with thirty thousand events does not keep the others of its lane wai
   expect(await world.found()).toEqual([])
 })
 
+test('events of one aggregate for two topics go out one after the other, and keep nobody else waiting', async () => {
+  const world = await openWorld(db)
+  const { schema } = world.outbox.tables
+  await db.query(
+    `select ${schema}.add_event(case n % 2 when 0 then 'left' else 'right' end, 'video', 'a', 'VideoPublished', '{}') from generate_series(1, 20) n`,
+  )
+  await world.publish('b', 'one', 'two')
+  const relay = world.relay()
+  await relay.pass()
+  expect(log(world.broker)).toEqual(['a 1', 'b 1', 'b 2'])
+  // Behind another topic nothing goes, even if it could.
+  world.refuse('a 2')
+  await relay.pass()
+  expect(firstOccurrences(world.broker, 'a')).toEqual([1])
+  world.refuse()
+  await retryNow(world)
+  await relay.drain()
+  expect(firstOccurrences(world.broker, 'a')).toEqual(Array.from({ length: 20 }, (_, nth) => nth + 1))
+  expect(await world.found()).toEqual([])
+})
+
 describe('one poison among a hundred', () => {
   async function poisoned() {
     const fixture = await outboxFixture(db)

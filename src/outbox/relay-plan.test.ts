@@ -206,6 +206,16 @@ describe('what does not go out', () => {
     })
   })
 
+  test('a key changes its topic from one pass to the next: the first event of another one becomes a head that is due at once', () => {
+    const rows = [row(1, 'a'), row(2, 'a'), row(3, 'a', { topic: 'u' }), row(4, 'a'), row(5, 'b', { topic: 'u' })]
+    expect(play(rows, [confirmed, confirmed, confirmed])).toEqual({
+      clean: [5],
+      settled: [1, 2],
+      stopped: [{ seq: 3, charge: 0, delayMs: 0, park: false }],
+      outage: undefined,
+    })
+  })
+
   test('an event that is missing parks and is named; nothing of its key goes out', () => {
     const plan = planRuns([row(1, 'a', { topic: null }), row(2, 'a')], rules)
     expect(plan).toMatchObject({ messages: [], missing: ['e1'] })
@@ -231,7 +241,7 @@ describe('for any rows and any outcomes', () => {
     publish_attempts: fc.integer({ min: 0, max: 4 }),
     void: fc.boolean(),
     wait_ms: fc.constantFrom(0, 0, 0, 500),
-    topic: fc.constantFrom('t', 't', 't', 't', 'shut', 'probed', null),
+    topic: fc.constantFrom('t', 't', 't', 't', 'u', 'shut', 'probed', null),
   })
   const someRows = fc
     .array(someRow, { maxLength: 40 })
@@ -272,6 +282,7 @@ describe('for any rows and any outcomes', () => {
         expect(probing.length).toBeLessThanOrEqual(1)
         const bySeq = new Map(rows.map((each) => [each.seq, each]))
         const stoppedKeys = new Set(settlement.stopped.map(({ seq }) => bySeq.get(seq)?.key))
+        for (const run of plan.runs) expect(new Set(run.rows.map(({ topic }) => topic)).size).toBeLessThanOrEqual(1)
         for (const { seq } of clean) {
           expect(bySeq.get(seq)?.state).toBe(0)
           expect(stoppedKeys.has(bySeq.get(seq)?.key)).toBe(false)

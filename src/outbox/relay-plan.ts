@@ -9,6 +9,7 @@
  *   [head ok] [held ok] …                they go; the next held row is promoted to head
  *   [due to a topic that is shut] …      becomes a head that is due in some minutes, or when the topic has opened; uncharged
  *   [due ok] [due not before noon] …     the first goes; the second becomes a head that is due at noon, uncharged
+ *   [due ok] [due to another topic] …    the first goes; the second becomes a head at once: topics are served side by side
  *   more rows of one key than its quota  those within go; the next becomes a head at once, so that others get their turn
  */
 import type { Ordering } from '../core/stream.ts'
@@ -121,8 +122,13 @@ function whyStop(row: DispatchRow, { run, probes, rules }: Planning): StoppedRow
     const isNext = isProbe(row.topic, run, probes)
     return stop(isNext ? shut.probeMs : shut.restMs, shutError(row.topic, shut.error.message))
   }
-  if (run.rows.length >= rules.quota) return stop(0, '')
+  if (run.rows.length >= rules.quota || isElsewhere(row, run)) return stop(0, '')
   return undefined
+}
+
+/** What goes to two topics leaves in parallel: the later version could be there first, and stay although the earlier one failed. */
+function isElsewhere({ topic }: DispatchRow, { rows }: Run): boolean {
+  return rows[0] !== undefined && rows[0].topic !== topic
 }
 
 /** Of a topic that is probed, the events of one key go out; all others stay where they are until it is known what became of it. */
