@@ -1,4 +1,4 @@
-import { create, createFileRegistry, type DescMessage } from '@bufbuild/protobuf'
+import { create, createFileRegistry, fromBinary, toBinary, type DescMessage } from '@bufbuild/protobuf'
 import {
   FieldDescriptorProto_Label as Label,
   FieldDescriptorProto_Type as Type,
@@ -193,4 +193,42 @@ describe('the compatibility check', () => {
     const inside = compile({ Video: videoFields, Author: [['name', 1, Type.INT32]] })('Video')
     expect(protobufProblems(Video, inside)).toEqual(['shop.Author.name (1) was string and is now int32'])
   })
+
+  /** The least and the greatest that each whole number can be. */
+  const extremes = new Map<Type, readonly (boolean | number | bigint)[]>([
+    [Type.BOOL, [true]],
+    [Type.INT32, [-(2 ** 31), 2 ** 31 - 1]],
+    [Type.SINT32, [-(2 ** 31), 2 ** 31 - 1]],
+    [Type.SFIXED32, [-(2 ** 31), 2 ** 31 - 1]],
+    [Type.UINT32, [2 ** 32 - 1]],
+    [Type.FIXED32, [2 ** 32 - 1]],
+    [Type.INT64, [-(2n ** 63n), 2n ** 63n - 1n]],
+    [Type.SINT64, [-(2n ** 63n), 2n ** 63n - 1n]],
+    [Type.SFIXED64, [-(2n ** 63n), 2n ** 63n - 1n]],
+    [Type.UINT64, [2n ** 64n - 1n]],
+    [Type.FIXED64, [2n ** 64n - 1n]],
+  ])
+  const numberOf = (type: Type): DescMessage => compile({ Number: [['value', 1, type]] })('Number')
+
+  function readAs(older: DescMessage, newer: DescMessage, value: boolean | number | bigint): bigint | undefined {
+    try {
+      const bytes = toBinary(older, create(older, { value }))
+      return BigInt((fromBinary(newer, bytes) as unknown as { value: boolean | number | bigint }).value)
+    } catch {
+      return undefined
+    }
+  }
+
+  test.each([...extremes.keys()].map((type) => [Type[type], type] as const))(
+    'lets %s become exactly what reads all it can be',
+    (_name, before) => {
+      const older = numberOf(before)
+      const values = extremes.get(before) ?? []
+      for (const after of extremes.keys()) {
+        const newer = numberOf(after)
+        const isRead = values.every((value) => readAs(older, newer, value) === BigInt(value))
+        expect(protobufProblems(older, newer), `${Type[before]} to ${Type[after]}`).toHaveLength(isRead ? 0 : 1)
+      }
+    },
+  )
 })
