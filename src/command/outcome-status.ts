@@ -49,11 +49,15 @@ const titles: Readonly<Record<ProblemCode, string>> = {
   ABORTED: 'The service is stopping',
 }
 
+/** HTTP gives these no body, and whoever writes one gets an error: after the command has committed. */
+const bodiless: ReadonlySet<number> = new Set([204, 205, 304])
+
 /** The answer to an outcome; `status` is that of success. */
 export function httpAnswer(outcome: Outcome, { status = 200 }: { readonly status?: number } = {}): HttpAnswer {
   if (outcome.status === 'rejected') return rejectedAnswer(outcome)
   if (outcome.status === 'failed') return failedAnswer(outcome)
-  const { response, token } = outcome
+  const { token } = outcome
+  const response = bodiless.has(status) ? undefined : outcome.response
   const headers = {
     ...(response === undefined ? {} : { 'content-type': 'application/json' }),
     ...(token === undefined ? {} : { [tokenHeader]: token }),

@@ -32,6 +32,7 @@ function servers() {
   })
   afterJson.post('/', honoCommand(commands, note, { principal }))
   return {
+    commands,
     inputs,
     handlers: {
       fetch: fetchCommand(commands, note, { principal }),
@@ -47,6 +48,15 @@ const names = Object.keys(servers().handlers) as (keyof ReturnType<typeof server
 function post(body: string): Request {
   return new Request('http://service/', { method: 'POST', headers: { 'idempotency-key': 'one' }, body })
 }
+
+test.each([204, 205, 304])('a status that has no body is answered without the response: %i', async (status) => {
+  const { commands } = servers()
+  const hono = new Hono().post('/', honoCommand(commands, note, { principal, status }))
+  for (const handler of [fetchCommand(commands, note, { principal, status }), (request: Request) => hono.fetch(request)]) {
+    const answer = await handler(post('{}'))
+    expect([answer.status, answer.headers.get('content-type'), answer.body]).toEqual([status, null, null])
+  }
+})
 
 test.each(names)('a body above the limit is refused as too large, and never run: %s', async (name) => {
   const { handlers, inputs } = servers()
