@@ -1,8 +1,9 @@
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { run } from '../core/lifetime.ts'
 import { createSignals, type Signals } from '../core/signals.ts'
 import { eventually } from '../testing/eventually.ts'
+import { startFaultProxy, type FaultProxy } from '../testing/fault-proxy.ts'
 import { findPgBouncer, startPgBouncer } from '../testing/pgbouncer.ts'
 import { createListener } from './listen.ts'
 
@@ -64,6 +65,35 @@ test('an address where nobody listens is reported, and stopping does not wait fo
   await eventually(() => failed.length > 0)
   await stop()
   expect(failed[0]?.error).toMatchObject({ code: 'ECONNREFUSED' })
+})
+
+describe('stopping does not wait for a server that is out of reach', () => {
+  const throughProxy = async (work: (proxy: FaultProxy, url: string) => Promise<void>): Promise<void> => {
+    const { hostname, port } = new URL(database.directUrl)
+    const proxy = await startFaultProxy({ target: { host: hostname, port: Number(port) } })
+    try {
+      await work(proxy, proxy.url(database.directUrl))
+    } finally {
+      await proxy.stop()
+    }
+  }
+
+  test('while it listens', () =>
+    throughProxy(async (proxy, url) => {
+      const { ready, stop } = listen(url, 'silent')
+      await eventually(() => ready.length === 1)
+      proxy.stall()
+      await stop()
+    }))
+
+  test.each(['listen "mute"', 'pg_notify'])('while it waits for the answer to %s', (statement) =>
+    throughProxy(async (proxy, url) => {
+      proxy.arm({ name: 'asked', direction: 'toServer', on: { match: (sent) => sent.includes(statement) }, action: 'stall' })
+      const { stop } = listen(url, 'mute')
+      await proxy.fired('asked')
+      await stop()
+    }),
+  )
 })
 
 test.runIf(findPgBouncer() !== undefined)('behind a pooler in transaction mode it notices that it hears nothing', async () => {

@@ -7,12 +7,14 @@
  * that stays silent is reported and tried again later.
  */
 import { randomUUID } from 'node:crypto'
+import { Socket } from 'node:net'
 import pg from 'pg'
 import { systemClock, type Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { Lifetime, Service } from '../core/lifetime.ts'
 import { loop } from '../core/loop.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
+import { unlessAborted } from '../core/unless-aborted.ts'
 import { name } from './sql.ts'
 
 export interface ListenOptions {
@@ -29,6 +31,8 @@ export interface ListenOptions {
 /** A wait after a connection that worked and broke; those that never worked are backed off from. */
 const reconnectMs = 100
 const backoff = { firstMs: 500, maxMs: 60_000 }
+/** How long a server may take to say goodbye. One that is out of reach never does, and whoever stops would wait for minutes. */
+const goodbyeMs = 1_000
 
 /** Listens until it is stopped, whatever happens to the connection. */
 export function createListener(options: ListenOptions): Service {
@@ -46,9 +50,10 @@ export function createListener(options: ListenOptions): Service {
 }
 
 /** One connection, from its beginning to its end. Throws if it never worked. */
-async function listenOnce(options: ListenOptions, { stopping }: Lifetime): Promise<'idle'> {
+async function listenOnce(options: ListenOptions, life: Lifetime): Promise<'idle'> {
   const { url, channel, onNotification, testTimeoutMs = 3_000, signals = defaultSignals, clock = systemClock } = options
-  const client = connectionTo(url)
+  const { stopping } = life
+  const { client, close } = connectionTo(url, clock)
   const ended = new AbortController()
   const end = (): void => ended.abort()
   let failure: Error | undefined
@@ -63,9 +68,11 @@ async function listenOnce(options: ListenOptions, { stopping }: Lifetime): Promi
   const heard = new AbortController()
   client.on('notification', ({ payload = '' }) => (payload === proof ? heard.abort() : onNotification(payload)))
   try {
-    await client.connect()
-    await client.query(`listen ${name(channel).quoted}`)
-    await sendFromElsewhere(url, channel, proof)
+    await unlessAborted(
+      client.connect().then(() => client.query(`listen ${name(channel).quoted}`)),
+      stopping,
+    )
+    await sendFromElsewhere(options, proof, life)
     await clock.sleep(testTimeoutMs, AbortSignal.any([heard.signal, ended.signal]))
     if (stopping.aborted) return 'idle'
     if (failure !== undefined) throw failure
@@ -81,30 +88,51 @@ async function listenOnce(options: ListenOptions, { stopping }: Lifetime): Promi
     return 'idle'
   } finally {
     stopping.removeEventListener('abort', end)
-    await client.end().catch(() => undefined)
+    await close()
   }
 }
 
 /** From the listening connection itself it would come back even through a pooler, and prove nothing. */
-async function sendFromElsewhere(url: string, channel: string, payload: string): Promise<void> {
-  const client = connectionTo(url)
+async function sendFromElsewhere(
+  { url, channel, clock = systemClock }: ListenOptions,
+  payload: string,
+  { stopping }: Lifetime,
+): Promise<void> {
+  if (stopping.aborted) return
+  const { client, close } = connectionTo(url, clock)
   client.on('error', () => undefined)
   try {
-    await client.connect()
-    await client.query('select pg_notify($1, $2)', [channel, payload])
+    await unlessAborted(
+      client.connect().then(() => client.query('select pg_notify($1, $2)', [channel, payload])),
+      stopping,
+    )
   } finally {
-    await client.end().catch(() => undefined)
+    await close()
   }
 }
 
-function connectionTo(url: string): pg.Client {
-  return new pg.Client({
+/** A connection, and how to end it: politely, and after a moment without. */
+function connectionTo(url: string, clock: Clock): { readonly client: pg.Client; readonly close: () => Promise<void> } {
+  const socket = new Socket()
+  const client = new pg.Client({
     connectionString: url,
     application_name: 'waybill listen',
     connectionTimeoutMillis: 10_000,
     keepAlive: true,
     keepAliveInitialDelayMillis: 10_000,
+    stream: () => socket,
   })
+  const close = async (): Promise<void> => {
+    const closed = new AbortController()
+    const ending = client.end().then(
+      () => closed.abort(),
+      () => closed.abort(),
+    )
+    await clock.sleep(goodbyeMs, closed.signal)
+    if (!closed.signal.aborted) socket.destroy()
+    await ending
+  }
+  return { client, close }
 }
 
 function deaf(channel: string): WaybillError {
