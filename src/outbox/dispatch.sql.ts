@@ -203,22 +203,22 @@ export function shutError(topic: string, why: string): string {
 }
 
 /**
- * Makes some of those due that wait for a topic, whichever relay put them off; returns how many.
+ * Makes some of those due that wait for a topic, whichever relay put them off; returns whether a lane has more of them.
  * Index: outbox_dispatch_retry_idx.
  */
-export function wakeTopic(tables: OutboxTables, topic: string): Statement<{ woken: number }> {
+export function wakeTopic(tables: OutboxTables, topic: string): Statement<{ more: boolean }> {
   return sql`
-    with woken as (
+    with waiting as materialized (
+      select x.lane, x.ctid as place from ${tables.lane} l cross join lateral (
+        select x.lane, x.ctid from ${tables.dispatch} x
+         where x.lane = l.lane and x.state = 1 and x.next_retry_at > (select clock_timestamp())
+           and starts_with(x.last_error, ${cleanText(waitingFor(topic))}::text)
+         limit 1000) x
+    ), woken as (
       update ${tables.dispatch} d set next_retry_at = clock_timestamp()
-       where d.state + 0 = 1 and d.ctid = any (array(
-         select x.ctid from ${tables.lane} l cross join lateral (
-           select x.ctid from ${tables.dispatch} x
-            where x.lane = l.lane and x.state = 1 and x.next_retry_at > (select clock_timestamp())
-              and starts_with(x.last_error, ${cleanText(waitingFor(topic))}::text)
-            limit 1000) x))
-      returning d.seq
+       where d.state + 0 = 1 and d.ctid = any (array(select w.place from waiting w))
     )
-    select count(*)::int as woken from woken`
+    select exists (select from waiting w group by w.lane having count(*) = 1000) as more`
 }
 
 function waitingFor(topic: string): string {

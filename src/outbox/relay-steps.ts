@@ -65,7 +65,8 @@ export const relaySteps: RelaySteps = {
   settle: async ({ db, tables, relay, keep }, { lanes, settlement }) =>
     parseLanes((await one(db, settleDispatch(tables, relay, lanes, settlement, keep))).mine),
   wake: async ({ db, tables }, topic) => {
-    while ((await one(db, wakeTopic(tables, topic))).woken > 0);
+    // Not until nobody waits: a relay that knows the topic as shut puts off again what this one wakes.
+    while ((await one(db, wakeTopic(tables, topic))).more);
   },
 }
 

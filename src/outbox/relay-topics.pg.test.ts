@@ -1,12 +1,15 @@
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
+import { openWorld } from '../../test/outbox/world.ts'
 import { accounts, firstOccurrences, log, outboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { run } from '../core/lifetime.ts'
+import type { Queryable } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'
 import { shutError } from './dispatch.sql.ts'
+import { relaySteps } from './relay-steps.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -49,6 +52,46 @@ test('a relay that runs once publishes what it can, and names the topic that tak
   broker.setMissing([])
   await eventually(async () => expect(await fixture.relay(broker).once()).toBe(2))
   expect(log(broker)).toEqual(['a1 1', 'v1 1', 'v1 2'])
+})
+
+describe('waking what waits for a topic', () => {
+  /** One lane with as many aggregates that wait; `afterwards` happens after each statement. */
+  async function waking(count: number, afterwards: (putOff: () => Promise<unknown>) => Promise<unknown>) {
+    const world = await openWorld(db)
+    const { tables } = world.outbox
+    await world.fill(
+      Array.from({ length: count }, (_, nth) => `v${nth}`),
+      1,
+    )
+    const putOff = (): Promise<unknown> =>
+      db.query(
+        `update ${tables.dispatch.quoted} set state = 1, next_retry_at = clock_timestamp() + interval '4 minutes', last_error = $1`,
+        [shutError('video.events', 'There is no such topic.')],
+      )
+    await putOff()
+    let statements = 0
+    const watched: Queryable = {
+      query: async (...statement) => {
+        statements += 1
+        const answer = await db.query(...statement)
+        if (statements < 10) await afterwards(putOff)
+        return answer
+      },
+    }
+    const context = { db: watched, tables, relay: 'a', keep: { receipts: true, events: true } }
+    await relaySteps.wake(context, 'video.events')
+    const late = `select count(*)::int as late from ${tables.dispatch.quoted} where next_retry_at > clock_timestamp()`
+    const { rows } = await db.query(late)
+    return { statements, late: (rows as { late: number }[])[0]?.late }
+  }
+
+  test('goes on until all are woken, however many wait in a lane', async () => {
+    expect(await waking(2_500, () => Promise.resolve())).toEqual({ statements: 3, late: 0 })
+  })
+
+  test('does not chase a relay that puts them off again', async () => {
+    expect(await waking(5, (putOff) => putOff())).toEqual({ statements: 1, late: 5 })
+  })
 })
 
 test('a relay that starts when the topic is there wakes what another one has put off', async () => {

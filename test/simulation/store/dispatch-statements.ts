@@ -52,8 +52,8 @@ export function defineDispatch(store: FakeStore, tables: OutboxTables, data: Out
     const waits = ({ state, nextRetryAt, lastError }: Dispatch): boolean =>
       state === 1 && (nextRetryAt ?? 0) > context.now() && (lastError ?? '').startsWith(String(prefix))
     const set = (row: Dispatch): Dispatch => ({ ...row, nextRetryAt: context.now() })
-    const woken = await context.updateAll(data.dispatch, context.see(data.dispatch, waits), { set })
-    return [{ woken: woken.length }]
+    await context.updateAll(data.dispatch, context.see(data.dispatch, waits), { set })
+    return [{ more: false }]
   })
 }
 
