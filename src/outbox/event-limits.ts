@@ -4,6 +4,7 @@
  * An event that only the broker refuses is found out long after its transaction committed, and blocks its aggregate. Here
  * it fails inside the transaction, and the same event fits every transport: moving from one to another surprises nobody.
  */
+import { isDate } from 'node:util/types'
 import { WaybillError } from '../core/errors.ts'
 import type { EncodedEvent } from './outbox.sql.ts'
 
@@ -29,6 +30,17 @@ export function assertAggregateId(aggregateId: unknown, eventType: string): asse
       `outbox.add ${eventType}: the aggregate id has more than ${longestValueBytes} bytes; use its hash.`,
     )
   }
+}
+
+/** The first and the last second that every part can write: of the years 1 and 9999. */
+const [earliestMs, latestMs] = [-62_135_596_800_000, 253_402_300_799_000]
+
+/** Throws INVALID_INPUT for what is no date, or one that cannot be written. */
+export function assertNotBefore(notBefore: unknown, eventType: string): void {
+  if (notBefore === undefined) return
+  const ms = isDate(notBefore) ? notBefore.getTime() : NaN
+  if (ms >= earliestMs && ms <= latestMs) return
+  throw refused(eventType, 'notBefore must be a valid Date, at most 9999-12-31T23:59:59Z')
 }
 
 /** Throws INVALID_INPUT for headers that a broker would refuse. */

@@ -168,6 +168,10 @@ describe('what could not be published fails where it is added', () => {
     ['a header name with half a surrogate pair', { headers: { 'n\ud83d': 'x' } }],
     ['a header value with half a surrogate pair', { headers: { n: '\ude00x' } }],
     ['an id that is no UUID', { id: 'seventeen' }],
+    ['a date that is none', { notBefore: new Date('tomorrow') }],
+    ['a date as text', { notBefore: '2030-01-01' }],
+    ['a date after the last that can be written', { notBefore: new Date('9999-12-31T23:59:59.001Z') }],
+    ['a date before Christ', { notBefore: new Date(-1e14) }],
   ])('%s', async (_, options) => {
     expect(await refused(options)).toMatchObject({ code: 'INVALID_INPUT' })
   })

@@ -17,7 +17,7 @@ import type { EventType } from '../core/stream.ts'
 import { afterCommit } from '../postgres/after-commit.ts'
 import { assertTx, one, rows, type Tx } from '../postgres/database.ts'
 import { explainAddError } from './add-error.ts'
-import { assertAggregateId, assertHeaders, assertSize } from './event-limits.ts'
+import { assertAggregateId, assertHeaders, assertNotBefore, assertSize } from './event-limits.ts'
 import { hintOf, type LaneHint } from './lane-hints.ts'
 import { addEvent, addEvents, outboxTables, type EncodedEvent, type EventSource, type OutboxTables } from './outbox.sql.ts'
 
@@ -146,6 +146,7 @@ async function encode(
   assertEventType(type)
   refuseUnknown(`outbox.add ${type.name}`, options, addOptionNames)
   assertAggregateId(aggregateId, type.name)
+  assertNotBefore(options.notBefore, type.name)
   const payload = await type.codec.encode(data as never)
   const headers = { ...common, ...options.headers }
   assertHeaders(headers, type.name)
