@@ -220,6 +220,20 @@ describe('switching on', () => {
     })
   })
 
+  test('gives up behind a transaction that adds events and does not end, and says what to do', async () => {
+    const { outbox } = await outboxFixture(db)
+    const slot = newSlot()
+    // To make one would wait for the transaction as well, and for as long as it takes.
+    await pool.query(`select pg_create_logical_replication_slot($1, 'pgoutput')`, [slot])
+    await transaction(db, async (tx) => {
+      await outbox.add(tx, videos.VideoPublished, 'v', { title: 'x' })
+      await expect(switchCdcOn({ db, outbox, slot, actor })).rejects.toMatchObject({
+        code: 'TIMEOUT',
+        message: expect.stringContaining('Nothing was switched'),
+      })
+    })
+  })
+
   test('can be interrupted and goes on when called again', async () => {
     const { outbox, publish, relay } = await outboxFixture(db)
     await publish('v', '1')

@@ -13,6 +13,7 @@ import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import { first, one, rows, type Database, type Queryable } from '../postgres/database.ts'
 import { insertAudit } from '../postgres/migrate.sql.ts'
+import { isLockTimeout } from '../postgres/sql-state.ts'
 import { transaction } from '../postgres/transaction.ts'
 import type { Outbox } from '../outbox/outbox.ts'
 import { selectSlot } from '../outbox/retention.sql.ts'
@@ -116,10 +117,20 @@ async function setDispatching(
 ): Promise<void> {
   await transaction(db, async (tx) => {
     if ((await one(tx, selectDispatching(tables))).dispatching === change.dispatching) return
-    await rows(tx, callSetDispatching(tables, change.dispatching))
+    await rows(tx, callSetDispatching(tables, change.dispatching)).catch(explainBusy)
     const action = change.dispatching ? 'outbox.cdc-off' : 'outbox.cdc-on'
     await one(tx, insertAudit(tables.schema, { actor: change.actor, action, details: change.details }))
   })
+}
+
+/** Whoever adds events waits behind this lock as well, so it is not waited for long. */
+function explainBusy(cause: unknown): never {
+  if (!isLockTimeout(cause)) throw cause
+  throw new WaybillError(
+    'TIMEOUT',
+    'A transaction that has added events stays open for longer than this waits, since all others that add some would wait behind it. Nothing was switched. Let it end, or end it (pg_stat_activity), and run this again.',
+    { cause },
+  )
 }
 
 /** A relay would publish the new events before the connector has published the ones before them. */
