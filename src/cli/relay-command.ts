@@ -24,7 +24,7 @@ export const relayCommand: Command = {
   details: [
     'Transport, streams, relay and retention come from waybill.config.ts. The first SIGTERM or SIGINT finishes what is in',
     'hand and gives the lanes to the others. With --once it publishes what is due, removes events and receipts whose time is',
-    'over, for 30 seconds at most, and exits: for a scheduled job.',
+    'over, no further batch after 30 seconds, and exits: for a scheduled job.',
   ],
   options: {
     ...databaseOptions,

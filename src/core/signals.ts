@@ -26,7 +26,7 @@ export interface Signals {
   /** A pass threw; it is tried again after `delayMs`. */
   'service.failed': { readonly service: string; readonly error: unknown; readonly failures: number; readonly delayMs: number }
 
-  /** A worker took, gave back or lost lanes. Lost ones were another's when it looked. */
+  /** A worker took, gave back or lost lanes. Lost ones were another's when it looked, or somebody kept their rows locked. */
   'lanes.acquired': { readonly worker: string; readonly lanes: readonly number[] }
   'lanes.released': { readonly worker: string; readonly lanes: readonly number[] }
   'lanes.lost': { readonly worker: string; readonly lanes: readonly number[] }

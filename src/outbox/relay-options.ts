@@ -19,7 +19,7 @@ export interface RelayOptions {
   readonly db: Queryable
   readonly outbox: Outbox
   readonly transport: Publisher
-  /** Streams with an ordering, a size limit or a park policy of their own. Events of other streams are relayed as well. */
+  /** The streams that it knows: their ordering, and whether their sizes and kinds fit the transport and `onPark`. Events of others are relayed as well, in the order of each aggregate. */
   readonly streams?: readonly AnyStream[]
   /** The service that must own the schema. @default whichever the schema is bound to */
   readonly service?: string | undefined
