@@ -6,7 +6,6 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { everybodyEnded } from '../../test/setup/everybody-ended.ts'
 import { outboxFixture, videos, type OutboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { readInserts } from '../../test/setup/pgoutput.ts'
-import { event, type NewEvent } from '../outbox/outbox.ts'
 import { createOutboxRetention, type OutboxRetention } from '../outbox/retention.ts'
 import type { Database } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
@@ -171,31 +170,6 @@ test.runIf(findProgram('psql') !== undefined)('events added by psql alone are re
   expect(Math.abs(madeAtMs - Date.parse(message?.attributes['occurred_at'] ?? ''))).toBeLessThan(1_000)
 })
 
-test('a date ahead is refused while a connector publishes; one that has passed, and none, are not', async () => {
-  const fixture = await outboxFixture(db)
-  const { outbox, publish } = fixture
-  const { schema } = outbox.tables
-  await switchCdcOn({ db, outbox, slot: newSlot(), actor })
-  const add = (notBefore: Date, ...before: readonly NewEvent[]): Promise<unknown> =>
-    transaction(db, (tx) => outbox.addMany(tx, [...before, event(videos.VideoPublished, 'dated', { title: 'x' }, { notBefore })]))
-  const ahead = new Date('9000-01-01')
-  const plain = event(videos.VideoPublished, 'plain', { title: 'x' })
-  const refused = { code: 'REFUSED', message: expect.stringContaining('waits for no date') }
-  await expect(add(ahead)).rejects.toMatchObject(refused)
-  await expect(add(ahead, plain)).rejects.toMatchObject(refused)
-  const bySql = `select ${schema}.add_event('video.events', 'video', 'v', 'VideoPublished', '{}', not_before => now() + interval '1 day')`
-  await expect(db.query(bySql)).rejects.toMatchObject({ code: 'WB004' })
-  await add(new Date(0))
-  await add(new Date(0), plain)
-  await publish('v', 'one')
-  expect(await fixture.states()).toEqual({
-    'dated 1': 'PUBLISHED',
-    'dated 2': 'PUBLISHED',
-    'plain 1': 'PUBLISHED',
-    'v 1': 'PUBLISHED',
-  })
-})
-
 describe('switching on', () => {
   test('waits until relays have drained what is left, and is refused by parked events', async () => {
     const { outbox, publish, relay } = await outboxFixture(db)
@@ -217,20 +191,6 @@ describe('switching on', () => {
     await expect(switchCdcOn({ db, outbox, slot, actor })).rejects.toMatchObject({
       code: 'REFUSED',
       message: expect.stringContaining('parked'),
-    })
-  })
-
-  test('gives up behind a transaction that adds events and does not end, and says what to do', async () => {
-    const { outbox } = await outboxFixture(db)
-    const slot = newSlot()
-    // To make one would wait for the transaction as well, and for as long as it takes.
-    await pool.query(`select pg_create_logical_replication_slot($1, 'pgoutput')`, [slot])
-    await transaction(db, async (tx) => {
-      await outbox.add(tx, videos.VideoPublished, 'v', { title: 'x' })
-      await expect(switchCdcOn({ db, outbox, slot, actor })).rejects.toMatchObject({
-        code: 'TIMEOUT',
-        message: expect.stringContaining('Nothing was switched'),
-      })
     })
   })
 
