@@ -1,6 +1,8 @@
 /**
  * A running consumer: one receiver a topic, the pump between them and the batches, and the loop over what is stored.
  *
+ * The loops do not wait for the broker: what is stored, redriven or waiting needs the database only, and so does a pause.
+ *
  * Stopping: no new deliveries, batches under way are finished and acknowledged, then the receivers disconnect. Aborting
  * gives up the rest; the broker delivers it again.
  */
@@ -39,6 +41,8 @@ export interface EngineDeps {
 }
 
 export interface EngineWatch {
+  /** The broker is asked for deliveries; until it is `opened`, nobody knows how much there is. */
+  opening?(): void
   /** Deliveries come from now on; `isIdle` tells whether any is in hand. */
   opened(isIdle: () => boolean): void
   closed(): void
@@ -55,29 +59,56 @@ export async function runConsumer(deps: EngineDeps): Promise<void> {
   const stored = createStoredWork({ ...deps, scope: engine.scope, work })
   const receiving = createReceiving(deps, engine)
   const report = createInFlightReport(settings, engine)
+  let isPaused = deps.registered.paused
   const look: Pass = async () => {
     report()
     const { found, paused } = await stored.pass()
-    if (paused === receiving.isOpen()) {
-      await (paused ? receiving.close() : receiving.open())
+    if (paused !== isPaused) {
+      isPaused = paused
+      if (paused) await receiving.close()
+      else engine.waker.wake()
       settings.signals.emit('consumer.paused', { consumer: settings.name, paused })
     }
     return found ? 'more' : 'idle'
   }
-  const workLanes: Pass = async () => (receiving.isOpen() ? await engine.processor.pass() : 'idle')
+  const workLanes: Pass = async () => (isPaused ? 'idle' : await engine.processor.pass())
   const processors = settings.mode === 'stored' ? Array.from({ length: settings.concurrency }, () => workLanes) : []
+  const pace = paceOf(settings, engine)
   try {
     if (processors.length > 0) await engine.processor.prepare()
-    if (deps.registered.paused) settings.signals.emit('consumer.paused', { consumer: settings.name, paused: true })
-    else await receiving.open()
-    const pace = paceOf(settings, engine)
+    if (isPaused) settings.signals.emit('consumer.paused', { consumer: settings.name, paused: true })
     const passes = [watch.pulse?.around(look) ?? look, ...processors]
-    await Promise.all(passes.map((pass) => loop(pass, life, pace)))
+    const receive = async (until: Lifetime): Promise<void> => {
+      const keepOpen: Pass = async () => {
+        if (!isPaused && !receiving.isOpen()) await receiving.open(until.stopping)
+        return 'idle'
+      }
+      // What the broker refuses at the start ends the consumer; later it is tried again.
+      await keepOpen(until.aborting)
+      await loop(keepOpen, until, pace)
+    }
+    await together(life, [receive, ...passes.map((pass) => (until: Lifetime) => loop(pass, until, pace))])
   } finally {
-    watch.closed()
     await receiving.close()
     await engine.ended()
   }
+}
+
+/** Runs them side by side. When one fails, the others stop, and then it rejects as that one did. */
+async function together(life: Lifetime, tasks: readonly ((until: Lifetime) => Promise<void>)[]): Promise<void> {
+  const failed = new AbortController()
+  const until = { ...life, stopping: AbortSignal.any([life.stopping, failed.signal]) }
+  const supervise = async (task: (until: Lifetime) => Promise<void>): Promise<void> => {
+    try {
+      await task(until)
+    } catch (error) {
+      failed.abort()
+      throw error
+    }
+  }
+  const ends = await Promise.allSettled(tasks.map(supervise))
+  const failure = ends.find((end) => end.status === 'rejected')
+  if (failure !== undefined) throw failure.reason
 }
 
 const reportEveryMs = 2_000
@@ -198,7 +229,8 @@ function createIgnoring({
 
 interface Receiving {
   isOpen(): boolean
-  open(): Promise<void>
+  /** Resolves when deliveries can come, however long the broker takes, or when it is closed or stopped before. */
+  open(stopping: AbortSignal): Promise<void>
   close(): Promise<void>
 }
 
@@ -208,9 +240,16 @@ function createReceiving({ settings, routes, life, watch }: EngineDeps, engine: 
   const transport = settings.offsets === 'postgres' ? orderedBy(settings, scope) : settings.transport
   const share = Math.max(1, routes.topics.length)
   let receivers: readonly Receiver[] = []
+  let closed = new AbortController()
+  const closeAll = async (closing: readonly Receiver[]): Promise<void> => {
+    await Promise.all(closing.map((receiver) => receiver.close(life.aborting)))
+  }
   return {
     isOpen: () => receivers.length > 0,
-    open: async () => {
+    open: async (stopping) => {
+      closed = new AbortController()
+      const givenUp = AbortSignal.any([stopping, closed.signal])
+      watch.opening?.()
       const opening = routes.topics.map((topic) =>
         transport.receive({
           topic,
@@ -221,13 +260,17 @@ function createReceiving({ settings, routes, life, watch }: EngineDeps, engine: 
           onError: (error) => signals.emit('consumer.disturbed', { consumer: name, topic, error }),
         }),
       )
-      receivers = await allReceivers(opening, life.stopping)
+      const opened = await allReceivers(opening, givenUp)
+      if (givenUp.aborted) return await closeAll(opened)
+      receivers = opened
       watch.opened(isIdle)
     },
     close: async () => {
+      closed.abort()
+      watch.closed()
       const closing = receivers
       receivers = []
-      await Promise.all(closing.map((receiver) => receiver.close(life.aborting)))
+      await closeAll(closing)
     },
   }
 }

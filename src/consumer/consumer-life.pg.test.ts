@@ -4,8 +4,12 @@ import { testDatabase } from '../../test/setup/test-database.ts'
 import { errorMessage } from '../core/errors.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
-import { memory } from '../transport/memory.ts'
+import { createHealth } from '../ops/health.ts'
+import { createFakeClock } from '../testing/fake-clock.ts'
+import { memory, type MemoryTransport } from '../transport/memory.ts'
+import type { Transport } from '../transport/transport.ts'
 import { createConsumer } from './consumer.ts'
+import { retryAfter } from './steering.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -26,6 +30,95 @@ test('a paused consumer takes nothing, and goes on where it was when it is resum
   await restarted()
   // Whoever starts paused says so: otherwise a restart would silence the alert of a pause that was forgotten.
   expect(fixture.heard('consumer.paused').map(({ paused }) => paused)).toEqual([true, true, false])
+})
+
+/** The fixture's broker, out of reach until `back` is called: whoever asks it for deliveries waits. */
+function unreachable(broker: MemoryTransport): { readonly transport: Transport; asked(): number; back(): void } {
+  const { promise: isBack, resolve: back } = Promise.withResolvers<void>()
+  let asked = 0
+  const receive: Transport['receive'] = async (options) => {
+    asked += 1
+    await isBack
+    return await broker.receive(options)
+  }
+  return { transport: { ...broker, receive }, asked: () => asked, back }
+}
+
+describe('while the broker is out of reach', () => {
+  test('a consumer that starts is alive, not ready, and does all that needs the database only', async () => {
+    const fixture = await consumerFixture(db)
+    const options = { mode: 'stored' as const, streams: [videos] }
+    const notNow = (): never => {
+      throw retryAfter(3_600_000)
+    }
+    const storing = fixture.start(fixture.consumer(options).on(videos.VideoPublished, notNow))
+    await fixture.publish(published('a', 1))
+    await eventually(async () => (await fixture.count('inbox_message', 'attempts > 0')) === 1)
+    await storing()
+    await fixture.query(`update $schema.inbox_message set next_attempt_at = now()`)
+    await fixture.query(`update $schema.consumer set ready_at = now()`)
+
+    const { transport, asked, back } = unreachable(fixture.broker)
+    const clock = createFakeClock()
+    const consumer = fixture.consumer({ ...options, transport, clock }).on(videos.VideoPublished, () => undefined)
+    const health = createHealth({ consumers: [consumer] })
+    const stop = fixture.start(consumer)
+    await eventually(() => asked() === 1)
+    await eventually(async () => {
+      await clock.advance(1_000)
+      expect(await fixture.count('inbox')).toBe(1)
+    })
+    await clock.advance(120_000)
+    await eventually(() => expect(health.live()).toEqual({ ok: true, reasons: [] }))
+    expect((await health.ready()).reasons).toMatchObject([
+      { code: 'lagging', message: expect.stringContaining('waits for the broker') },
+    ])
+    await fixture.publish(published('a', 2))
+    back()
+    await eventually(async () => {
+      await clock.advance(1_000)
+      expect(await fixture.count('inbox')).toBe(2)
+    })
+    await stop()
+  })
+
+  test('a pause and a resumption are taken up, and the resumed one reads when it is back', async () => {
+    const fixture = await consumerFixture(db)
+    const { transport, asked, back } = unreachable(fixture.broker)
+    const consumer = fixture.consumer({ transport, streams: [videos] }).on(videos.VideoPublished, () => undefined)
+    const stop = fixture.start(consumer)
+    await eventually(() => asked() === 1)
+    for (const [index, paused] of [true, false, true, false].entries()) {
+      await fixture.query(`update $schema.consumer set paused = ${paused}`)
+      await eventually(() => fixture.heard('consumer.paused').length === index + 1)
+    }
+    await eventually(() => asked() === 3)
+    back()
+    await fixture.publish(published('a', 1))
+    await fixture.settled(1)
+    await stop()
+    expect(fixture.heard('consumer.paused').map(({ paused }) => paused)).toEqual([true, false, true, false])
+  })
+
+  test('a stop does not wait for it', async () => {
+    const fixture = await consumerFixture(db)
+    const { transport, asked } = unreachable(fixture.broker)
+    const stop = fixture.start(fixture.consumer({ transport }).on(videos.VideoPublished, () => undefined))
+    await eventually(() => asked() > 0)
+    await stop()
+  })
+
+  test('what it refuses at last ends the consumer, with its loops', async () => {
+    const fixture = await consumerFixture(db)
+    const refusal = Promise.withResolvers<never>()
+    const transport = { ...fixture.broker, receive: () => refusal.promise }
+    const consumer = fixture.consumer({ transport }).on(videos.VideoPublished, () => undefined)
+    const stop = fixture.start(consumer)
+    await eventually(() => fixture.heard('consumer.in-flight').length === 1)
+    refusal.reject(new Error('no such topic'))
+    await eventually(() => consumer.lastPassAgeMs() === undefined)
+    await expect(stop()).rejects.toThrow('no such topic')
+  })
 })
 
 test('stopping finishes what is in hand', async () => {

@@ -99,6 +99,7 @@ function createWatched({ name, ...settings }: ConsumerSettings, projections: () 
     readiness,
     watch: {
       pulse: createPulse(settings.clock),
+      opening: () => readiness.opening(),
       opened: (isIdle) => readiness.opened(isIdle),
       closed: () => readiness.closed(),
       committed: (items) => {

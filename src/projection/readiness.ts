@@ -34,12 +34,18 @@ const stillMs = 10_000
 /** What a running instance sees of its own progress. */
 export class ReadinessWatch {
   readonly #options: ReadinessOptions
-  #isIdle: (() => boolean) | undefined
+  /** Or that it waits for the broker; `undefined` if it does not run here. */
+  #isIdle: (() => boolean) | 'opening' | undefined
   #changedAtMs = 0
   #lagMs: number | undefined
 
   constructor(options: ReadinessOptions) {
     this.#options = options
+  }
+
+  /** It runs, and waits for the broker: there may be any number of messages. */
+  opening(): void {
+    this.#isIdle = 'opening'
   }
 
   /** Deliveries come from now on; `isIdle` tells whether any is in hand. */
@@ -76,6 +82,7 @@ export class ReadinessWatch {
   /** `undefined` if the consumer does not run here. */
   isCaughtUp(): boolean | undefined {
     if (this.#isIdle === undefined) return undefined
+    if (this.#isIdle === 'opening') return false
     const { clock, readyLagMs } = this.#options
     const sameMs = clock.monotonicMs() - this.#changedAtMs
     if (this.#isIdle()) return sameMs >= quietMs || this.#isFresh()
@@ -96,6 +103,7 @@ export class ReadinessWatch {
 
   #lagging(): string {
     const { consumer, readyLagMs } = this.#options
+    if (this.#isIdle === 'opening') return `Consumer ${consumer} waits for the broker: what it has missed is not known yet.`
     const age =
       this.#lagMs === undefined ? 'It has not caught up since it was started' : `Its last events were ${this.#lagMs} ms old`
     return `Consumer ${consumer} is behind: ${age}; ready means ${readyLagMs} ms at most.`
