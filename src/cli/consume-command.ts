@@ -6,13 +6,14 @@ import type { Consumer } from '../consumer/consumer.ts'
 import { createInboxRetention } from '../consumer/inbox-retention.ts'
 import { errorMessage, WaybillError } from '../core/errors.ts'
 import { run } from '../core/lifetime.ts'
-import { createSignals, type SignalBus } from '../core/signals.ts'
+import type { SignalBus } from '../core/signals.ts'
 import { createHealth } from '../ops/health.ts'
-import type { Command, OptionValues } from './command.ts'
+import type { Command, CommandContext, CommandResult, OptionValues } from './command.ts'
 import { textOption } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'
 import { createTelemetry, telemetryOptions } from './telemetry-options.ts'
 import { withSchema } from './with-schema.ts'
+import { withSignals } from './with-signals.ts'
 
 /** Beside the batches: looking at what is stored, reading for waiters, retention. */
 const spareConnections = 3
@@ -29,34 +30,35 @@ export const consumeCommand: Command = {
     connections: { type: 'string', value: '<n>', help: 'connections to the database, at most [7]' },
     ...telemetryOptions,
   },
-  async run({ values, settings, stopSignal, note }) {
-    const { service } = settings.names()
-    const configured = settings.consume()
-    const signal = stopSignal()
-    const signals = createSignals()
-    let applied = 0
-    signals.on('consumer.applied', ({ count }) => void (applied += count))
-    const telemetry = createTelemetry(values, signals, note)
-    if (!telemetry.isLogging) tell(signals, note)
-    return await withSchema(
-      settings,
-      async (db, schema) => {
-        const transport = await configured.transport({ db, schema })
-        try {
-          const made = await configured.consumers({ db, schema, service, transport, signals })
-          const consumers = chosen(made, values)
-          const { retention } = configured
-          const beside = retention === false ? [] : [createInboxRetention({ ...retention, db, schema, signals })]
-          note(`${consumers.map(({ name }) => name).join(', ')}: reading from ${transport.name}.`)
-          await telemetry.around(createHealth({ consumers }), () => run([...consumers, ...beside], { signal, signals }))
-        } finally {
-          await transport.close()
-        }
-        return { text: `Applied ${applied} ${applied === 1 ? 'event' : 'events'}.`, data: { applied } }
-      },
-      { max: connectionsOption(values) },
-    )
-  },
+  run: (context) => withSignals((signals) => runConsumers(context, signals)),
+}
+
+async function runConsumers({ values, settings, stopSignal, note }: CommandContext, signals: SignalBus): Promise<CommandResult> {
+  const { service } = settings.names()
+  const configured = settings.consume()
+  const signal = stopSignal()
+  let applied = 0
+  signals.on('consumer.applied', ({ count }) => void (applied += count))
+  const telemetry = createTelemetry(values, signals, note)
+  if (!telemetry.isLogging) tell(signals, note)
+  return await withSchema(
+    settings,
+    async (db, schema) => {
+      const transport = await configured.transport({ db, schema })
+      try {
+        const made = await configured.consumers({ db, schema, service, transport, signals })
+        const consumers = chosen(made, values)
+        const { retention } = configured
+        const beside = retention === false ? [] : [createInboxRetention({ ...retention, db, schema, signals })]
+        note(`${consumers.map(({ name }) => name).join(', ')}: reading from ${transport.name}.`)
+        await telemetry.around(createHealth({ consumers }), () => run([...consumers, ...beside], { signal, signals }))
+      } finally {
+        await transport.close()
+      }
+      return { text: `Applied ${applied} ${applied === 1 ? 'event' : 'events'}.`, data: { applied } }
+    },
+    { max: connectionsOption(values) },
+  )
 }
 
 function chosen(made: readonly Consumer[], values: OptionValues): readonly Consumer[] {

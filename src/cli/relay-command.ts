@@ -4,15 +4,16 @@
  */
 import { errorMessage, WaybillError } from '../core/errors.ts'
 import { run } from '../core/lifetime.ts'
-import { createSignals, type SignalBus } from '../core/signals.ts'
+import type { SignalBus } from '../core/signals.ts'
 import { createHealth } from '../ops/health.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import { createRelay } from '../outbox/relay.ts'
 import { createOutboxRetention, type OutboxRetention } from '../outbox/retention.ts'
-import type { Command, OptionValues } from './command.ts'
+import type { Command, CommandContext, CommandResult, OptionValues } from './command.ts'
 import { databaseOptions } from './settings.ts'
 import { createTelemetry, telemetryOptions } from './telemetry-options.ts'
 import { withSchema } from './with-schema.ts'
+import { withSignals } from './with-signals.ts'
 
 /** Pass, renewal, watch and retention each need one at times. */
 const connections = 5
@@ -31,40 +32,41 @@ export const relayCommand: Command = {
     once: { type: 'boolean', help: 'publish what is due, remove what is old, then exit' },
     ...telemetryOptions,
   },
-  async run({ values, settings, stopSignal, note }) {
-    refuseListeningJob(values)
-    const { service } = settings.names()
-    const configured = settings.relay()
-    const signal = stopSignal()
-    const signals = createSignals()
-    let published = 0
-    signals.on('relay.published', ({ count }) => void (published += count))
-    const telemetry = createTelemetry(values, signals, note)
-    if (!telemetry.isLogging) tell(signals, note)
-    return await withSchema(
-      settings,
-      async (db, schema) => {
-        const outbox = createOutbox({ schema })
-        const transport = await configured.transport({ db, schema })
-        try {
-          const { streams, relay: options, retention } = configured
-          const relay = createRelay({ ...options, db, outbox, transport, streams, service, signals })
-          const beside = retention === false ? [] : [createOutboxRetention({ ...retention, db, outbox, signals })]
-          if (values['once'] === true) {
-            await relay.once(signal)
-            await removeOld(beside, signal)
-          } else {
-            note(`${relay.name} publishes the outbox of schema ${schema} to ${transport.name}.`)
-            await telemetry.around(createHealth({ relay }), () => run([relay, ...beside], { signal, signals }))
-          }
-        } finally {
-          await transport.close()
+  run: (context) => withSignals((signals) => runRelay(context, signals)),
+}
+
+async function runRelay({ values, settings, stopSignal, note }: CommandContext, signals: SignalBus): Promise<CommandResult> {
+  refuseListeningJob(values)
+  const { service } = settings.names()
+  const configured = settings.relay()
+  const signal = stopSignal()
+  let published = 0
+  signals.on('relay.published', ({ count }) => void (published += count))
+  const telemetry = createTelemetry(values, signals, note)
+  if (!telemetry.isLogging) tell(signals, note)
+  return await withSchema(
+    settings,
+    async (db, schema) => {
+      const outbox = createOutbox({ schema })
+      const transport = await configured.transport({ db, schema })
+      try {
+        const { streams, relay: options, retention } = configured
+        const relay = createRelay({ ...options, db, outbox, transport, streams, service, signals })
+        const beside = retention === false ? [] : [createOutboxRetention({ ...retention, db, outbox, signals })]
+        if (values['once'] === true) {
+          await relay.once(signal)
+          await removeOld(beside, signal)
+        } else {
+          note(`${relay.name} publishes the outbox of schema ${schema} to ${transport.name}.`)
+          await telemetry.around(createHealth({ relay }), () => run([relay, ...beside], { signal, signals }))
         }
-        return { text: `Published ${published} ${published === 1 ? 'event' : 'events'}.`, data: { published } }
-      },
-      { max: connections },
-    )
-  },
+      } finally {
+        await transport.close()
+      }
+      return { text: `Published ${published} ${published === 1 ? 'event' : 'events'}.`, data: { published } }
+    },
+    { max: connections },
+  )
 }
 
 async function removeOld(retentions: readonly OutboxRetention[], signal: AbortSignal): Promise<void> {

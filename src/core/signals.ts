@@ -307,7 +307,7 @@ export function createSignals(): SignalBus {
   }
 }
 
-/** For components that were given no bus: reports on `node:diagnostics_channel` only. */
+/** For components that were given no bus: reports on `node:diagnostics_channel`, and to the commands of the CLI. */
 export const defaultSignals: SignalBus = createSignals()
 
 function without(listeners: readonly AnyListener[], gone: AnyListener): readonly AnyListener[] {
