@@ -7,6 +7,7 @@ import { createInboxRetention } from '../consumer/inbox-retention.ts'
 import { errorMessage, WaybillError } from '../core/errors.ts'
 import { run } from '../core/lifetime.ts'
 import type { SignalBus } from '../core/signals.ts'
+import { closeInTime } from '../ops/close-in-time.ts'
 import { createHealth } from '../ops/health.ts'
 import type { Command, CommandContext, CommandResult, OptionValues } from './command.ts'
 import { textOption } from './outbox-commands.ts'
@@ -53,7 +54,7 @@ async function runConsumers({ values, settings, stopSignal, note }: CommandConte
         note(`${consumers.map(({ name }) => name).join(', ')}: reading from ${transport.name}.`)
         await telemetry.around(createHealth({ consumers }), () => run([...consumers, ...beside], { signal, signals }))
       } finally {
-        await transport.close()
+        await closeInTime(transport)
       }
       return { text: `Applied ${applied} ${applied === 1 ? 'event' : 'events'}.`, data: { applied } }
     },

@@ -19,6 +19,15 @@ process.exitCode = await runCli({
   isTerminal: process.stdout.isTTY === true,
   program: [process.execPath, ...process.execArgv, process.argv[1] ?? ''],
 })
+await Promise.all([process.stdout, process.stderr].map(written))
+// A connection that does not answer must not keep a process that has nothing more to do.
+setTimeout(() => process.exit(), 1_000).unref()
+
+/** Resolves when the reader has all of it; one that went away needs nothing. */
+async function written(stream: NodeJS.WriteStream): Promise<void> {
+  if (stream.writableLength === 0 || stream.destroyed) return
+  await new Promise<void>((done) => stream.write('', () => done()))
+}
 
 function stopSignal(): AbortSignal {
   const stop = new AbortController()

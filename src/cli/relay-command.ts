@@ -5,6 +5,7 @@
 import { errorMessage, WaybillError } from '../core/errors.ts'
 import { run } from '../core/lifetime.ts'
 import type { SignalBus } from '../core/signals.ts'
+import { closeInTime } from '../ops/close-in-time.ts'
 import { createHealth } from '../ops/health.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import { createRelay } from '../outbox/relay.ts'
@@ -61,7 +62,7 @@ async function runRelay({ values, settings, stopSignal, note }: CommandContext, 
           await telemetry.around(createHealth({ relay }), () => run([relay, ...beside], { signal, signals }))
         }
       } finally {
-        await transport.close()
+        await closeInTime(transport)
       }
       return { text: `Published ${published} ${published === 1 ? 'event' : 'events'}.`, data: { published } }
     },

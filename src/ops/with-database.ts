@@ -1,9 +1,10 @@
 /**
- * Opens a database for one piece of work and closes it again, whatever happens. What the driver throws while connecting
+ * Opens a database for one piece of work and closes it again, whatever happens, as far as it still answers. What the driver throws while connecting
  * becomes a sentence that names the address and says what to do.
  */
 import { connect, type Connection } from '../postgres/connect.ts'
 import { explainConnectFailure, parseDatabaseUrl } from '../postgres/connect-failure.ts'
+import { closeInTime } from './close-in-time.ts'
 
 /** Runs `work` on a pool of its own, of two connections unless told otherwise. */
 export async function withDatabase<Result>(
@@ -18,6 +19,6 @@ export async function withDatabase<Result>(
   } catch (error) {
     throw explainConnectFailure(error, url)
   } finally {
-    await db.close()
+    await closeInTime(db)
   }
 }

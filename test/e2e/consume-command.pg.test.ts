@@ -65,3 +65,23 @@ export default {
   })
   expect(await running.kill('SIGTERM')).toEqual({ code: 0, signal: null })
 })
+
+test('a query that never ends keeps it neither from saying what went wrong nor from ending', async () => {
+  const { schema } = await consumerFixture(db)
+  await using child = await consume(
+    schema,
+    `
+import { memory } from ${source('transport/memory.ts')}
+export default {
+  service: 'test',
+  transport: () => ({ ...memory(), close: () => new Promise(() => {}) }),
+  consumers: ({ db }) => {
+    db.query('select pg_sleep(3600)', []).catch(() => {})
+    throw new Error('no consumers today')
+  },
+}
+`,
+  )
+  expect(await child.exited).toEqual({ code: 1, signal: null })
+  expect(child.stderr).toContain('no consumers today')
+})
