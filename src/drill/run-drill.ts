@@ -37,8 +37,8 @@ export async function runDrill(drill: Drill, options: RunDrillOptions): Promise<
   try {
     stage = await Stage.open({ ...options, target: (await drill.on?.(options.target)) ?? options.target })
     await drill.run(stage)
-    const judged = await recover(stage, options.recoverMs ?? 60_000)
-    return { ...base, ...recordOf(stage, judged), seconds: seconds() }
+    const recovered = await recover(stage, options.recoverMs ?? 60_000)
+    return { ...base, ...recordOf(stage, recovered), seconds: seconds() }
   } catch (error) {
     const { timeline = [], evidence } = stage ?? {}
     const said = { fired: evidence !== undefined, evidence: evidence ?? 'the fault was not seen to happen', timeline }
@@ -62,26 +62,33 @@ function missingFor(drill: Drill, { target }: RunDrillOptions): string | undefin
 
 function recordOf(
   stage: Stage,
-  { counts, invariants, violations, verdict }: Verdict,
+  { judged: { counts, invariants, violations, verdict }, restless }: Recovered,
 ): Omit<DrillRecord, 'name' | 'hazard' | 'fault' | 'seconds'> {
   const { evidence, timeline } = stage
   const fired = evidence !== undefined
   const { commit = 0, log = 0, apply = 0 } = counts.ops
   return {
-    verdict: fired && verdict === 'pass' ? 'pass' : 'fail',
+    verdict: fired && verdict === 'pass' && restless === undefined ? 'pass' : 'fail',
     fired,
     evidence: evidence ?? 'the fault was not seen to happen',
     timeline,
     counts: { committed: commit, published: log, duplicates: counts.duplicates, applied: apply },
     judged: invariantIds.filter((id) => invariants[id].state !== 'not judged'),
-    violations: violations.map(({ text }) => text),
+    violations: [...violations.map(({ text }) => text), ...(restless === undefined ? [] : [restless])],
   }
 }
 
+interface Recovered {
+  readonly judged: Verdict
+  /** What is wrong with a system that did not come to rest in its time. */
+  readonly restless: string | undefined
+}
+
 /** Waits until the system is sound and still, or its time is over; stops its processes, and judges again. */
-async function recover(stage: Stage, recoverMs: number): Promise<Verdict> {
+async function recover(stage: Stage, recoverMs: number): Promise<Recovered> {
   const startedMs = performance.now()
   let last: unknown
+  let restless: string | undefined
   for (;;) {
     try {
       const isSound = (await judge(stage)).verdict === 'pass'
@@ -90,13 +97,16 @@ async function recover(stage: Stage, recoverMs: number): Promise<Verdict> {
       // A database that is coming back cannot be asked yet.
       last = error
     }
-    if (performance.now() - startedMs > recoverMs) break
+    if (performance.now() - startedMs > recoverMs) {
+      restless = `The system did not come to rest within ${recoverMs / 1_000} s.`
+      break
+    }
     await delay(lookMs)
   }
-  stage.note('the system is at rest', 'recovery')
+  if (restless === undefined) stage.note('the system is at rest', 'recovery')
   await stage.stopProcesses()
   try {
-    return await judge(stage)
+    return { judged: await judge(stage), restless }
   } catch (error) {
     throw last ?? error
   }

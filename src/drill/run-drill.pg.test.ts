@@ -1,0 +1,52 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, expect, test } from 'vitest'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { openConfigured } from './config-target.ts'
+import type { Drill } from './drill.ts'
+import { runDrill } from './run-drill.ts'
+import type { Target } from './target.ts'
+
+const database = await testDatabase()
+const folder = await mkdtemp(join(tmpdir(), 'waybill-run-drill-'))
+afterAll(() => rm(folder, { recursive: true }))
+
+const transportFile = JSON.stringify(new URL('../transport/postgres/postgres-transport.ts', import.meta.url).href)
+
+/** A place on this database, with the transport that the text makes. */
+async function place(name: string, transport: string, more: Partial<Target> = {}): Promise<Target> {
+  const file = join(folder, `${name}.config.ts`)
+  await writeFile(
+    file,
+    `import { postgresTransport } from ${transportFile}
+export default { service: 'shop', transport: ({ db, schema }) => ${transport} }`,
+  )
+  return { ...(await openConfigured({ url: database.url, file, pubsub: undefined })), ...more }
+}
+
+const drill: Drill = {
+  name: 'nothing',
+  hazard: 'none',
+  fault: 'none',
+  needs: 'processes',
+  run: async (stage) => {
+    await stage.start('relay')
+    await stage.start('consumer')
+    await stage.write(3)
+    stage.fired('seen')
+  },
+}
+
+test('a system whose effects are right and whose broker keeps messages has not come to rest, and fails', async () => {
+  const restless = await place('restless', 'postgresTransport({ db, schema })', { unsettled: async () => 1 })
+  const failed = await runDrill(drill, { target: restless, seed: 1, recoverMs: 4_000 })
+  expect(failed).toMatchObject({ verdict: 'fail', fired: true })
+  expect(failed.violations).toContain('The system did not come to rest within 4 s.')
+  expect(failed.timeline.map(({ what }) => what)).not.toContain('the system is at rest')
+
+  const still = await place('still', 'postgresTransport({ db, schema })', { unsettled: async () => 0 })
+  const passed = await runDrill(drill, { target: still, seed: 1 })
+  expect(passed).toMatchObject({ verdict: 'pass', violations: [] })
+  expect(passed.timeline.map(({ what }) => what)).toContain('the system is at rest')
+})
