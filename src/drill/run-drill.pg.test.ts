@@ -3,9 +3,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import { eventually } from '../testing/eventually.ts'
 import { openConfigured } from './config-target.ts'
 import type { Drill } from './drill.ts'
 import { runDrill } from './run-drill.ts'
+import { Stage } from './stage.ts'
 import type { Target } from './target.ts'
 
 const database = await testDatabase()
@@ -50,3 +52,29 @@ test('a system whose effects are right and whose broker keeps messages has not c
   expect(passed).toMatchObject({ verdict: 'pass', violations: [] })
   expect(passed.timeline.map(({ what }) => what)).toContain('the system is at rest')
 })
+
+test('a stage that cannot be opened leaves nothing in the database, and says why', async () => {
+  const target = await place('broken', `{ throw new Error('no such credentials') }`)
+  const record = await runDrill(drill, { target, seed: 1 })
+  expect(record.violations).toEqual(['The drill could not go on: no such credentials'])
+  await gone()
+})
+
+test('a drill that fails while deposits are written fails alone, and nothing is written any more', async () => {
+  const target = await place('writing', 'postgresTransport({ db, schema })')
+  const stage = await Stage.open({ target, seed: 1 })
+  const failing = stage.writeDuring(1_000_000, () => Promise.reject(new Error('no restart today')))
+  await expect(failing).rejects.toThrow('no restart today')
+  await stage.close()
+  await gone()
+})
+
+/** Neither a schema nor a connection is left. */
+async function gone(): Promise<void> {
+  const schemas = await database.pool.query(`select from pg_namespace where nspname like 'waybill_drill_%'`)
+  expect(schemas.rowCount).toBe(0)
+  await eventually(async () => {
+    const open = await database.pool.query(`select from pg_stat_activity where application_name = 'drill'`)
+    expect(open.rowCount).toBe(0)
+  })
+}

@@ -7,7 +7,7 @@ import { randomBytes } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { WaybillError } from '../core/errors.ts'
 import { seededRandom, type Random } from '../core/random.ts'
-import { connect, type Connection } from '../postgres/connect.ts'
+import { connect } from '../postgres/connect.ts'
 import { execute, one } from '../postgres/database.ts'
 import { migrate } from '../postgres/migrate.ts'
 import { transaction } from '../postgres/transaction.ts'
@@ -36,6 +36,14 @@ export interface StartProcessOptions {
   readonly url?: string
 }
 
+interface StageParts {
+  readonly world: DrillWorld
+  readonly topic: string
+  readonly tap: Tap
+  /** What takes away all that was made, last things first. */
+  readonly closers: AsyncDisposableStack
+}
+
 /** How long a drill waits for anything at all before it counts as failed. */
 const patience: EventuallyOptions = { timeoutMs: 45_000, intervalMs: 25 }
 /** A relay that dies stalls its lanes this long. */
@@ -55,16 +63,16 @@ export class Stage {
   readonly recorded: HistoryEntry[] = []
   readonly processes: DrilledProcess[] = []
   evidence: string | undefined
-  readonly #db: Connection
+  readonly #closers: AsyncDisposableStack
   readonly #script: URL | undefined
   readonly #startedMs: number = performance.now()
   #turn = 0
 
-  private constructor(options: StageOptions, parts: { db: Connection; world: DrillWorld; topic: string; tap: Tap }) {
+  private constructor(options: StageOptions, parts: StageParts) {
     this.target = options.target
     this.#script = options.script
     this.random = seededRandom(options.seed)
-    this.#db = parts.db
+    this.#closers = parts.closers
     this.world = parts.world
     this.topic = parts.topic
     this.tap = parts.tap
@@ -76,19 +84,26 @@ export class Stage {
     const topic = `${name}.events`
     const db = connect({ url: target.url, max: 6, applicationName: 'drill' })
     const world = createWorld({ db, schema: name, topic })
-    await migrate(db, { schema: name, service: 'waybill-drill' })
-    for (const statement of createDrillTables(world.tables)) await execute(db, statement)
-    const transport = await openTransport(target.transport, world)
-    const tap = new Tap(transport, Object.values(world.streams))
-    const stage = new Stage(options, { db, world, topic, tap })
+    const closers = new AsyncDisposableStack()
+    closers.defer(() => db.close())
+    closers.defer(async () => void (await execute(db, dropDrillSchema(world.tables))))
     try {
-      await target.makeTopic(stage.#order)
+      await migrate(db, { schema: name, service: 'waybill-drill' })
+      for (const statement of createDrillTables(world.tables)) await execute(db, statement)
+      const transport = await openTransport(target.transport, world)
+      closers.defer(() => transport.close())
+      const tap = new Tap(transport, Object.values(world.streams))
+      const order: TopicOrder = { topic, consumers: [consumerName, tapName], transport }
+      closers.defer(() => target.removeTopic(order))
+      closers.defer(() => tap.stop())
+      await target.makeTopic(order)
       await tap.open(topic)
+      return new Stage(options, { world, topic, tap, closers })
     } catch (error) {
-      await stage.close()
+      // What could not be opened is the reason; what can then not be removed follows from it.
+      await closers.disposeAsync().catch(() => undefined)
       throw error
     }
-    return stage
   }
 
   /** Tells what happens, for whoever reads the report. */
@@ -119,9 +134,22 @@ export class Stage {
   }
 
   /** Commits deposits, one transaction each; what fails is tried again until it is committed. */
-  async write(count: number): Promise<void> {
-    for (let done = 0; done < count; done += 1) await this.#writeOne()
+  async write(count: number, stopping?: AbortSignal): Promise<void> {
+    for (let done = 0; done < count && stopping?.aborted !== true; done += 1) await this.#writeOne(stopping)
+    if (stopping?.aborted === true) return
     this.note(`${count} deposits are committed`)
+  }
+
+  /** Commits deposits while something happens. Whichever fails first fails both, and nothing is written any more. */
+  async writeDuring(count: number, work: () => Promise<void>): Promise<void> {
+    const stop = new AbortController()
+    const writing = this.write(count, stop.signal)
+    try {
+      await Promise.all([writing, work()])
+    } finally {
+      stop.abort()
+      await writing.catch(() => undefined)
+    }
   }
 
   /** Goes on committing until something is so. */
@@ -153,14 +181,14 @@ export class Stage {
     if (failed !== undefined) throw new WaybillError('UNAVAILABLE', failed)
   }
 
-  async #writeOne(): Promise<void> {
+  async #writeOne(stopping?: AbortSignal): Promise<void> {
     const to = { account: `account-${this.#turn % 5}`, amount: 1 + Math.floor(this.random.next() * 100) }
     this.#turn += 1
     for (let attempt = 1; ; attempt += 1) {
       try {
         return void (await transaction(this.world.db, (tx) => deposit(this.world, tx, to)))
       } catch (error) {
-        if (attempt === attempts) throw error
+        if (attempt === attempts || stopping?.aborted === true) throw error
         await delay(retryMs)
       }
     }
@@ -170,17 +198,8 @@ export class Stage {
     await Promise.all(this.processes.map((each) => each.stop()))
   }
 
-  get #order(): TopicOrder {
-    return { topic: this.topic, consumers: [consumerName, tapName], transport: this.tap.transport }
-  }
-
   async close(): Promise<void> {
-    await using closers = new AsyncDisposableStack()
-    closers.defer(() => this.#db.close())
-    closers.defer(async () => void (await execute(this.#db, dropDrillSchema(this.world.tables))))
-    closers.defer(() => this.tap.transport.close())
-    closers.defer(() => this.target.removeTopic(this.#order))
-    closers.defer(() => this.tap.stop())
-    closers.defer(async () => void (await Promise.all(this.processes.map(({ child }) => child.kill()))))
+    this.#closers.defer(async () => void (await Promise.all(this.processes.map(({ child }) => child.kill()))))
+    await this.#closers.disposeAsync()
   }
 }

@@ -20,14 +20,14 @@ const databaseRestart: Drill = {
     const { postgres } = serversOf(stage.target)
     await stage.start('relay')
     await stage.start('consumer')
-    const writing = stage.write(60)
-    await stage.until(async () => (await stage.effects()) >= 5)
-    const before = postgres.pid
-    stage.note(`PostgreSQL (pid ${before}) is stopped at once`, 'fault')
-    await postgres.restart('immediate')
-    if (postgres.pid !== before)
-      stage.fired(`PostgreSQL ${before} was stopped in immediate mode; ${postgres.pid} recovered its data`)
-    await writing
+    await stage.writeDuring(60, async () => {
+      await stage.until(async () => (await stage.effects()) >= 5)
+      const before = postgres.pid
+      stage.note(`PostgreSQL (pid ${before}) is stopped at once`, 'fault')
+      await postgres.restart('immediate')
+      if (postgres.pid !== before)
+        stage.fired(`PostgreSQL ${before} was stopped in immediate mode; ${postgres.pid} recovered its data`)
+    })
   },
 }
 
@@ -43,14 +43,14 @@ const networkCut: Drill = {
       const url = proxy.url(stage.target.url)
       await stage.start('relay', { url })
       await stage.start('consumer', { url })
-      const writing = stage.write(60)
-      await stage.until(async () => (await stage.effects()) >= 5)
-      const { connections } = proxy
-      proxy.refuse()
-      proxy.cut()
-      await stage.until(() => proxy.connections === 0)
-      if (connections > 0) stage.fired(`${connections} connections were cut, and new ones refused for 1.5 s`)
-      await writing
+      await stage.writeDuring(60, async () => {
+        await stage.until(async () => (await stage.effects()) >= 5)
+        const { connections } = proxy
+        proxy.refuse()
+        proxy.cut()
+        await stage.until(() => proxy.connections === 0)
+        if (connections > 0) stage.fired(`${connections} connections were cut, and new ones refused for 1.5 s`)
+      })
       await delay(1_500)
       proxy.heal()
       stage.note('the network is back', 'recovery')

@@ -97,12 +97,16 @@ const longTransaction: Drill = {
     )
     await Promise.race([added.promise, long])
     stage.note('a transaction has added an event and stays open', 'fault')
-    await stage.write(30)
-    await stage.until(async () => (await stage.effects()) >= 30)
-    const { ms } = await one(world.db, oldestTransactionMs())
-    stage.fired(`the transaction had been open for ${Math.round(ms)} ms when 30 later deposits were published and applied`)
-    gate.resolve()
-    await long.catch((error: unknown) => stage.note(`the long transaction failed: ${errorMessage(error)}`))
+    try {
+      await stage.write(30)
+      await stage.until(async () => (await stage.effects()) >= 30)
+      const { ms } = await one(world.db, oldestTransactionMs())
+      stage.fired(`the transaction had been open for ${Math.round(ms)} ms when 30 later deposits were published and applied`)
+    } finally {
+      // Left open, it would keep its connection, and with it the end of the drill.
+      gate.resolve()
+      await long.catch((error: unknown) => stage.note(`the long transaction failed: ${errorMessage(error)}`))
+    }
   },
 }
 
