@@ -103,6 +103,23 @@ describe('parked events', () => {
     expect(await states()).toEqual({ 'bad 1': 'PUBLISHED', 'bad 2': 'PUBLISHED', 'bad 3': 'PUBLISHED' })
   })
 
+  test('are dropped only when no relay of the configuration can still be publishing them', async () => {
+    const { run, json, outbox } = await parked()
+    const parkedEarlier = (time: string): Promise<unknown> =>
+      db.query(`update ${outbox.tables.schema}.outbox_dispatch set parked_at = parked_at - $1::text::interval where state = 3`, [
+        time,
+      ])
+    await writeFile(
+      join(folder, 'patient.config.ts'),
+      `export default { service: 'test', relay: { publishTimeoutMs: 50_000, leaseMs: 20_000 } }`,
+    )
+    await parkedEarlier('60 seconds')
+    const left = await run('outbox drop --all --yes --config patient.config.ts')
+    expect(left).toMatchObject({ code: 4, err: expect.stringContaining('parked less than 70 s ago') })
+    await parkedEarlier('10 seconds')
+    expect(await json('outbox drop --all --yes --config patient.config.ts')).toMatchObject({ refused: [] })
+  })
+
   test('are dropped with --yes only, and only when they have been quiet', async () => {
     const { run, json, states, outbox } = await parked()
     const explained = await run('outbox drop --all')

@@ -1,6 +1,7 @@
 /**
  * `waybill outbox redrive | skip | drop`: what to do with events that gave up. All of it is audited.
  */
+import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import {
@@ -53,11 +54,14 @@ export const outboxDrop: Command = {
   summary: 'Remove parked events for good; nothing is published for them',
   details: [
     'The event is deleted from the outbox, and its version is missing for every reader: readers of deltas stop there.',
-    'Prefer skip. An event is dropped only when no attempt to publish it can be under way any more.',
+    'Prefer skip. An event is dropped only when no attempt to publish it can be under way any more, by publishTimeoutMs and',
+    'leaseMs of relay in waybill.config.ts.',
   ],
   options: { ...parkedOptions, yes: { type: 'boolean', help: 'do it; without this it is only explained' } },
   run: async (context) => {
-    if (context.values['yes'] === true) return await act(context, dropParked, 'Dropped')
+    const { publishTimeoutMs, leaseMs } = { ...defaults.relay, ...context.settings.config.relay }
+    const drop = (action: ParkedAction): Promise<ParkedOutcome> => dropParked({ ...action, publishTimeoutMs, leaseMs })
+    if (context.values['yes'] === true) return await act(context, drop, 'Dropped')
     const filter = filterOf(context.values)
     const { settings, note } = context
     return await withSchema(settings, async (db, schema) => {
