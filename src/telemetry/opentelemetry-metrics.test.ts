@@ -59,8 +59,11 @@ test('a gauge that nobody sets any more disappears', async () => {
   expect(await points('waybill.command.cleanup_lag')).toEqual([])
 })
 
-test('nothing is measured after the end', async () => {
+test('nothing is measured after the end, and no gauge keeps its last value', async () => {
+  signals.emit('consumer.paused', { consumer: 'catalog', paused: true })
+  expect(await points('waybill.consumer.paused')).toMatchObject([{ value: 1 }])
   end()
+  expect(await points('waybill.consumer.paused')).toEqual([])
   await points('waybill.relay.published')
   signals.emit('relay.published', { relay: 'r', count: 7, durationMs: 5, delaysMs: [] })
   expect(await points('waybill.relay.published')).toEqual([])
