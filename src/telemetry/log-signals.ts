@@ -3,7 +3,7 @@
  *
  * Entries carry ids, names and numbers, never payloads. What an error said may quote data or an address with its password, so
  * by default only its class or code is written; the text is where an operator looks next (`waybill dlq show`,
- * `waybill outbox parked`). Anomalies are loud, but once: when one repeats, `burst` of its kind are written in a window, the
+ * `waybill outbox list --state parked`). Anomalies are loud, but once: when one repeats, `burst` of its kind are written in a window, the
  * rest are counted, and the next entry says how many there were.
  */
 import { systemClock, type Clock } from '../core/clock.ts'
