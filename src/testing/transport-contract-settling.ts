@@ -55,6 +55,30 @@ export const settlingPromises: readonly TransportPromise[] = [
     },
   },
   {
+    name: 'a key that fills the bounds makes room for the others when it is nacked, however long its delay',
+    check: async ({ transport, makeTopic }) => {
+      const topic = await makeTopic(['one'])
+      const delayMs = 60_000
+      let isNacking = false
+      const received = await probe(transport, {
+        topic,
+        maxMessages: 4,
+        on: (delivery) => {
+          if (delivery.message.orderingKey !== 'a') void delivery.ack()
+          else if (isNacking) void delivery.nack(delayMs)
+        },
+      })
+      await publishAll(transport, interleaved(topic, ['a'], 4))
+      await received.until(4)
+      await publishAll(transport, interleaved(topic, ['b', 'c'], 4))
+      // They reach the receiver, where it reads ahead, and wait there for room.
+      await letTimePass()
+      isNacking = true
+      await received.deliveries[0]?.nack(delayMs)
+      await received.until(12)
+    },
+  },
+  {
     name: 'a nack without a delay brings the message back, and counts the attempt where the broker counts',
     check: async ({ transport, makeTopic }) => {
       const topic = await makeTopic(['one'])

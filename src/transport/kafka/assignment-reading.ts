@@ -130,6 +130,8 @@ export class AssignmentReading implements DeliveryOwner {
       lost?.lose()
     }
     this.#committer?.sweep()
+    // What was taken out of hand makes room now: other keys do not wait for the delay of this one.
+    this.#schedule()
     void clock.sleep(Math.max(0, delayMs), this.#over.signal).then(() => {
       window.release(untilMs)
       this.#schedule()

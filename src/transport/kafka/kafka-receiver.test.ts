@@ -18,7 +18,14 @@ interface Receiving {
 /** Receives from a broker of which one thing is different. */
 async function receive(
   broker: FakeKafka,
-  { client, ...options }: Pick<Parameters<typeof kafka>[0], 'clock' | 'instanceId'> & { readonly client: Partial<KafkaClient> },
+  {
+    client = {},
+    maxMessages = 10,
+    ...options
+  }: Pick<Parameters<typeof kafka>[0], 'clock' | 'instanceId'> & {
+    readonly client?: Partial<KafkaClient>
+    readonly maxMessages?: number
+  },
 ): Promise<Receiving> {
   const deliveries: Delivery[] = []
   const errors: Error[] = []
@@ -26,7 +33,7 @@ async function receive(
   const receiver = await transport.receive({
     topic: 'orders',
     consumer: 'ledger',
-    maxMessages: 10,
+    maxMessages,
     maxBytes: 1_000_000,
     onDelivery: (delivery) => void deliveries.push(delivery),
     onError: (error) => void errors.push(error),
@@ -68,3 +75,19 @@ test('a close that is aborted ends soon, whatever the broker does not answer', a
   expect(await acked).toBe('lost')
   expect(second.lost.aborted).toBe(true)
 })
+
+test('a key that fills the bounds makes room for the others as soon as it is given back, not after its delay', async () => {
+  const broker = new FakeKafka(2)
+  for (const key of ['a', 'a', 'a', 'b']) broker.append(0, key)
+  broker.append(1, 'c')
+  const { receiver, deliveries } = await receive(broker, { clock: createFakeClock(), maxMessages: 2 })
+  await eventually(() => deliveries.length === 2)
+  // The clock stands still: no delay ever ends.
+  await deliveries[0]?.nack(4_000)
+  await eventually(() => expect(keysOf(deliveries).toSorted()).toEqual(['a', 'a', 'b', 'c']))
+  await receiver.close(AbortSignal.abort())
+})
+
+function keysOf(deliveries: readonly Delivery[]): readonly string[] {
+  return deliveries.map(({ message }) => message.orderingKey ?? '')
+}
