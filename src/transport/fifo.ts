@@ -37,6 +37,14 @@ export class Fifo<T> {
     this.#items = [...items, ...this.#items].toSorted(compare)
   }
 
+  /** Takes those out that satisfy `wanted`; the others keep their places. */
+  takeWhere(wanted: (item: T) => boolean): T[] {
+    this.#drop()
+    const { taken = [], left = [] } = Object.groupBy(this.#items, (item) => (wanted(item) ? 'taken' : 'left'))
+    this.#items = left
+    return taken
+  }
+
   clear(): void {
     this.#items = []
     this.#head = 0

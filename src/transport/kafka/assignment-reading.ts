@@ -30,7 +30,7 @@ export interface ReadingOptions extends ReceiveOptions {
 }
 
 const retry = { firstMs: 100, maxMs: 5_000 }
-/** Messages that a partition hands over before it is the next one's turn. */
+/** Messages that a partition hands over before it is the next one's turn, in however many steps. */
 const burst = 32
 
 export class AssignmentReading implements DeliveryOwner {
@@ -42,6 +42,7 @@ export class AssignmentReading implements DeliveryOwner {
   #committer: OffsetCommitter | undefined
   #inHandBytes = 0
   #turn = 0
+  #handed = 0
   #isPaused = false
   #isHandingOver = false
   #isScheduled = false
@@ -190,7 +191,7 @@ export class AssignmentReading implements DeliveryOwner {
     if (this.#isHandingOver) return
     this.#isHandingOver = true
     const count = this.#windows.length
-    for (let idle = 0, handed = 0; idle < count && !this.#isPaused;) {
+    for (let idle = 0; idle < count && !this.#isPaused;) {
       const window = this.#windows[this.#turn % count] as PartitionWindow
       const entry = window.peek()
       if (entry !== undefined && !this.#hasRoom(entry)) break
@@ -198,11 +199,16 @@ export class AssignmentReading implements DeliveryOwner {
         window.take()
         this.#deliver(window, entry)
         idle = 0
-        handed += 1
+        this.#handed += 1
       } else idle += 1
-      if (entry === undefined || handed % burst === 0) this.#turn = (this.#turn + 1) % count
+      if (entry === undefined || this.#handed >= burst) this.#nextTurn()
     }
     this.#isHandingOver = false
+  }
+
+  #nextTurn(): void {
+    this.#turn = (this.#turn + 1) % this.#windows.length
+    this.#handed = 0
   }
 
   #deliver(window: PartitionWindow, entry: WindowEntry): void {

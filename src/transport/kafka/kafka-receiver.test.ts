@@ -88,6 +88,25 @@ test('a key that fills the bounds makes room for the others as soon as it is giv
   await receiver.close(AbortSignal.abort())
 })
 
+test('keys that fail again and again leave the other keys and partitions their turns', async () => {
+  const broker = new FakeKafka(2)
+  for (const key of ['poison 1', 'poison 2', 'poison 3', 'good 1']) broker.append(0, key)
+  broker.append(1, 'good 2')
+  const clock = createFakeClock()
+  const { receiver, deliveries } = await receive(broker, { clock, maxMessages: 1 })
+  const good = (): readonly string[] => keysOf(deliveries).filter((key) => key.startsWith('good'))
+  for (let turn = 0; turn < 100 && good().length < 2; turn += 1) {
+    await eventually(() => deliveries.length === turn + 1)
+    // Each attempt takes longer than the delay of the one before: somebody who failed is always due.
+    await clock.advance(1_000)
+    const delivery = deliveries[turn] as Delivery
+    if (delivery.message.orderingKey?.startsWith('good') === true) void delivery.ack()
+    else await delivery.nack(500)
+  }
+  expect(good()).toEqual(['good 1', 'good 2'])
+  await receiver.close(AbortSignal.abort())
+})
+
 function keysOf(deliveries: readonly Delivery[]): readonly string[] {
   return deliveries.map(({ message }) => message.orderingKey ?? '')
 }

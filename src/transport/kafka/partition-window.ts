@@ -125,7 +125,10 @@ export class PartitionWindow {
     return behind
   }
 
-  /** Lets those wait again whose time has come, before all that was read later. */
+  /**
+   * Lets those wait again whose time has come, with all of their keys behind them. They stand behind the other keys: in front,
+   * keys that fail again and again would take every turn.
+   */
   release(nowMs: number): void {
     const due = [...this.#holds].filter(([, { untilMs }]) => untilMs <= nowMs)
     if (due.length === 0) return
@@ -136,7 +139,9 @@ export class PartitionWindow {
       this.#heldBytes -= entry.bytes
       this.#waitingBytes += entry.bytes
     }
-    this.#waiting.putBack(entries, (a, b) => (a.offset < b.offset ? -1 : 1))
+    const keys = new Set(due.map(([key]) => key))
+    const behind = this.#waiting.takeWhere((entry) => keys.has(keyOf(entry)))
+    for (const entry of [...entries, ...behind].toSorted(byOffset)) this.#waiting.push(entry)
   }
 
   #hold(hold: Hold, entry: WindowEntry): void {
@@ -144,6 +149,10 @@ export class PartitionWindow {
     hold.entries.push(entry)
     this.#heldBytes += entry.bytes
   }
+}
+
+function byOffset(a: WindowEntry, b: WindowEntry): number {
+  return a.offset < b.offset ? -1 : 1
 }
 
 function keyOf(entry: WindowEntry): string | WindowEntry {
