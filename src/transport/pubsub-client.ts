@@ -193,11 +193,15 @@ function isUnanswered(error: unknown): boolean {
   return code === status.deadlineExceeded || code === status.cancelled
 }
 
-/** What the service says of each id in the details of a failed call: `PERMANENT_FAILURE_…`, `TRANSIENT_FAILURE_…`. */
+/**
+ * What the service says of each id in the details of a failed call: `PERMANENT_FAILURE_…`, `TRANSIENT_FAILURE_…`. Where a quota
+ * or a permission is missing it uses the same place to say which, and means the whole call.
+ */
 export async function failureDetails(error: unknown): Promise<ReadonlyMap<string, string>> {
   if (error === null || typeof error !== 'object') return new Map()
   const { readStatusDetails } = await loadSdk()
-  return new Map(Object.entries(readStatusDetails(error).errorInfoMetadata ?? {}))
+  const details = Object.entries(readStatusDetails(error).errorInfoMetadata ?? {})
+  return new Map(details.filter(([, detail]) => /^(PERMANENT|TRANSIENT)_FAILURE_/.test(detail)))
 }
 
 let loading: Promise<Sdk> | undefined

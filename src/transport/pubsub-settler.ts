@@ -123,7 +123,7 @@ function judge(details: ReadonlyMap<string, string>, ackId: string, error: unkno
   const detail = details.get(ackId)
   if (detail?.startsWith('TRANSIENT_') === true) return 'retry'
   if (detail !== undefined) return 'lost'
-  // Where the service names those that failed, the others succeeded.
+  // Where the service names those that failed, the others succeeded; where it names none, the whole call failed.
   if (details.size > 0) return 'confirmed'
   return isPermanent(error) ? 'unconfirmed' : 'retry'
 }
