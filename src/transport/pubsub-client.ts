@@ -177,7 +177,7 @@ export class LazyConnection {
 }
 
 /** Opening asks for credentials, and nobody promises when those come: it has the time of the call that needs it. */
-async function openedWithin(
+export async function openedWithin(
   opening: Promise<Connection>,
   { timeoutMs, signal }: Pick<CallOptions, 'timeoutMs' | 'signal'>,
 ): Promise<Connection> {

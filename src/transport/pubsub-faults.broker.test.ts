@@ -1,7 +1,9 @@
+import { credentials } from '@grpc/grpc-js'
 import { describe, expect, test } from 'vitest'
 import { message, openBroker, publishAll } from '../../test/e2e/pubsub-broker.ts'
 import type { FaultName } from '../pubsub-server/faults.ts'
 import { eventually } from '../testing/eventually.ts'
+import { createFakeClock } from '../testing/fake-clock.ts'
 import { startFaultProxy } from '../testing/fault-proxy.ts'
 import { pubsub } from './pubsub.ts'
 import type { OutgoingMessage, Transport } from './transport.ts'
@@ -196,6 +198,50 @@ test('an aborted close does not wait for a service that answers nothing', async 
     proxy.heal()
   } finally {
     await transport.close()
+    await proxy.stop()
+    await close()
+  }
+})
+
+test('an aborted close does not wait for a connection that never opens, nor do the give-backs that need it', async () => {
+  const { server, close } = await openBroker()
+  const clock = createFakeClock()
+  const proxy = await startFaultProxy({ target: { host: server.host, port: server.port } })
+  let asked = 0
+  const getUniverseDomain = (): Promise<string> => {
+    asked += 1
+    return asked === 1 ? Promise.resolve('googleapis.com') : new Promise(() => {})
+  }
+  const clientOptions = { sslCreds: credentials.createInsecure(), auth: { getUniverseDomain } }
+  const endpoint = { apiEndpoint: `${proxy.host}:${proxy.port}`, clientOptions }
+  const transport = pubsub({ projectId: 'faults', ...endpoint, silentMs: 10_000, callTimeoutMs: 600_000, clock })
+  const direct = pubsub({ projectId: 'faults', emulatorHost: server.emulatorHost })
+  try {
+    let inHand = 0
+    const receiver = await transport.receive({
+      topic: 'video.events',
+      consumer: 'catalog',
+      maxMessages: 10,
+      maxBytes: 1_000_000,
+      onError: () => {},
+      onDelivery: () => (inHand += 1),
+    })
+    await publishAll(direct, [message('a', 0)])
+    await eventually(() => expect(inHand).toBe(1))
+    // The stream falls silent and is replaced, on a connection whose credentials never come.
+    proxy.stall()
+    await eventually(async () => {
+      await clock.advance(1_000)
+      expect(asked).toBe(2)
+    })
+    let isClosed = false
+    void receiver.close(AbortSignal.abort()).then(() => (isClosed = true))
+    await eventually(async () => {
+      await clock.advance(1_000)
+      expect(isClosed).toBe(true)
+    })
+  } finally {
+    await direct.close()
     await proxy.stop()
     await close()
   }

@@ -11,6 +11,7 @@ import type { Clock } from '../core/clock.ts'
 import type { Random } from '../core/random.ts'
 import {
   openConnection,
+  openedWithin,
   type Connection,
   type PubsubConnectOptions,
   type PullDuplex,
@@ -25,6 +26,7 @@ export interface PullOptions {
   readonly maxMessages: number
   readonly maxBytes: number
   readonly silentMs: number
+  readonly callTimeoutMs: number
   readonly clock: Clock
   readonly random: Random
   readonly onMessages: (messages: readonly ReceivedMessage[], isExactlyOnce: boolean) => void
@@ -47,6 +49,7 @@ export class PullLoop {
   readonly #stopping = new AbortController()
   /** The same for every stream of this receiver: what the service knows of the old one it hands to the new one. */
   readonly #clientId = randomUUID()
+  readonly #open = new WeakMap<Promise<Connection>, Connection>()
   #connection: Promise<Connection> | undefined
   #running: Promise<void> = Promise.resolve()
 
@@ -61,11 +64,18 @@ export class PullLoop {
     })
   }
 
-  /** The connection of the stream, for the calls that belong to it. */
-  connection(): Promise<Connection> {
-    const opening = (this.#connection ??= openConnection('Subscriber', this.#options.connect))
-    opening.catch(() => this.#forget(opening))
-    return opening
+  /** The connection of the stream, for the calls that belong to it. One that does not come in time is given up. */
+  async connection(signal: AbortSignal): Promise<Connection> {
+    const opening = (this.#connection ??= this.#newConnection())
+    const open = this.#open.get(opening)
+    if (open !== undefined) return open
+    try {
+      return await openedWithin(opening, { timeoutMs: this.#options.callTimeoutMs, signal })
+    } catch (error) {
+      // Who was told to stop waiting leaves it to the others who wait for it.
+      if (!signal.aborted) this.#forget(opening)
+      throw error
+    }
   }
 
   /** Asks for no more; resolves when everything that was sent has been handed on. */
@@ -106,7 +116,7 @@ export class PullLoop {
     const { subscription, leaseMs, maxMessages, maxBytes, clock } = this.#options
     let connection: Connection
     try {
-      connection = await this.connection()
+      connection = await this.connection(this.#stopping.signal)
     } catch (error) {
       return { error, wasHeard: false }
     }
@@ -181,6 +191,15 @@ export class PullLoop {
     stream.end()
     await this.#options.clock.sleep(farewellMs, over)
     if (!over.aborted) stream.cancel()
+  }
+
+  #newConnection(): Promise<Connection> {
+    const opening = openConnection('Subscriber', this.#options.connect)
+    opening.then(
+      (open) => this.#open.set(opening, open),
+      () => this.#forget(opening),
+    )
+    return opening
   }
 
   #forget(connection: Promise<Connection>): void {

@@ -58,7 +58,7 @@ export class PubsubReceiver implements Receiver, DeliveryOwner {
       clock,
       random,
       call: async (method, request, signal) => {
-        const connection = await this.#pull.connection()
+        const connection = await this.#pull.connection(signal)
         const options = { routing: { subscription }, timeoutMs: callTimeoutMs, signal }
         return connection.call(method, { subscription, ...request }, options)
       },
