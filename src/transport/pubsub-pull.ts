@@ -171,12 +171,13 @@ export class PullLoop {
     })
   }
 
-  /** Returns when the stream has been silent for too long, or is over. */
+  /** Returns when the stream has been silent for too long, is over, or is being left. */
   async #watch(stream: PullDuplex, over: AbortSignal, heardAtMs: () => number): Promise<void> {
     const { clock, silentMs } = this.#options
     for (;;) {
       await clock.sleep(silentMs / 3, over)
-      if (over.aborted) return
+      // With our half ended, a write would destroy the stream, and what the service has already sent with it.
+      if (over.aborted || this.#stopping.signal.aborted) return
       if (clock.monotonicMs() - heardAtMs() >= silentMs) break
       // An empty request keeps the stream open, and asks the service for an answer.
       stream.write({})

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
 import { message, openBroker, publishAll } from '../../test/e2e/pubsub-broker.ts'
 import { eventually } from '../testing/eventually.ts'
+import { createFakeClock } from '../testing/fake-clock.ts'
 import { startFaultProxy } from '../testing/fault-proxy.ts'
 import { pubsub } from './pubsub.ts'
 import type { Delivery, Receiver, Transport } from './transport.ts'
@@ -105,6 +106,33 @@ test('with exactly-once delivery, an ack after the lease has ended is reported a
     await eventually(() => expect(held).toHaveLength(2))
     expect(await held[1]!.ack()).toBe('confirmed')
   } finally {
+    await close()
+  }
+})
+
+test('a close that takes its time hands over what was on its way, and asks the service for nothing more', async () => {
+  const { server, close } = await openBroker()
+  const proxy = await startFaultProxy({ target: { host: server.host, port: server.port } })
+  const clock = createFakeClock()
+  const through = { projectId: 'faults', emulatorHost: `${proxy.host}:${proxy.port}` }
+  const transport = pubsub({ ...through, clock, silentMs: 3_000 })
+  const direct = pubsub({ projectId: 'faults', emulatorHost: server.emulatorHost })
+  try {
+    const { held, receiver } = await hold(transport)
+    proxy.stall('toClient')
+    await publishAll(direct, [message('a', 0), message('a', 1)])
+    await eventually(() => expect(server.stats().subscriptions[0]?.leasedMessages).toBe(2))
+    const closing = receiver.close()
+    // The moment of the next sign of life is within the farewell.
+    await clock.advance(1_500)
+    proxy.heal()
+    await eventually(() => expect(names(held)).toEqual(['a:0', 'a:1']))
+    expect(await Promise.all(held.map((delivery) => delivery.ack()))).toEqual(['confirmed', 'confirmed'])
+    await closing
+  } finally {
+    await transport.close()
+    await direct.close()
+    await proxy.stop()
     await close()
   }
 })
