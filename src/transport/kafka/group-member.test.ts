@@ -11,15 +11,17 @@ class Coordinator {
   partitions = 2
   handedOut: number | undefined = 2
   left = 0
+  join: () => Promise<void> = () => Promise.resolve()
   beat: () => Promise<void> = () => Promise.resolve()
 
   client(): KafkaClient {
     const client: Partial<KafkaClient> = {
       describeTopic: (name) =>
         Promise.resolve({ name, partitions: Array.from({ length: this.partitions }, () => ({ leader: 1, replicas: 1 })) }),
-      joinGroup: (request) => {
+      joinGroup: async (request) => {
         this.joins.push(request)
-        return Promise.resolve({ memberId: `m${this.joins.length}`, generation: this.joins.length, members: undefined })
+        await this.join()
+        return { memberId: `m${this.joins.length}`, generation: this.joins.length, members: undefined }
       },
       syncGroup: () => Promise.resolve({ partitions: [0], handedOut: this.handedOut }),
       heartbeat: () => this.beat(),
@@ -158,5 +160,31 @@ test('a member that has joined leaves no timer behind when it stops', async () =
   await clock.advance(0)
   member.stop()
   await ended
+  expect(clock.sleepers()).toBe(0)
+})
+
+test('joins that failed in an outage leave nothing behind that a stop would have to wait for', async () => {
+  const coordinator = new Coordinator()
+  coordinator.join = () => Promise.reject(new Error('down'))
+  const { member, clock, ended, errors } = run(coordinator)
+  await clock.advance(600_000)
+  expect(errors.length).toBeGreaterThan(100)
+  member.stop()
+  await ended
+  expect(clock.sleepers()).toBe(0)
+})
+
+test('a join that is under way at a stop has a moment to end, so that the group can be left', async () => {
+  const coordinator = new Coordinator()
+  const { promise: joining, resolve: joins } = Promise.withResolvers<void>()
+  coordinator.join = () => joining
+  const { member, clock, ended } = run(coordinator)
+  await clock.advance(0)
+  member.stop()
+  await clock.advance(1_000)
+  joins()
+  await clock.advance(times.heartbeatMs)
+  await ended
+  expect(coordinator.left).toBe(1)
   expect(clock.sleepers()).toBe(0)
 })

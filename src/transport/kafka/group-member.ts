@@ -105,20 +105,17 @@ export class GroupMember {
     await clock.sleep(pauseMs, this.#stopping.signal)
   }
 
+  /** Undefined when we are to stop and the join did not come to its end soon. */
   async #join(): Promise<Joined | undefined> {
-    const { clock } = this.#options
     const joining = this.#joinNow()
-    joining.catch(() => undefined)
-    const over = new AbortController()
-    const given = new Promise<undefined>((resolve) => {
-      const end = (): void => void clock.sleep(joinGraceMs, over.signal).then(() => resolve(undefined))
-      if (this.#stopping.signal.aborted) end()
-      else this.#stopping.signal.addEventListener('abort', end, { once: true, signal: over.signal })
-    })
+    const joined = await unlessAborted(joining, this.#stopping.signal)
+    if (joined !== undefined) return joined
+    const done = new AbortController()
+    const late = this.#options.clock.sleep(joinGraceMs, done.signal).then(() => undefined)
     try {
-      return await Promise.race([joining, given])
+      return await Promise.race([joining, late])
     } finally {
-      over.abort()
+      done.abort()
     }
   }
 
