@@ -167,7 +167,11 @@ async function openConnection(
   })
   // What goes wrong is told to those who wait for an answer. Without a listener it would end the process.
   connection.on('error', onEnd)
-  connection.on('close', onEnd)
+  connection.on('close', () => {
+    onEnd()
+    // The client still has a timer for its next authentication, which would keep the process. Of what is closed, this ends no more.
+    void connection.close().catch(ignore)
+  })
   await connection.connect(host, port)
   return connection
 }

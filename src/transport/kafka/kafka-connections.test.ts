@@ -1,0 +1,62 @@
+import { once } from 'node:events'
+import { createServer, type AddressInfo } from 'node:net'
+import { afterEach, expect, test, vi } from 'vitest'
+import { KafkaConnections } from './kafka-connections.ts'
+
+afterEach(() => void vi.useRealTimers())
+
+const apiVersions = 18
+const saslHandshake = 17
+const saslAuthenticate = 36
+const metadata = 3
+const sessionLifetimeMs = 3_600_000
+
+/** What a broker answers whose sessions end after an hour. Any other request it answers by hanging up. */
+const answers: Readonly<Record<number, readonly number[]>> = {
+  // Without error: one api, SaslAuthenticate up to version 1, and no throttling.
+  [apiVersions]: [0, 0, ...int32(1), 0, saslAuthenticate, 0, 0, 0, 1, ...int32(0)],
+  // Without error: one mechanism.
+  [saslHandshake]: [0, 0, ...int32(1), 0, 5, ...Buffer.from('PLAIN')],
+  // Without error, message or bytes.
+  [saslAuthenticate]: [0, 0, 0xff, 0xff, ...int32(0), ...int32(0), ...int32(sessionLifetimeMs)],
+}
+
+test('a connection that the broker closes leaves no timer for its next authentication behind', async () => {
+  const asked: number[] = []
+  const server = createServer((socket) => {
+    socket.on('data', (request) => {
+      const api = request.readInt16BE(4)
+      const answer = answers[api]
+      asked.push(api)
+      if (answer === undefined) return void socket.destroy()
+      const correlationId = request.subarray(8, 12)
+      socket.write(Buffer.from([...int32(answer.length + 4), ...correlationId, ...answer]))
+    })
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const connections = new KafkaConnections({
+    brokers: [{ host: '127.0.0.1', port }],
+    clientId: 'waybill',
+    tls: undefined,
+    sasl: { mechanism: 'PLAIN', username: 'u', password: 'p' },
+    connectTimeoutMs: 10_000,
+    addressOf: (node) => node,
+  })
+  await connections.sdk()
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval'] })
+  const request = { purpose: 'control', node: undefined, api: 'metadataV9', timeoutMs: 10_000, what: 'metadata' } as const
+  const call = connections.call({ ...request, args: [['orders'], false, false, false] })
+  await expect(call).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  expect(asked).toEqual([apiVersions, saslHandshake, saslAuthenticate, metadata])
+  expect(vi.getTimerCount()).toBe(0)
+  await connections.close()
+  server.close()
+})
+
+function int32(value: number): readonly number[] {
+  const bytes = Buffer.alloc(4)
+  bytes.writeInt32BE(value)
+  return [...bytes]
+}
