@@ -28,7 +28,7 @@ import { createStoredProcessor, type Guard, type StoredProcessor } from './store
 import { createStoredReceiver } from './stored-receiver.ts'
 import { createStoredWork } from './stored-work.ts'
 import { createSuspicion } from './suspicion.ts'
-import { createUndertaker } from './undertaker.ts'
+import { createUndertaker, type Undertaker } from './undertaker.ts'
 
 export interface EngineDeps {
   readonly settings: ConsumerSettings
@@ -145,38 +145,18 @@ interface Engine {
   readonly inFlight: () => { readonly messages: number; readonly oldestMs: number }
 }
 
-function createEngine({ settings, routes, tables, registered, life, watch }: EngineDeps): Engine {
+function createEngine(deps: EngineDeps): Engine {
+  const { settings, routes, tables, registered } = deps
   const scope: Scope = { tables, consumer: settings.name, generation: registered.generation }
   const waker = createWaker()
   const ignore = createIgnoring(settings)
-  const suspicion = createSuspicion(settings.maxInFlight)
-  const giveBackLine = (item: Pick<Item, 'key' | 'message' | 'origin'>): void => {
+  const { onAcking, acknowledged } = createAcking()
+  const giveBackLine: GiveBack = (item) => {
     if (item.origin.kind !== 'delivery' || !keepsLine(item)) return
     const follows = ({ delivery }: Entry): boolean => keepsLine({ message: delivery.message, origin: item.origin })
     for (const { delivery } of pump.purge(lineOf(item), follows)) void delivery.nack()
   }
-  const undertaker = createUndertaker({
-    settings,
-    scope,
-    onGivenBack: (item) => {
-      suspicion.charged(item)
-      giveBackLine(item)
-    },
-  })
-  const onCommitted = (items: readonly Item[], applied: Applied): void => {
-    suspicion.committed(items, applied)
-    watch.committed(items)
-  }
-  const acking = new Set<Promise<void>>()
-  const onAcking = (acked: Promise<void>): void => {
-    acking.add(acked)
-    void acked.then(() => acking.delete(acked))
-  }
-  const patience = createPatience(settings, longestPauseMs)
-  const { isSuspect } = suspicion
-  const worker = { settings, routes, scope, emitting: true, isSuspect, patience, onCommitted, onAcking, ...life }
-  const work = (items: readonly Item[], guard?: Guard): Promise<void> =>
-    workBatch({ ...worker, guard, undertaker: undertaker.guardedBy(guard) }, inOrder(items))
+  const { work, undertaker } = createWork(deps, { scope, giveBackLine, onAcking })
   const processor = createStoredProcessor({ settings, routes, scope, work })
   const store = createStoredReceiver({ settings, scope, onGivenBack: giveBackLine, onAcking })
   const pump = new Pump<Entry>({
@@ -204,10 +184,60 @@ function createEngine({ settings, routes, tables, registered, life, watch }: Eng
     work,
     ended: async () => {
       await pump.ended()
-      await Promise.all(acking)
+      await acknowledged()
     },
     inFlight: () => pump.inFlight(),
     isIdle: () => pump.isIdle && (settings.mode === 'direct' || processor.isIdle()),
+  }
+}
+
+/** Gives back what is behind this one in line. */
+type GiveBack = (item: Pick<Item, 'key' | 'message' | 'origin'>) => void
+
+interface WorkDeps {
+  readonly scope: Scope
+  readonly giveBackLine: GiveBack
+  readonly onAcking: (acked: Promise<void>) => void
+}
+
+interface Work {
+  readonly work: (items: readonly Item[], guard?: Guard) => Promise<void>
+  readonly undertaker: Undertaker
+}
+
+/** The work on batches, with what it has to remember of those that failed. */
+function createWork({ settings, routes, life, watch }: EngineDeps, { scope, giveBackLine, onAcking }: WorkDeps): Work {
+  const suspicion = createSuspicion(settings.maxInFlight)
+  const undertaker = createUndertaker({
+    settings,
+    scope,
+    onGivenBack: (item) => {
+      suspicion.charged(item)
+      giveBackLine(item)
+    },
+  })
+  const onCommitted = (items: readonly Item[], applied: Applied): void => {
+    suspicion.committed(items, applied)
+    watch.committed(items)
+  }
+  const patience = createPatience(settings, longestPauseMs)
+  const { isSuspect } = suspicion
+  const worker = { settings, routes, scope, emitting: true, isSuspect, patience, onCommitted, onAcking, ...life }
+  return {
+    work: (items, guard) => workBatch({ ...worker, guard, undertaker: undertaker.guardedBy(guard) }, inOrder(items)),
+    undertaker,
+  }
+}
+
+/** The acks under way, which no batch waits for. */
+function createAcking(): { readonly onAcking: (acked: Promise<void>) => void; readonly acknowledged: () => Promise<void> } {
+  const acking = new Set<Promise<void>>()
+  return {
+    onAcking: (acked) => {
+      acking.add(acked)
+      void acked.then(() => acking.delete(acked))
+    },
+    acknowledged: async () => void (await Promise.all(acking)),
   }
 }
 

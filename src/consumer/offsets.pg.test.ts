@@ -1,16 +1,6 @@
 import { expect, test } from 'vitest'
-import {
-  accounts,
-  consumerFixture,
-  deposited,
-  mails,
-  message,
-  published,
-  removed,
-  videos,
-  type ConsumerFixture,
-} from '../../test/setup/consumer-fixture.ts'
-import { PartitionedBroker } from '../../test/setup/partitioned-broker.ts'
+import { accounts, deposited, mails, message, published, removed, videos } from '../../test/setup/consumer-fixture.ts'
+import { logFixture } from '../../test/setup/log-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { randomInt, seededRandom } from '../core/random.ts'
 import type { Database } from '../postgres/database.ts'
@@ -18,7 +8,6 @@ import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
 import type { Consumer } from './consumer.ts'
-import type { ConsumerOptions } from './consumer-options.ts'
 import { inboxTables } from './inbox.sql.ts'
 import type { Item } from './item.ts'
 import { pauseConsumer, resumeConsumer } from './pause-consumer.ts'
@@ -26,51 +15,6 @@ import { moveOver, placeOf, takeOffsets } from './take-offsets.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
-
-interface World extends ConsumerFixture {
-  readonly log: PartitionedBroker
-  /** A consumer of videos without an inbox, that writes down every event it handles; `fails` may throw. */
-  recorder(options?: Partial<ConsumerOptions>, fails?: (name: string, attempt: number) => void): Consumer
-  effects(): Promise<readonly string[]>
-  offsets(): Promise<readonly string[]>
-}
-
-async function world(): Promise<World> {
-  const fixture = await consumerFixture(db)
-  const log = new PartitionedBroker()
-  await fixture.query(
-    `create function $schema.only_forward() returns trigger language plpgsql as $$ begin
-       if new.next_offset <= old.next_offset then raise 'offset % after %', new.next_offset, old.next_offset; end if; return new; end $$`,
-  )
-  await fixture.query(
-    'create trigger only_forward before update on $schema.consumer_offset for each row execute function $schema.only_forward()',
-  )
-  return {
-    ...fixture,
-    log,
-    recorder: (options, fails) =>
-      fixture
-        .consumer({ streams: [videos], transport: log, offsets: 'postgres', inbox: false, ...options })
-        .on(videos.VideoPublished, async (event, { tx, attempt }) => {
-          await tx.query(`insert into ${fixture.schema}.effect (event_id, aggregate_id, version) values ($1, $2, $3)`, [
-            event.id,
-            event.aggregateId,
-            String(event.version),
-          ])
-          fails?.(`${event.aggregateId} ${event.version}`, attempt)
-        }),
-    effects: async () =>
-      (
-        await fixture.query<{ name: string }>(`select aggregate_id || ' ' || version as name from $schema.effect order by at`)
-      ).map(({ name }) => name),
-    offsets: async () =>
-      (
-        await fixture.query<{ at: string }>(
-          `select partition || ' ' || next_offset as at from $schema.consumer_offset order by 1`,
-        )
-      ).map(({ at }) => at),
-  }
-}
 
 /** A database whose transactions wait for the gate: a process that was stopped. */
 function gated(): { readonly db: Database; readonly open: () => void } {
@@ -88,7 +32,7 @@ function gated(): { readonly db: Database; readonly open: () => void } {
 }
 
 test('offsets move with the effects, a restart goes on behind them, and no inbox is needed', async () => {
-  const w = await world()
+  const w = await logFixture(db)
   w.log.append('0', [published('a', 1), published('b', 1), published('a', 2)], { hole: 3 })
   const first = w.start(w.recorder())
   await eventually(() => w.log.members.length === 1)
@@ -109,7 +53,7 @@ test('offsets move with the effects, a restart goes on behind them, and no inbox
 })
 
 test('an event that was published twice is handled once: its version says so', async () => {
-  const w = await world()
+  const w = await logFixture(db)
   const twice = published('a', 1)
   w.log.append('0', [twice, twice, published('a', 2), twice, published('a', 3)])
   const stop = w.start(w.recorder())
@@ -123,7 +67,7 @@ test('an event that was published twice is handled once: its version says so', a
 test.each([published('a', 4), removed('a', 4)])(
   'without an inbox, what is delivered before anybody looked at what waits comes behind it ($attributes.event_type)',
   async (last) => {
-    const w = await world()
+    const w = await logFixture(db)
     const action = { db, schema: w.schema, consumer: 'catalog', aggregate: { type: 'video', id: 'a' }, actor: 'ada' }
     w.log.append('0', [published('a', 1)])
     const table = { table: `${w.schema}.video_view`, key: 'video_id' } as const
@@ -150,7 +94,7 @@ test.each([published('a', 4), removed('a', 4)])(
 )
 
 test('a forged version is passed over in the order of the log, and nothing before or behind it is', async () => {
-  const w = await world()
+  const w = await logFixture(db)
   const forged = published('a', 2, 'forged', { version: (2n ** 63n - 1n).toString() })
   w.log.append('0', [published('a', 1), forged, published('a', 2), published('b', 1)])
   const stop = w.start(w.recorder({ maxVersionJump: 1_000 }))
@@ -163,7 +107,7 @@ test('a forged version is passed over in the order of the log, and nothing befor
 })
 
 test('what a stopped process has in hand changes nothing when another took over', async () => {
-  const w = await world()
+  const w = await logFixture(db)
   const zombie = gated()
   w.log.append(
     '0',
@@ -184,7 +128,7 @@ test('what a stopped process has in hand changes nothing when another took over'
 })
 
 test('a stretch that does not follow on what is done is refused, and so is a batch with a hole in it', async () => {
-  const w = await world()
+  const w = await logFixture(db)
   const scope = { tables: inboxTables(w.schema), consumer: 'catalog', generation: 1 }
   const place = (offset: bigint, from: bigint, begins = false): Parameters<typeof moveOver>[2][number] => ({
     topic: 't',
@@ -212,7 +156,7 @@ test('a stretch that does not follow on what is done is refused, and so is a bat
 })
 
 test('an event that fails long after the start knows its attempts, and they are forgotten with its effect', async () => {
-  const w = await world()
+  const w = await logFixture(db)
   const attempts: number[] = []
   w.log.append(
     '0',
@@ -236,7 +180,7 @@ test('an event that fails long after the start knows its attempts, and they are 
 })
 
 test('a failing event holds its partition in order and becomes a dead letter; another partition goes on', async () => {
-  const w = await world()
+  const w = await logFixture(db)
   const seen: string[] = []
   w.log.append('0', [published('a', 1), published('bad', 1), published('c', 1), published('a', 2)])
   w.log.append('1', [published('x', 1), published('y', 1)])
@@ -259,7 +203,7 @@ test('a failing event holds its partition in order and becomes a dead letter; an
 })
 
 test('what is not ours is a dead letter in its turn, and the streams of others are passed over', async () => {
-  const w = await world()
+  const w = await logFixture(db)
   const foreign = { ...published('a', 1), attributes: {} }
   const other = { ...message({ stream: mails, type: 'MailRequested', id: 'm', version: 1 }, { to: 'x' }), topic: videos.topic }
   w.log.append('0', [other, published('a', 1), foreign, other, published('a', 2), other])
@@ -273,7 +217,7 @@ test('what is not ours is a dead letter in its turn, and the streams of others a
 })
 
 test('deltas, projections and facts do without an inbox as well', async () => {
-  const w = await world()
+  const w = await logFixture(db)
   const consumer = w
     .consumer({ streams: [videos, accounts], transport: w.log, offsets: 'postgres', inbox: false, positions: 'needed' })
     .project(videos, { table: `${w.schema}.video_view`, key: 'video_id', set: (e) => ({ title: e.data.title }) })
@@ -299,7 +243,7 @@ test('deltas, projections and facts do without an inbox as well', async () => {
 })
 
 test('stored mode refuses offsets of its own', async () => {
-  const w = await world()
+  const w = await logFixture(db)
   expect(() => w.recorder({ mode: 'stored' })).toThrow(/offsets: 'postgres' is for mode: 'direct'/)
 })
 
@@ -307,7 +251,7 @@ test.for([1, 2, 3])(
   'partitions that change hands at any moment, told or not, and handlers that fail: each effect once and in order (seed %i)',
   { timeout: 120_000 },
   async (seed) => {
-    const w = await world()
+    const w = await logFixture(db)
     const random = seededRandom(seed)
     const pick = (most: number): number => randomInt(random, 0, most - 1)
     const partitions = ['0', '1', '2', '3']

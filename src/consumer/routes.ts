@@ -166,11 +166,12 @@ export class RouteBook {
   }
 }
 
-function standingOf({ stream, route }: StreamRoutes): Routes['standing'] {
-  const types = Object.values(stream.events).map(({ name }) => route(name))
-  return types.flatMap((each) =>
-    each !== undefined && standsForAll(each) ? { aggregateType: stream.aggregateType, eventType: each.type.name } : [],
-  )
+function standingOf(routes: StreamRoutes): Routes['standing'] {
+  const { aggregateType, events } = routes.stream
+  return Object.values(events).flatMap(({ name }) => {
+    const route = routes.route(name)
+    return route !== undefined && standsForAll(route) ? { aggregateType, eventType: name } : []
+  })
 }
 
 function invalid(message: string): WaybillError {
