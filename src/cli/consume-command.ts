@@ -7,7 +7,7 @@ import { createInboxRetention } from '../consumer/inbox-retention.ts'
 import { errorMessage, WaybillError } from '../core/errors.ts'
 import { run } from '../core/lifetime.ts'
 import type { SignalBus } from '../core/signals.ts'
-import { closeInTime } from '../ops/close-in-time.ts'
+import { closedAfter } from '../ops/close-in-time.ts'
 import { createHealth } from '../ops/health.ts'
 import type { Command, CommandContext, CommandResult, OptionValues } from './command.ts'
 import { textOption } from './outbox-commands.ts'
@@ -46,16 +46,14 @@ async function runConsumers({ values, settings, stopSignal, note }: CommandConte
     settings,
     async (db, schema) => {
       const transport = await configured.transport({ db, schema })
-      try {
+      await closedAfter(transport, async () => {
         const made = await configured.consumers({ db, schema, service, transport, signals })
         const consumers = chosen(made, values)
         const { retention } = configured
         const beside = retention === false ? [] : [createInboxRetention({ ...retention, db, schema, signals })]
         note(`${consumers.map(({ name }) => name).join(', ')}: reading from ${transport.name}.`)
         await telemetry.around(createHealth({ consumers }), () => run([...consumers, ...beside], { signal, signals }))
-      } finally {
-        await closeInTime(transport)
-      }
+      })
       return { text: `Applied ${applied} ${applied === 1 ? 'event' : 'events'}.`, data: { applied } }
     },
     { max: connectionsOption(values) },

@@ -5,6 +5,7 @@ import type { Consumer } from '../consumer/consumer.ts'
 import { replayConsumer } from '../consumer/replay.ts'
 import { WaybillError } from '../core/errors.ts'
 import { createSignals } from '../core/signals.ts'
+import { closedAfter } from '../ops/close-in-time.ts'
 import { parseFrom } from '../ops/rebuild-feed.ts'
 import { listGaps, repairGap, type Gap, type RepairedGap } from '../ops/repair-gap.ts'
 import { withDatabase } from '../ops/with-database.ts'
@@ -64,7 +65,7 @@ export const replayCommand: Command = {
     const to = targetOf(textOption(values, 'from'))
     return await withSchema(settings, async (db, schema) => {
       const transport = await configured.transport({ db, schema })
-      try {
+      return await closedAfter(transport, async () => {
         const made = await configured.consumers({ db, schema, service, transport, signals: createSignals() })
         const consumer = chosenConsumer(made, named(values['consumer']))
         const { name, offsets } = consumer.settings
@@ -76,9 +77,7 @@ export const replayCommand: Command = {
           text: `${name} gets ${topics.join(', ')} again from ${textOption(values, 'from')}.`,
           data: { consumer: name, topics, from: to },
         }
-      } finally {
-        await transport.close()
-      }
+      })
     })
   },
 }

@@ -3,6 +3,7 @@
  * what is wrong with what is there.
  */
 import { WaybillError } from '../core/errors.ts'
+import { closedAfter } from '../ops/close-in-time.ts'
 import { doctorPubsub } from '../ops/doctor-pubsub.ts'
 import { desiredResources } from '../ops/provision-desired.ts'
 import { gcloudText, planText, terraformText } from '../ops/provision-text.ts'
@@ -91,9 +92,5 @@ export const doctorPubsubCommand: Command = {
 async function withAdmin<Result>(config: PubsubConfig, work: (admin: PubsubAdmin) => Promise<Result>): Promise<Result> {
   const { provision: _desired, ...connection } = config
   const admin = createPubsubAdmin(connection)
-  try {
-    return await work(admin)
-  } finally {
-    await admin.close()
-  }
+  return await closedAfter(admin, () => work(admin))
 }

@@ -4,6 +4,7 @@
  */
 import type { Consumer } from '../consumer/consumer.ts'
 import { createSignals } from '../core/signals.ts'
+import { closedAfter } from '../ops/close-in-time.ts'
 import { abandonRebuild, dropReplaced, rebuild, type RebuildReport } from '../ops/rebuild.ts'
 import type { RebuildProgress } from '../ops/rebuild-run.ts'
 import { withDatabase } from '../ops/with-database.ts'
@@ -46,13 +47,11 @@ export const rebuildCommand: Command = {
       settings,
       async (db, schema) => {
         const transport = await configured.transport({ db, schema })
-        try {
+        return await closedAfter(transport, async () => {
           const signals = createSignals()
           const made = await configured.consumers({ db, schema, service, transport, signals })
           return await act(context, { db, transport, consumer: chosenConsumer(made, String(values['consumer'])) })
-        } finally {
-          await transport.close()
-        }
+        })
       },
       { max: connections },
     )

@@ -3,12 +3,12 @@
  * what is old enough and exits. The first SIGTERM finishes the batch in hand and gives the lanes back.
  */
 import { errorMessage, WaybillError } from '../core/errors.ts'
-import { run } from '../core/lifetime.ts'
+import { run, type Service } from '../core/lifetime.ts'
 import type { SignalBus } from '../core/signals.ts'
-import { closeInTime } from '../ops/close-in-time.ts'
+import { closedAfter } from '../ops/close-in-time.ts'
 import { createHealth } from '../ops/health.ts'
 import { createOutbox } from '../outbox/outbox.ts'
-import { createRelay } from '../outbox/relay.ts'
+import { createRelay, type Relay } from '../outbox/relay.ts'
 import { createOutboxRetention, type OutboxRetention } from '../outbox/retention.ts'
 import type { Command, CommandContext, CommandResult, OptionValues } from './command.ts'
 import { databaseOptions } from './settings.ts'
@@ -50,24 +50,29 @@ async function runRelay({ values, settings, stopSignal, note }: CommandContext, 
     async (db, schema) => {
       const outbox = createOutbox({ schema })
       const transport = await configured.transport({ db, schema })
-      try {
+      await closedAfter(transport, async () => {
         const { streams, relay: options, retention } = configured
         const relay = createRelay({ ...options, db, outbox, transport, streams, service, signals })
         const beside = retention === false ? [] : [createOutboxRetention({ ...retention, db, outbox, signals })]
-        if (values['once'] === true) {
-          await relay.once(signal)
-          await removeOld(beside, signal)
-        } else {
-          note(`${relay.name} publishes the outbox of schema ${schema} to ${transport.name}.`)
-          await telemetry.around(createHealth({ relay }), () => run([relay, ...beside], { signal, signals }))
-        }
-      } finally {
-        await closeInTime(transport)
-      }
+        if (values['once'] === true) return await run([createJob(relay, beside)], { signal, signals })
+        note(`${relay.name} publishes the outbox of schema ${schema} to ${transport.name}.`)
+        await telemetry.around(createHealth({ relay }), () => run([relay, ...beside], { signal, signals }))
+      })
       return { text: `Published ${published} ${published === 1 ? 'event' : 'events'}.`, data: { published } }
     },
     { max: connections },
   )
+}
+
+/** All of it once. As a service it stops in its time, also if the database does not answer any more. */
+function createJob(relay: Relay, beside: readonly OutboxRetention[]): Service {
+  return {
+    name: relay.name,
+    run: async ({ stopping }) => {
+      await relay.once(stopping)
+      await removeOld(beside, stopping)
+    },
+  }
 }
 
 async function removeOld(retentions: readonly OutboxRetention[], signal: AbortSignal): Promise<void> {

@@ -4,11 +4,31 @@
  */
 import { systemClock } from '../core/clock.ts'
 
+export interface Closable {
+  close(): Promise<void>
+}
+
 const closeMs = 3_000
 
-/** Resolves when it is closed, or has had its time. */
-export async function closeInTime(closable: { close(): Promise<void> }): Promise<void> {
-  const closed = new AbortController()
-  const closing = closable.close().finally(() => closed.abort())
-  await Promise.race([closing, systemClock.sleep(closeMs, closed.signal)])
+/** Runs `work` and closes what it needed. If both fail, it rejects as the work did: the other mostly follows from it. */
+export async function closedAfter<Result>(closable: Closable, work: () => Promise<Result>): Promise<Result> {
+  let result: Result
+  try {
+    result = await work()
+  } catch (error) {
+    await closeInTime(closable).catch(() => undefined)
+    throw error
+  }
+  await closeInTime(closable)
+  return result
+}
+
+/** Resolves when it is closed, or has had its time; rejects if closing fails. */
+async function closeInTime(closable: Closable): Promise<void> {
+  const over = new AbortController()
+  try {
+    await Promise.race([closable.close(), systemClock.sleep(closeMs, over.signal)])
+  } finally {
+    over.abort()
+  }
 }

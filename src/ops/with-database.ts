@@ -4,7 +4,7 @@
  */
 import { connect, type Connection } from '../postgres/connect.ts'
 import { explainConnectFailure, parseDatabaseUrl } from '../postgres/connect-failure.ts'
-import { closeInTime } from './close-in-time.ts'
+import { closedAfter } from './close-in-time.ts'
 
 /** Runs `work` on a pool of its own, of two connections unless told otherwise. */
 export async function withDatabase<Result>(
@@ -15,10 +15,8 @@ export async function withDatabase<Result>(
   parseDatabaseUrl(url)
   const db = connect({ url, max })
   try {
-    return await work(db)
+    return await closedAfter(db, () => work(db))
   } catch (error) {
     throw explainConnectFailure(error, url)
-  } finally {
-    await closeInTime(db)
   }
 }
