@@ -60,7 +60,10 @@ export default {
   const metrics = async (): Promise<string> => await (await fetch(`${String(address)}/metrics`)).text()
   await eventually(async () => expect(await metrics()).toMatch(/^waybill_transport_lag_messages\{.*\} 7$/m))
   await eventually(async () => {
-    await db.query(`select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'waybill' and state = 'idle'`)
+    await db.query(
+      `select pg_terminate_backend(pid) from pg_stat_activity
+        where datname = current_database() and application_name = 'waybill' and state = 'idle'`,
+    )
     expect(await metrics()).toMatch(/^waybill_database_connections_lost_total [1-9]/m)
   })
   expect(await running.kill('SIGTERM')).toEqual({ code: 0, signal: null })
