@@ -26,7 +26,7 @@ export interface ProofSuite {
 const left = [
   'test/proof/**',
   'test/{docs,deploy,drill,crash-matrix,telemetry,e2e,ingest,simulation,kafka}/**',
-  '{scripts,src/cli,src/testing}/**',
+  '{scripts,src/cli,src/drill,src/testing}/**',
 ]
 const postgresTests = ['node', 'scripts/test.ts', '--require-all', '.pg.test.ts', ...left.flatMap((glob) => ['--exclude', glob])]
 

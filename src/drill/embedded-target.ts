@@ -9,23 +9,33 @@ import { startPostgres } from '../testing/embedded-postgres.ts'
 import { startKafka } from '../testing/kafka-cluster.ts'
 import { createKafkaAdmin } from '../transport/kafka/kafka-admin.ts'
 import { createPubsubAdmin } from '../transport/pubsub-admin.ts'
+import { Closers } from './closers.ts'
 import { makePubsubTopic } from './pubsub-topic.ts'
 import type { EmbeddedBroker, Target } from './target.ts'
 
 const projectId = 'drill'
 
 export async function openEmbedded(options: { readonly seed: number }): Promise<Target> {
-  await using closers = new AsyncDisposableStack()
-  const postgres = closers.use(await startPostgres())
+  const closers = new Closers()
+  try {
+    return await openServers(options, closers)
+  } catch (error) {
+    await closers.close().catch(() => undefined)
+    throw error
+  }
+}
+
+async function openServers({ seed }: { readonly seed: number }, closers: Closers): Promise<Target> {
+  const postgres = await startPostgres()
+  closers.defer(() => postgres.stop())
   const url = await postgres.createDatabase('drill')
-  const broker = await openBroker(options.seed)
+  const broker = await openBroker(seed)
   closers.defer(() => broker.close())
   const { emulatorHost } = broker.server
   const admin = createPubsubAdmin({ projectId, emulatorHost })
   closers.defer(() => admin.close())
   let starting: Promise<Target> | undefined
-  closers.defer(async () => (await starting?.catch(() => undefined))?.close())
-  const kept = closers.move()
+  closers.defer(async () => await (await starting?.catch(() => undefined))?.close())
   const target: Target = {
     on: 'embedded',
     url,
@@ -38,7 +48,7 @@ export async function openEmbedded(options: { readonly seed: number }): Promise<
       const found = broker.server.stats().subscriptions.find(({ name }) => name.endsWith(`/${topic}.${consumer}`))
       return Promise.resolve(found?.unackedMessages)
     },
-    close: () => kept.disposeAsync(),
+    close: () => closers.close(),
   }
   return target
 }

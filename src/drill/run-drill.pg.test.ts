@@ -40,23 +40,37 @@ const drill: Drill = {
   },
 }
 
-test('a system whose effects are right and whose broker keeps messages has not come to rest, and fails', async () => {
-  const restless = await place('restless', 'postgresTransport({ db, schema })', { unsettled: async () => 1 })
-  const failed = await runDrill(drill, { target: restless, seed: 1, recoverMs: 4_000 })
-  expect(failed).toMatchObject({ verdict: 'fail', fired: true })
-  expect(failed.violations).toContain('The system did not come to rest within 4 s.')
-  expect(failed.timeline.map(({ what }) => what)).not.toContain('the system is at rest')
+test(
+  'a system whose effects are right and whose broker keeps messages has not come to rest, and fails',
+  { timeout: 180_000 },
+  async () => {
+    const restless = await place('restless', 'postgresTransport({ db, schema })', { unsettled: async () => 1 })
+    const failed = await runDrill(drill, { target: restless, seed: 1, recoverMs: 4_000 })
+    expect(failed).toMatchObject({ verdict: 'fail', fired: true })
+    expect(failed.violations).toContain('The system did not come to rest within 4 s.')
+    expect(failed.timeline.map(({ what }) => what)).not.toContain('the system is at rest')
 
-  const still = await place('still', 'postgresTransport({ db, schema })', { unsettled: async () => 0 })
-  const passed = await runDrill(drill, { target: still, seed: 1 })
-  expect(passed).toMatchObject({ verdict: 'pass', violations: [] })
-  expect(passed.timeline.map(({ what }) => what)).toContain('the system is at rest')
-})
+    const still = await place('still', 'postgresTransport({ db, schema })', { unsettled: async () => 0 })
+    const passed = await runDrill(drill, { target: still, seed: 1 })
+    expect(passed).toMatchObject({ verdict: 'pass', violations: [] })
+    expect(passed.timeline.map(({ what }) => what)).toContain('the system is at rest')
+  },
+)
 
 test('a stage that cannot be opened leaves nothing in the database, and says why', async () => {
   const target = await place('broken', `{ throw new Error('no such credentials') }`)
   const record = await runDrill(drill, { target, seed: 1 })
   expect(record.violations).toEqual(['The drill could not go on: no such credentials'])
+  await gone()
+})
+
+test('what could not be removed is in the record, and is no reason to stop', { timeout: 180_000 }, async () => {
+  const removeTopic = (): Promise<void> => Promise.reject(new Error('no permission'))
+  const target = await place('stuck', 'postgresTransport({ db, schema })', { removeTopic })
+  const record = await runDrill(drill, { target, seed: 1 })
+  expect(record).toMatchObject({ verdict: 'fail', fired: true })
+  expect(record.violations).toEqual([expect.stringMatching(/could be removed \(schema waybill_drill_.*no permission/)])
+  expect(record.counts.committed).toBeGreaterThan(0)
   await gone()
 })
 
@@ -74,7 +88,9 @@ async function gone(): Promise<void> {
   const schemas = await database.pool.query(`select from pg_namespace where nspname like 'waybill_drill_%'`)
   expect(schemas.rowCount).toBe(0)
   await eventually(async () => {
-    const open = await database.pool.query(`select from pg_stat_activity where application_name = 'drill'`)
+    const open = await database.pool.query(
+      `select from pg_stat_activity where datname = current_database() and application_name = 'drill'`,
+    )
     expect(open.rowCount).toBe(0)
   })
 }

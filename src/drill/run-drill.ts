@@ -25,7 +25,12 @@ export interface RunDrillOptions extends StageOptions {
 const lookMs = 100
 const nothing = { committed: 0, published: 0, duplicates: 0, applied: 0 }
 
-/** Runs it; what goes wrong is in the record. */
+const notSeen = 'the fault was not seen to happen'
+
+type Said = Pick<DrillRecord, 'verdict' | 'fired' | 'evidence' | 'timeline' | 'violations'> &
+  Partial<Pick<DrillRecord, 'counts' | 'judged'>>
+
+/** Runs it; what goes wrong is in the record, also that something of it is left behind. */
 export async function runDrill(drill: Drill, options: RunDrillOptions): Promise<DrillRecord> {
   const { name, hazard, fault } = drill
   const startedMs = performance.now()
@@ -34,24 +39,27 @@ export async function runDrill(drill: Drill, options: RunDrillOptions): Promise<
   const missing = missingFor(drill, options)
   if (missing !== undefined) return { ...base, verdict: 'skipped', evidence: missing, seconds: seconds() }
   let stage: Stage | undefined
+  let said: Said
   try {
     stage = await Stage.open({ ...options, target: (await drill.on?.(options.target)) ?? options.target })
     await drill.run(stage)
-    const recovered = await recover(stage, options.recoverMs ?? 60_000)
-    return { ...base, ...recordOf(stage, recovered), seconds: seconds() }
+    said = recordOf(stage, await recover(stage, options.recoverMs ?? 60_000))
   } catch (error) {
     const { timeline = [], evidence } = stage ?? {}
-    const said = { fired: evidence !== undefined, evidence: evidence ?? 'the fault was not seen to happen', timeline }
-    return {
-      ...base,
-      ...said,
+    said = {
+      fired: evidence !== undefined,
+      evidence: evidence ?? notSeen,
+      timeline,
       verdict: 'fail',
       violations: [`The drill could not go on: ${errorMessage(error)}`],
-      seconds: seconds(),
     }
-  } finally {
-    await stage?.close()
   }
+  try {
+    await stage?.close()
+  } catch (error) {
+    said = { ...said, verdict: 'fail', violations: [...said.violations, errorMessage(error)] }
+  }
+  return { ...base, ...said, seconds: seconds() }
 }
 
 function missingFor(drill: Drill, { target }: RunDrillOptions): string | undefined {
@@ -60,17 +68,14 @@ function missingFor(drill: Drill, { target }: RunDrillOptions): string | undefin
   return drill.missing?.()
 }
 
-function recordOf(
-  stage: Stage,
-  { judged: { counts, invariants, violations, verdict }, restless }: Recovered,
-): Omit<DrillRecord, 'name' | 'hazard' | 'fault' | 'seconds'> {
+function recordOf(stage: Stage, { judged: { counts, invariants, violations, verdict }, restless }: Recovered): Said {
   const { evidence, timeline } = stage
   const fired = evidence !== undefined
   const { commit = 0, log = 0, apply = 0 } = counts.ops
   return {
     verdict: fired && verdict === 'pass' && restless === undefined ? 'pass' : 'fail',
     fired,
-    evidence: evidence ?? 'the fault was not seen to happen',
+    evidence: evidence ?? notSeen,
     timeline,
     counts: { committed: commit, published: log, duplicates: counts.duplicates, applied: apply },
     judged: invariantIds.filter((id) => invariants[id].state !== 'not judged'),

@@ -5,7 +5,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
-import { WaybillError } from '../core/errors.ts'
+import { errorMessage, WaybillError } from '../core/errors.ts'
 import { seededRandom, type Random } from '../core/random.ts'
 import { connect } from '../postgres/connect.ts'
 import { execute, one } from '../postgres/database.ts'
@@ -14,6 +14,7 @@ import { transaction } from '../postgres/transaction.ts'
 import { eventually, type EventuallyOptions } from '../testing/eventually.ts'
 import type { ArmedFailpoint } from '../testing/failpoint.ts'
 import type { HistoryEntry } from '../testing/history/entry.ts'
+import { Closers } from './closers.ts'
 import type { TimelineEntry } from './drill.ts'
 import { openTransport, type ProcessRole } from './drill-process.ts'
 import { countDispatch, countEffects, createDrillTables, dropDrillSchema } from './drill-tables.sql.ts'
@@ -41,7 +42,7 @@ interface StageParts {
   readonly topic: string
   readonly tap: Tap
   /** What takes away all that was made, last things first. */
-  readonly closers: AsyncDisposableStack
+  readonly closers: Closers
 }
 
 /** How long a drill waits for anything at all before it counts as failed. */
@@ -63,7 +64,7 @@ export class Stage {
   readonly recorded: HistoryEntry[] = []
   readonly processes: DrilledProcess[] = []
   evidence: string | undefined
-  readonly #closers: AsyncDisposableStack
+  readonly #closers: Closers
   readonly #script: URL | undefined
   readonly #startedMs: number = performance.now()
   #turn = 0
@@ -84,7 +85,7 @@ export class Stage {
     const topic = `${name}.events`
     const db = connect({ url: target.url, max: 6, applicationName: 'drill' })
     const world = createWorld({ db, schema: name, topic })
-    const closers = new AsyncDisposableStack()
+    const closers = new Closers()
     closers.defer(() => db.close())
     closers.defer(async () => void (await execute(db, dropDrillSchema(world.tables))))
     try {
@@ -100,9 +101,11 @@ export class Stage {
       await tap.open(topic)
       return new Stage(options, { world, topic, tap, closers })
     } catch (error) {
-      // What could not be opened is the reason; what can then not be removed follows from it.
-      await closers.disposeAsync().catch(() => undefined)
-      throw error
+      const left = await closers.close().then(
+        () => '',
+        (failure: unknown) => ` ${leftBehind(name, failure)}`,
+      )
+      throw new Error(`${errorMessage(error)}${left}`, { cause: error })
     }
   }
 
@@ -140,15 +143,15 @@ export class Stage {
     this.note(`${count} deposits are committed`)
   }
 
-  /** Commits deposits while something happens. Whichever fails first fails both, and nothing is written any more. */
+  /** Commits deposits while something happens. It fails as the first of both does, when both have ended: nothing goes on behind it. */
   async writeDuring(count: number, work: () => Promise<void>): Promise<void> {
     const stop = new AbortController()
-    const writing = this.write(count, stop.signal)
+    const both = [this.write(count, stop.signal), work()]
     try {
-      await Promise.all([writing, work()])
+      await Promise.all(both)
     } finally {
       stop.abort()
-      await writing.catch(() => undefined)
+      await Promise.allSettled(both)
     }
   }
 
@@ -200,6 +203,14 @@ export class Stage {
 
   async close(): Promise<void> {
     this.#closers.defer(async () => void (await Promise.all(this.processes.map(({ child }) => child.kill()))))
-    await this.#closers.disposeAsync()
+    try {
+      await this.#closers.close()
+    } catch (error) {
+      throw new Error(leftBehind(this.world.schema, error), { cause: error })
+    }
   }
+}
+
+function leftBehind(name: string, failure: unknown): string {
+  return `Not all of what the drill made could be removed (schema ${name}, topic ${name}.events): ${errorMessage(failure)}`
 }

@@ -107,6 +107,12 @@ const violations: readonly Violation[] = [
     message: /Library code does not touch the process/,
   },
   {
+    rule: 'what the oldest Node we promise has not',
+    gate: 'lint',
+    files: { 'src/drill/planted-stack.ts': `${header}export const stack = (): object => new AsyncDisposableStack()\n` },
+    message: /Node 22 has none/,
+  },
+  {
     rule: 'printing in library code',
     gate: 'lint',
     files: { 'src/core/planted-print.ts': `${header}export const say = (): void => console.log('planted')\n` },

@@ -6,6 +6,7 @@ import { connect } from '../../postgres/connect.ts'
 import { startFaultProxy } from '../../testing/fault-proxy.ts'
 import { isCommitReply, postgresFrames } from '../../testing/postgres-frames.ts'
 import { findRedis, startRedis } from '../../testing/redis.ts'
+import { Closers } from '../closers.ts'
 import type { Drill } from '../drill.ts'
 import { createRequests } from '../drill-requests.ts'
 import { RedisLink } from '../redis-link.ts'
@@ -100,30 +101,34 @@ const redisLoss: Drill = {
   run: async (stage) => {
     await stage.start('relay')
     await stage.start('consumer')
-    await using closers = new AsyncDisposableStack()
-    const redis = await startRedis()
-    closers.defer(() => redis.stop())
-    const link = new RedisLink(redis)
-    closers.defer(() => link.close())
-    const signals = createSignals()
-    let [replays, failures] = [0, 0]
-    signals.on('command.replayed', ({ from }) => void (from === 'cache' && (replays += 1)))
-    signals.on('command.cache-failed', () => void (failures += 1))
-    const requests = createRequests(stage, { db: stage.world.db, cache: ioredisCache(link), signals })
-    const names = (from: number): string[] => Array.from({ length: 10 }, (_, at) => `request-${from + at}`)
-    for (const request of [...names(0), ...names(0)]) await requests.ask(request)
-    stage.note(`10 requests are asked twice; the cache answers ${replays}`)
-    await redis.kill()
-    stage.note(`Redis (pid ${redis.pid}) is killed`, 'fault')
-    for (const request of [...names(0), ...names(10), ...names(10)]) await requests.ask(request)
-    if (replays > 0 && failures > 0)
-      stage.fired(
-        `Redis had answered ${replays} repeats when it was killed; then ${failures} calls of it failed, and 30 requests were asked without it`,
-      )
-    const again = await startRedis({ port: redis.port })
-    closers.defer(() => again.stop())
-    stage.note('Redis is back, and empty', 'recovery')
-    for (const request of [...names(0), ...names(10)]) await requests.ask(request)
+    const closers = new Closers()
+    try {
+      const redis = await startRedis()
+      closers.defer(() => redis.stop())
+      const link = new RedisLink(redis)
+      closers.defer(async () => link.close())
+      const signals = createSignals()
+      let [replays, failures] = [0, 0]
+      signals.on('command.replayed', ({ from }) => void (from === 'cache' && (replays += 1)))
+      signals.on('command.cache-failed', () => void (failures += 1))
+      const requests = createRequests(stage, { db: stage.world.db, cache: ioredisCache(link), signals })
+      const names = (from: number): string[] => Array.from({ length: 10 }, (_, at) => `request-${from + at}`)
+      for (const request of [...names(0), ...names(0)]) await requests.ask(request)
+      stage.note(`10 requests are asked twice; the cache answers ${replays}`)
+      await redis.kill()
+      stage.note(`Redis (pid ${redis.pid}) is killed`, 'fault')
+      for (const request of [...names(0), ...names(10), ...names(10)]) await requests.ask(request)
+      if (replays > 0 && failures > 0)
+        stage.fired(
+          `Redis had answered ${replays} repeats when it was killed; then ${failures} calls of it failed, and 30 requests were asked without it`,
+        )
+      const again = await startRedis({ port: redis.port })
+      closers.defer(() => again.stop())
+      stage.note('Redis is back, and empty', 'recovery')
+      for (const request of [...names(0), ...names(10)]) await requests.ask(request)
+    } finally {
+      await closers.close()
+    }
   },
 }
 
