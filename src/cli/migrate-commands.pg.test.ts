@@ -72,14 +72,17 @@ test('up --dry-run of a schema with roles leaves the owners and grants that up l
   }
 })
 
-test.each(['', '--dry-run'])('up --roles %s on a newer schema leaves the roles alone, and says so', async (how) => {
+test.each([
+  { how: '', code: 4 },
+  { how: '--dry-run', code: 0 },
+])('up --roles $how on a newer schema makes no roles, and says so', async ({ how, code }) => {
   const line = `migrate up --service orders --schema newer${how.length}`
   await cli(line)
   await database.pool.query(
     `insert into newer${how.length}.migration (number, name, checksum, breaking, applied_by) values (9999, '9999_add_more', 'x', false, '9.9.9')`,
   )
   expect(await cli(`${line} --roles ${how}`.trim())).toMatchObject({
-    code: 0,
+    code,
     out: expect.stringContaining('The schema is up to date.'),
     err: expect.stringContaining('a newer waybill applied 9999_add_more'),
   })

@@ -17,7 +17,10 @@ const roles = {
 
 export const migrateUp: Command = {
   summary: 'Bring the database schema up to date',
-  details: ['Any number of processes may run this at once; a second run changes nothing.'],
+  details: [
+    'Any number of processes may run this at once; a second run changes nothing. Exit code',
+    `${exitCodes.checkFailed} if roles were asked for and the schema has none because a newer waybill made it.`,
+  ],
   options: { ...databaseOptions, roles, 'dry-run': { type: 'boolean', help: 'print the SQL instead of running it' } },
   async run({ values, settings, stopSignal, note }) {
     const names = settings.names()
@@ -35,13 +38,14 @@ export const migrateUp: Command = {
       if (asked === true && result.newer.length > 0) note(rolesLeft(result.newer))
       else if (!result.roles) note('No database roles were made; for least privilege run this with --roles.')
       const text = result.applied.length === 0 ? 'The schema is up to date.' : `Applied ${result.applied.join(', ')}.`
-      return { text, data: { schema: names.schema, service: names.service, ...result } }
+      const exitCode = asked === true && !result.roles ? exitCodes.checkFailed : exitCodes.ok
+      return { text, data: { schema: names.schema, service: names.service, ...result }, exitCode }
     })
   },
 }
 
 function rolesLeft(newer: readonly string[]): string {
-  return `The database roles were left as they are: a newer waybill applied ${newer.join(', ')}, and only that one or a later one knows what they may do.`
+  return `No database roles were made or changed: a newer waybill applied ${newer.join(', ')}. Run this with that one or a later one, which knows what they may do.`
 }
 
 export const migrateStatus: Command = {
