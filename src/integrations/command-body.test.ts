@@ -49,6 +49,12 @@ function post(body: string): Request {
   return new Request('http://service/', { method: 'POST', headers: { 'idempotency-key': 'one' }, body })
 }
 
+test.each([99, 101, 200.5, 600])('a status that cannot be answered is refused before any command runs: %d', (status) => {
+  expect(() => fetchCommand(servers().commands, note, { principal, status })).toThrow(
+    expect.objectContaining({ code: 'INVALID_OPTION', message: expect.stringContaining('200 to 599') }),
+  )
+})
+
 test.each([204, 205, 304])('a status that has no body is answered without the response: %i', async (status) => {
   const { commands } = servers()
   const hono = new Hono().post('/', honoCommand(commands, note, { principal, status }))

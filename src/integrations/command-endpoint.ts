@@ -8,7 +8,7 @@
 import type { Command } from '../command/command.ts'
 import type { Commands } from '../command/commands.ts'
 import { httpAnswer, problem, tokenHeader, type HttpAnswer } from '../command/outcome-status.ts'
-import { isWaybillError } from '../core/errors.ts'
+import { isWaybillError, WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
 
 export interface CommandEndpointOptions<Native, Input> {
@@ -16,7 +16,7 @@ export interface CommandEndpointOptions<Native, Input> {
   readonly principal: (request: Native) => string | undefined | Promise<string | undefined>
   /** The command's input. @default the body */
   readonly input?: (body: unknown, request: Native) => Input | Promise<Input>
-  /** The status of success. @default 200, or 204 for a command that returns nothing */
+  /** The status of success; with 204, 205 and 304 no response is sent. @default 200, or 204 for a command that returns nothing */
   readonly status?: number
   /** How long a repeat waits for the run that is under way. @default what `createCommands` says */
   readonly waitForWinnerMs?: number
@@ -39,6 +39,7 @@ export function commandEndpoint<Native, Input, Response>(
   options: CommandEndpointOptions<Native, Input>,
 ): CommandEndpoint<Native> {
   refuseUnknown(`endpoint of ${command.name}`, options, ['principal', 'input', 'status', 'waitForWinnerMs'])
+  assertStatus(command, options.status)
   const { principal: principalOf, input: inputOf = (body: unknown) => body as Input, status, waitForWinnerMs } = options
   return async ({ native, header, body }) => {
     const principal = await principalOf(native)
@@ -61,6 +62,12 @@ export function commandEndpoint<Native, Input, Response>(
     })
     return httpAnswer(outcome, status === undefined ? {} : { status })
   }
+}
+
+/** Found out only when a command has committed, it would make an error of a success. */
+function assertStatus({ name }: { readonly name: string }, status: number | undefined): void {
+  if (status === undefined || (Number.isInteger(status) && status >= 200 && status <= 599)) return
+  throw new WaybillError('INVALID_OPTION', `endpoint of ${name}: status must be a whole number from 200 to 599.`)
 }
 
 /** The consistency token of a request, for handlers that read; `undefined` if the client shows none. */
