@@ -1,4 +1,4 @@
-import { create, createFileRegistry, fromBinary, toBinary, type DescMessage } from '@bufbuild/protobuf'
+import { create, createFileRegistry, type DescMessage } from '@bufbuild/protobuf'
 import {
   FieldDescriptorProto_Label as Label,
   FieldDescriptorProto_Type as Type,
@@ -8,7 +8,6 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { state } from '../core/event.ts'
 import { readData, stream } from '../core/stream.ts'
-import { protobufProblems } from './protobuf-compatibility.ts'
 import { protobuf } from './protobuf.ts'
 
 type Field = readonly [name: string, number: number, type: Type, label?: Label, typeName?: string]
@@ -167,68 +166,4 @@ describe('protobuf', () => {
     expect(await readData(type, bytes, 1)).toMatchObject({ title: 'Hi', lengthSeconds: 120 })
     await expect(readData(type, bytes, 3)).rejects.toMatchObject({ code: 'UNKNOWN_NAME' })
   })
-})
-
-describe('the compatibility check', () => {
-  const problems = (change: (fields: Field[]) => Field[]): readonly string[] =>
-    protobufProblems(Video, compile({ Video: change([...videoFields]), Author: authorFields })('Video'))
-
-  test('lets fields be added, removed and renamed, and numbers grow', () => {
-    expect(problems((fields) => [...fields, ['rating', 9, Type.DOUBLE]])).toEqual([])
-    expect(problems((fields) => fields.filter(([name]) => name !== 'title'))).toEqual([])
-    expect(problems((fields) => fields.map(([name, ...rest]) => [name === 'title' ? 'headline' : name, ...rest]))).toEqual([])
-    expect(problems((fields) => fields.map((field) => (field[1] === 2 ? ['length_seconds', 2, Type.INT64] : field)))).toEqual([])
-  })
-
-  test('refuses a number that means something else now', () => {
-    expect(problems((fields) => fields.map((field) => (field[1] === 1 ? ['title', 1, Type.INT32] : field)))).toEqual([
-      'shop.Video.title (1) was string and is now int32',
-    ])
-    expect(
-      problems((fields) => fields.map((field) => (field[1] === 2 ? ['length_seconds', 2, Type.SINT32] : field))),
-    ).toHaveLength(1)
-    expect(problems((fields) => fields.map((field) => (field[1] === 4 ? ['tags', 4, Type.STRING] : field)))).toEqual([
-      'shop.Video.tags (4) was a list of string and is now string',
-    ])
-    const inside = compile({ Video: videoFields, Author: [['name', 1, Type.INT32]] })('Video')
-    expect(protobufProblems(Video, inside)).toEqual(['shop.Author.name (1) was string and is now int32'])
-  })
-
-  /** The least and the greatest that each whole number can be. */
-  const extremes = new Map<Type, readonly (boolean | number | bigint)[]>([
-    [Type.BOOL, [true]],
-    [Type.INT32, [-(2 ** 31), 2 ** 31 - 1]],
-    [Type.SINT32, [-(2 ** 31), 2 ** 31 - 1]],
-    [Type.SFIXED32, [-(2 ** 31), 2 ** 31 - 1]],
-    [Type.UINT32, [2 ** 32 - 1]],
-    [Type.FIXED32, [2 ** 32 - 1]],
-    [Type.INT64, [-(2n ** 63n), 2n ** 63n - 1n]],
-    [Type.SINT64, [-(2n ** 63n), 2n ** 63n - 1n]],
-    [Type.SFIXED64, [-(2n ** 63n), 2n ** 63n - 1n]],
-    [Type.UINT64, [2n ** 64n - 1n]],
-    [Type.FIXED64, [2n ** 64n - 1n]],
-  ])
-  const numberOf = (type: Type): DescMessage => compile({ Number: [['value', 1, type]] })('Number')
-
-  function readAs(older: DescMessage, newer: DescMessage, value: boolean | number | bigint): bigint | undefined {
-    try {
-      const bytes = toBinary(older, create(older, { value }))
-      return BigInt((fromBinary(newer, bytes) as unknown as { value: boolean | number | bigint }).value)
-    } catch {
-      return undefined
-    }
-  }
-
-  test.each([...extremes.keys()].map((type) => [Type[type], type] as const))(
-    'lets %s become exactly what reads all it can be',
-    (_name, before) => {
-      const older = numberOf(before)
-      const values = extremes.get(before) ?? []
-      for (const after of extremes.keys()) {
-        const newer = numberOf(after)
-        const isRead = values.every((value) => readAs(older, newer, value) === BigInt(value))
-        expect(protobufProblems(older, newer), `${Type[before]} to ${Type[after]}`).toHaveLength(isRead ? 0 : 1)
-      }
-    },
-  )
 })
