@@ -135,25 +135,26 @@ def check_exactly_once_invalid_ack():
     topic = new_topic()
     subscription = new_subscription(topic, enable_exactly_once_delivery=True)
     publisher.publish(topic, b"twice").result(TIMEOUT)
-    outcomes = []
+    # By attempt: the second delivery may be handled before the first one's handler has ended.
+    outcomes = {}
     attempts = []
 
     def handle(message):
         attempts.append(message.message_id)
         if len(attempts) > 1:
-            outcomes.append(message.ack_with_response())
+            outcomes["second"] = message.ack_with_response()
             return
         # The lease is given up behind the message's back, so its acknowledgement comes too late.
         subscriber.modify_ack_deadline(subscription=subscription, ack_ids=[message.ack_id], ack_deadline_seconds=0)
-        outcomes.append(message.ack_with_response())
+        outcomes["first"] = message.ack_with_response()
 
     def verify():
         try:
-            outcomes[0].result(TIMEOUT)
+            outcomes["first"].result(TIMEOUT)
             raise AssertionError("an acknowledgement without a lease succeeded")
         except AcknowledgeError as error:
             assert error.error_code == AcknowledgeStatus.INVALID_ACK_ID, error
-        assert outcomes[1].result(TIMEOUT) == AcknowledgeStatus.SUCCESS
+        assert outcomes["second"].result(TIMEOUT) == AcknowledgeStatus.SUCCESS
 
     listen(subscription, handle, lambda: len(outcomes) == 2, at_end=verify)
 
