@@ -1,12 +1,14 @@
 import pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { opened, untilBlocked } from '../../test/outbox/world.ts'
 import { outboxFixture, videos } from '../../test/setup/outbox-fixture.ts'
 import { event, type NewEvent } from '../outbox/outbox.ts'
 import type { Database } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { startPostgres, type Postgres } from '../testing/embedded-postgres.ts'
-import { switchCdcOn } from './outbox-cdc.ts'
+import { memory } from '../transport/memory.ts'
+import { cdcStatus, switchCdcOn } from './outbox-cdc.ts'
 
 let server: Postgres
 let pool: pg.Pool
@@ -49,6 +51,65 @@ test('a date ahead is refused while a connector publishes; one that has passed, 
   })
 })
 
+/** Dispatch goes on, so that relays publish what is added. */
+const dispatching = { dispatching: true }
+
+test('switching on is refused before anything is switched while events wait for a date, whatever became of them', async () => {
+  const fixture = await outboxFixture(db)
+  const { outbox, publish, relay } = fixture
+  const slot = 'waybill_ahead'
+  const add = (id: string, notBefore: Date): Promise<unknown> =>
+    transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, id, { title: 'x' }, { notBefore }))
+  const refused = {
+    code: 'REFUSED',
+    message: expect.stringMatching(/^2 events wait for a date, the last one for 9001-01-01T00:00:0/),
+  }
+  // One is the head of its aggregate, the other is held behind it.
+  await add('v', new Date('9000-01-01'))
+  await add('v', new Date('9001-01-01'))
+  await publish('v', 'behind')
+  await expect(switchCdcOn({ db, outbox, slot, actor })).rejects.toMatchObject(refused)
+  await relay(memory()).once()
+  expect((await fixture.dispatch()).map((row) => row['state'])).toEqual([1, 2, 2])
+  await expect(switchCdcOn({ db, outbox, slot, actor })).rejects.toMatchObject(refused)
+  // Nor is there a slot, for which the server would keep its log.
+  expect(await cdcStatus(db, outbox)).toMatchObject({
+    ...dispatching,
+    slots: expect.not.arrayContaining([expect.objectContaining({ slot })]),
+  })
+})
+
+test('switching on is refused by parked events, before the switch and after it, whatever is held behind them', async () => {
+  const { outbox, publish, relay, dispatch } = await outboxFixture(db)
+  const slot = 'waybill_parked'
+  const refusing = relay(memory({ rejects: () => true }), { maxAttempts: 1 })
+  const refused = { code: 'REFUSED', message: expect.stringContaining('1 events are parked') }
+  await publish('v', '1')
+  await refusing.once()
+  await expect(switchCdcOn({ db, outbox, slot, actor })).rejects.toMatchObject(refused)
+  expect(await cdcStatus(db, outbox)).toMatchObject(dispatching)
+  await db.query(`delete from ${outbox.tables.dispatch.quoted}`)
+  await publish('w', '1', '2')
+  const parking = switchCdcOn({ db, outbox, slot, actor, onProgress: () => void refusing.once() })
+  await expect(parking).rejects.toMatchObject(refused)
+  expect((await dispatch()).map((row) => row['state'])).toEqual([3, 2])
+})
+
+test('an event with a date that is committed while the switch waits for its writer undoes the switch', async () => {
+  const { outbox } = await outboxFixture(db)
+  const slot = 'waybill_between'
+  await pool.query(`select pg_create_logical_replication_slot($1, 'pgoutput')`, [slot])
+  const writer = await opened(db, (tx) =>
+    outbox.add(tx, videos.VideoPublished, 'v', { title: 'x' }, { notBefore: new Date('9000-01-01') }),
+  )
+  const switching = switchCdcOn({ db, outbox, slot, actor })
+  switching.catch(() => {})
+  await untilBlocked(db, switching)
+  await writer.commit()
+  await expect(switching).rejects.toMatchObject({ code: 'REFUSED', message: expect.stringContaining('wait for a date') })
+  expect(await cdcStatus(db, outbox)).toMatchObject(dispatching)
+})
+
 test('switching on gives up behind a transaction that adds events and does not end, and says what to do', async () => {
   const { outbox } = await outboxFixture(db)
   const slot = 'waybill_busy'
@@ -58,7 +119,7 @@ test('switching on gives up behind a transaction that adds events and does not e
     await outbox.add(tx, videos.VideoPublished, 'v', { title: 'x' })
     await expect(switchCdcOn({ db, outbox, slot, actor })).rejects.toMatchObject({
       code: 'TIMEOUT',
-      message: expect.stringContaining('Nothing was switched'),
+      message: expect.stringMatching(/writes the outbox, or its maintenance, .*Nothing was switched/),
     })
   })
 })

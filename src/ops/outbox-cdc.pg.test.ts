@@ -171,7 +171,7 @@ test.runIf(findProgram('psql') !== undefined)('events added by psql alone are re
 })
 
 describe('switching on', () => {
-  test('waits until relays have drained what is left, and is refused by parked events', async () => {
+  test('waits until relays have drained what is left', async () => {
     const { outbox, publish, relay } = await outboxFixture(db)
     await publish('v', '1', '2')
     const told: string[] = []
@@ -184,14 +184,6 @@ describe('switching on', () => {
     await switching
     expect(await cdcStatus(db, outbox)).toMatchObject({ dispatching: false })
     expect((await readSlot(slot, cdcPublication(outbox))).map((row) => row['version'])).toEqual(['3'])
-
-    await db.query(`select ${outbox.tables.schema}.outbox_set_dispatching(true)`)
-    await publish('w', '1')
-    await relay(memory({ rejects: () => true }), { maxAttempts: 1 }).once()
-    await expect(switchCdcOn({ db, outbox, slot, actor })).rejects.toMatchObject({
-      code: 'REFUSED',
-      message: expect.stringContaining('parked'),
-    })
   })
 
   test('can be interrupted and goes on when called again', async () => {

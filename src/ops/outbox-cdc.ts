@@ -15,6 +15,7 @@ import { first, one, rows, type Database, type Queryable } from '../postgres/dat
 import { insertAudit } from '../postgres/migrate.sql.ts'
 import { isLockTimeout } from '../postgres/sql-state.ts'
 import { transaction } from '../postgres/transaction.ts'
+import { countDated } from '../outbox/dispatch.sql.ts'
 import type { Outbox } from '../outbox/outbox.ts'
 import { selectSlot } from '../outbox/retention.sql.ts'
 import {
@@ -82,16 +83,32 @@ export async function switchCdcOn(options: CdcOptions): Promise<void> {
   }
   if (found.plugin !== null && found.plugin !== 'pgoutput')
     throw new WaybillError('REFUSED', `The replication slot "${slot}" is there, but of ${found.plugin}, not of pgoutput.`)
+  await countDrainable(db, outbox)
   if (!found.published) await rows(db, createPublication(outbox.tables, publication))
   if (found.plugin === null) await rows(db, createSlot(slot))
   await setDispatching(db, outbox, { dispatching: false, details: { slot, publication }, actor })
   await until(options, async () => {
-    const { waiting, parked } = await one(db, countWaiting(outbox.tables))
-    if (waiting === 0) return true
-    if (waiting === parked)
-      throw new WaybillError('REFUSED', `${parked} events are parked. Redrive, skip or drop them, and run this again.`)
-    return `${waiting} events wait for a relay (${parked} parked). Relays must run until they are out.`
+    const waiting = await countDrainable(db, outbox)
+    return waiting === 0 ? true : `${waiting} events wait for a relay. Relays must run until they are out.`
   })
+}
+
+/**
+ * How many events relays have to publish before a connector may start. REFUSED if some of them cannot go out: after the
+ * switch nobody would publish anything new until they can.
+ */
+async function countDrainable(db: Queryable, { tables }: Pick<Outbox, 'tables'>): Promise<number> {
+  const { waiting, parked } = await one(db, countWaiting(tables))
+  if (parked > 0)
+    throw new WaybillError('REFUSED', `${parked} events are parked. Redrive, skip or drop them, and run this again.`)
+  const { dated, last_date: lastDate } = await one(db, countDated(tables))
+  if (dated > 0) {
+    throw new WaybillError(
+      'REFUSED',
+      `${dated} events wait for a date, the last one for ${lastDate}. A connector may start only when they are out, and from the switch until then nobody publishes what is added. Add no more of them, and run this again after that date.`,
+    )
+  }
+  return waiting
 }
 
 /** Resolves when the connector has everything that only it can publish: then it may be stopped, and relays started. */
@@ -118,17 +135,19 @@ async function setDispatching(
   await transaction(db, async (tx) => {
     if ((await one(tx, selectDispatching(tables))).dispatching === change.dispatching) return
     await rows(tx, callSetDispatching(tables, change.dispatching)).catch(explainBusy)
+    // Again, behind the lock of the switch: no writer can come in between any more, and a refusal undoes it.
+    if (!change.dispatching) await countDrainable(tx, { tables })
     const action = change.dispatching ? 'outbox.cdc-off' : 'outbox.cdc-on'
     await one(tx, insertAudit(tables.schema, { actor: change.actor, action, details: change.details }))
   })
 }
 
-/** Whoever adds events waits behind this lock as well, so it is not waited for long. */
+/** Whoever adds events waits behind this lock as well, so it is not waited for long. What deletes or vacuums holds it up, too. */
 function explainBusy(cause: unknown): never {
   if (!isLockTimeout(cause)) throw cause
   throw new WaybillError(
     'TIMEOUT',
-    'A transaction that has added events stays open for longer than this waits, since all others that add some would wait behind it. Nothing was switched. Let it end, or end it (pg_stat_activity), and run this again.',
+    'A transaction that writes the outbox, or its maintenance, goes on for longer than this waits, since all others that add events would wait behind it. Nothing was switched. Let it end, or end it (pg_stat_activity), and run this again.',
     { cause },
   )
 }

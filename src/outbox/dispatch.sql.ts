@@ -241,6 +241,14 @@ export function pullBackRetries(tables: OutboxTables, longestMs: number): Statem
           limit 1000) x))`
 }
 
+/** Events whose date lies ahead, as they were added, as heads and behind heads; and the last of these dates. */
+export function countDated(tables: OutboxTables): Statement<{ dated: number; last_date: string }> {
+  return sql`
+    select count(*)::float8 as dated, coalesce(to_char(max(d.next_retry_at) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), '') as last_date
+      from ${tables.dispatch} d
+     where d.next_retry_at > clock_timestamp() and (d.state in (0, 2) or (d.state = 1 and d.last_error = ${datedError}))`
+}
+
 /** Streams and aggregates that an operator paused. */
 export function readPauses(tables: OutboxTables): Statement<{ aggregate_type: string; aggregate_id: string }> {
   return sql`select aggregate_type, aggregate_id from ${tables.pause}`
