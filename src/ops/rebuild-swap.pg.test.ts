@@ -61,6 +61,18 @@ test('a row from before its table had versions is covered by the event that the 
   await w.end()
 })
 
+test('a comparison counts a row that only the rebuilt table has as extra, and not as newer as well', async () => {
+  const w = await rebuildWorld(db)
+  for (const id of ['a', 'b', 'c']) await w.write(id)
+  await w.settle()
+  await w.query('alter table $schema.video_view alter column version drop not null')
+  await w.query(`update $schema.video_view set version = null where video_id = 'a'`)
+  await w.query(`delete from $schema.video_view where video_id = 'b'`)
+  const { comparisons } = await w.rebuild({ from: 'outbox', compare: true })
+  expect(comparisons).toMatchObject([{ live: 2, rebuilt: 3, missing: 0, extra: 1, older: 0, newer: 1, different: 0 }])
+  await w.end()
+})
+
 const marker = (id: string, version: number): OutgoingMessage =>
   message({ stream: videos, type: 'waybill.void', id, version }, null)
 

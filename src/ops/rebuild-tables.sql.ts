@@ -125,7 +125,7 @@ export function compareTables(projection: Projection, shadow: string): Statement
   return sql`
     select count(l.${key})::int as live, count(s.${key})::int as rebuilt,
            count(*) filter (where s.${key} is null)::int as missing, count(*) filter (where l.${key} is null)::int as extra,
-           count(*) filter (where s.${version} < l.${version})::int as older, count(*) filter (where s.${version} > coalesce(l.${version}, 0))::int as newer,
+           count(*) filter (where s.${version} < l.${version})::int as older, count(*) filter (where l.${key} is not null and s.${version} > coalesce(l.${version}, 0))::int as newer,
            count(*) filter (where s.${version} = l.${version} and to_jsonb(s) <> to_jsonb(l))::int as different,
            coalesce(sum(hashtextextended(to_jsonb(l)::text, 0)::numeric) filter (where l.${key} is not null), 0)::text as live_checksum,
            coalesce(sum(hashtextextended(to_jsonb(s)::text, 0)::numeric) filter (where s.${key} is not null), 0)::text as rebuilt_checksum
