@@ -27,13 +27,13 @@ test('a full lane grows to the whole room while the others are empty, and shrink
   const windows = createLaneWindows(64, 1_000)
   for (let pass = 0; pass < 12; pass += 1) {
     windows.plan(held(64))
-    windows.learn(found(3, windows.of(3)))
+    windows.learn(found(3, windows.of(3)), 0)
   }
   expect(windows.of(3)).toBe(1_000)
   expect(windows.of(4)).toBe(1)
   for (let pass = 0; pass < 12; pass += 1) {
     windows.plan(held(64))
-    windows.learn([])
+    windows.learn([], 0)
   }
   expect(windows.of(3)).toBe(1)
 })
@@ -42,7 +42,10 @@ test('a lane that had the room for itself shares it with those that fill up late
   const windows = createLaneWindows(64, 1_000)
   const pass = (lanes: readonly number[]): void => {
     windows.plan(held(64))
-    windows.learn(lanes.flatMap((lane) => found(lane, windows.of(lane))))
+    windows.learn(
+      lanes.flatMap((lane) => found(lane, windows.of(lane))),
+      0,
+    )
   }
   for (let nth = 0; nth < 12; nth += 1) pass([0])
   for (let nth = 0; nth < 12; nth += 1) pass([0, 1, 2, 3])
@@ -52,29 +55,47 @@ test('a lane that had the room for itself shares it with those that fill up late
 test('the chain behind heads grows while there is more, up to the room of a batch', () => {
   const windows = createLaneWindows(64, 1_000)
   const first = windows.limits().chain
-  for (let pass = 0; pass < 12; pass += 1) windows.learn(found(0, windows.limits().chain, { state: 2 }))
+  for (let pass = 0; pass < 12; pass += 1) windows.learn(found(0, windows.limits().chain, { state: 2 }), 0)
   expect(windows.limits().chain).toBeGreaterThan(first)
   expect(windows.limits().chain).toBe(1_000)
+})
+
+test('the chain behind heads does not grow with rows that are read for nothing, and shrinks while most of them are', () => {
+  const windows = createLaneWindows(64, 1_000)
+  const first = windows.limits().chain
+  const pass = (used: number): void => {
+    const { chain } = windows.limits()
+    windows.learn(found(0, chain, { state: 2 }), chain - used)
+  }
+  for (let nth = 0; nth < 3; nth += 1) pass(1)
+  expect(windows.limits().chain).toBe(first)
+  for (let nth = 0; nth < 3; nth += 1) pass(windows.limits().chain / 2)
+  expect(windows.limits().chain).toBe(8 * first)
+  // Though it could hold more than is there.
+  windows.learn(found(0, 4 * first, { state: 2 }), 4 * first - 1)
+  expect(windows.limits().chain).toBe(2 * first)
+  for (let nth = 0; nth < 3; nth += 1) pass(1)
+  expect(windows.limits().chain).toBe(first)
 })
 
 test('while there is much to do the lanes are worked in two parts, and in one again when there is not', () => {
   const windows = createLaneWindows(64, 1_000)
   const lanes = (): number[][] => windows.plan(held(5)).map((part) => part.map(({ lane }) => lane))
   expect(lanes()).toEqual([[0, 1, 2, 3, 4]])
-  windows.learn(found(0, 64))
+  windows.learn(found(0, 64), 0)
   expect(lanes()).toEqual([
     [0, 2, 4],
     [1, 3],
   ])
   expect(windows.plan(held(1))).toHaveLength(1)
-  windows.learn(found(0, 63))
+  windows.learn(found(0, 63), 0)
   expect(lanes()).toHaveLength(1)
 })
 
 test('two parts that are worked side by side share the bytes of a pass', () => {
   const windows = createLaneWindows(64, 1_000)
   const whole = windows.limits().bytes
-  windows.learn(found(0, 64))
+  windows.learn(found(0, 64), 0)
   expect(windows.limits().bytes).toBe(whole / 2)
 })
 
@@ -83,7 +104,10 @@ test('large events make small batches', () => {
   const mebibyte = { payload: { byteLength: 1024 * 1024 } as Uint8Array }
   for (let pass = 0; pass < 12; pass += 1) {
     windows.plan(held(4))
-    windows.learn([0, 1, 2, 3].flatMap((lane) => found(lane, windows.of(lane), mebibyte)))
+    windows.learn(
+      [0, 1, 2, 3].flatMap((lane) => found(lane, windows.of(lane), mebibyte)),
+      0,
+    )
   }
   const rows = windows
     .plan(held(4))
@@ -105,7 +129,10 @@ test('whatever is found, every lane has a window, and the full ones together not
         const planned = windows.plan(held(8))
         const windowOf = new Map(planned.flat().map(({ lane, window }) => [lane, window]))
         expect(windowOf.size).toBe(8)
-        windows.learn(counts.flatMap((count, lane) => found(lane, Math.min(count, windowOf.get(lane) ?? 0))))
+        windows.learn(
+          counts.flatMap((count, lane) => found(lane, Math.min(count, windowOf.get(lane) ?? 0))),
+          0,
+        )
         const sizes = windows
           .plan(held(8))
           .flat()

@@ -216,6 +216,16 @@ describe('what does not go out', () => {
     })
   })
 
+  test('what was read behind a row that stops its key counts as passed over, unless the quota alone keeps it', () => {
+    const behind = [2, 3, 4].map((seq) => row(seq, 'a', { state: 2 }))
+    const passedOver = (head: Partial<DispatchRow>, quota: number): number =>
+      planRuns([row(1, 'a', { state: 1, ...head }), ...behind], { ...rules, quota }).passedOver
+    expect(passedOver({}, 10)).toBe(0)
+    expect(passedOver({ topic: 'u' }, 10)).toBe(2)
+    expect(passedOver({ topic: 'shut' }, 10)).toBe(3)
+    expect(passedOver({}, 2)).toBe(0)
+  })
+
   test('an event that is missing parks and is named; nothing of its key goes out', () => {
     const plan = planRuns([row(1, 'a', { topic: null }), row(2, 'a')], rules)
     expect(plan).toMatchObject({ messages: [], missing: ['e1'] })

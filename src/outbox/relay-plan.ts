@@ -51,6 +51,8 @@ export interface PublishPlan {
   readonly blocked: ReadonlySet<number>
   /** Events whose row is gone although they were never published. */
   readonly missing: readonly string[]
+  /** Rows of chains that were read for nothing: their key stopped before them, and not because of its quota. */
+  readonly passedOver: number
 }
 
 export interface PlanRules {
@@ -80,6 +82,7 @@ export function planRuns(rows: readonly DispatchRow[], rules: PlanRules): Publis
   const probes: Probes = new Map()
   const blockedLanes = new Set<number>()
   const missing: string[] = []
+  let passedOver = 0
   for (const row of rows) {
     if (row.blocked) {
       blockedLanes.add(row.lane)
@@ -88,7 +91,10 @@ export function planRuns(rows: readonly DispatchRow[], rules: PlanRules): Publis
     const id = `${row.lane} ${row.key}`
     let run = byKey.get(id)
     if (run === undefined) byKey.set(id, (run = { rows: [], stop: undefined, isOver: false, clean: true }))
-    if (run.isOver) continue
+    if (run.isOver) {
+      if (row.state === 2 && run.rows.length < rules.quota) passedOver += 1
+      continue
+    }
     run.stop = whyStop(row, { run, probes, rules })
     run.isOver = run.stop !== undefined || isBehindProbe(row, { run, probes, rules })
     if (!run.isOver) run.rows.push(row as DispatchRow & { readonly topic: string })
@@ -101,6 +107,7 @@ export function planRuns(rows: readonly DispatchRow[], rules: PlanRules): Publis
     runs,
     blocked: blockedLanes,
     missing,
+    passedOver,
   }
 }
 
