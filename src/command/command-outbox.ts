@@ -10,7 +10,7 @@ export interface EmitOptions {
   readonly id?: string
   /** Travel as attributes of the message. */
   readonly headers?: Readonly<Record<string, string>>
-  /** Not published before; later events of the aggregate wait for it. */
+  /** Not published before; later events of the aggregate wait for it. Refused while a connector publishes the outbox. */
   readonly notBefore?: Date
   /** Values for the columns that you added to the outbox table. */
   readonly columns?: Readonly<Record<string, unknown>>

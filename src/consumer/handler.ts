@@ -26,7 +26,7 @@ export interface ConsumedEvent<Data = unknown> {
 export interface EmitOptions {
   /** Travel as attributes of the message. */
   readonly headers?: Readonly<Record<string, string>>
-  /** Not published before. */
+  /** Not published before; later events of the aggregate wait for it. Refused while a connector publishes the outbox. */
   readonly notBefore?: Date
 }
 

@@ -7,7 +7,7 @@ import type { EncodedEvent } from './outbox.sql.ts'
 
 /** The state that `add_events` raises for a version out of turn. */
 const versionOutOfOrder = 'WB001'
-/** The state that they raise for a date ahead while a connector publishes. */
+/** The state that `add_event` and `add_events` raise for a date ahead while a connector publishes. */
 const dateRefused = 'WB004'
 const undefinedFunction = '42883'
 const undefinedSchema = '3F000'

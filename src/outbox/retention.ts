@@ -41,7 +41,7 @@ export interface OutboxRetentionOptions {
   readonly sourcesMs?: number
   /** Rows in one transaction. @default 50_000 */
   readonly batchSize?: number
-  /** The wait after a sweep that found less than a batch. @default 5_000 */
+  /** The wait after a pass that found little to remove. @default 5_000 */
   readonly idleMs?: number
   /** The replication slot of the connector that reads the outbox, if one does. @default none */
   readonly slot?: string | undefined
