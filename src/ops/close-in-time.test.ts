@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { errorMessage } from '../core/errors.ts'
 import { closedAfter } from './close-in-time.ts'
 
 beforeEach(() => void vi.useFakeTimers())
@@ -10,7 +11,7 @@ test('what was flushed in vain is a failure, early or late', async () => {
   const later = {
     close: () => new Promise<void>((_resolve, reject) => void setTimeout(() => reject(new Error('not flushed')), 1_000)),
   }
-  const closing = closedAfter(later, () => Promise.resolve('done')).catch((error: Error) => error.message)
+  const closing = closedAfter(later, () => Promise.resolve('done')).catch(errorMessage)
   await vi.runAllTimersAsync()
   expect(await closing).toBe('not flushed')
 })

@@ -80,6 +80,15 @@ describe('a schema is refused', () => {
   })
 })
 
+test('an older package changes nothing in the schema of a newer one, even when it is asked for roles', async () => {
+  const older = { schema: 'ahead', service: 'orders', roles: true }
+  await migrate(db, { ...older, roles: false, migrations: withMore('create table :schema.shown (id int);') })
+  await db.query('grant select on ahead.shown to public')
+  expect(await migrate(db, older)).toMatchObject({ applied: [], roles: false, newer: [expect.stringContaining('_add_more')] })
+  const { rows } = await db.query(`select relacl::text like '%=r/%' as open from pg_class where oid = 'ahead.shown'::regclass`)
+  expect(rows).toEqual([{ open: true }])
+})
+
 test('an empty schema that an administrator made before is used', async () => {
   await db.query('create schema prepared')
   expect((await migrate(db, { schema: 'prepared', service: 'orders' })).applied).toEqual(names)

@@ -107,8 +107,9 @@ async function migrateStep(run: Run, tx: Tx): Promise<Step> {
   }
   if (before.deployment === undefined) await execute(tx, stampDeployment(schema, names.service, names.deploymentId))
   const roles = mayGrant(before) && (run.roles ?? before.managed)
-  if (next.length > 0 || run.roles === true) await tx.query(lockSchemaDown(schema))
-  if (roles && done && (next.length > 0 || run.roles === true)) await tx.query(applyRoles(schema))
+  const isAsked = mayGrant(before) && run.roles === true
+  if (next.length > 0 || isAsked) await tx.query(lockSchemaDown(schema))
+  if (roles && done && (next.length > 0 || isAsked)) await tx.query(applyRoles(schema))
   const deployment = (await migrationStatus(tx, { schema, migrations })).deployment
   return {
     done,
