@@ -176,7 +176,10 @@ export class LazyConnection {
   }
 }
 
-/** Opening asks for credentials, and nobody promises when those come: it has the time of the call that needs it. */
+/**
+ * Opening asks for credentials, and nobody promises when those come: it has the time of a call, and the call that waits for it has
+ * its own after that.
+ */
 export async function openedWithin(
   opening: Promise<Connection>,
   { timeoutMs, signal }: Pick<CallOptions, 'timeoutMs' | 'signal'>,
@@ -194,14 +197,13 @@ function isUnanswered(error: unknown): boolean {
 }
 
 /**
- * What the service says of each id in the details of a failed call: `PERMANENT_FAILURE_…`, `TRANSIENT_FAILURE_…`. Where a quota
- * or a permission is missing it uses the same place to say which, and means the whole call.
+ * What the service adds to the status of a failed call. Under an ack id it says why this one failed, beginning with `TRANSIENT_`
+ * where a repetition may help; under other names, of a quota or a permission, why the whole call did.
  */
 export async function failureDetails(error: unknown): Promise<ReadonlyMap<string, string>> {
   if (error === null || typeof error !== 'object') return new Map()
   const { readStatusDetails } = await loadSdk()
-  const details = Object.entries(readStatusDetails(error).errorInfoMetadata ?? {})
-  return new Map(details.filter(([, detail]) => /^(PERMANENT|TRANSIENT)_FAILURE_/.test(detail)))
+  return new Map(Object.entries(readStatusDetails(error).errorInfoMetadata ?? {}))
 }
 
 let loading: Promise<Sdk> | undefined

@@ -8,19 +8,15 @@
 import { randomUUID } from 'node:crypto'
 import { backoffMs } from '../core/backoff.ts'
 import type { Clock } from '../core/clock.ts'
+import { WaybillError } from '../core/errors.ts'
 import type { Random } from '../core/random.ts'
-import {
-  openConnection,
-  openedWithin,
-  type Connection,
-  type PubsubConnectOptions,
-  type PullDuplex,
-  type ReceivedMessage,
-} from './pubsub-client.ts'
+import { unlessAborted } from '../core/unless-aborted.ts'
+import { openedWithin, type Connection, type PullDuplex, type ReceivedMessage } from './pubsub-client.ts'
 import { isPermanent, pubsubError, status } from './pubsub-errors.ts'
 
 export interface PullOptions {
-  readonly connect: PubsubConnectOptions
+  /** Opens a channel of its own. */
+  readonly open: () => Promise<Connection>
   readonly subscription: string
   readonly leaseMs: number
   readonly maxMessages: number
@@ -49,7 +45,6 @@ export class PullLoop {
   readonly #stopping = new AbortController()
   /** The same for every stream of this receiver: what the service knows of the old one it hands to the new one. */
   readonly #clientId = randomUUID()
-  readonly #open = new WeakMap<Promise<Connection>, Connection>()
   #connection: Promise<Connection> | undefined
   #running: Promise<void> = Promise.resolve()
 
@@ -64,18 +59,12 @@ export class PullLoop {
     })
   }
 
-  /** The connection of the stream, for the calls that belong to it. One that does not come in time is given up. */
+  /** The connection of the stream, for the calls that belong to it. */
   async connection(signal: AbortSignal): Promise<Connection> {
-    const opening = (this.#connection ??= this.#newConnection())
-    const open = this.#open.get(opening)
-    if (open !== undefined) return open
-    try {
-      return await openedWithin(opening, { timeoutMs: this.#options.callTimeoutMs, signal })
-    } catch (error) {
-      // Who was told to stop waiting leaves it to the others who wait for it.
-      if (!signal.aborted) this.#forget(opening)
-      throw error
-    }
+    this.#connection ??= this.#newConnection()
+    const connection = await unlessAborted(this.#connection, signal)
+    if (connection !== undefined) return connection
+    throw new WaybillError('ABORTED', 'Pub/Sub: given up before there was a connection.')
   }
 
   /** Asks for no more; resolves when everything that was sent has been handed on. */
@@ -114,13 +103,15 @@ export class PullLoop {
   /** One stream, from its opening to its end. Never rejects. */
   async #session(accepted: () => void): Promise<SessionEnd> {
     const { subscription, leaseMs, maxMessages, maxBytes, clock } = this.#options
-    let connection: Connection
+    const stopping = this.#stopping.signal
+    let stream: PullDuplex
     try {
-      connection = await this.connection(this.#stopping.signal)
+      const connection = await this.connection(stopping)
+      if (stopping.aborted) return { wasHeard: false }
+      stream = connection.streamingPull({ subscription })
     } catch (error) {
       return { error, wasHeard: false }
     }
-    const stream = connection.streamingPull({ subscription })
     const over = new AbortController()
     const ended = this.#listen(stream, over, accepted)
     stream.write({
@@ -165,19 +156,18 @@ export class PullLoop {
       stream.on('status', ({ code, details }) =>
         end(code === status.ok ? undefined : Object.assign(new Error(details), { code, details })),
       )
-      if (stopping.aborted) leave()
-      else stopping.addEventListener('abort', leave, { once: true })
-      void this.#watch(stream, over.signal, () => heardAtMs).then(leave)
+      stopping.addEventListener('abort', leave, { once: true })
+      void this.#watch(stream, over.signal, () => heardAtMs).then((wasSilent) => wasSilent && leave())
     })
   }
 
-  /** Returns when the stream has been silent for too long, is over, or is being left. */
-  async #watch(stream: PullDuplex, over: AbortSignal, heardAtMs: () => number): Promise<void> {
+  /** Ends with the stream, or when it is being left. True if it was silent for too long: then it and its connection are given up. */
+  async #watch(stream: PullDuplex, over: AbortSignal, heardAtMs: () => number): Promise<boolean> {
     const { clock, silentMs } = this.#options
     for (;;) {
       await clock.sleep(silentMs / 3, over)
       // With our half ended, a write would destroy the stream, and what the service has already sent with it.
-      if (over.aborted || this.#stopping.signal.aborted) return
+      if (over.aborted || this.#stopping.signal.aborted) return false
       if (clock.monotonicMs() - heardAtMs() >= silentMs) break
       // An empty request keeps the stream open, and asks the service for an answer.
       stream.write({})
@@ -185,6 +175,7 @@ export class PullLoop {
     const silent = this.#connection
     await this.#leave(stream, over)
     if (silent !== undefined) this.#forget(silent)
+    return true
   }
 
   async #leave(stream: PullDuplex, over: AbortSignal): Promise<void> {
@@ -194,17 +185,23 @@ export class PullLoop {
     if (!over.aborted) stream.cancel()
   }
 
+  /** Has one deadline for all who wait for it: nobody gets a connection that another has given up. */
   #newConnection(): Promise<Connection> {
-    const opening = openConnection('Subscriber', this.#options.connect)
-    opening.then(
-      (open) => this.#open.set(opening, open),
-      () => this.#forget(opening),
-    )
-    return opening
+    const opening = this.#options.open()
+    const opened = openedWithin(opening, { timeoutMs: this.#options.callTimeoutMs })
+    opened.catch(() => {
+      this.#forget(opened)
+      closeOnceOpen(opening)
+    })
+    return opened
   }
 
   #forget(connection: Promise<Connection>): void {
     if (this.#connection === connection) this.#connection = undefined
-    void connection.then((open) => open.close()).catch(() => {})
+    closeOnceOpen(connection)
   }
+}
+
+function closeOnceOpen(opening: Promise<Connection>): void {
+  void opening.then((open) => open.close()).catch(() => {})
 }

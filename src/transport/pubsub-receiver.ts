@@ -8,7 +8,7 @@
 import type { Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { Random } from '../core/random.ts'
-import type { PubsubConnectOptions, ReceivedMessage } from './pubsub-client.ts'
+import { openConnection, type PubsubConnectOptions, type ReceivedMessage } from './pubsub-client.ts'
 import { PubsubDelivery, type DeliveryOwner } from './pubsub-delivery.ts'
 import { Holds } from './pubsub-holds.ts'
 import { LeaseKeeper } from './pubsub-lease.ts'
@@ -53,7 +53,11 @@ export class PubsubReceiver implements Receiver, DeliveryOwner {
   constructor(options: PubsubReceiverOptions) {
     const { clock, random, leaseMs, maxLeaseMs, subscription, callTimeoutMs } = options
     this.#options = options
-    this.#pull = new PullLoop({ ...options, onMessages: (messages, isExactlyOnce) => this.#arrive(messages, isExactlyOnce) })
+    this.#pull = new PullLoop({
+      ...options,
+      open: () => openConnection('Subscriber', options.connect),
+      onMessages: (messages, isExactlyOnce) => this.#arrive(messages, isExactlyOnce),
+    })
     this.#settler = new Settler({
       clock,
       random,

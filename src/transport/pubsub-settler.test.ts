@@ -57,9 +57,13 @@ test('what a missing permission refused is unconfirmed', async () => {
 })
 
 test('where the service names the ids that failed, each has its own outcome, and the others succeeded', async () => {
-  const named = { '1': 'PERMANENT_FAILURE_INVALID_ACK_ID', '2': 'TRANSIENT_FAILURE_SERVICE_UNAVAILABLE' }
+  const named = {
+    '1': 'PERMANENT_FAILURE_INVALID_ACK_ID',
+    '2': 'TRANSIENT_FAILURE_SERVICE_UNAVAILABLE',
+    '4': 'A_FAILURE_OF_ANOTHER_KIND',
+  }
   const { settler, clock, calls } = settlerAnswered([refusal('FAILED_PRECONDITION', 'EXACTLY_ONCE_ACKID_FAILURE', named)])
-  const settling = ['1', '2', '3'].map((ackId) => outcomeOf(settler.ack(ackId), clock))
-  expect(await Promise.all(settling)).toEqual(['lost', 'confirmed', 'confirmed'])
-  expect(calls).toEqual([['1', '2', '3'], ['2']])
+  const settling = ['1', '2', '3', '4'].map((ackId) => outcomeOf(settler.ack(ackId), clock))
+  expect(await Promise.all(settling)).toEqual(['lost', 'confirmed', 'confirmed', 'lost'])
+  expect(calls).toEqual([['1', '2', '3', '4'], ['2']])
 })

@@ -105,9 +105,10 @@ export class Settler {
 
   async #settleFailed(entries: readonly Entry[], error: unknown): Promise<void> {
     const details = await failureDetails(error).catch(() => new Map<string, string>())
+    const isNaming = entries.some(({ ackId }) => details.has(ackId))
     const again: Entry[] = []
     for (const entry of entries) {
-      const verdict = judge(details, entry.ackId, error)
+      const verdict = judge(details.get(entry.ackId), isNaming, error)
       entry.attempts += 1
       if (verdict === 'retry' && entry.attempts < maxAttempts && !this.#givenUp.signal.aborted) again.push(entry)
       else entry.done(verdict === 'retry' ? 'unconfirmed' : verdict)
@@ -119,11 +120,10 @@ export class Settler {
   }
 }
 
-function judge(details: ReadonlyMap<string, string>, ackId: string, error: unknown): AckOutcome | 'retry' {
-  const detail = details.get(ackId)
+function judge(detail: string | undefined, isNaming: boolean, error: unknown): AckOutcome | 'retry' {
   if (detail?.startsWith('TRANSIENT_') === true) return 'retry'
   if (detail !== undefined) return 'lost'
   // Where the service names those that failed, the others succeeded; where it names none, the whole call failed.
-  if (details.size > 0) return 'confirmed'
+  if (isNaming) return 'confirmed'
   return isPermanent(error) ? 'unconfirmed' : 'retry'
 }

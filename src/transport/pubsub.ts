@@ -41,7 +41,10 @@ export interface PubsubOptions {
   readonly maxLeaseMs?: number
   /** A stream that gave no sign of life for this long is replaced. @default 60_000 */
   readonly silentMs?: number
-  /** The longest an acknowledgement, a lease extension or a seek may take before it is repeated. @default 10_000 */
+  /**
+   * The longest an acknowledgement, a lease extension or a seek may take before it is repeated. Opening the connection for it, or for
+   * a receiver's stream, may take as long again. @default 10_000
+   */
   readonly callTimeoutMs?: number
   /** @default the system's clock */
   readonly clock?: Clock

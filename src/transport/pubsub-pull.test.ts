@@ -1,0 +1,143 @@
+import { expect, onTestFinished, test, vi } from 'vitest'
+import { seededRandom } from '../core/random.ts'
+import { eventually } from '../testing/eventually.ts'
+import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
+import type { Connection, PullDuplex } from './pubsub-client.ts'
+import { PullLoop } from './pubsub-pull.ts'
+
+/** A connection that remembers what was done with it, and whose streams never say a word. */
+class SilentConnection {
+  readonly done: string[] = []
+  streamingPull: () => PullDuplex = () => this.#stream()
+
+  asConnection(): Connection {
+    const connection: Partial<Connection> = {
+      streamingPull: () => {
+        // As gRPC does it.
+        if (this.done.includes('close')) throw new Error('Channel has been shut down')
+        this.done.push('stream')
+        return this.streamingPull()
+      },
+      close: () => Promise.resolve(void this.done.push('close')),
+    }
+    return connection as Connection
+  }
+
+  #stream(): PullDuplex {
+    const stream: PullDuplex = {
+      write: () => this.done.push('write') > 0,
+      end: () => void this.done.push('end'),
+      cancel: () => void this.done.push('cancel'),
+      pause: () => {},
+      resume: () => {},
+      on: () => stream,
+    }
+    return stream
+  }
+}
+
+interface Pulling {
+  readonly loop: PullLoop
+  readonly clock: FakeClock
+  readonly errors: readonly Error[]
+  /** Every opening so far, under way until it is resolved. */
+  readonly openings: readonly PromiseWithResolvers<Connection>[]
+}
+
+function pulling(): Pulling {
+  const clock = createFakeClock()
+  const errors: Error[] = []
+  const openings: PromiseWithResolvers<Connection>[] = []
+  const loop = new PullLoop({
+    open: () => {
+      const opening = Promise.withResolvers<Connection>()
+      openings.push(opening)
+      return opening.promise
+    },
+    subscription: 'projects/p/subscriptions/video.events.catalog',
+    leaseMs: 10_000,
+    maxMessages: 10,
+    maxBytes: 1_000,
+    silentMs: 3_000,
+    callTimeoutMs: 600_000,
+    clock,
+    random: seededRandom(1),
+    onMessages: () => {},
+    onError: (error) => void errors.push(error),
+  })
+  onTestFinished(async () => {
+    const stopped = loop.stop()
+    await clock.advance(10_000)
+    await stopped
+    loop.disconnect()
+  })
+  return { loop, clock, errors, openings }
+}
+
+/** Lets a test say when each deadline that is set from now on is over. */
+function deadlines(): readonly AbortController[] {
+  const set: AbortController[] = []
+  const timeout = vi.spyOn(AbortSignal, 'timeout').mockImplementation(() => {
+    const deadline = new AbortController()
+    set.push(deadline)
+    return deadline.signal
+  })
+  onTestFinished(() => timeout.mockRestore())
+  return set
+}
+
+test('a connection that comes when one of those who wait has given it up is nobody’s, and the stream gets the next one', async () => {
+  const set = deadlines()
+  const { loop, clock, errors, openings } = pulling()
+  void loop.start()
+  set[0]?.abort()
+  await eventually(() => errors.length === 1)
+  // While the stream backs off, an ack opens a connection; the stream joins it later.
+  const ack = loop.connection(new AbortController().signal)
+  await clock.advance(1_000)
+  set[1]?.abort()
+  await expect(ack).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  const late = new SilentConnection()
+  openings[1]?.resolve(late.asConnection())
+  await eventually(() => expect(late.done).toEqual(['close']))
+  const next = new SilentConnection()
+  await clock.advance(10_000)
+  openings[2]?.resolve(next.asConnection())
+  await eventually(() => expect(next.done).toEqual(['stream', 'write']))
+})
+
+test('a stream that cannot be opened is told and tried again', async () => {
+  const { loop, clock, errors, openings } = pulling()
+  void loop.start()
+  const connection = new SilentConnection()
+  connection.streamingPull = () => {
+    throw new Error('no stream')
+  }
+  openings[0]?.resolve(connection.asConnection())
+  await eventually(() => expect(errors).toMatchObject([{ message: expect.stringContaining('no stream') }]))
+  await clock.advance(1_000)
+  expect(errors.length).toBeGreaterThan(1)
+})
+
+test('who is told to stop as the connection comes opens no stream', async () => {
+  const { loop, openings } = pulling()
+  const connection = new SilentConnection()
+  const stopped = loop.connection(new AbortController().signal).then(() => loop.stop())
+  const started = loop.start()
+  openings[0]?.resolve(connection.asConnection())
+  await Promise.all([started, stopped])
+  expect(connection.done).toEqual([])
+})
+
+test('a stream that is being left when its sign of life is due is left once', async () => {
+  const { loop, clock, openings } = pulling()
+  const connection = new SilentConnection()
+  void loop.start()
+  openings[0]?.resolve(connection.asConnection())
+  await eventually(() => connection.done.includes('write'))
+  const stopped = loop.stop()
+  await clock.advance(1_500)
+  await clock.advance(500)
+  await stopped
+  expect(connection.done).toEqual(['stream', 'write', 'end', 'cancel'])
+})
