@@ -73,7 +73,7 @@ export class GroupMember {
     for (let failures = 0; !this.#stopping.signal.aborted;) {
       try {
         const joined = await this.#join()
-        if (joined === undefined) break
+        if (joined === undefined || this.#stopping.signal.aborted) break
         failures = 0
         if ((await this.#serve(joined)) === 'stopped') break
       } catch (error) {

@@ -1,8 +1,8 @@
 /**
  * What Kafka's errors mean to us: refused for what it is, to be repeated, or out of our hands for now.
  *
- * Only what would be refused again, whoever sends it and whenever, is a rejection of the message. A missing topic, a missing
- * permission, a wrong clock or a full disk are outages: somebody repairs them, and then the same message goes out.
+ * Only what would be refused again, whoever sends it and whenever, is a rejection of the message. A missing topic or permission
+ * is the trouble of one topic, a wrong clock or a full disk an outage: somebody repairs them, and then the same message goes out.
  */
 import { errorMessage, isWaybillError, WaybillError, type ErrorCode } from '../../core/errors.ts'
 
