@@ -26,11 +26,6 @@ export class Fifo<T> {
     return item
   }
 
-  /** Those that satisfy `wanted`, in their order. */
-  filter(wanted: (item: T) => boolean): T[] {
-    return this.#items.filter((item, i) => i >= this.#head && wanted(item))
-  }
-
   /** Puts items in among the others, at the place that `compare` gives them. */
   putBack(items: readonly T[], compare: (a: T, b: T) => number): void {
     this.#drop()

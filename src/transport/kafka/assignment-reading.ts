@@ -9,6 +9,7 @@ import type { Clock } from '../../core/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
 import type { Random } from '../../core/random.ts'
 import type { AckOutcome, ReceiveOptions } from '../transport.ts'
+import { Alarm } from './alarm.ts'
 import type { Assignment } from './group-member.ts'
 import type { KafkaClient } from './kafka-client.ts'
 import { KafkaDelivery, type DeliveryOwner } from './kafka-delivery.ts'
@@ -32,11 +33,14 @@ export interface ReadingOptions extends ReceiveOptions {
 const retry = { firstMs: 100, maxMs: 5_000 }
 /** Messages that a partition hands over before it is the next one's turn, in however many steps. */
 const burst = 32
+/** Keys that failed shortly after each other are released together: a release looks at all that is held and all that waits. */
+const releaseEveryMs = 20
 
 export class AssignmentReading implements DeliveryOwner {
   readonly #options: ReadingOptions
   readonly #over = new AbortController()
   readonly #deliveries = new Map<WindowEntry, KafkaDelivery>()
+  readonly #alarm: Alarm
   #windows: readonly PartitionWindow[] = []
   #fetcher: PartitionFetcher | undefined
   #committer: OffsetCommitter | undefined
@@ -50,6 +54,7 @@ export class AssignmentReading implements DeliveryOwner {
 
   constructor(options: ReadingOptions) {
     this.#options = options
+    this.#alarm = new Alarm(options.clock, (nowMs) => this.#release(nowMs))
   }
 
   get assignment(): Assignment {
@@ -84,6 +89,7 @@ export class AssignmentReading implements DeliveryOwner {
   end(): void {
     this.#isPaused = true
     this.#over.abort()
+    this.#alarm.off()
     this.#committer?.end()
     const deliveries = [...this.#deliveries.values()]
     this.#deliveries.clear()
@@ -120,9 +126,8 @@ export class AssignmentReading implements DeliveryOwner {
   }
 
   nack(delivery: KafkaDelivery, delayMs: number): void {
-    const { clock } = this.#options
     const { window, entry } = delivery
-    const untilMs = clock.monotonicMs() + Math.max(0, delayMs)
+    const untilMs = this.#options.clock.monotonicMs() + Math.max(0, delayMs)
     delivery.state = 'over'
     this.#takeBack(entry)
     for (const behind of window.giveBack(entry, untilMs)) {
@@ -133,10 +138,7 @@ export class AssignmentReading implements DeliveryOwner {
     this.#committer?.sweep()
     // What was taken out of hand makes room now: other keys do not wait for the delay of this one.
     this.#schedule()
-    void clock.sleep(Math.max(0, delayMs), this.#over.signal).then(() => {
-      window.release(untilMs)
-      this.#schedule()
-    })
+    this.#alarm.set(untilMs)
   }
 
   async #start(): Promise<void> {
@@ -173,6 +175,14 @@ export class AssignmentReading implements DeliveryOwner {
     const bytes = this.#windows.reduce((sum, { waitingBytes }) => sum + waitingBytes, 0)
     const isFull = this.#isPaused || messages >= maxMessages || bytes >= maxBytes
     return ({ size, heldBytes }) => !isFull && size < maxWindow && heldBytes < maxBytes
+  }
+
+  /** Lets go on what is due in any window, and sleeps until the next is. */
+  #release(nowMs: number): void {
+    for (const window of this.#windows) window.release(nowMs)
+    const nextMs = Math.min(...this.#windows.map(({ dueMs }) => dueMs))
+    if (nextMs < Infinity) this.#alarm.set(Math.max(nextMs, nowMs + releaseEveryMs))
+    this.#schedule()
   }
 
   /** Goes on after those who settle together have all settled. */

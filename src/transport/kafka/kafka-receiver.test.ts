@@ -1,7 +1,8 @@
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { FakeKafka } from '../../../test/kafka/fake-kafka.ts'
 import { eventually } from '../../testing/eventually.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
+import { Fifo } from '../fifo.ts'
 import type { AckOutcome, Delivery, Receiver } from '../transport.ts'
 import type { KafkaClient } from './kafka-client.ts'
 import { kafkaError } from './kafka-errors.ts'
@@ -104,6 +105,24 @@ test('keys that fail again and again leave the other keys and partitions their t
     else await delivery.nack(500)
   }
   expect(good()).toEqual(['good 1', 'good 2'])
+  await receiver.close(AbortSignal.abort())
+})
+
+test('when everything fails, all that is given back waits on one timer, and what is due about the same time comes back in one go', async () => {
+  const broker = new FakeKafka(1)
+  for (let i = 0; i < 1_000; i += 1) broker.append(0, `k${i}`)
+  const clock = createFakeClock()
+  const { receiver, deliveries } = await receive(broker, { clock, maxMessages: 1_000 })
+  await eventually(() => deliveries.length === 1_000)
+  const asleep = clock.sleepers()
+  const regroupings = vi.spyOn(Fifo.prototype, 'takeWhere')
+  onTestFinished(() => regroupings.mockRestore())
+  // The last one is due first: the timer is set anew for it, and the old one is gone.
+  for (const [i, delivery] of [...deliveries].entries()) await delivery.nack(i === 999 ? 1_000 : 2_000 + i)
+  expect(clock.sleepers()).toBe(asleep + 1)
+  await clock.advance(3_100)
+  expect(deliveries.length).toBe(2_000)
+  expect(regroupings.mock.calls.length).toBeLessThan(100)
   await receiver.close(AbortSignal.abort())
 })
 

@@ -40,11 +40,6 @@ export class OffsetTracker<Entry extends Tracked> {
     return this.#unsettled.size
   }
 
-  /** The records between the position and the end that satisfy `wanted`, in the order of offsets. */
-  find(wanted: (record: Entry) => boolean): Entry[] {
-    return this.#unsettled.filter(wanted)
-  }
-
   /** Takes in what was read, in the order of offsets, and where reading goes on. */
   add(records: readonly Entry[], end: bigint): void {
     for (const record of records) this.#unsettled.push(record)

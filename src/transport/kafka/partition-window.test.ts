@@ -55,6 +55,45 @@ test('a record that was given back holds its key and nothing else, until its tim
   expect([window.take(), window.take(), window.take()].map((entry) => entry?.offset)).toEqual([0n, 2n, 3n])
 })
 
+test('giving back looks at its own key only, however many others are in hand', () => {
+  let looks = 0
+  const counted = messages(Array.from({ length: 1_000 }, (_, i) => `k${i}`)).map(
+    ({ message: { orderingKey, ...rest }, ...each }) => {
+      const message: IncomingMessage = {
+        ...rest,
+        get orderingKey() {
+          looks += 1
+          return orderingKey
+        },
+      }
+      return { ...each, message }
+    },
+  )
+  const window = new PartitionWindow(0, 0n)
+  window.append(counted, 1_000n)
+  const entries = counted.map(() => window.take() as WindowEntry)
+  looks = 0
+  for (const entry of entries) window.giveBack(entry, 50)
+  expect(looks).toBeLessThan(10 * 1_000)
+})
+
+test('nothing is due before the first of those that were given back', () => {
+  const window = new PartitionWindow(0, 0n)
+  window.append(messages(['a', 'b', 'b']), 3n)
+  expect(window.dueMs).toBe(Infinity)
+  const [a0, b1, b2] = [window.take(), window.take(), window.take()] as [WindowEntry, WindowEntry, WindowEntry]
+  window.giveBack(a0, 70)
+  window.giveBack(b2, 50)
+  expect(window.dueMs).toBe(50)
+  window.giveBack(b1, 60)
+  window.release(50)
+  expect([window.take(), window.dueMs]).toEqual([undefined, 60])
+  window.release(60)
+  expect([window.take()?.offset, window.take()?.offset, window.dueMs]).toEqual([1n, 2n, 70])
+  window.release(70)
+  expect([window.take()?.offset, window.dueMs]).toEqual([0n, Infinity])
+})
+
 /** Takes, settles and gives back by chance; what is left at the end is worked off. */
 test('whatever is taken, settled and given back: keys keep their order, and the position is the first that is not settled', () => {
   const keys = fc.array(fc.option(fc.constantFrom('a', 'b', 'c'), { nil: undefined }), { minLength: 1, maxLength: 40 })

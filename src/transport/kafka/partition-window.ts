@@ -29,8 +29,10 @@ export class PartitionWindow {
   readonly partition: number
   readonly #tracker: OffsetTracker<WindowEntry>
   readonly #waiting = new Fifo<WindowEntry>()
-  /** By key; a record without a key is held by itself. */
+  /** By key, as what is held; a record without a key stands for itself. */
+  readonly #inHand = new Map<string | WindowEntry, Set<WindowEntry>>()
   readonly #holds = new Map<string | WindowEntry, Hold>()
+  #dueMs = Infinity
   #waitingBytes = 0
   #heldBytes = 0
 
@@ -64,6 +66,11 @@ export class PartitionWindow {
 
   get heldBytes(): number {
     return this.#heldBytes
+  }
+
+  /** Before this moment nothing that is held is due. */
+  get dueMs(): number {
+    return this.#dueMs
   }
 
   /** Whether the position cannot move before something that was given back has come again. */
@@ -104,24 +111,29 @@ export class PartitionWindow {
     this.#waiting.take()
     this.#waitingBytes -= entry.bytes
     entry.state = 'in-hand'
+    const siblings = this.#inHand.get(keyOf(entry))
+    if (siblings === undefined) this.#inHand.set(keyOf(entry), new Set([entry]))
+    else siblings.add(entry)
     return entry
   }
 
   settle(entry: WindowEntry): void {
+    this.#letGo(entry)
     entry.state = 'settled'
     entry.isSettled = true
   }
 
   /** Holds a record in hand until `untilMs`, and returns those of its key behind it that were in hand and are no longer. */
   giveBack(entry: WindowEntry, untilMs: number): readonly WindowEntry[] {
-    const key = entry.message.orderingKey
-    const isBehind = ({ state, message, offset }: WindowEntry): boolean =>
-      state === 'in-hand' && message.orderingKey === key && offset > entry.offset
-    const behind = key === undefined ? [] : this.#tracker.find(isBehind)
+    const behind = [...(this.#inHand.get(keyOf(entry)) ?? [])].filter(({ offset }) => offset > entry.offset)
     const hold = this.#holds.get(keyOf(entry)) ?? { untilMs, entries: [] }
     hold.untilMs = Math.max(hold.untilMs, untilMs)
     this.#holds.set(keyOf(entry), hold)
-    for (const each of [entry, ...behind]) this.#hold(hold, each)
+    this.#dueMs = Math.min(this.#dueMs, hold.untilMs)
+    for (const each of [entry, ...behind]) {
+      this.#letGo(each)
+      this.#hold(hold, each)
+    }
     return behind
   }
 
@@ -130,9 +142,11 @@ export class PartitionWindow {
    * keys that fail again and again would take every turn.
    */
   release(nowMs: number): void {
+    if (nowMs < this.#dueMs) return
     const due = [...this.#holds].filter(([, { untilMs }]) => untilMs <= nowMs)
-    if (due.length === 0) return
     for (const [key] of due) this.#holds.delete(key)
+    this.#dueMs = Infinity
+    for (const { untilMs } of this.#holds.values()) this.#dueMs = Math.min(this.#dueMs, untilMs)
     const entries = due.flatMap(([, hold]) => hold.entries)
     for (const entry of entries) {
       entry.state = 'waiting'
@@ -142,6 +156,12 @@ export class PartitionWindow {
     const keys = new Set(due.map(([key]) => key))
     const behind = this.#waiting.takeWhere((entry) => keys.has(keyOf(entry)))
     for (const entry of [...entries, ...behind].toSorted(byOffset)) this.#waiting.push(entry)
+  }
+
+  #letGo(entry: WindowEntry): void {
+    const siblings = this.#inHand.get(keyOf(entry))
+    siblings?.delete(entry)
+    if (siblings?.size === 0) this.#inHand.delete(keyOf(entry))
   }
 
   #hold(hold: Hold, entry: WindowEntry): void {
