@@ -53,8 +53,11 @@ export interface EngineWatch {
 }
 
 export async function runConsumer(deps: EngineDeps): Promise<void> {
-  const { life, settings, watch } = deps
-  const engine = createEngine(deps)
+  const { settings, watch } = deps
+  // When one of the tasks fails, the others stop, and so does what they have in hand.
+  const failed = new AbortController()
+  const life = { ...deps.life, stopping: AbortSignal.any([deps.life.stopping, failed.signal]) }
+  const engine = createEngine({ ...deps, life })
   const work = createLeasedWork({ settings, scope: engine.scope, work: engine.work })
   const stored = createStoredWork({ ...deps, scope: engine.scope, work })
   const receiving = createReceiving(deps, engine)
@@ -78,29 +81,27 @@ export async function runConsumer(deps: EngineDeps): Promise<void> {
     if (processors.length > 0) await engine.processor.prepare()
     if (isPaused) settings.signals.emit('consumer.paused', { consumer: settings.name, paused: true })
     const passes = [watch.pulse?.around(look) ?? look, ...processors]
-    const receive = async (until: Lifetime): Promise<void> => {
+    const receive = async (): Promise<void> => {
       const keepOpen: Pass = async () => {
-        if (!isPaused && !receiving.isOpen()) await receiving.open(until.stopping)
+        if (!isPaused && !receiving.isOpen()) await receiving.open(life.stopping)
         return 'idle'
       }
       // What the broker refuses at the start ends the consumer; later it is tried again.
-      await keepOpen(until.aborting)
-      await loop(keepOpen, until, pace)
+      await keepOpen(life.aborting)
+      await loop(keepOpen, life, pace)
     }
-    await together(life, [receive, ...passes.map((pass) => (until: Lifetime) => loop(pass, until, pace))])
+    await together([receive, ...passes.map((pass) => () => loop(pass, life, pace))], failed)
   } finally {
     await receiving.close()
     await engine.ended()
   }
 }
 
-/** Runs them side by side. When one fails, the others stop, and then it rejects as that one did. */
-async function together(life: Lifetime, tasks: readonly ((until: Lifetime) => Promise<void>)[]): Promise<void> {
-  const failed = new AbortController()
-  const until = { ...life, stopping: AbortSignal.any([life.stopping, failed.signal]) }
-  const supervise = async (task: (until: Lifetime) => Promise<void>): Promise<void> => {
+/** Runs them side by side. When one fails, `failed` is aborted, and when all have ended it rejects as that one did. */
+async function together(tasks: readonly (() => Promise<void>)[], failed: AbortController): Promise<void> {
+  const supervise = async (task: () => Promise<void>): Promise<void> => {
     try {
-      await task(until)
+      await task()
     } catch (error) {
       failed.abort()
       throw error
@@ -156,9 +157,9 @@ function createEngine(deps: EngineDeps): Engine {
     const follows = ({ delivery }: Entry): boolean => keepsLine({ message: delivery.message, origin: item.origin })
     for (const { delivery } of pump.purge(lineOf(item), follows)) void delivery.nack()
   }
-  const { work, undertaker } = createWork(deps, { scope, giveBackLine, onAcking })
-  const processor = createStoredProcessor({ settings, routes, scope, work })
-  const store = createStoredReceiver({ settings, scope, onGivenBack: giveBackLine, onAcking })
+  const { work, undertaker, onAgain } = createWork(deps, { scope, giveBackLine, onAcking })
+  const processor = createStoredProcessor({ settings, routes, scope, work, onAgain })
+  const store = createStoredReceiver({ settings, scope, onGivenBack: giveBackLine, onAcking, ...deps.life })
   const pump = new Pump<Entry>({
     ...settings,
     work: async (batch) => {
@@ -203,6 +204,8 @@ interface WorkDeps {
 interface Work {
   readonly work: (items: readonly Item[], guard?: Guard) => Promise<void>
   readonly undertaker: Undertaker
+  /** Told of an item that may have failed in another process. */
+  readonly onAgain: (item: Item) => void
 }
 
 /** The work on batches, with what it has to remember of those that failed. */
@@ -226,6 +229,7 @@ function createWork({ settings, routes, life, watch }: EngineDeps, { scope, give
   return {
     work: (items, guard) => workBatch({ ...worker, guard, undertaker: undertaker.guardedBy(guard) }, inOrder(items)),
     undertaker,
+    onAgain: suspicion.charged,
   }
 }
 

@@ -32,6 +32,11 @@ test('a paused consumer takes nothing, and goes on where it was when it is resum
   expect(fixture.heard('consumer.paused').map(({ paused }) => paused)).toEqual([true, true, false])
 })
 
+/** No transaction can be begun. */
+async function noDatabase(): Promise<never> {
+  throw Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' })
+}
+
 /** The fixture's broker, out of reach until `back` is called: whoever asks it for deliveries waits. */
 function unreachable(broker: MemoryTransport): { readonly transport: Transport; asked(): number; back(): void } {
   const { promise: isBack, resolve: back } = Promise.withResolvers<void>()
@@ -114,7 +119,25 @@ describe('while the broker is out of reach', () => {
     const transport = { ...fixture.broker, receive: () => refusal.promise }
     const consumer = fixture.consumer({ transport }).on(videos.VideoPublished, () => undefined)
     const stop = fixture.start(consumer)
-    await eventually(() => fixture.heard('consumer.in-flight').length === 1)
+    await eventually(() => fixture.heard('consumer.in-flight').length >= 1)
+    refusal.reject(new Error('no such topic'))
+    await eventually(() => consumer.lastPassAgeMs() === undefined)
+    await expect(stop()).rejects.toThrow('no such topic')
+  })
+
+  test('what it refuses at last ends the consumer, although a batch waits for the database', async () => {
+    const fixture = await consumerFixture(db)
+    const options = { mode: 'stored' as const, streams: [videos], db: { ...db, attempt: noDatabase } }
+    const storing = fixture.start(fixture.consumer(options).on(videos.VideoPublished, () => undefined))
+    await fixture.publish(published('a', 1))
+    await eventually(async () => (await fixture.count('inbox_message')) === 1)
+    await storing()
+    const refusal = Promise.withResolvers<never>()
+    const transport = { ...fixture.broker, receive: () => refusal.promise }
+    const consumer = fixture.consumer({ ...options, transport }).on(videos.VideoPublished, () => undefined)
+    const before = fixture.heard('consumer.retried').length
+    const stop = fixture.start(consumer)
+    await eventually(() => fixture.heard('consumer.retried').length > before)
     refusal.reject(new Error('no such topic'))
     await eventually(() => consumer.lastPassAgeMs() === undefined)
     await expect(stop()).rejects.toThrow('no such topic')

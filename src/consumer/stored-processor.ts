@@ -2,6 +2,7 @@
  * Applies what was stored, lane by lane.
  *
  *   take lanes ──▶ read ──▶ one transaction: lanes locked and still ours · effects · messages removed ──▶ give lanes back
+ *                    └ leases prolonged beside it, so that they outlive a transaction that is rolled back and made again
  *
  * A lane is worked by one processor at a time, so messages of an aggregate are applied in the order they came, with any
  * number of processors. A crash leaves the messages where they were; their lanes are free again when the lease is over.
@@ -13,7 +14,16 @@ import type { EngineDeps } from './consumer-engine.ts'
 import { Fenced } from './fenced.ts'
 import type { Scope } from './inbox.sql.ts'
 import type { Item } from './item.ts'
-import { fenceLanes, giveLanes, makeLanes, readReceived, restReceived, takeLanes, type ReceivedRow } from './stored.sql.ts'
+import {
+  fenceLanes,
+  giveLanes,
+  makeLanes,
+  readReceived,
+  renewLanes,
+  restReceived,
+  takeLanes,
+  type ReceivedRow,
+} from './stored.sql.ts'
 
 /** Called first in every transaction that applies stored messages; throws Fenced. */
 export type Guard = (tx: Tx) => Promise<void>
@@ -22,6 +32,8 @@ export interface ProcessorDeps extends Pick<EngineDeps, 'settings' | 'routes'> {
   readonly scope: Scope
   /** Settles every item; never rejects. */
   readonly work: (items: readonly Item[], guard: Guard) => Promise<void>
+  /** Told of an item that rested before, perhaps because it failed in another process. */
+  readonly onAgain: (item: Item) => void
 }
 
 export interface StoredProcessor {
@@ -33,10 +45,16 @@ export interface StoredProcessor {
   isIdle(): boolean
 }
 
+interface Lease {
+  readonly token: string
+  readonly lanes: readonly number[]
+}
+
 const lanesInAll = 64
 const strangerMs = 60_000
 
-export function createStoredProcessor({ settings, routes, scope, work }: ProcessorDeps): StoredProcessor {
+export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
+  const { settings, routes, scope, work, onAgain } = deps
   const { db, processBatchSize, batchBytes, leaseMs, concurrency, signals, random } = settings
   const worker = randomUUID()
   const count = Math.ceil(lanesInAll / concurrency)
@@ -50,23 +68,29 @@ export function createStoredProcessor({ settings, routes, scope, work }: Process
     for (const [i, item] of items.entries()) {
       const row = found[i]
       if (item === undefined && row !== undefined) await execute(db, restReceived(scope, row, { delayMs: strangerMs, error }))
+      if (item !== undefined && row !== undefined && row.attempts > 0) onAgain(item)
     }
     return items.filter((item) => item !== undefined)
   }
-  const workLanes = async (lease: { readonly token: string; readonly lanes: readonly number[] }): Promise<void> => {
-    const found = await rows(db, readReceived(scope, { ...lease, batchSize: processBatchSize, batchBytes }))
+  const workFound = async (found: readonly ReceivedRow[], lease: Lease, onAlive: () => void): Promise<void> => {
     const items = await decode(found)
     if (items.length === 0) return
-    const lanes = [...new Set(found.map(({ lane }) => lane))]
     let lost = false
     await work(items, async (tx) => {
-      const held = await rows(tx, fenceLanes(scope, { ...lease, lanes, leaseMs }))
-      lost = held.length < lanes.length
+      onAlive()
+      const held = await rows(tx, fenceLanes(scope, lease))
+      lost = held.length < lease.lanes.length
       if (lost) throw new Fenced(`Another processor of consumer ${scope.consumer} took over the lanes of this batch.`)
     })
     if (lost) return
     const lagMs = Math.max(...found.map((row) => Number(row.waited_ms)))
     signals.emit('consumer.processed', { consumer: scope.consumer, count: items.length, lagMs })
+  }
+  const workLanes = async (taken: Lease): Promise<void> => {
+    const found = await rows(db, readReceived(scope, { ...taken, batchSize: processBatchSize, batchBytes }))
+    if (found.length === 0) return
+    const lease = { ...taken, lanes: [...new Set(found.map(({ lane }) => lane))] }
+    await keeping(deps, lease, (onAlive) => workFound(found, lease, onAlive))
   }
   return {
     prepare: async () => void (await execute(db, makeLanes(scope))),
@@ -89,5 +113,36 @@ export function createStoredProcessor({ settings, routes, scope, work }: Process
       return 'more'
     },
     isIdle: () => atWork === 0 && dry,
+  }
+}
+
+/** Does the work with its leases kept; `onAlive` is its sign of life, given with every try. */
+async function keeping(
+  { settings, scope }: Pick<ProcessorDeps, 'settings' | 'scope'>,
+  lease: Lease,
+  work: (onAlive: () => void) => Promise<void>,
+): Promise<void> {
+  const { db, clock, leaseMs, statementTimeoutMs, handlerTimeoutMs } = settings
+  // A try that hangs for longer, on a connection whose server is gone, must not keep its lanes from everybody for ever.
+  const silentMs = statementTimeoutMs + handlerTimeoutMs
+  const done = new AbortController()
+  let aliveMs = clock.monotonicMs()
+  const keep = async (): Promise<void> => {
+    for (;;) {
+      await clock.sleep(leaseMs / 3, done.signal)
+      if (done.signal.aborted) return
+      if (clock.monotonicMs() - aliveMs > silentMs) continue
+      // One that could not be prolonged ends by itself.
+      await execute(db, renewLanes(scope, { ...lease, leaseMs })).catch(() => undefined)
+    }
+  }
+  const kept = keep()
+  try {
+    await work(() => {
+      aliveMs = clock.monotonicMs()
+    })
+  } finally {
+    done.abort()
+    await kept
   }
 }

@@ -3,7 +3,9 @@
  * the commit. It decodes nothing, so that a message nobody can read is stored like any other.
  *
  *   batch ──stored──▶ ack
- *     ├ outage: all of it is given back
+ *     ├ outage: all that is left of it is given back
+ *     ├ statement time-out: halves, as it may have been too much; after two that ran out of time alone it is an outage
+ *     ├ the process stops: what did not go at the first try is given back
  *     └ any other error: halves, until what cannot be stored is given back alone, and what is behind it in line with it
  *
  * What is given back comes again after a delay that grows while the trouble lasts.
@@ -33,11 +35,23 @@ export interface StoredReceiverDeps {
   readonly onGivenBack: (item: Pick<Item, 'key' | 'message' | 'origin'>) => void
   /** Takes over an ack under way: one that a log confirms in order may have to wait for one that was given back. */
   readonly onAcking: (acked: Promise<void>) => void
+  readonly stopping: AbortSignal
+  readonly aborting: AbortSignal
+}
+
+/** One batch, while it is stored in parts. */
+interface Round {
+  /** The lines in which one was given back. */
+  readonly broken: Set<string>
+  /** How many ran out of time alone. */
+  slow: number
+  /** Why the rest is given back as it is. */
+  end: { readonly error: unknown } | undefined
 }
 
 /** Makes the function that stores and acknowledges a batch, as much of it as can be. It never rejects. */
 export function createStoredReceiver(deps: StoredReceiverDeps): (batch: readonly ReceivedDelivery[]) => Promise<void> {
-  const { settings, scope, onGivenBack, onAcking } = deps
+  const { settings, scope, onGivenBack, onAcking, stopping, aborting } = deps
   const { db, signals, name } = settings
   const patience = createPatience(settings, longestPauseMs)
 
@@ -49,27 +63,38 @@ export function createStoredReceiver(deps: StoredReceiverDeps): (batch: readonly
     }
     signals.emit('consumer.disturbed', { consumer: name, topic: part[0]?.delivery.message.topic ?? '', error })
   }
-  /** Returns the lines in which one was given back. */
-  const store = async (part: readonly ReceivedDelivery[], broken: ReadonlySet<string>): Promise<ReadonlySet<string>> => {
+  const store = async (part: readonly ReceivedDelivery[], round: Round): Promise<void> => {
     const isBehind = ({ key, delivery }: ReceivedDelivery): boolean =>
-      broken.has(key) && delivery.message.orderingKey !== undefined
-    for (const each of part) if (isBehind(each)) void each.delivery.nack()
+      round.broken.has(key) && delivery.message.orderingKey !== undefined
     const open = part.filter((each) => !isBehind(each))
-    if (open.length === 0) return broken
+    for (const each of part) if (isBehind(each)) void each.delivery.nack()
+    if (open.length === 0) return
+    if (aborting.aborted) round.end ??= { error: new Error('The process is stopping.') }
+    if (round.end !== undefined) return giveBack(open, round.end.error)
     try {
       const messages = open.flatMap(({ event, delivery }) => (isForeign(event) ? [] : [{ event, message: delivery.message }]))
       await execute(db, storeReceived(scope, messages))
     } catch (error) {
-      const middle = Math.ceil(open.length / 2)
-      if (open.length > 1 && (!isOutage(error) || isStatementTimeout(error)))
-        return await store(open.slice(middle), await store(open.slice(0, middle), broken))
+      if (stopping.aborted || isEnd(error, open.length, round)) round.end = { error }
+      else if (open.length > 1) {
+        const middle = Math.ceil(open.length / 2)
+        for (const half of [open.slice(0, middle), open.slice(middle)]) await store(half, round)
+        return
+      }
       giveBack(open, error)
-      return new Set([...broken, ...open.map(({ key }) => key)])
+      for (const { key } of open) round.broken.add(key)
+      return
     }
     onAcking(acknowledge(settings, open))
-    return broken
   }
-  return async (batch) => void (await store(batch, new Set()))
+  return async (batch) => await store(batch, { broken: new Set(), slow: 0, end: undefined })
+}
+
+/** Whether the others of the batch would meet the same. One that runs out of time alone may be to blame, two are not. */
+function isEnd(error: unknown, count: number, round: Round): boolean {
+  if (!isStatementTimeout(error)) return isOutage(error)
+  if (count === 1) round.slow += 1
+  return round.slow > 1
 }
 
 async function acknowledge({ signals, name }: ConsumerSettings, stored: readonly ReceivedDelivery[]): Promise<void> {

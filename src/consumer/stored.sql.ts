@@ -3,6 +3,8 @@
  *
  * Whoever works a lane holds its token, and locks its row in every transaction that applies or removes something: a lane
  * that another took meanwhile is noticed before anything is written, and nobody can take one while a transaction is open.
+ * That lock is the weakest which keeps others from taking it, so that its lease can be prolonged from outside meanwhile: what
+ * the transaction itself prolonged would be undone with it, and the lane lost before the next try.
  * Lanes are locked in order of lane everywhere, and before inbox rows and positions.
  */
 import { sql, sqlArray, sqlBytesArray, type Statement } from '../postgres/sql.ts'
@@ -85,20 +87,30 @@ export function takeLanes(
     returning l.lane`
 }
 
-/** Locks the lanes that are still ours until the transaction ends, and prolongs their leases. One that is missing is lost. */
+/** Locks the lanes that are still ours until the transaction ends. One that is missing is lost. */
 export function fenceLanes(
   { tables, consumer }: Scope,
-  lease: { readonly token: string; readonly leaseMs: number; readonly lanes: readonly number[] },
+  lease: { readonly token: string; readonly lanes: readonly number[] },
 ): Statement<{ lane: number }> {
   return sql`
-    with mine as materialized (
+    select l.lane from ${tables.lane} l
+     where l.consumer = ${consumer}::text and l.lane = any (${sqlArray(lease.lanes)}::text::smallint[]) and l.lock_token = ${lease.token}::text::uuid
+     order by l.lane for key share`
+}
+
+/** Prolongs the leases of lanes that are still ours; those that another took stay his. */
+export function renewLanes(
+  { tables, consumer }: Scope,
+  lease: { readonly token: string; readonly leaseMs: number; readonly lanes: readonly number[] },
+): Statement {
+  return sql`
+    with held as materialized (
       select l.lane from ${tables.lane} l
        where l.consumer = ${consumer}::text and l.lane = any (${sqlArray(lease.lanes)}::text::smallint[]) and l.lock_token = ${lease.token}::text::uuid
-       order by l.lane for update
+       order by l.lane for no key update
     )
     update ${tables.lane} l set lock_expires_at = clock_timestamp() + ${lease.leaseMs}::int * interval '1 millisecond'
-      from mine where l.consumer = ${consumer}::text and l.lane = mine.lane
-    returning l.lane`
+      from held where l.consumer = ${consumer}::text and l.lane = held.lane`
 }
 
 export function giveLanes(
@@ -113,6 +125,7 @@ export function giveLanes(
 export interface ReceivedRow extends StoredRow {
   readonly lane: number
   readonly waited_ms: string
+  readonly attempts: number
 }
 
 /**
@@ -137,7 +150,7 @@ export function readReceived(
     ), due as materialized (
       select d.*, (d.lane, d.key) in (select lane, key from head) as blocked
         from mine cross join lateral (
-          select m.ctid as place, m.lane, m.key, m.seq, m.topic, m.ordering_key, m.message_id, m.attributes, m.body, m.published_at, m.received_at from ${tables.message} m
+          select m.ctid as place, m.lane, m.key, m.seq, m.topic, m.ordering_key, m.message_id, m.attributes, m.body, m.published_at, m.received_at, m.attempts from ${tables.message} m
            where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = mine.lane and m.state = 0
            order by m.consumer, m.generation, m.lane, m.state, m.seq limit ${perLane}::int) d
     ), held as (
@@ -146,12 +159,12 @@ export function readReceived(
       select due.* from due where not due.blocked
       union all
       select r.*, false from mine cross join lateral (
-        select m.ctid as place, m.lane, m.key, m.seq, m.topic, m.ordering_key, m.message_id, m.attributes, m.body, m.published_at, m.received_at from ${tables.message} m
+        select m.ctid as place, m.lane, m.key, m.seq, m.topic, m.ordering_key, m.message_id, m.attributes, m.body, m.published_at, m.received_at, m.attempts from ${tables.message} m
          where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = mine.lane and m.state = 1 and m.next_attempt_at <= clock_timestamp()
          order by m.next_attempt_at limit ${perLane}::int) r
       order by seq limit ${lease.batchSize}::int
     )
-    select m.lane, m.seq::text, m.topic, m.ordering_key, m.message_id, m.attributes::text, m.body,
+    select m.lane, m.seq::text, m.topic, m.ordering_key, m.message_id, m.attributes::text, m.body, m.attempts,
            (extract(epoch from m.published_at) * 1000)::bigint::text as published_at_ms,
            (extract(epoch from clock_timestamp() - m.received_at) * 1000)::bigint::text as waited_ms
       from (select c.*, sum(octet_length(c.body)) over (order by c.seq) - octet_length(c.body) as bytes_before from chosen c) m

@@ -5,7 +5,8 @@
  * Brokers tell what they gave back, but not all of them count a delivery whose receiver died. So everything is suspect for a
  * while after a start: what was in hand comes first. Before it may come any number that are done: a log begins again where its
  * oldest open message is. So that while lasts until as many as can be in hand came in a row and all of them were new.
- * Of letters and waiting messages nobody tells anything, and they come again at every start: they always are.
+ * Of letters and waiting messages nobody tells anything, and they come again at every start: they always are. A message of
+ * stored mode has its failures counted in its row: who reads it, whoever charged it, says so by `charged`.
  */
 import type { Applied, Item } from './item.ts'
 

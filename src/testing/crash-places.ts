@@ -126,7 +126,7 @@ const places: Readonly<Record<CrashRole, Readonly<Record<string, Named>>>> = {
     acked: { delivery: 'acked' },
     'lanes taken': after(/^\s*with free as materialized[^;]*"inbox_lane"/),
     'messages read': after(/^\s*with mine as materialized[^;]*"inbox_lane"[^;]*\bwaited_ms\b/),
-    'lanes fenced': after(/^\s*with mine as materialized[^;]*"inbox_lane"[^;]*set lock_expires_at = clock_timestamp/),
+    'lanes fenced': after(/^\s*select l\.lane from \S*"inbox_lane"[^;]*\bfor key share\b/),
     'inbox claimed': after(/\bfresh as \(\s*insert into \S*"inbox"/),
     'effect written': after('own'),
     'messages removed': after(/^\s*with gone as[^;]*"inbox_message"/),

@@ -8,6 +8,7 @@ import {
   giveLanes,
   readReceived,
   removeReceived,
+  renewLanes,
   restReceived,
   setAside,
   storeReceived,
@@ -47,10 +48,18 @@ export function storedSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<St
     ),
     ...weighted(
       1,
+      token.map(
+        (each): Step =>
+          () =>
+            fenceLanes(scope, { ...lease, token: each }),
+      ),
+    ),
+    ...weighted(
+      1,
       fc.tuple(token, leaseMs).map(
         ([each, ms]): Step =>
           () =>
-            fenceLanes(scope, { ...lease, token: each, leaseMs: ms }),
+            renewLanes(scope, { ...lease, token: each, leaseMs: ms }),
       ),
     ),
     ...weighted(

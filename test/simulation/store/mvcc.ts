@@ -8,7 +8,21 @@
  */
 import { DatabaseFailure } from './database-failure.ts'
 
-export type LockMode = 'share' | 'update'
+/** `no key update` is an update's, `update` a removal's and that of `for update`. */
+export type LockMode = 'key share' | 'share' | 'no key update' | 'update'
+
+/** Weakest first, each with those that it waits for. */
+const conflicts: Readonly<Record<LockMode, readonly LockMode[]>> = {
+  'key share': ['update'],
+  share: ['no key update', 'update'],
+  'no key update': ['share', 'no key update', 'update'],
+  update: ['key share', 'share', 'no key update', 'update'],
+}
+
+/** What a transaction holds that asked for both. */
+export function stronger(a: LockMode, b: LockMode): LockMode {
+  return conflicts[a].length > conflicts[b].length ? a : b
+}
 
 interface End {
   readonly by: Transaction
@@ -125,8 +139,22 @@ function isSeen({ by, command }: End, snapshot: Snapshot): boolean {
 
 /** Whose end a writer of this row has to wait for. */
 export function blockerOf<R>(tuple: Tuple<R>, tx: Transaction, mode: LockMode): Transaction | undefined {
-  for (const [holder, held] of tuple.holders) if (holder !== tx && (mode === 'update' || held === 'update')) return holder
+  for (const [holder, held] of tuple.holders) if (holder !== tx && conflicts[mode].includes(held)) return holder
   return undefined
+}
+
+/** The newest version that is nobody else's yet: the weakest lock does not wait for an update under way. */
+export function newestFor<R>(tuple: Tuple<R>, tx: Transaction): Version<R> | undefined {
+  return tuple.versions.findLast(({ by }) => !isUnderWay(by, tx))
+}
+
+/** Whether this version was replaced or removed, as far as `tx` can tell. */
+export function isEnded({ end }: Version<unknown>, tx: Transaction): boolean {
+  return end !== undefined && !isUnderWay(end.by, tx)
+}
+
+function isUnderWay(other: Transaction, tx: Transaction): boolean {
+  return other !== tx && other.status === 'in progress'
 }
 
 /** Whether `tx` would wait for itself if it waited for `holder`. */

@@ -8,8 +8,11 @@ import { DatabaseFailure } from './database-failure.ts'
 import {
   blockerOf,
   closesCircle,
+  isEnded,
+  newestFor,
   occupant,
   refuseDuplicate,
+  stronger,
   Tuple,
   visible,
   write,
@@ -91,8 +94,8 @@ export class StatementContext {
       if (skipLocked) return undefined
       await this.#wait(holder)
     }
-    const { newest } = tuple
-    if (newest === undefined || newest.end !== undefined) return this.#changed()
+    const newest = newestFor(tuple, this.tx)
+    if (newest === undefined || isEnded(newest, this.tx)) return this.#changed()
     if (newest.data !== seen.row) {
       this.#changed()
       if (!still(newest.data)) return undefined
@@ -117,7 +120,7 @@ export class StatementContext {
     seen: Seen<R>,
     change: { readonly set: (row: R) => R; readonly still?: (row: R) => boolean },
   ): Promise<R | undefined> {
-    const row = await this.lock(seen, change.still === undefined ? {} : { still: change.still })
+    const row = await this.lock(seen, { mode: 'no key update', ...(change.still !== undefined && { still: change.still }) })
     if (row === undefined) return undefined
     const data = change.set(row)
     await this.#refuseTaken(table, data, seen.tuple)
@@ -204,7 +207,7 @@ export class StatementContext {
 
   #hold<R>(tuple: Tuple<R>, mode: LockMode): void {
     const held = tuple.holders.get(this.tx)
-    tuple.holders.set(this.tx, held === 'update' ? held : mode)
+    tuple.holders.set(this.tx, held === undefined ? mode : stronger(held, mode))
     this.tx.locked.add(tuple)
   }
 

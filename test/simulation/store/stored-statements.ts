@@ -8,6 +8,7 @@ import {
   makeLanes,
   readReceived,
   removeReceived,
+  renewLanes,
   restReceived,
   setAside,
   storeReceived,
@@ -37,15 +38,19 @@ export function defineStoring(store: FakeStore, scope: Scope, data: InboxStore):
   store.define('takeLanes', takeLanes(scope, { ...lease, worker: '', count: 0, from: 0 }), (context, values) =>
     take(context, { scope, data, values }),
   )
-  store.define('fenceLanes', fenceLanes(scope, lease), async (context, [, lanes, token, leaseMs]) => {
+  store.define('fenceLanes', fenceLanes(scope, lease), async (context, [, lanes, token]) => {
     const isHeld = heldBy(scope, lanes, token)
-    const seen = byLane(context.see(data.lane, isHeld))
     const held = data.broken.has('a lane is fenced')
       ? byLane(context.see(data.lane, ({ lane }) => numbers(lanes).includes(lane)))
-      : await context.lockAll(seen, { still: isHeld })
-    if (data.broken.has('a lane is fenced')) return held.map(({ row }) => ({ lane: row.lane }))
+      : await context.lockAll(byLane(context.see(data.lane, isHeld)), { still: isHeld, mode: 'key share' })
+    return held.map(({ row }) => ({ lane: row.lane }))
+  })
+  store.define('renewLanes', renewLanes(scope, lease), async (context, [, lanes, token, leaseMs]) => {
+    const isHeld = heldBy(scope, lanes, token)
+    const held = await context.lockAll(byLane(context.see(data.lane, isHeld)), { still: isHeld, mode: 'no key update' })
     const set = (row: InboxLane): InboxLane => ({ ...row, expiresAt: context.now() + Number(leaseMs) })
-    return (await context.updateAll(data.lane, held, { set })).map(({ lane }) => ({ lane }))
+    await context.updateAll(data.lane, held, { set })
+    return []
   })
   store.define('giveLanes', giveLanes(scope, lease), async (context, [, lanes, token]) => {
     const isHeld = heldBy(scope, lanes, token)
@@ -172,7 +177,12 @@ async function readDue(context: StatementContext, { scope, data, values }: Asked
     .toSorted((a, b) => a.seq - b.seq)
     .slice(0, batchSize)
     .filter(({ body }) => (before += body.byteLength) - body.byteLength < batchBytes)
-    .map((row) => ({ lane: row.lane, ...toStoredRow(row), waited_ms: String(Math.round(now - row.receivedAt)) }))
+    .map((row) => ({
+      lane: row.lane,
+      ...toStoredRow(row),
+      attempts: row.attempts,
+      waited_ms: String(Math.round(now - row.receivedAt)),
+    }))
 }
 
 function heldBy(scope: Scope, lanes: SqlValue | undefined, token: SqlValue | undefined): (row: InboxLane) => boolean {

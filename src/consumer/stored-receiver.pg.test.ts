@@ -1,0 +1,88 @@
+import { expect, test } from 'vitest'
+import { consumerFixture, published, videos, type ConsumerFixture } from '../../test/setup/consumer-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import type { Database } from '../postgres/database.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { eventually } from '../testing/eventually.ts'
+import type { Consumer } from './consumer.ts'
+import type { ConsumerOptions } from './consumer-options.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+
+/** A consumer whose statements that store a batch run out of time while `isSlow` says so of the number of their messages. */
+function slowStore(
+  fixture: ConsumerFixture,
+  isSlow: (messages: number) => boolean,
+  more: Partial<ConsumerOptions> = {},
+): { consumer: Consumer; tried: number[] } {
+  const tried: number[] = []
+  const query: Database['query'] = async (text, values) => {
+    if (/^\s*insert into \S*"inbox_message"/.test(text)) {
+      const messages = String(values?.[3]).split(',').length
+      tried.push(messages)
+      if (isSlow(messages)) throw Object.assign(new Error('canceling statement due to statement timeout'), { code: '57014' })
+    }
+    return await db.query(text, values)
+  }
+  const options = { db: { ...db, query }, batchSize: 32, lingerMs: 10_000, concurrency: 1, ...more }
+  const consumer = fixture.consumer({ mode: 'stored', streams: [videos], ...options }).on(videos.VideoPublished, () => undefined)
+  return { consumer, tried }
+}
+
+const batch = Array.from({ length: 32 }, (_, nth) => published(`v${nth}`, 1))
+
+test('a batch that nobody can store in time is given back after a few statements, and comes again', async () => {
+  const fixture = await consumerFixture(db)
+  let isLocked = true
+  const { consumer, tried } = slowStore(fixture, () => isLocked)
+  fixture.signals.on('consumer.disturbed', () => void (isLocked &&= tried.length < 7))
+  const stop = fixture.start(consumer)
+  await fixture.publish(...batch)
+  await fixture.settled(32)
+  await stop()
+  expect(tried.slice(0, 8)).toEqual([32, 16, 8, 4, 2, 1, 1, 32])
+})
+
+test('a batch that is too much for one statement is stored in parts', async () => {
+  const fixture = await consumerFixture(db)
+  const { consumer, tried } = slowStore(fixture, (messages) => messages > 8)
+  const stop = fixture.start(consumer)
+  await fixture.publish(...batch)
+  await fixture.settled(32)
+  await stop()
+  expect(tried).toEqual([32, 16, 8, 8, 16, 8, 8])
+  expect(fixture.heard('consumer.disturbed')).toEqual([])
+})
+
+test('a stop does not wait for the parts of a batch that cannot be stored in time', async () => {
+  const fixture = await consumerFixture(db)
+  const stopping = new AbortController()
+  const isSlow = (): boolean => {
+    if (tried.length === 2) stopping.abort()
+    return true
+  }
+  // What is given back does not come again before the end.
+  const { consumer, tried } = slowStore(fixture, isSlow, { backoff: { firstMs: 60_000, maxMs: 60_000 } })
+  const running = consumer.run({ stopping: stopping.signal, aborting: new AbortController().signal })
+  await fixture.publish(...batch)
+  await running
+  expect(tried).toEqual([32, 16])
+  expect(fixture.broker.deliveries.length).toBe(32)
+})
+
+test('what is in hand when the process gives up its work is given back without a statement', async () => {
+  const fixture = await consumerFixture(db)
+  const [stopping, aborting] = [new AbortController(), new AbortController()]
+  const { consumer, tried } = slowStore(fixture, () => {
+    stopping.abort()
+    aborting.abort()
+    return false
+  })
+  const running = consumer.run({ stopping: stopping.signal, aborting: aborting.signal })
+  await fixture.publish(...batch, ...Array.from({ length: 32 }, (_, nth) => published(`w${nth}`, 1)))
+  await eventually(() => tried.length > 0)
+  await running
+  expect(tried).toEqual([32])
+  expect(await fixture.count('inbox_message')).toBe(32)
+})
