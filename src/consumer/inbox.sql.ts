@@ -124,7 +124,8 @@ export interface StoredRow {
 
 /**
  * What waits for these aggregates, in the order of versions, up to one that rests after a failure. Of two of one version the
- * later goes first: a letter that was redriven, and behind it the void that stood in for it. Index: inbox_message_waiting_idx.
+ * later goes first: a letter that was redriven, and behind it the void that stood in for it. Of each aggregate no more than
+ * `limit` are looked at, however much waits. Index: inbox_message_waiting_idx.
  */
 export function readWaiting(
   { tables, consumer, generation }: Scope,
@@ -132,19 +133,15 @@ export function readWaiting(
   limit: number,
 ): Statement<StoredRow> {
   return sql`
-    select m.* from unnest(${sqlArray(aggregates.map((a) => a.aggregateType))}::text::text[], ${sqlArray(aggregates.map((a) => a.aggregateId))}::text::text[]) as a (type, id)
+    select m.seq::text, m.topic, m.ordering_key, m.message_id, m.attributes::text, m.body, (extract(epoch from m.published_at) * 1000)::bigint::text as published_at_ms
+      from unnest(${sqlArray(aggregates.map((a) => a.aggregateType))}::text::text[], ${sqlArray(aggregates.map((a) => a.aggregateId))}::text::text[]) as a (type, id)
      cross join lateral (
-       select min(f.version) as version from ${tables.message} f
-        where f.consumer = ${consumer}::text and f.generation = ${generation}::int and f.state = 4 and f.aggregate_type = a.type and f.aggregate_id = a.id
-          and f.attempts > 0 and f.next_attempt_at > (select clock_timestamp())) r
-     cross join lateral (
-       select m.seq::text, m.topic, m.ordering_key, m.message_id, m.attributes::text, m.body, (extract(epoch from m.published_at) * 1000)::bigint::text as published_at_ms,
-              m.aggregate_type, m.aggregate_id, m.version
-         from ${tables.message} m
-        where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.state = 4 and m.aggregate_type = a.type and m.aggregate_id = a.id
-          and (r.version is null or m.version < r.version)
-        order by m.version, m.seq desc limit ${limit}::int) m
-     order by m.aggregate_type, m.aggregate_id, m.version, m.seq::bigint desc limit ${limit}::int`
+       select m.*, bool_or(coalesce(m.attempts > 0 and m.next_attempt_at > (select clock_timestamp()), false)) over (order by m.version) as behind from (
+         select m.* from ${tables.message} m
+          where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.state = 4 and m.aggregate_type = a.type and m.aggregate_id = a.id
+          order by m.version, m.seq desc limit ${limit}::int) m) m
+     where not m.behind
+     order by m.aggregate_type, m.aggregate_id, m.version, m.seq desc limit ${limit}::int`
 }
 
 /** What decides whose turn it is among those that wait. */
@@ -161,7 +158,8 @@ export interface WaitingLine {
  * What waits although its turn has come: nothing holds its aggregate, and it is next, or closes the gap before it, or its
  * stream is not sequential. An aggregate that may begin with any version begins with the first that waits, and only that one
  * is returned. Nothing before the rest is over of one that failed, nor what is behind that one. What waits behind a gap costs
- * one look at the first of it, however much it is. Indexes: consumer_position_waiting_idx, inbox_message_waiting_idx.
+ * one look at the first of it, however much it is; where an event could close the gap, at the first `limit` of it.
+ * Indexes: consumer_position_waiting_idx, inbox_message_waiting_idx.
  */
 export function readReleased(
   { tables, consumer, generation }: Scope,
@@ -185,16 +183,13 @@ export function readReleased(
     select m.seq::text, m.topic, m.ordering_key, m.message_id, m.attributes::text, m.body, (extract(epoch from m.published_at) * 1000)::bigint::text as published_at_ms
       from line p
      cross join lateral (
-       select min(f.version) as version from ${tables.message} f
-        where f.consumer = p.consumer and f.generation = p.generation and f.state = 4 and f.aggregate_type = p.aggregate_type and f.aggregate_id = p.aggregate_id
-          and f.next_attempt_at > (select clock_timestamp())) r
-     cross join lateral (
-       select m.*, row_number() over (order by m.version, m.seq desc) as place from (
+       select m.*, row_number() over (order by m.version, m.seq desc) as place,
+              bool_or(coalesce(m.next_attempt_at > (select clock_timestamp()), false)) over (order by m.version) as behind from (
          select m.* from ${tables.message} m
           where m.consumer = p.consumer and m.generation = p.generation and m.state = 4 and m.aggregate_type = p.aggregate_type and m.aggregate_id = p.aggregate_id
-            and (r.version is null or m.version < r.version)
-          order by m.version limit ${limit}::int) m) m
-     where (not p.sequential or p.unbegun or p.first <= p.version + 1 or p.aggregate_type in (select s.aggregate_type from standing s))
+          order by m.version, m.seq desc limit ${limit}::int) m) m
+     where not m.behind
+       and (not p.sequential or p.unbegun or p.first <= p.version + 1 or p.aggregate_type in (select s.aggregate_type from standing s))
        and case when not p.sequential then true
                 when p.unbegun then m.place = 1
                 when p.first <= p.version + 1 then m.version <= p.version + m.place

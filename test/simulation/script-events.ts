@@ -1,5 +1,6 @@
 /**
- * The events of scripts: few, and each always of the same aggregate and version.
+ * The events of scripts: few, and each always of the same aggregate and version. Two of the first version are there, as a
+ * redriven letter and the void that stood in for it are.
  */
 import type { Item } from '../../src/consumer/item.ts'
 import { aggregateKey } from '../../src/consumer/received-event.ts'
@@ -16,14 +17,15 @@ export const aggregates: readonly { readonly aggregateType: string; readonly agg
   { aggregateType: 'account', aggregateId: 'b' },
 ]
 
-export const events: readonly Item[] = aggregates.flatMap(({ aggregateType, aggregateId }) =>
-  [1, 2, newest].map((version) => item(aggregateType, aggregateId, version)),
-)
+export const events: readonly Item[] = aggregates.flatMap(({ aggregateType, aggregateId }) => [
+  item(aggregateType, aggregateId, 1, 'void'),
+  ...[1, 2, newest].map((version) => item(aggregateType, aggregateId, version)),
+])
 
-function item(type: string, id: string, version: number): Item {
+function item(type: string, id: string, version: number, name = 'event'): Item {
   const event = {
     key: aggregateKey({ aggregateType: type, aggregateId: id }),
-    id: businessKeyId('event', [type, id, version]),
+    id: businessKeyId(name, [type, id, version]),
     type: version === newest ? 'Restated' : 'Happened',
     aggregateType: type,
     aggregateId: id,

@@ -44,21 +44,15 @@ export function defineWaiting(store: FakeStore, scope: Scope, data: InboxStore):
   })
 
   store.define('readWaiting', readWaiting(scope, [], 0), async (context, values) => {
-    const [types, ids] = [texts(values[0]), texts(values[1])]
+    const [types, ids, limit] = [texts(values[0]), texts(values[1]), Number(values.at(-1))]
     const now = context.now()
     const isFailing = (row: StoredMessage): boolean => row.attempts > 0 && (row.nextAttemptAt ?? 0) > now
     const waiting = context.rows(data.message, isWaiting).toSorted(byAggregate)
     const found = types.flatMap((type, i) => {
-      const line = waiting.filter((row) => row.type === type && row.id === ids[i])
+      const line = waiting.filter((row) => row.type === type && row.id === ids[i]).slice(0, limit)
       return line.filter((row) => !line.some((other) => other.version <= row.version && isFailing(other)))
     })
-    const first = found.toSorted(byAggregate).slice(0, Number(values.at(-1)))
-    return first.map((row) => ({
-      ...toStoredRow(row),
-      aggregate_type: row.type,
-      aggregate_id: row.id,
-      version: String(row.version),
-    }))
+    return found.toSorted(byAggregate).slice(0, limit).map(toStoredRow)
   })
 
   const anyLine = { types: [], sequentialTypes: [], standing: [], deltaStart: 'any' } as const
@@ -71,7 +65,7 @@ export function defineWaiting(store: FakeStore, scope: Scope, data: InboxStore):
     const released = context
       .rows(data.position, (row) => isMine(row) && row.waiting > 0 && row.heldBy === null && known.includes(row.type))
       .flatMap((position) => {
-        const line = waiting.filter((row) => row.type === position.type && row.id === position.id)
+        const line = waiting.filter((row) => row.type === position.type && row.id === position.id).slice(0, Number(limit))
         const isResting = (row: StoredMessage): boolean =>
           line.some((other) => other.version <= row.version && (other.nextAttemptAt ?? 0) > now)
         const isNext = (row: StoredMessage, place: number): boolean => {
