@@ -1,9 +1,9 @@
 /**
  * Removes inbox rows, attempts, settled dead letters and archived messages when their time is over, in batches; a full batch goes on at once.
  *
- * Letters are found by their index. The other tables are walked over, one stretch a pass, so that a pass costs the same
- * however large they are, and writers pay for no index. (A BRIN index cannot say where old rows are once space is used again:
- * what it knows of a range only widens, and in the end it names the whole table.)
+ * Letters are found by their index. The other tables are walked over in short stretches, as many a pass as it takes to come
+ * round in some hours, so that writers pay for no index of age. (A BRIN index cannot say where old rows are once space is used
+ * again: what it knows of a range only widens, and in the end it names the whole table.)
  *
  * The inbox must remember for longer than anything can come again: the broker's retention, its dead letters, a replay. That
  * is checked at the start, and how far back it remembers is written down with every removal, so that a redrive or a replay
@@ -48,12 +48,14 @@ export interface InboxRetentionOptions {
 }
 
 export interface InboxRetention extends Service {
-  /** Removes one batch of each kind; `more` if there may be another. */
+  /** Removes what is old in the next stretches of each table; `more` if there may be more beside it. */
   readonly pass: Pass
 }
 
 /** 4 MB: thousands of old rows if there are any, a moment's work if there are none. */
-const blocksOfAPass = 512
+const blocksOfAStretch = 512
+/** A table is gone over in this time, where little is old. */
+const roundMs = 21_600_000
 /** Where this many are old there are more. */
 const manyRows = 1_000
 
@@ -67,11 +69,11 @@ export function createInboxRetention(options: InboxRetentionOptions): InboxReten
     attempts: createWalk(settings, (stretch) => expireAttempts(tables, { ageMs: settings.attemptsMs, batchSize, stretch })),
     archive: createWalk(settings, (stretch) => expireArchive(tables, { ageMs: settings.archiveMs, batchSize, stretch })),
   }
-  const pass: Pass = async () => {
-    const inbox = await walks.inbox()
-    const attempts = await walks.attempts()
+  const pass: Pass = async (aborting) => {
+    const inbox = await walks.inbox(aborting)
+    const attempts = await walks.attempts(aborting)
     const deadLetters = (await one(db, expireDeadLetters(tables, { ageMs: settings.deadLettersMs, batchSize }))).removed
-    const archive = await walks.archive()
+    const archive = await walks.archive(aborting)
     const removed = { inbox, attempts, deadLetters, archive }
     if (Object.values(removed).some((count) => count > 0)) signals.emit('inbox.retained', removed)
     return Math.max(...Object.values(removed)) >= Math.min(batchSize, manyRows) ? 'more' : 'idle'
@@ -91,23 +93,27 @@ export function createInboxRetention(options: InboxRetentionOptions): InboxReten
 }
 
 /**
- * One call, one stretch of a table, and at its end from the beginning. After the first it goes on anywhere: walks of processes
- * that do not live long come everywhere in the end.
+ * One call, some stretches of a table, and at its end from the beginning. After the first it goes on anywhere: walks of
+ * processes that do not live long come everywhere in the end.
  */
 function createWalk(
-  { db, batchSize }: Pick<Required<InboxRetentionOptions>, 'db' | 'batchSize'>,
+  { db, batchSize, idleMs }: Pick<Required<InboxRetentionOptions>, 'db' | 'batchSize' | 'idleMs'>,
   expire: (stretch: Stretch) => Statement<ExpiredStretch>,
-): () => Promise<number> {
+): (aborting: AbortSignal) => Promise<number> {
   let from = 0
   let isFirst = true
-  return async () => {
-    const { removed, blocks } = await one(db, expire({ from, to: from + blocksOfAPass }))
-    if (removed >= batchSize) return removed
-    const stretches = Math.ceil(blocks / blocksOfAPass)
-    from = isFirst ? Math.floor(systemRandom.next() * stretches) * blocksOfAPass : from + blocksOfAPass
-    if (from >= blocks) from = 0
-    isFirst = false
-    return removed
+  return async (aborting) => {
+    let removed = 0
+    for (let walked = 1; ; walked += 1) {
+      const found = await one(db, expire({ from, to: from + blocksOfAStretch }))
+      removed += found.removed
+      if (found.removed >= batchSize) return removed
+      const stretches = Math.ceil(found.blocks / blocksOfAStretch)
+      from = isFirst ? Math.floor(systemRandom.next() * stretches) * blocksOfAStretch : from + blocksOfAStretch
+      if (from >= found.blocks) from = 0
+      isFirst = false
+      if (walked >= (stretches * idleMs) / roundMs || aborting.aborted) return removed
+    }
   }
 }
 

@@ -1450,6 +1450,15 @@ end $$;
 insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
 values (12, '0012_refuse_dates', 'b244dbc5564acbbca197b2147881a0157835a02493b651b11b87ac1e2594f390', false, '0.1.0');
 
+-- 0013_drop_unused_indexes
+-- Drops two indexes that nobody asks any more: retention walks over these tables instead. A process of the version before finds
+-- what is old there without them, only slower.
+drop index "waybill".delivery_attempt_first_at_idx;
+drop index "waybill".inbox_archive_archived_at_idx;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (13, '0013_drop_unused_indexes', 'b114a36e4090a5ff07659adf0bf570b9b81b09bbc2686d13f0e75cd346079481', false, '0.1.0');
+
 insert into "waybill"."deployment" (service, deployment_id, stamped_on)
 values ('video', coalesce(null::text, gen_random_uuid()::text), "waybill"."database_identity"())
 on conflict do nothing;

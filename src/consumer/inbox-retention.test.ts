@@ -1,0 +1,33 @@
+import { expect, test } from 'vitest'
+import type { Queryable } from '../postgres/database.ts'
+import { createInboxRetention } from './inbox-retention.ts'
+
+const hourMs = 3_600_000
+const idleMs = 5_000
+
+/** A database in which every table has so many blocks and nothing is old; it writes down which stretches of the inbox were asked for. */
+function oldNowhere(blocks: number): { readonly db: Queryable; readonly stretches: (readonly [from: number, to: number])[] } {
+  const stretches: (readonly [number, number])[] = []
+  const query: Queryable['query'] = async (text, values = []) => {
+    const edges = values.flatMap((value) => (typeof value === 'string' ? (/^\((\d+),0\)$/.exec(value)?.[1] ?? []) : []))
+    if (text.includes('."inbox" ')) stretches.push([Number(edges[0]), Number(edges[1])])
+    return { rows: [{ removed: 0, blocks }], rowCount: 1 }
+  }
+  return { db: { query }, stretches }
+}
+
+test.each([1_000, 20_000_000, 80_000_000])(
+  'an inbox of %i blocks is gone over in six hours, in short statements',
+  async (blocks) => {
+    const { db, stretches } = oldNowhere(blocks)
+    const { pass } = createInboxRetention({ db, idleMs })
+    const passes = 3
+    for (let i = 0; i < passes; i += 1) expect(await pass(new AbortController().signal)).toBe('idle')
+    const walked = stretches.reduce((sum, [from, to]) => sum + to - from, 0)
+    expect((walked / passes) * ((6 * hourMs) / idleMs)).toBeGreaterThanOrEqual(blocks)
+    expect(walked).toBeLessThanOrEqual(passes * Math.max(512, (blocks * idleMs) / (6 * hourMs) + 512))
+    expect(stretches.every(([from, to]) => to - from === 512)).toBe(true)
+    const [, ...behind] = stretches
+    expect(behind.every(([from], nth) => nth === 0 || from === 0 || from === behind[nth - 1]?.[1])).toBe(true)
+  },
+)
