@@ -83,3 +83,27 @@ test.each(['redriven at once', 'redriven in the end'])(
     expect(await fixture.count('consumer_position', 'waiting > 0 or version <> 4')).toBe(0)
   },
 )
+
+test('a redriven letter that fails at its turn is not overtaken by the void that stood in for it, without an ordering key either', async () => {
+  const fixture = await consumerFixture(db)
+  const consumer = fixture.consumer({ onDead: 'pass' }).on(accounts.Deposited, async (event, { tx }) => {
+    if (event.version === 3n && fixture.heard('consumer.failed').length === 0) throw new Error('not yet')
+    await tx.query(`insert into ${fixture.schema}.effect (version) values ($1)`, [String(event.version)])
+  })
+  const topic = 'bank.events.catalog.dead'
+  const { schema, broker: transport } = fixture
+  const drain = drainBrokerDeadLetters({ db, schema, transport, consumer: 'catalog', onDead: 'pass', topics: [topic] })
+  const stop = fixture.start(consumer, drain as Consumer)
+  await fixture.publish({ ...deposited('x', 3, 1), topic, orderingKey: undefined })
+  await eventually(async () => (await fixture.count('dead_letter')) === 1)
+  await redriveDeadLetters({ db, schema, filter: {}, actor: 'ada' })
+  await eventually(async () => (await fixture.count('inbox_message')) === 2)
+  await fixture.publish(deposited('x', 1, 1), deposited('x', 2, 1))
+  await eventually(async () => (await fixture.count('inbox_message')) === 0)
+  await stop()
+  expect(await fixture.query('select version::int from $schema.effect order by at')).toEqual([
+    { version: 1 },
+    { version: 2 },
+    { version: 3 },
+  ])
+})

@@ -93,7 +93,7 @@ async function record({ db, onDead, signals }: Settings, scope: Scope, { message
     if (letter === undefined) return false
     if (isOurs && onDead === 'hold') await execute(tx, holdAggregate(scope, { event }))
     // The stream is not known here, so it is taken for one whose versions go one after the other.
-    else if (isOurs) await passOver(tx, scope, { event, message, sequential: true })
+    else if (isOurs) await passOver(tx, scope, { event, message, sequential: true, closesGap: false })
     return true
   })
   if (!isNew) return

@@ -130,6 +130,26 @@ export function moveOverEvent(
     returning p.version >= ${version}::text::bigint as passed`
 }
 
+/**
+ * Moves an aggregate over an event and the versions before it that are missing, unless some of them wait. `moveOverEvent` has
+ * locked it: nobody puts anything in line meanwhile. Indexes: primary key, inbox_message_waiting_idx.
+ */
+export function moveOverGap(
+  { tables, consumer, generation }: Scope,
+  { event }: Pick<Item, 'event'>,
+): Statement<{ version: string }> {
+  const version = event.version.toString()
+  return sql`
+    update ${tables.position} p set version = ${version}::text::bigint, updated_at = clock_timestamp()
+     where p.consumer = ${consumer}::text and p.generation = ${generation}::int
+       and p.aggregate_type = ${event.aggregateType}::text and p.aggregate_id = ${event.aggregateId}::text
+       and not exists (
+         select from ${tables.message} m
+          where m.consumer = p.consumer and m.generation = p.generation and m.state = 4 and m.aggregate_type = p.aggregate_type
+            and m.aggregate_id = p.aggregate_id and m.version < ${version}::text::bigint)
+    returning p.version::text`
+}
+
 /** Records an event in the inbox; returns it if it is new. Waits for a transaction that is recording it. Index: primary key. */
 export function recordSeen(
   { tables, consumer, generation }: Scope,

@@ -163,9 +163,22 @@ export function rememberDiscarded(tables: InboxTables, ids: readonly string[]): 
     on conflict do nothing`
 }
 
+/** Locks the aggregates of letters, so that nobody moves them or puts anything in line. Index: primary key. */
+export function lockAggregates(tables: InboxTables, ids: readonly string[]): Statement {
+  return sql`
+    select from ${tables.position} p
+     where (p.consumer, p.generation, p.aggregate_type, p.aggregate_id) in (
+       select d.consumer, d.generation, d.aggregate_type, d.aggregate_id from ${tables.deadLetter} d where d.id = any (${sqlArray(ids)}::text::bigint[]))
+     order by p.consumer, p.generation, p.aggregate_type, p.aggregate_id for update of p`
+}
+
 /**
- * Puts an empty message with the version of each discarded letter in line, unless the aggregate is past it, and lets go of
- * what waited for the letter. So the versions behind it are taken in their turn, as if it had been applied.
+ * Lets the aggregates of discarded letters go on without them, and lets go of what waited for them. The aggregates are locked.
+ *
+ * An empty message with the version of the letter is put in line, unless the aggregate is past it. So what came before it is
+ * taken first, as if it had been applied. One that holds its aggregate died at its turn, also where versions before it are
+ * missing: if none of them has come since, the aggregate moves over it. Nobody knows whose turn it was if the broker gave it
+ * up, or the process died. Indexes: primary keys, inbox_message_waiting_idx.
  */
 export function leaveVoids(
   tables: InboxTables,
@@ -173,12 +186,14 @@ export function leaveVoids(
 ): Statement {
   return sql`
     with discarded as materialized (
-      select d.*, v.void_id from unnest(${sqlArray(voids.map((each) => each.letterId))}::text::bigint[], ${sqlArray(voids.map((each) => each.eventId))}::text::uuid[]) as v (id, void_id)
+      select d.*, v.void_id, p.version as position,
+             coalesce(p.held_by = d.event_id, false) and d.reason not in ('broker', 'crashed') and not exists (
+               select from ${tables.message} m
+                where m.consumer = d.consumer and m.generation = d.generation and m.state = 4 and m.aggregate_type = d.aggregate_type
+                  and m.aggregate_id = d.aggregate_id and m.version < d.version) as in_turn
+        from unnest(${sqlArray(voids.map((each) => each.letterId))}::text::bigint[], ${sqlArray(voids.map((each) => each.eventId))}::text::uuid[]) as v (id, void_id)
         join ${tables.deadLetter} d on d.id = v.id
-    ), aggregate as materialized (
-      select p.* from ${tables.position} p
-       where (p.consumer, p.generation, p.aggregate_type, p.aggregate_id) in (select consumer, generation, aggregate_type, aggregate_id from discarded)
-       order by p.consumer, p.generation, p.aggregate_type, p.aggregate_id for update of p
+        join ${tables.position} p on p.consumer = d.consumer and p.generation = d.generation and p.aggregate_type = d.aggregate_type and p.aggregate_id = d.aggregate_id
     ), stored as (
       insert into ${tables.message} (key, lane, state, consumer, generation, event_id, aggregate_type, aggregate_id, version,
                                      topic, ordering_key, message_id, attributes, body, published_at)
@@ -186,17 +201,17 @@ export function leaveVoids(
              d.topic, d.ordering_key, d.message_id,
              d.attributes || jsonb_build_object('event_id', d.void_id::text, 'event_type', ${voidEventType}::text), ''::bytea, d.published_at
         from discarded d
-        join aggregate p on p.consumer = d.consumer and p.generation = d.generation and p.aggregate_type = d.aggregate_type and p.aggregate_id = d.aggregate_id
        cross join lateral (select ('x' || encode(substring(sha256(convert_to(d.aggregate_type || chr(31) || d.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint as key) k
-       where p.version < d.version
+       where d.position < d.version and not d.in_turn
       returning consumer, generation, aggregate_type, aggregate_id
     )
     update ${tables.position} p
-       set waiting = p.waiting + (select count(*)::int from stored s
+       set version = greatest(p.version, a.passed), held_by = case when p.held_by = any (a.letters) then null else p.held_by end,
+           waiting = p.waiting + (select count(*)::int from stored s
                                    where s.consumer = a.consumer and s.generation = a.generation and s.aggregate_type = a.aggregate_type and s.aggregate_id = a.aggregate_id),
-           held_by = case when p.held_by in (select d.event_id from discarded d where d.consumer = a.consumer and d.generation = a.generation) then null else p.held_by end,
            updated_at = clock_timestamp()
-      from aggregate a
+      from (select d.consumer, d.generation, d.aggregate_type, d.aggregate_id, max(d.version) filter (where d.in_turn) as passed, array_agg(d.event_id) as letters
+              from discarded d group by 1, 2, 3, 4) a
      where p.consumer = a.consumer and p.generation = a.generation and p.aggregate_type = a.aggregate_type and p.aggregate_id = a.aggregate_id`
 }
 

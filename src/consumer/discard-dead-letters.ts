@@ -1,8 +1,8 @@
 /**
  * Gives dead letters up for good: their effect never happens, and what waited for them goes on in order.
  *
- * The event is remembered in the inbox, so that a late delivery of it has no effect either. An empty message takes its place
- * in the line of its aggregate, so that no version is missing. Every discard is in the audit log, in the same transaction.
+ * The event is remembered in the inbox, so that a late delivery of it has no effect either. Its aggregate moves over it, or an
+ * empty message takes its place in line, so that no version is missing. Every discard is in the audit log, in the same transaction.
  * A letter that was redriven and is not applied yet is taken back by it; one that is being applied is left alone.
  */
 import { newId } from '../core/id.ts'
@@ -10,7 +10,7 @@ import { execute, one, rows, type Database } from '../postgres/database.ts'
 import { insertAudit } from '../postgres/migrate.sql.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { checkedFilter, toDeadLetter, type DeadLetter, type DeadLetterFilter, type DeadLetterStore } from './dead-letters.ts'
-import { discardable, leaveVoids, moveLetters, rememberDiscarded, selectLetters } from './dead-letters.sql.ts'
+import { discardable, leaveVoids, lockAggregates, moveLetters, rememberDiscarded, selectLetters } from './dead-letters.sql.ts'
 import { inboxTables } from './inbox.sql.ts'
 
 export interface DiscardAction extends DeadLetterStore<Database> {
@@ -57,6 +57,7 @@ export async function discardDeadLetters(action: DiscardAction): Promise<readonl
       )
       const done = moved.map(({ id }) => id)
       await execute(tx, rememberDiscarded(tables, done))
+      await rows(tx, lockAggregates(tables, done))
       await execute(
         tx,
         leaveVoids(

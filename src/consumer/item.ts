@@ -42,9 +42,10 @@ export function byVersion(a: Pick<Item, 'key' | 'event'>, b: Pick<Item, 'key' | 
   return a.key === b.key ? Number(a.event.version - b.event.version) : a.key < b.key ? -1 : 1
 }
 
-/** Whether those behind it in line come again with it, should it be given back. */
+/** Whether it comes again behind one of its line that is given back. What waits in a table always does. */
 export function keepsLine({ message, origin }: Pick<Item, 'message' | 'origin'>): boolean {
-  return message.orderingKey !== undefined || (origin.kind === 'delivery' && origin.place !== undefined)
+  if (message.orderingKey !== undefined || origin.kind === 'waiting') return true
+  return origin.kind === 'delivery' && origin.place !== undefined
 }
 
 export interface Refusal {

@@ -2,11 +2,12 @@
  * Lets an aggregate go on without an event that was given up.
  *
  * Usually it was the event's turn, and the position moves over it. If versions before it are missing, they may still come:
- * an empty message takes its place in line, and is passed when its turn comes.
+ * an empty message takes its place in line, and is passed when its turn comes. A state has its turn before versions that are
+ * missing, and nobody waits for them because of it: the position moves over it, unless some of them have come and wait.
  */
 import { businessKeyId } from '../core/id.ts'
-import { execute, one, type Tx } from '../postgres/database.ts'
-import { moveOverEvent } from './dead-letter.sql.ts'
+import { execute, one, rows, type Tx } from '../postgres/database.ts'
+import { moveOverEvent, moveOverGap } from './dead-letter.sql.ts'
 import { storeWaiting, type Scope } from './inbox.sql.ts'
 import type { Item } from './item.ts'
 import { voidEventType } from './received-event.ts'
@@ -14,10 +15,13 @@ import { voidEventType } from './received-event.ts'
 export interface PassedOver extends Pick<Item, 'event' | 'message'> {
   /** Versions of its aggregate are taken one after the other, or nobody knows. */
   readonly sequential: boolean
+  /** It stands for everything before it. */
+  readonly closesGap: boolean
 }
 
 export async function passOver(tx: Tx, scope: Scope, passed: PassedOver): Promise<void> {
-  const { passed: isPast } = await one(tx, moveOverEvent(scope, passed))
+  const { passed: wasNext } = await one(tx, moveOverEvent(scope, passed))
+  const isPast = wasNext || (passed.closesGap && (await rows(tx, moveOverGap(scope, passed))).length > 0)
   if (!isPast) await execute(tx, storeWaiting(scope, [voidOf(passed)]))
 }
 

@@ -34,6 +34,7 @@ import type { DeadReason, ForeignMessage, RawMessage } from './received-event.ts
 import type { Place } from './partition-lines.ts'
 import { passOver } from './pass-over.ts'
 import { createPatience, type Patience } from './patience.ts'
+import { standsForAll } from './routes.ts'
 import { isDiscarded, isRetryAfter } from './steering.ts'
 import { removeReceived, restReceived } from './stored.sql.ts'
 import { moveOver, takeOffsets } from './take-offsets.ts'
@@ -212,13 +213,17 @@ async function buryItem(
     if (origin.kind === 'stored') await execute(tx, removeReceived(scope, [origin]))
     if (letter === undefined) return false
     if (holds) await execute(tx, holdAggregate(scope, item))
-    else if (isBelieved) await passOver(tx, scope, item)
+    else if (isBelieved) await passOver(tx, scope, { ...item, closesGap: closesGap(item) })
     if (reason === 'discarded' && settings.inbox)
       await rows(tx, recordSeen(scope, { eventId: event.id, source: event.aggregateType }))
     return true
   })
   if (buried) report(deps, { ...describe(item), reason, attempts, held: holds, error: cut(error) })
   await undertaker.ack([item])
+}
+
+function closesGap({ route }: Item): boolean {
+  return route !== undefined && standsForAll(route)
 }
 
 interface Described {
