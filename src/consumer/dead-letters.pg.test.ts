@@ -3,7 +3,6 @@ import {
   accounts,
   consumerFixture,
   deposited,
-  message,
   published,
   videos,
   type ConsumerFixture,
@@ -18,7 +17,6 @@ import { groupDeadLetters, listDeadLetters, showDeadLetter } from './dead-letter
 import { discardDeadLetters } from './discard-dead-letters.ts'
 import { pauseConsumer, resumeConsumer } from './pause-consumer.ts'
 import { planRedrive, redriveDeadLetters, resumeRedrive } from './redrive.ts'
-import { discard } from './steering.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -213,63 +211,6 @@ test('a discarded letter lets the next versions go on in order, and its late del
   expect(await letters(fixture, 'discarded')).toBe(2)
   expect(await fixture.count('audit_log', `action = 'dlq.discard' and details->>'reason' = 'a test'`)).toBe(1)
   expect(await discardDeadLetters({ ...store(fixture), filter: {} })).toEqual([])
-})
-
-test('a discarded state that holds its aggregate loses none of the deltas before it', async () => {
-  const fixture = await consumerFixture(db)
-  const snapshot = { ...deposited('x', 3, 0), body: Buffer.from('"unreadable"') }
-  const attributes = { ...snapshot.attributes, event_type: 'BalanceSet' }
-  const consumer = ledger(fixture, new Set()).on(accounts.BalanceSet, () => undefined)
-  const stop = fixture.start(consumer)
-  await fixture.publish({ ...snapshot, attributes, orderingKey: 'early' })
-  await eventually(async () => (await letters(fixture, 'dead')) === 1)
-  await fixture.publish(deposited('x', 1, 1), deposited('x', 2, 1), deposited('x', 4, 1))
-  await eventually(async () => (await fixture.count('inbox_message')) === 3)
-  await discardDeadLetters({ ...store(fixture), filter: { consumer: 'catalog' } })
-  await eventually(async () => (await fixture.count('effect')) === 3)
-  await stop()
-  expect(await effects(fixture)).toEqual(['x 1', 'x 2', 'x 4'])
-})
-
-test.each(['its handler discards it', 'it is passed over', 'an operator discards it'])(
-  'a snapshot that is given up lets everything behind it go on, where nothing before it ever comes (%s)',
-  async (how) => {
-    const fixture = await consumerFixture(db)
-    const options = { onDead: how === 'it is passed over' ? 'pass' : 'hold' } as const
-    const consumer = ledger(fixture, new Set(), options).on(accounts.BalanceSet, () => {
-      throw how === 'its handler discards it' ? discard('not mine') : new Error('broken')
-    })
-    const stop = fixture.start(consumer)
-    await fixture.publish(message({ stream: accounts, type: 'BalanceSet', id: 'x', version: 10 }, { balance: 1 }))
-    await eventually(async () => (await fixture.count('dead_letter')) === 1)
-    await fixture.publish(deposited('x', 11, 1))
-    if (how === 'an operator discards it') {
-      await eventually(async () => (await fixture.count('inbox_message')) === 1)
-      await discardDeadLetters({ ...store(fixture), filter: {} })
-    }
-    await eventually(async () => (await fixture.count('effect')) === 1)
-    await stop()
-    expect(await effects(fixture)).toEqual(['x 11'])
-    expect(await fixture.query('select version::int, waiting, held_by from $schema.consumer_position')).toEqual([
-      { version: 11, waiting: 0, held_by: null },
-    ])
-  },
-)
-
-test('a state that is passed over loses none of the deltas before it that wait', async () => {
-  const fixture = await consumerFixture(db)
-  const consumer = ledger(fixture, new Set(), { onDead: 'pass' }).on(accounts.BalanceSet, () => {
-    throw new Error('broken')
-  })
-  const stop = fixture.start(consumer)
-  await fixture.publish(deposited('x', 1, 1), deposited('x', 3, 1))
-  await eventually(async () => (await fixture.count('inbox_message')) === 1)
-  await fixture.publish(message({ stream: accounts, type: 'BalanceSet', id: 'x', version: 4 }, { balance: 1 }))
-  await eventually(async () => (await fixture.count('dead_letter')) === 1)
-  await fixture.publish(deposited('x', 5, 1), deposited('x', 2, 1))
-  await eventually(async () => (await fixture.count('effect')) === 4)
-  await stop()
-  expect(await effects(fixture)).toEqual(['x 1', 'x 2', 'x 3', 'x 5'])
 })
 
 test('a paused aggregate waits and goes on in order; others are not disturbed; a paused consumer takes nothing', async () => {
