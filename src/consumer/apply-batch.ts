@@ -2,7 +2,7 @@
  * The one transaction of a batch: inbox and positions, projections, handlers, emitted events; then COMMIT.
  *
  * Either everything that the batch did is there, and every event of it is in the inbox, or nothing is. The number of
- * statements does not depend on the number of events, except for what handlers do themselves. No second connection is used
+ * statements does not depend on the number of events, except for what handlers do themselves. It uses no second connection
  * while the transaction is open.
  */
 import { WaybillError } from '../core/errors.ts'
@@ -55,6 +55,8 @@ export interface ApplyDeps {
   readonly emitting: boolean
   /** Called first in every transaction; throws if the items are no longer ours. */
   readonly guard?: ((tx: Tx) => Promise<void>) | undefined
+  /** Called before every handler: the transaction goes on. */
+  readonly onAlive?: (() => void) | undefined
   readonly aborting: AbortSignal
 }
 
@@ -200,7 +202,7 @@ async function writeRows(tx: Tx, routes: Routes, items: readonly Item[]): Promis
 }
 
 async function handle(
-  { settings, emitting, aborting }: ApplyDeps,
+  { settings, emitting, aborting, onAlive }: ApplyDeps,
   batch: {
     readonly tx: Tx
     readonly items: readonly Item[]
@@ -214,6 +216,7 @@ async function handle(
     for (const item of batch.items) {
       const handler = item.route?.handler
       if (handler === undefined) continue
+      onAlive?.()
       const event = toConsumed(item)
       const call = (calling: HandlerCall): Promise<void> | void =>
         handler(event as never, {

@@ -131,8 +131,9 @@ export function moveOverEvent(
 }
 
 /**
- * Moves an aggregate over an event and the versions before it that are missing, unless some of them wait. `moveOverEvent` has
- * locked it: nobody puts anything in line meanwhile. Indexes: primary key, inbox_message_waiting_idx.
+ * Moves an aggregate over an event and the versions before it that are missing, unless some of them have come: they wait, or
+ * are stored and were not looked at. `moveOverEvent` has locked it: nobody puts anything in line meanwhile.
+ * Indexes: primary keys, inbox_message_waiting_idx; of what is stored, all of its lane that is due.
  */
 export function moveOverGap(
   { tables, consumer, generation }: Scope,
@@ -147,6 +148,10 @@ export function moveOverGap(
          select from ${tables.message} m
           where m.consumer = p.consumer and m.generation = p.generation and m.state = 4 and m.aggregate_type = p.aggregate_type
             and m.aggregate_id = p.aggregate_id and m.version < ${version}::text::bigint)
+       and not exists (
+         select from (select ('x' || encode(substring(sha256(convert_to(p.aggregate_type || chr(31) || p.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint as key) k
+           join ${tables.message} m on m.consumer = p.consumer and m.generation = p.generation and m.lane = (k.key & 63)::smallint and m.state in (0, 1, 2)
+            and m.aggregate_type = p.aggregate_type and m.aggregate_id = p.aggregate_id and m.version < ${version}::text::bigint)
     returning p.version::text`
 }
 

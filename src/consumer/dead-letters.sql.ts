@@ -176,9 +176,9 @@ export function lockAggregates(tables: InboxTables, ids: readonly string[]): Sta
  * Lets the aggregates of discarded letters go on without them, and lets go of what waited for them. The aggregates are locked.
  *
  * An empty message with the version of the letter is put in line, unless the aggregate is past it. So what came before it is
- * taken first, as if it had been applied. One that holds its aggregate died at its turn, also where versions before it are
- * missing: if none of them has come since, the aggregate moves over it. Nobody knows whose turn it was if the broker gave it
- * up, or the process died. Indexes: primary keys, inbox_message_waiting_idx.
+ * taken first, as if it had been applied. One that holds its aggregate mostly died at its turn, also where versions before it
+ * are missing: if none of them has come since, the aggregate moves over it. Nobody knows whose turn it was if the broker gave
+ * it up, or the process died. Indexes: primary keys, inbox_message_waiting_idx; of what is stored, all of its lane that is due.
  */
 export function leaveVoids(
   tables: InboxTables,
@@ -190,7 +190,10 @@ export function leaveVoids(
              coalesce(p.held_by = d.event_id, false) and d.reason not in ('broker', 'crashed') and not exists (
                select from ${tables.message} m
                 where m.consumer = d.consumer and m.generation = d.generation and m.state = 4 and m.aggregate_type = d.aggregate_type
-                  and m.aggregate_id = d.aggregate_id and m.version < d.version) as in_turn
+                  and m.aggregate_id = d.aggregate_id and m.version < d.version) and not exists (
+               select from (select ('x' || encode(substring(sha256(convert_to(d.aggregate_type || chr(31) || d.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint as key) k
+                 join ${tables.message} m on m.consumer = d.consumer and m.generation = d.generation and m.lane = (k.key & 63)::smallint and m.state in (0, 1, 2)
+                  and m.aggregate_type = d.aggregate_type and m.aggregate_id = d.aggregate_id and m.version < d.version) as in_turn
         from unnest(${sqlArray(voids.map((each) => each.letterId))}::text::bigint[], ${sqlArray(voids.map((each) => each.eventId))}::text::uuid[]) as v (id, void_id)
         join ${tables.deadLetter} d on d.id = v.id
         join ${tables.position} p on p.consumer = d.consumer and p.generation = d.generation and p.aggregate_type = d.aggregate_type and p.aggregate_id = d.aggregate_id

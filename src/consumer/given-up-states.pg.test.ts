@@ -83,3 +83,47 @@ test('a state that is passed over loses none of the deltas before it that wait',
   await stop()
   expect(await effects(fixture)).toEqual(['x 1', 'x 2', 'x 3', 'x 5'])
 })
+
+test('a state that is passed over in stored mode loses none of the deltas before it that are stored', async () => {
+  const fixture = await consumerFixture(db)
+  const begun = Promise.withResolvers<void>()
+  const gate = Promise.withResolvers<void>()
+  const consumer = ledger(fixture, { onDead: 'pass', mode: 'stored' }).on(accounts.BalanceSet, async () => {
+    begun.resolve()
+    await gate.promise
+    throw new Error('broken')
+  })
+  const stop = fixture.start(consumer)
+  await fixture.publish(deposited('x', 1, 1))
+  await eventually(async () => (await fixture.count('effect')) === 1)
+  await fixture.publish({ ...balanceSet(4), orderingKey: 'early' })
+  await begun.promise
+  await fixture.publish(deposited('x', 2, 1), deposited('x', 3, 1), deposited('x', 5, 1))
+  await eventually(async () => (await fixture.count('inbox_message')) === 4)
+  gate.resolve()
+  await eventually(async () => (await fixture.count('inbox_message')) === 0)
+  await stop()
+  expect(await effects(fixture)).toEqual(['x 1', 'x 2', 'x 3', 'x 5'])
+})
+
+test('a state that an operator discards in stored mode loses none of the deltas before it that are stored', async () => {
+  const fixture = await consumerFixture(db)
+  const consumer = (): Consumer =>
+    ledger(fixture, { mode: 'stored' }).on(accounts.BalanceSet, () => {
+      throw new Error('broken')
+    })
+  const stop = fixture.start(consumer())
+  await fixture.publish({ ...balanceSet(4), orderingKey: 'early' })
+  await eventually(async () => (await fixture.count('dead_letter')) === 1)
+  await fixture.publish(deposited('x', 1, 1), deposited('x', 2, 1), deposited('x', 3, 1))
+  await eventually(async () => (await fixture.count('inbox_message', 'state = 4')) === 3)
+  await stop()
+  // As if nobody had looked at them yet.
+  await fixture.query('update $schema.inbox_message set state = 0')
+  await fixture.query('update $schema.consumer_position set waiting = 0')
+  await discardDeadLetters({ db, schema: fixture.schema, actor: 'ada', filter: {} })
+  const again = fixture.start(consumer())
+  await eventually(async () => (await fixture.count('effect')) === 3)
+  await again()
+  expect(await effects(fixture)).toEqual(['x 1', 'x 2', 'x 3'])
+})

@@ -56,7 +56,7 @@ export interface InboxRetention extends Service {
 const blocksOfAStretch = 512
 /** A table is gone over in this time, where little is old. */
 const roundMs = 21_600_000
-/** Where this many are old there are more. */
+/** Where this many of a stretch are old there are more. */
 const manyRows = 1_000
 
 export function createInboxRetention(options: InboxRetentionOptions): InboxRetention {
@@ -74,9 +74,10 @@ export function createInboxRetention(options: InboxRetentionOptions): InboxReten
     const attempts = await walks.attempts(aborting)
     const deadLetters = (await one(db, expireDeadLetters(tables, { ageMs: settings.deadLettersMs, batchSize }))).removed
     const archive = await walks.archive(aborting)
-    const removed = { inbox, attempts, deadLetters, archive }
+    const removed = { inbox: inbox.removed, attempts: attempts.removed, deadLetters, archive: archive.removed }
     if (Object.values(removed).some((count) => count > 0)) signals.emit('inbox.retained', removed)
-    return Math.max(...Object.values(removed)) >= Math.min(batchSize, manyRows) ? 'more' : 'idle'
+    const most = Math.max(inbox.most, attempts.most, deadLetters, archive.most)
+    return most >= Math.min(batchSize, manyRows) ? 'more' : 'idle'
   }
   return {
     name,
@@ -92,6 +93,12 @@ export function createInboxRetention(options: InboxRetentionOptions): InboxReten
   }
 }
 
+interface Walked {
+  readonly removed: number
+  /** In one stretch. */
+  readonly most: number
+}
+
 /**
  * One call, some stretches of a table, and at its end from the beginning. After the first it goes on anywhere: walks of
  * processes that do not live long come everywhere in the end.
@@ -99,20 +106,21 @@ export function createInboxRetention(options: InboxRetentionOptions): InboxReten
 function createWalk(
   { db, batchSize, idleMs }: Pick<Required<InboxRetentionOptions>, 'db' | 'batchSize' | 'idleMs'>,
   expire: (stretch: Stretch) => Statement<ExpiredStretch>,
-): (aborting: AbortSignal) => Promise<number> {
+): (aborting: AbortSignal) => Promise<Walked> {
   let from = 0
   let isFirst = true
   return async (aborting) => {
-    let removed = 0
+    let [removed, most] = [0, 0]
     for (let walked = 1; ; walked += 1) {
       const found = await one(db, expire({ from, to: from + blocksOfAStretch }))
       removed += found.removed
-      if (found.removed >= batchSize) return removed
+      most = Math.max(most, found.removed)
+      if (found.removed >= batchSize) return { removed, most }
       const stretches = Math.ceil(found.blocks / blocksOfAStretch)
       from = isFirst ? Math.floor(systemRandom.next() * stretches) * blocksOfAStretch : from + blocksOfAStretch
       if (from >= found.blocks) from = 0
       isFirst = false
-      if (walked >= (stretches * idleMs) / roundMs || aborting.aborted) return removed
+      if (walked >= (stretches * idleMs) / roundMs || aborting.aborted) return { removed, most }
     }
   }
 }

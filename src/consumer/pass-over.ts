@@ -3,7 +3,8 @@
  *
  * Usually it was the event's turn, and the position moves over it. If versions before it are missing, they may still come:
  * an empty message takes its place in line, and is passed when its turn comes. A state has its turn before versions that are
- * missing, and nobody waits for them because of it: the position moves over it, unless some of them have come and wait.
+ * missing, and nobody waits for them because of it: the position moves over it, unless some of them are in the table. Those
+ * that come later count as covered by it, as they would if it had been applied.
  */
 import { businessKeyId } from '../core/id.ts'
 import { execute, one, rows, type Tx } from '../postgres/database.ts'

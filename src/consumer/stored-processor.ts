@@ -25,13 +25,18 @@ import {
   type ReceivedRow,
 } from './stored.sql.ts'
 
-/** Called first in every transaction that applies stored messages; throws Fenced. */
-export type Guard = (tx: Tx) => Promise<void>
+/** What a batch of stored messages does while it is worked. */
+export interface Hold {
+  /** First in every transaction; throws Fenced. */
+  readonly guard: (tx: Tx) => Promise<void>
+  /** A sign of life, with every transaction and every handler. */
+  readonly onAlive: () => void
+}
 
 export interface ProcessorDeps extends Pick<EngineDeps, 'settings' | 'routes'> {
   readonly scope: Scope
   /** Settles every item; never rejects. */
-  readonly work: (items: readonly Item[], guard: Guard) => Promise<void>
+  readonly work: (items: readonly Item[], hold: Hold) => Promise<void>
   /** Told of an item that rested before, perhaps because it failed in another process. */
   readonly onAgain: (item: Item) => void
 }
@@ -76,12 +81,13 @@ export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
     const items = await decode(found)
     if (items.length === 0) return
     let lost = false
-    await work(items, async (tx) => {
+    const guard = async (tx: Tx): Promise<void> => {
       onAlive()
       const held = await rows(tx, fenceLanes(scope, lease))
       lost = held.length < lease.lanes.length
       if (lost) throw new Fenced(`Another processor of consumer ${scope.consumer} took over the lanes of this batch.`)
-    })
+    }
+    await work(items, { guard, onAlive })
     if (lost) return
     const lagMs = Math.max(...found.map((row) => Number(row.waited_ms)))
     signals.emit('consumer.processed', { consumer: scope.consumer, count: items.length, lagMs })
@@ -116,14 +122,14 @@ export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
   }
 }
 
-/** Does the work with its leases kept; `onAlive` is its sign of life, given with every try. */
+/** Does the work with its leases kept; `onAlive` is its sign of life. */
 async function keeping(
   { settings, scope }: Pick<ProcessorDeps, 'settings' | 'scope'>,
   lease: Lease,
   work: (onAlive: () => void) => Promise<void>,
 ): Promise<void> {
   const { db, clock, leaseMs, statementTimeoutMs, handlerTimeoutMs } = settings
-  // A try that hangs for longer, on a connection whose server is gone, must not keep its lanes from everybody for ever.
+  // One that hangs for longer, on a connection whose server is gone, must not keep its lanes from everybody for ever.
   const silentMs = statementTimeoutMs + handlerTimeoutMs
   const done = new AbortController()
   let aliveMs = clock.monotonicMs()
@@ -136,13 +142,13 @@ async function keeping(
       await execute(db, renewLanes(scope, { ...lease, leaseMs })).catch(() => undefined)
     }
   }
-  const kept = keep()
+  // Nobody waits for it: a renewal that comes too late finds no token of ours.
+  void keep()
   try {
     await work(() => {
       aliveMs = clock.monotonicMs()
     })
   } finally {
     done.abort()
-    await kept
   }
 }

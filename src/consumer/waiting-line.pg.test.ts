@@ -144,7 +144,7 @@ test('what waits behind a gap costs a bounded look, however much it is', async (
     readReleased(scope, { ...line, standing }, limit),
     readWaiting(scope, [{ aggregateType: 'account', aggregateId: 'x' }], limit),
   )
-  expect(deltasOnly).toBe(2)
+  expect(deltasOnly).toBeLessThanOrEqual(2)
   // A few more than the limit: those of one version are sorted.
   expect(withStates).toBeLessThan(2 * 2 * limit)
   expect(drained).toBeLessThan(2 * limit)
