@@ -27,13 +27,13 @@ test('a full lane grows to the whole room while the others are empty, and shrink
   const windows = createLaneWindows(64, 1_000)
   for (let pass = 0; pass < 12; pass += 1) {
     windows.plan(held(64))
-    windows.learn(found(3, windows.of(3)), 0)
+    windows.learn(found(3, windows.of(3)), false)
   }
   expect(windows.of(3)).toBe(1_000)
   expect(windows.of(4)).toBe(1)
   for (let pass = 0; pass < 12; pass += 1) {
     windows.plan(held(64))
-    windows.learn([], 0)
+    windows.learn([], false)
   }
   expect(windows.of(3)).toBe(1)
 })
@@ -44,7 +44,7 @@ test('a lane that had the room for itself shares it with those that fill up late
     windows.plan(held(64))
     windows.learn(
       lanes.flatMap((lane) => found(lane, windows.of(lane))),
-      0,
+      false,
     )
   }
   for (let nth = 0; nth < 12; nth += 1) pass([0])
@@ -55,47 +55,44 @@ test('a lane that had the room for itself shares it with those that fill up late
 test('the chain behind heads grows while there is more, up to the room of a batch', () => {
   const windows = createLaneWindows(64, 1_000)
   const first = windows.limits().chain
-  for (let pass = 0; pass < 12; pass += 1) windows.learn(found(0, windows.limits().chain, { state: 2 }), 0)
+  for (let pass = 0; pass < 12; pass += 1) windows.learn(found(0, windows.limits().chain, { state: 2 }), true)
   expect(windows.limits().chain).toBeGreaterThan(first)
   expect(windows.limits().chain).toBe(1_000)
 })
 
-test('the chain behind heads does not grow with rows that are read for nothing, and shrinks while most of them are', () => {
+test('the chain behind heads shrinks while no key can send what is read of it, and grows if only one can', () => {
   const windows = createLaneWindows(64, 1_000)
   const first = windows.limits().chain
-  const pass = (used: number): void => {
-    const { chain } = windows.limits()
-    windows.learn(found(0, chain, { state: 2 }), chain - used)
-  }
-  for (let nth = 0; nth < 3; nth += 1) pass(1)
+  const pass = (ranOut: boolean): void => windows.learn(found(0, windows.limits().chain, { state: 2 }), ranOut)
+  for (let nth = 0; nth < 3; nth += 1) pass(false)
   expect(windows.limits().chain).toBe(first)
-  for (let nth = 0; nth < 3; nth += 1) pass(windows.limits().chain / 2)
+  for (let nth = 0; nth < 3; nth += 1) pass(true)
   expect(windows.limits().chain).toBe(8 * first)
   // Though it could hold more than is there.
-  windows.learn(found(0, 4 * first, { state: 2 }), 4 * first - 1)
+  windows.learn(found(0, 4 * first, { state: 2 }), false)
   expect(windows.limits().chain).toBe(2 * first)
-  for (let nth = 0; nth < 3; nth += 1) pass(1)
-  expect(windows.limits().chain).toBe(first)
+  windows.learn(found(0, 64), false)
+  expect(windows.limits().chain).toBe(2 * first)
 })
 
 test('while there is much to do the lanes are worked in two parts, and in one again when there is not', () => {
   const windows = createLaneWindows(64, 1_000)
   const lanes = (): number[][] => windows.plan(held(5)).map((part) => part.map(({ lane }) => lane))
   expect(lanes()).toEqual([[0, 1, 2, 3, 4]])
-  windows.learn(found(0, 64), 0)
+  windows.learn(found(0, 64), false)
   expect(lanes()).toEqual([
     [0, 2, 4],
     [1, 3],
   ])
   expect(windows.plan(held(1))).toHaveLength(1)
-  windows.learn(found(0, 63), 0)
+  windows.learn(found(0, 63), false)
   expect(lanes()).toHaveLength(1)
 })
 
 test('two parts that are worked side by side share the bytes of a pass', () => {
   const windows = createLaneWindows(64, 1_000)
   const whole = windows.limits().bytes
-  windows.learn(found(0, 64), 0)
+  windows.learn(found(0, 64), false)
   expect(windows.limits().bytes).toBe(whole / 2)
 })
 
@@ -106,7 +103,7 @@ test('large events make small batches', () => {
     windows.plan(held(4))
     windows.learn(
       [0, 1, 2, 3].flatMap((lane) => found(lane, windows.of(lane), mebibyte)),
-      0,
+      false,
     )
   }
   const rows = windows
@@ -131,7 +128,7 @@ test('whatever is found, every lane has a window, and the full ones together not
         expect(windowOf.size).toBe(8)
         windows.learn(
           counts.flatMap((count, lane) => found(lane, Math.min(count, windowOf.get(lane) ?? 0))),
-          0,
+          false,
         )
         const sizes = windows
           .plan(held(8))

@@ -14,8 +14,8 @@ export interface LaneWindows {
   limits(): ReadLimits
   /** The windows for the next read: in one part, or while there is much to do in two that are worked side by side. */
   plan(held: readonly HeldLane[]): readonly (readonly ReadWindow[])[]
-  /** Learns from what was read, and how many rows behind heads were read for nothing. */
-  learn(rows: readonly DispatchRow[], passedOver: number): void
+  /** Learns from what was read, and whether a key could have sent more from behind its head. */
+  learn(rows: readonly DispatchRow[], ranOut: boolean): void
 }
 
 const smallestChain = 16
@@ -40,7 +40,7 @@ export function createLaneWindows(batchSize: number, drainSize: number): LaneWin
       if (!isDeep || held.length < 2) return [windows]
       return [windows.filter((_, i) => i % 2 === 0), windows.filter((_, i) => i % 2 === 1)]
     },
-    learn: (rows, passedOver) => {
+    learn: (rows, ranOut) => {
       const due = new Map<number, number>()
       let chained = 0
       let bytes = 0
@@ -52,9 +52,9 @@ export function createLaneWindows(batchSize: number, drainSize: number): LaneWin
       isDeep = rows.length >= batchSize
       if (bytes > 0) room = Math.max(1, Math.min(drainSize, Math.floor((batchBytes * rows.length) / bytes)))
       // Heads share the chain, and not all of them have one: half of it filled means that there is more.
-      if ((chained - passedOver) * 2 >= chain) chain *= 2
+      if (ranOut && chained * 2 >= chain) chain *= 2
       // A key whose events go to two topics in turn sends one a pass, and would have its whole chain read for it.
-      else if (passedOver * 2 > chained) chain = chained >> 1
+      if (!ranOut && chained > 0) chain = chained >> 1
       chain = Math.max(Math.min(chain, room), Math.min(smallestChain, room))
       const isFull = (lane: number): boolean => (due.get(lane) ?? 0) >= of(lane)
       const full = [...sizes.keys()].filter(isFull)

@@ -141,6 +141,23 @@ test('events that go to two topics in turn are read a few times each, however ma
   expect(await world.found()).toEqual([])
 })
 
+test('aggregates whose events go to two topics in turn do not slow down one whose events go to one', async () => {
+  const world = await openWorld(db)
+  const { schema } = world.outbox.tables
+  await db.query(
+    `select ${schema}.add_event(case n % 2 when 0 then 'left' else 'right' end, 'video', 'turning' || k, 'VideoPublished', '{}')
+       from generate_series(1, 9) k, generate_series(1, 200) n`,
+  )
+  await world.fill(['hot'], 3_000)
+  const relay = world.relay()
+  let passes = 0
+  while (firstOccurrences(world.broker, 'hot').length < 3_000) {
+    await relay.pass()
+    passes += 1
+    expect(passes).toBeLessThan(60)
+  }
+})
+
 describe('one poison among a hundred', () => {
   async function poisoned() {
     const fixture = await outboxFixture(db)

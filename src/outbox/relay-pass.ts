@@ -60,7 +60,7 @@ export function relayPass(deps: RelayPassDeps): Pass {
     const held = leases.held()
     if (held.length === 0 || breaker.waitMs() > 0 || !leases.mayWork()) return 'idle'
 
-    const found: Found = { rows: [], passedOver: 0 }
+    const found: Found = { rows: [], ranOut: false }
     const named = hints.take(leases.lanes(), isResting)
     const all = windows.plan(held)
     const planned = named === undefined ? all : [all.flat().filter(({ lane }) => named.has(lane))]
@@ -71,7 +71,7 @@ export function relayPass(deps: RelayPassDeps): Pass {
     )
     // All of them end before the next pass begins or lanes are given away, even if one has failed.
     const ended = await Promise.allSettled(parts)
-    windows.learn(found.rows, found.passedOver)
+    windows.learn(found.rows, found.ranOut)
     const failed = ended.find((part) => part.status === 'rejected')
     if (failed !== undefined) throw failed.reason
     // Only now: a part that planned before a topic opened may have put something off for it.
@@ -84,7 +84,7 @@ export function relayPass(deps: RelayPassDeps): Pass {
 /** What the parts of a pass have read. */
 interface Found {
   readonly rows: DispatchRow[]
-  passedOver: number
+  ranOut: boolean
 }
 
 /** A pass over lanes that nobody else works meanwhile. What it read is added to `found`. */
@@ -104,7 +104,7 @@ async function passLanes(
 
   const [startedAt, startedAtMs] = [clock.monotonicMs(), clock.nowMs()]
   const plan = steps.plan(batch, { ...deps.planRules, topics, quota: quotaOf(batch) })
-  found.passedOver += plan.passedOver
+  found.ranOut ||= plan.ranOut
   for (const eventId of plan.missing) deps.signals.emit('relay.event-missing', { relay: deps.relay, eventId })
   const end = deps.batch.begin(batch)
   try {

@@ -216,14 +216,15 @@ describe('what does not go out', () => {
     })
   })
 
-  test('what was read behind a row that stops its key counts as passed over, unless the quota alone keeps it', () => {
+  test('a key would have sent more if it sent all that was read of it, or all that its quota allows', () => {
     const behind = [2, 3, 4].map((seq) => row(seq, 'a', { state: 2 }))
-    const passedOver = (head: Partial<DispatchRow>, quota: number): number =>
-      planRuns([row(1, 'a', { state: 1, ...head }), ...behind], { ...rules, quota }).passedOver
-    expect(passedOver({}, 10)).toBe(0)
-    expect(passedOver({ topic: 'u' }, 10)).toBe(2)
-    expect(passedOver({ topic: 'shut' }, 10)).toBe(3)
-    expect(passedOver({}, 2)).toBe(0)
+    const ranOut = (head: Partial<DispatchRow>, quota: number, chain = behind): boolean =>
+      planRuns([row(1, 'a', { state: 1, ...head }), ...chain], { ...rules, quota }).ranOut
+    expect(ranOut({}, 10)).toBe(true)
+    expect(ranOut({}, 2)).toBe(true)
+    expect(ranOut({ topic: 'u' }, 10)).toBe(false)
+    expect(ranOut({ topic: 'shut' }, 10)).toBe(false)
+    expect(ranOut({}, 10, [])).toBe(false)
   })
 
   test('an event that is missing parks and is named; nothing of its key goes out', () => {

@@ -33,6 +33,8 @@ interface Run {
   /** Nothing more of the key belongs to it. */
   isOver: boolean
   clean: boolean
+  /** Rows from behind its head were read. */
+  isChained: boolean
 }
 
 /** By topic, of those that are shut or probed. */
@@ -51,8 +53,8 @@ export interface PublishPlan {
   readonly blocked: ReadonlySet<number>
   /** Events whose row is gone although they were never published. */
   readonly missing: readonly string[]
-  /** Rows of chains that were read for nothing: their key stopped before them, and not because of its quota. */
-  readonly passedOver: number
+  /** Whether a key would have sent more rows from behind its head, had more of them been read or its quota been larger. */
+  readonly ranOut: boolean
 }
 
 export interface PlanRules {
@@ -82,7 +84,6 @@ export function planRuns(rows: readonly DispatchRow[], rules: PlanRules): Publis
   const probes: Probes = new Map()
   const blockedLanes = new Set<number>()
   const missing: string[] = []
-  let passedOver = 0
   for (const row of rows) {
     if (row.blocked) {
       blockedLanes.add(row.lane)
@@ -90,11 +91,9 @@ export function planRuns(rows: readonly DispatchRow[], rules: PlanRules): Publis
     }
     const id = `${row.lane} ${row.key}`
     let run = byKey.get(id)
-    if (run === undefined) byKey.set(id, (run = { rows: [], stop: undefined, isOver: false, clean: true }))
-    if (run.isOver) {
-      if (row.state === 2 && run.rows.length < rules.quota) passedOver += 1
-      continue
-    }
+    if (run === undefined) byKey.set(id, (run = { rows: [], stop: undefined, isOver: false, clean: true, isChained: false }))
+    run.isChained ||= row.state === 2
+    if (run.isOver) continue
     run.stop = whyStop(row, { run, probes, rules })
     run.isOver = run.stop !== undefined || isBehindProbe(row, { run, probes, rules })
     if (!run.isOver) run.rows.push(row as DispatchRow & { readonly topic: string })
@@ -107,7 +106,7 @@ export function planRuns(rows: readonly DispatchRow[], rules: PlanRules): Publis
     runs,
     blocked: blockedLanes,
     missing,
-    passedOver,
+    ranOut: runs.some((run) => run.isChained && (!run.isOver || run.rows.length >= rules.quota)),
   }
 }
 
