@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { opened, untilBlocked } from '../../test/outbox/world.ts'
 import { outboxFixture, videos } from '../../test/setup/outbox-fixture.ts'
 import { event, type NewEvent } from '../outbox/outbox.ts'
+import { pauseOutbox, resumeOutbox } from '../outbox/pause.ts'
 import type { Database } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
@@ -92,7 +93,40 @@ test('switching on is refused by parked events, before the switch and after it, 
   await publish('w', '1', '2')
   const parking = switchCdcOn({ db, outbox, slot, actor, onProgress: () => void refusing.once() })
   await expect(parking).rejects.toMatchObject(refused)
+  await expect(parking).rejects.toThrow('Dispatch is off already')
   expect((await dispatch()).map((row) => row['state'])).toEqual([3, 2])
+})
+
+test('switching on is refused by a pause, which a connector would not heed', async () => {
+  const { outbox } = await outboxFixture(db)
+  const slot = 'waybill_paused'
+  const pause = { db, outbox, actor, aggregateType: 'video', aggregateId: 'v' }
+  await pauseOutbox(pause)
+  await expect(switchCdcOn({ db, outbox, slot, actor })).rejects.toMatchObject({
+    code: 'REFUSED',
+    message: expect.stringContaining('video v is paused'),
+  })
+  expect(await cdcStatus(db, outbox)).toMatchObject(dispatching)
+  await resumeOutbox(pause)
+  await switchCdcOn({ db, outbox, slot, actor })
+})
+
+test('a slot that was made for a switch which is then refused is dropped again', async () => {
+  const { outbox } = await outboxFixture(db)
+  const slot = 'waybill_dropped'
+  const writer = await opened(db, (tx) =>
+    outbox.add(tx, videos.VideoPublished, 'v', { title: 'x' }, { notBefore: new Date('9000-01-01') }),
+  )
+  // To make the slot waits for the writer.
+  const switching = switchCdcOn({ db, outbox, slot, actor })
+  switching.catch(() => {})
+  await untilBlocked(db, switching)
+  await writer.commit()
+  await expect(switching).rejects.toMatchObject({ code: 'REFUSED', message: expect.stringContaining('wait for a date') })
+  expect(await cdcStatus(db, outbox)).toMatchObject({
+    ...dispatching,
+    slots: expect.not.arrayContaining([expect.objectContaining({ slot })]),
+  })
 })
 
 test('an event with a date that is committed while the switch waits for its writer undoes the switch', async () => {

@@ -10,12 +10,12 @@
  */
 import { systemClock, type Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
-import { WaybillError } from '../core/errors.ts'
+import { isWaybillError, WaybillError } from '../core/errors.ts'
 import { first, one, rows, type Database, type Queryable } from '../postgres/database.ts'
 import { insertAudit } from '../postgres/migrate.sql.ts'
 import { isLockTimeout } from '../postgres/sql-state.ts'
 import { transaction } from '../postgres/transaction.ts'
-import { countDated } from '../outbox/dispatch.sql.ts'
+import { countDated, readPauses } from '../outbox/dispatch.sql.ts'
 import type { Outbox } from '../outbox/outbox.ts'
 import { selectSlot } from '../outbox/retention.sql.ts'
 import {
@@ -23,6 +23,7 @@ import {
   countWaiting,
   createPublication,
   createSlot,
+  dropSlot,
   selectCdc,
   selectDispatching,
   selectLsn,
@@ -86,9 +87,15 @@ export async function switchCdcOn(options: CdcOptions): Promise<void> {
   await countDrainable(db, outbox)
   if (!found.published) await rows(db, createPublication(outbox.tables, publication))
   if (found.plugin === null) await rows(db, createSlot(slot))
-  await setDispatching(db, outbox, { dispatching: false, details: { slot, publication }, actor })
+  try {
+    await setDispatching(db, outbox, { dispatching: false, details: { slot, publication }, actor })
+  } catch (error) {
+    // For a slot that nobody reads the server would keep its log until the disk is full.
+    if (found.plugin === null) await rows(db, dropSlot(slot))
+    throw error
+  }
   await until(options, async () => {
-    const waiting = await countDrainable(db, outbox)
+    const waiting = await countDrainable(db, outbox).catch(explainSwitched)
     return waiting === 0 ? true : `${waiting} events wait for a relay. Relays must run until they are out.`
   })
 }
@@ -101,6 +108,11 @@ async function countDrainable(db: Queryable, { tables }: Pick<Outbox, 'tables'>)
   const { waiting, parked } = await one(db, countWaiting(tables))
   if (parked > 0)
     throw new WaybillError('REFUSED', `${parked} events are parked. Redrive, skip or drop them, and run this again.`)
+  const [paused] = await rows(db, readPauses(tables))
+  if (paused !== undefined) {
+    const what = `${paused.aggregate_type} ${paused.aggregate_id}`.trim()
+    throw new WaybillError('REFUSED', `${what} is paused, and a connector heeds no pause. Resume it, and run this again.`)
+  }
   const { dated, last_date: lastDate } = await one(db, countDated(tables))
   if (dated > 0) {
     throw new WaybillError(
@@ -109,6 +121,14 @@ async function countDrainable(db: Queryable, { tables }: Pick<Outbox, 'tables'>)
     )
   }
   return waiting
+}
+
+function explainSwitched(cause: unknown): never {
+  if (!isWaybillError(cause)) throw cause
+  const { code, message } = cause
+  throw new WaybillError(code, `${message} Dispatch is off already: until this is done, nobody publishes what is added.`, {
+    cause,
+  })
 }
 
 /** Resolves when the connector has everything that only it can publish: then it may be stopped, and relays started. */

@@ -142,6 +142,10 @@ export function createSlot(slot: string): Statement {
   return sql`select pg_create_logical_replication_slot(${slot}, 'pgoutput')`
 }
 
+export function dropSlot(slot: string): Statement {
+  return sql`select pg_drop_replication_slot(${slot})`
+}
+
 export function selectSlots(): Statement<{ slot: string; plugin: string; active: boolean; lag_bytes: number | null }> {
   return sql`
     select slot_name::text as slot, plugin::text, active, pg_wal_lsn_diff(pg_current_wal_insert_lsn(), confirmed_flush_lsn)::float8 as lag_bytes
