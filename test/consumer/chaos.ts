@@ -42,6 +42,9 @@ export interface Mutation {
   readonly patienceMs?: number
 }
 
+/** Said of a world in which messages were left when its time was over. */
+export const restless = 'did not come to rest'
+
 let worlds = 0
 
 /** Lets a world happen; returns what is wrong with it afterwards. */
@@ -52,7 +55,7 @@ export async function happen(setting: Setting, world: World, mutation: Mutation 
   const found: string[] = []
   for (const consumer of [`${name}-a`, `${name}-b`]) {
     const broker = new ChaosBroker(facts, random)
-    await runToTheEnd({ ...setting, consumer, broker, world, random, mutation })
+    if (!(await runToTheEnd({ ...setting, consumer, broker, world, random, mutation }))) found.push(`${consumer}: ${restless}`)
     found.push(...(await judge(setting, consumer, facts)).map((problem) => `${consumer}: ${problem}`))
   }
   return found
@@ -66,7 +69,8 @@ interface Run extends Setting {
   readonly mutation: Mutation
 }
 
-async function runToTheEnd(run: Run): Promise<void> {
+/** Returns whether nothing was left in the end. */
+async function runToTheEnd(run: Run): Promise<boolean> {
   const { world, broker, db, schema, consumer } = run
   const running = new Set<Instance>()
   const deaths = [...world.deaths]
@@ -80,7 +84,7 @@ async function runToTheEnd(run: Run): Promise<void> {
     })
   }
   for (let i = 0; i < world.instances; i += 1) start()
-  await eventually(
+  const isAtRest = await eventually(
     async () => {
       const { rows } = await db.query(`select count(*)::int as waiting from ${schema}.inbox_message where consumer = $1`, [
         consumer,
@@ -88,9 +92,10 @@ async function runToTheEnd(run: Run): Promise<void> {
       return broker.isEmpty && (rows as { waiting: number }[])[0]?.waiting === 0
     },
     { timeoutMs: run.mutation.patienceMs ?? 20_000 },
-  ).catch(() => undefined)
+  ).catch(() => false)
   for (const instance of running) instance.stop()
   await Promise.all([...running].map(({ ended }) => ended))
+  return isAtRest
 }
 
 interface Instance {

@@ -7,6 +7,7 @@ import type { GroupMutant } from './group-scenario.ts'
 /** What was fetched counts as done. */
 const autoCommit: GroupMutant = {
   name: 'auto-commit',
+  found: /committed, but processed up to/,
   client: (client) => {
     let member: KafkaMember | undefined
     return {
@@ -32,12 +33,14 @@ const autoCommit: GroupMutant = {
 /** What was handed over counts as done, and the database comes later. */
 const commitBeforeDatabase: GroupMutant = {
   name: 'commit before the database',
+  found: /committed, but processed up to/,
   onDelivery: (delivery) => void delivery.ack(),
 }
 
 /** The newest generation is used for whatever was read in an older one. */
 const commitAfterRevoke: GroupMutant = {
   name: 'commit after revoke',
+  found: /committed by \S+, owned by/,
   client: (client, broker) => ({
     ...client,
     commitOffsets: async (request) => {
@@ -54,6 +57,7 @@ function nonContiguousCommit(): GroupMutant {
   const highest = new Map<number, bigint>()
   return {
     name: 'non-contiguous commit',
+    found: /committed, but processed up to/,
     onDelivery: (delivery) => {
       const ack = delivery.ack.bind(delivery)
       const { partition = '', offset = 0n } = delivery.message.position ?? {}

@@ -14,6 +14,8 @@ import { FakeKafka } from './fake-kafka.ts'
 
 export interface GroupMutant {
   readonly name: string
+  /** What gives it away. */
+  readonly found: RegExp
   /** What a broken client does. */
   readonly client?: (client: KafkaClient, broker: FakeKafka) => KafkaClient
   /** What a broken consumer does with a delivery before its effect is in the database. */
@@ -23,7 +25,7 @@ export interface GroupMutant {
 const perPartition = 30
 const partitions = [0, 1]
 
-export async function groupScenario(mutant: GroupMutant = { name: 'none' }): Promise<readonly string[]> {
+export async function groupScenario(mutant: Omit<GroupMutant, 'found'> = { name: 'none' }): Promise<readonly string[]> {
   const broker = new FakeKafka(partitions.length)
   const watch = new CommitWatch()
   const watched = (): KafkaClient => {

@@ -108,7 +108,13 @@ export async function relayHistory(scheduler: Scheduler, world: RelayWorld, muta
     history.record({ op: 'commit', event: id, aggregate: aggregateName(aggregateType, aggregateId), version })
   history.record({ op: 'rest', left: { 'outbox rows': store.committed(data.dispatch).length } })
   const found = checkHistory(history.entries).violations.map(({ text }) => text)
-  return { violations: [...new Set([...scene.trespasses, ...found])], hash: stage.hash(), steps: stage.steps, trace: stage.trace }
+  const unended = [...(isWritten() ? [] : ['a writer never ended']), ...(isQuiet ? [] : ['a message never landed'])]
+  return {
+    violations: [...new Set([...scene.trespasses, ...found, ...unended])],
+    hash: stage.hash(),
+    steps: stage.steps,
+    trace: stage.trace,
+  }
 }
 
 interface Scene {
