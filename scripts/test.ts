@@ -20,7 +20,8 @@ async function main(args: readonly string[]): Promise<number> {
   const left = leftOut(forwarded.filter((arg) => !arg.startsWith('-')))
   const exclusions = left.flatMap(({ glob }) => ['--exclude', glob])
   const first = await runTests([...exclusions, ...forwarded], { passThrough: true })
-  const files = filesToRunAgain(first.report)
+  // The whole proof asks whether anything is ever stuck: there, a wait that ran out is a failure.
+  const files = process.env['WAYBILL_PROOF'] === 'full' ? [] : filesToRunAgain(first.report)
   const again = files.length === 0 ? undefined : await runTests(files, { passThrough: true })
   const summary = summarize({ ...first, root: repositoryRoot, leftOut: left, again })
   console.log(['', ...summary.lines].join('\n'))
