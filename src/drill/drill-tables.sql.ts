@@ -96,9 +96,14 @@ export function countDispatch(dispatch: Name): Statement<{ readonly count: numbe
   return sql`select count(*)::int as count from ${dispatch}`
 }
 
-/** How long the oldest transaction of this database has been open. Drills are few: no index is needed. */
-export function oldestTransactionMs(): Statement<{ readonly ms: number }> {
+/** The server process of a transaction. */
+export function selectOwnPid(): Statement<{ readonly pid: number }> {
+  return sql`select pg_backend_pid() as pid`
+}
+
+/** How long the transaction of this server process has been open; 0 if there is none. */
+export function transactionAgeMs(pid: number): Statement<{ readonly ms: number }> {
   return sql`
     select coalesce(max(extract(epoch from clock_timestamp() - xact_start) * 1000), 0)::float8 as ms
-      from pg_stat_activity where datname = current_database() and backend_xmin is not null and pid <> pg_backend_pid()`
+      from pg_stat_activity where pid = ${pid}::int`
 }

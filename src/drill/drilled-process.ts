@@ -26,6 +26,8 @@ export interface DrilledProcess {
   readonly redelivered: number
   /** What it said under this name. */
   signals<Name extends ReportedSignal>(name: Name): readonly Signals[Name][]
+  /** Waits until it has reported the failpoint, in time. */
+  reached(failpoint: string): Promise<void>
   /** Waits until it has reported the failpoint and was ended by SIGKILL; anything else is an error. */
   killedAt(failpoint: string): Promise<void>
   /** Asks it to stop, and waits until it has. */
@@ -38,19 +40,76 @@ const stopMs = 15_000
 export interface StartOptions {
   readonly settings: ProcessSettings
   readonly failpoint?: ArmedFailpoint | undefined
+  /** How long it may take to be ready, and to reach a failpoint: one that lives and never does is an error. */
+  readonly patienceMs: number
   /** Another program in the place of ours. */
   readonly script?: URL | undefined
 }
 
 /** Starts it, and returns when it is ready to work. */
-export async function startProcess({ settings, failpoint, script = program }: StartOptions): Promise<DrilledProcess> {
+export async function startProcess({ settings, failpoint, patienceMs, script = program }: StartOptions): Promise<DrilledProcess> {
+  const { role } = settings
+  const inTime = <Said>(waiting: Promise<Said>, late: string): Promise<Said> => within(patienceMs, waiting, `The ${role} ${late}`)
   const child = startChild(script, { env: settingsEnvironment(settings), ...(failpoint === undefined ? {} : { failpoint }) })
+  const heard = listenTo(child)
+  let isOver = false
+  let failure: string | undefined
+  const ended = child.exited.then((exit) => {
+    isOver = true
+    if (exit.code !== null && exit.code !== 0)
+      failure = `the ${role} ended by itself (code ${exit.code}): ${child.stderr.slice(-1_000)}`
+    return exit
+  })
+  const saidReady = child.message<ProcessReport>((message) => message.ready !== undefined)
+  const { ready } = await inTime(saidReady, 'was not ready').catch(async (error: unknown) => {
+    // Nobody else knows of it.
+    await child.kill()
+    throw error
+  })
+  const reached = (name: string): Promise<void> => inTime(child.failpoint(name), `did not reach the failpoint "${name}"`)
+  return {
+    role,
+    child,
+    metricsUrl: ready?.metricsUrl,
+    deliveries: heard.deliveries,
+    get failure() {
+      return failure
+    },
+    get redelivered() {
+      return heard.redelivered
+    },
+    signals: <Name extends ReportedSignal>(name: Name) =>
+      heard.said.filter((each) => each.name === name).map(({ event }) => event as unknown as Signals[Name]),
+    reached,
+    killedAt: async (name) => {
+      await reached(name)
+      const { signal, code } = await inTime(ended, `did not end at the failpoint "${name}"`)
+      if (signal !== 'SIGKILL')
+        throw new WaybillError('INTERNAL', `The ${role} was to be killed ${name}, but ended with ${signal ?? `code ${code}`}.`)
+    },
+    stop: async () => {
+      if (isOver) return
+      child.thaw()
+      child.send('stop')
+      const impatience = setTimeout(() => void child.kill(), stopMs)
+      await ended
+      clearTimeout(impatience)
+    },
+  }
+}
+
+interface HeardSoFar {
+  readonly deliveries: readonly Delivered[]
+  readonly said: readonly NonNullable<ProcessReport['signal']>[]
+  readonly redelivered: number
+}
+
+/** Keeps what it reports, from now until its end. */
+function listenTo(child: Child): HeardSoFar {
   const deliveries: Delivered[] = []
   const seen = new Set<string>()
   const said: NonNullable<ProcessReport['signal']>[] = []
   let redelivered = 0
-  let isOver = false
-  let failure: string | undefined
   // Looked at one by one as they come; it fits none, so it listens until the end.
   const listening = child.message<ProcessReport>(({ delivered, signal }) => {
     if (signal !== undefined) said.push(signal)
@@ -61,42 +120,22 @@ export async function startProcess({ settings, failpoint, script = program }: St
     return false
   })
   listening.catch(() => undefined)
-  const ended = child.exited.then((exit) => {
-    isOver = true
-    if (exit.code !== null && exit.code !== 0)
-      failure = `the ${settings.role} ended by itself (code ${exit.code}): ${child.stderr.slice(-1_000)}`
-    return exit
-  })
-  const { ready } = await child.message<ProcessReport>((message) => message.ready !== undefined)
   return {
-    role: settings.role,
-    child,
-    metricsUrl: ready?.metricsUrl,
     deliveries,
-    get failure() {
-      return failure
-    },
+    said,
     get redelivered() {
       return redelivered
     },
-    signals: <Name extends ReportedSignal>(name: Name) =>
-      said.filter((each) => each.name === name).map(({ event }) => event as unknown as Signals[Name]),
-    killedAt: async (name) => {
-      await child.failpoint(name)
-      const { signal, code } = await ended
-      if (signal !== 'SIGKILL')
-        throw new WaybillError(
-          'INTERNAL',
-          `The ${settings.role} was to be killed ${name}, but ended with ${signal ?? `code ${code}`}.`,
-        )
-    },
-    stop: async () => {
-      if (isOver) return
-      child.thaw()
-      child.send('stop')
-      const impatience = setTimeout(() => void child.kill(), stopMs)
-      await ended
-      clearTimeout(impatience)
-    },
+  }
+}
+
+/** What is waited for, or an error that says what did not happen. */
+async function within<Said>(ms: number, waiting: Promise<Said>, late: string): Promise<Said> {
+  const { promise: over, reject } = Promise.withResolvers<never>()
+  const timer = setTimeout(() => reject(new WaybillError('TIMEOUT', `${late} within ${ms / 1_000} s.`)), ms)
+  try {
+    return await Promise.race([waiting, over])
+  } finally {
+    clearTimeout(timer)
   }
 }

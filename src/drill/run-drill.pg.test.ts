@@ -1,14 +1,15 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, expect, test } from 'vitest'
+import { afterAll, expect, test, vi } from 'vitest'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { eventually } from '../testing/eventually.ts'
 import { openConfigured } from './config-target.ts'
 import type { Drill } from './drill.ts'
+import { drills } from './drills.ts'
 import { runDrill } from './run-drill.ts'
 import { Stage } from './stage.ts'
-import type { Target } from './target.ts'
+import type { EmbeddedServers, Target } from './target.ts'
 
 const database = await testDatabase()
 const folder = await mkdtemp(join(tmpdir(), 'waybill-run-drill-'))
@@ -77,11 +78,67 @@ test('what could not be removed is in the record, and is no reason to stop', { t
 test('a drill that fails while deposits are written fails alone, and nothing is written any more', async () => {
   const target = await place('writing', 'postgresTransport({ db, schema })')
   const stage = await Stage.open({ target, seed: 1 })
-  const failing = stage.writeDuring(1_000_000, () => Promise.reject(new Error('no restart today')))
+  const failing = stage.writeDuring(() => Promise.reject(new Error('no restart today')))
   await expect(failing).rejects.toThrow('no restart today')
   await stage.close()
   await gone()
 })
+
+test('deposits go on until PostgreSQL is back, and a restart counts only then', { timeout: 180_000 }, async () => {
+  const postgres = {
+    pid: 1,
+    restart: async (): Promise<void> => {
+      await moreDeposits(70)
+      postgres.pid = 2
+    },
+  }
+  const servers = { postgres } as unknown as EmbeddedServers
+  const target = await place('restart', 'postgresTransport({ db, schema })', { servers })
+  const record = await runDrill(named('database-restart'), { target, seed: 1 })
+  expect(record).toMatchObject({ verdict: 'pass', fired: true, violations: [] })
+  const [, committed, applied] = /with (\d+) deposits committed and (\d+) of them applied/.exec(record.evidence) ?? []
+  expect(Number(committed)).toBeGreaterThan(Number(applied))
+})
+
+test('a long transaction that was ended and ran again is not seen as one', { timeout: 180_000 }, async () => {
+  const target = await place('ended', 'postgresTransport({ db, schema })')
+  // The drill asks for the effects while the transaction stands open, and it is the oldest by then.
+  const asked = vi.spyOn(Stage.prototype, 'effects').mockImplementation(async () => {
+    const ended = await database.pool.query(
+      `select pg_terminate_backend(pid, 10000) from pg_stat_activity
+        where datname = current_database() and application_name = 'drill' and state = 'idle in transaction'
+        order by xact_start limit 1`,
+    )
+    expect(ended.rowCount).toBe(1)
+    return 30
+  })
+  const record = await runDrill(named('long-transaction'), { target, seed: 1 }).finally(() => asked.mockRestore())
+  expect(record).toMatchObject({ verdict: 'fail', fired: false, violations: [] })
+})
+
+test('what cannot be closed does not hide why a drill failed', async () => {
+  const target = await place('hidden', 'postgresTransport({ db, schema })')
+  const run: Drill['run'] = (stage) => {
+    stage.defer(() => Promise.reject(new Error('the cache does not stop')))
+    return Promise.reject(new Error('no way'))
+  }
+  const { violations } = await runDrill({ ...drill, run }, { target, seed: 1 })
+  expect(violations).toEqual(['The drill could not go on: no way', expect.stringContaining('the cache does not stop')])
+  await gone()
+})
+
+function named(name: string): Drill {
+  return drills.find((each) => each.name === name) as Drill
+}
+
+/** Waits until so many more are committed than there are. */
+async function moreDeposits(count: number): Promise<void> {
+  const found = await database.pool.query(`select nspname from pg_namespace where nspname like 'waybill_drill_%'`)
+  const events = async (): Promise<number> =>
+    Number((await database.pool.query(`select count(*) from ${found.rows[0].nspname}.outbox`)).rows[0].count)
+  const before = await events()
+  await eventually(async () => (await events()) >= before + 2 * count)
+}
 
 /** Neither a schema nor a connection is left. */
 async function gone(): Promise<void> {

@@ -46,10 +46,13 @@ interface StageParts {
 }
 
 /** How long a drill waits for anything at all before it counts as failed. */
-const patience: EventuallyOptions = { timeoutMs: 45_000, intervalMs: 25 }
+const patienceMs = 45_000
+const patience: EventuallyOptions = { timeoutMs: patienceMs, intervalMs: 25 }
 /** A relay that dies stalls its lanes this long. */
 const relayLeaseMs = 2_000
 const retryMs = 100
+/** Between deposits that go on: without it, they would be far ahead of relay and consumer, and a drill long. */
+const paceMs = 5
 /** A database that restarts is away for some of them. */
 const attempts = 300
 
@@ -114,6 +117,11 @@ export class Stage {
     this.timeline.push({ atMs: Math.round(performance.now() - this.#startedMs), kind, what })
   }
 
+  /** Closes something when the drill is over, its recovery included. If that fails, the drill's own error still comes first. */
+  defer(close: () => Promise<void>): void {
+    this.#closers.defer(close)
+  }
+
   /** Says that the fault was seen to happen, and by what. */
   fired(evidence: string): void {
     this.evidence = evidence
@@ -128,6 +136,7 @@ export class Stage {
     const started = await startProcess({
       settings: { role, url, schema: this.world.schema, topic: this.topic, transport, relayLeaseMs, metrics },
       failpoint,
+      patienceMs,
       script: role === 'consumer' ? this.#script : undefined,
     })
     this.processes.push(started)
@@ -137,22 +146,35 @@ export class Stage {
   }
 
   /** Commits deposits, one transaction each; what fails is tried again until it is committed. */
-  async write(count: number, stopping?: AbortSignal): Promise<void> {
-    for (let done = 0; done < count && stopping?.aborted !== true; done += 1) await this.#writeOne(stopping)
-    if (stopping?.aborted === true) return
+  async write(count: number): Promise<void> {
+    for (let done = 0; done < count; done += 1) await this.#writeOne()
     this.note(`${count} deposits are committed`)
   }
 
-  /** Commits deposits while something happens. It fails as the first of both does, when both have ended: nothing goes on behind it. */
-  async writeDuring(count: number, work: () => Promise<void>): Promise<void> {
+  /**
+   * Commits deposits for as long as something happens, which can ask how many they are by now. It fails as the first of both
+   * does, when both have ended: nothing goes on behind it.
+   */
+  async writeDuring(work: (committed: () => number) => Promise<void>): Promise<void> {
     const stop = new AbortController()
-    const both = [this.write(count, stop.signal), work()]
+    let count = 0
+    let isOver = false
+    const writing = async (): Promise<void> => {
+      while (!isOver) {
+        await this.#writeOne(stop.signal)
+        count += 1
+        await delay(paceMs)
+      }
+    }
+    const working = work(() => count).finally(() => (isOver = true))
+    const both = [writing(), working]
     try {
       await Promise.all(both)
     } finally {
       stop.abort()
       await Promise.allSettled(both)
     }
+    this.note(`${count} deposits are committed meanwhile`)
   }
 
   /** Goes on committing until something is so. */

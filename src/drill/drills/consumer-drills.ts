@@ -66,7 +66,7 @@ const slowHandler: Drill = {
     await stage.start('relay')
     const slow = await stage.start('consumer', { failpoint: { name: 'in handler', action: 'freeze' } })
     await stage.write(5)
-    await slow.child.failpoint('in handler')
+    await slow.reached('in handler')
     const heldMs = performance.now()
     stage.note('the handler stands still, its transaction open')
     const other = await stage.start('consumer')
@@ -91,20 +91,17 @@ const poison: Drill = {
     await stage.start('relay')
     const consumer = await stage.start('consumer', { metrics: true })
     const alert = await watchAlert({ name: 'WaybillDeadLetters', metricsUrl: consumer.metricsUrl ?? '' })
-    try {
-      if (await alert.isFiring()) return stage.note('the alert fires already, without cause')
-      await stage.write(5)
-      await transaction(stage.world.db, (tx) => deposit(stage.world, tx, { account: 'poison-1', amount: poisonAmount }))
-      stage.note('a deposit that cannot be digested is committed', 'fault')
-      await stage.write(5)
-      await stage.until(() => consumer.signals('consumer.dead').length > 0)
-      const [dead] = consumer.signals('consumer.dead')
-      stage.note(`it is a dead letter after ${dead?.attempts} attempts`)
-      await stage.until(() => alert.isFiring())
-      stage.fired(`the deposit failed ${dead?.attempts} times and became a dead letter; ${alert.how}`)
-    } finally {
-      await alert.stop()
-    }
+    stage.defer(() => alert.stop())
+    if (await alert.isFiring()) return stage.note('the alert fires already, without cause')
+    await stage.write(5)
+    await transaction(stage.world.db, (tx) => deposit(stage.world, tx, { account: 'poison-1', amount: poisonAmount }))
+    stage.note('a deposit that cannot be digested is committed', 'fault')
+    await stage.write(5)
+    await stage.until(() => consumer.signals('consumer.dead').length > 0)
+    const [dead] = consumer.signals('consumer.dead')
+    stage.note(`it is a dead letter after ${dead?.attempts} attempts`)
+    await stage.until(() => alert.isFiring())
+    stage.fired(`the deposit failed ${dead?.attempts} times and became a dead letter; ${alert.how}`)
   },
 }
 

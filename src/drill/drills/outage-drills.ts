@@ -6,11 +6,14 @@ import { connect } from '../../postgres/connect.ts'
 import { startFaultProxy } from '../../testing/fault-proxy.ts'
 import { isCommitReply, postgresFrames } from '../../testing/postgres-frames.ts'
 import { findRedis, startRedis } from '../../testing/redis.ts'
-import { Closers } from '../closers.ts'
 import type { Drill } from '../drill.ts'
 import { createRequests } from '../drill-requests.ts'
 import { RedisLink } from '../redis-link.ts'
 import { serversOf } from '../servers-of.ts'
+import type { Stage } from '../stage.ts'
+
+/** As many are committed after a fault before it counts as one under load. */
+const more = 20
 
 const databaseRestart: Drill = {
   name: 'database-restart',
@@ -21,13 +24,17 @@ const databaseRestart: Drill = {
     const { postgres } = serversOf(stage.target)
     await stage.start('relay')
     await stage.start('consumer')
-    await stage.writeDuring(60, async () => {
-      await stage.until(async () => (await stage.effects()) >= 5)
+    await stage.writeDuring(async (committed) => {
+      const load = await underLoad(stage, committed)
       const before = postgres.pid
       stage.note(`PostgreSQL (pid ${before}) is stopped at once`, 'fault')
       await postgres.restart('immediate')
+      const back = committed()
+      await stage.until(() => committed() >= back + more)
       if (postgres.pid !== before)
-        stage.fired(`PostgreSQL ${before} was stopped in immediate mode; ${postgres.pid} recovered its data`)
+        stage.fired(
+          `PostgreSQL ${before} was stopped in immediate mode with ${load}; ${postgres.pid} recovered its data, and deposits went on`,
+        )
     })
   },
 }
@@ -40,26 +47,29 @@ const networkCut: Drill = {
   run: async (stage) => {
     const { postgres } = serversOf(stage.target)
     const proxy = await startFaultProxy({ target: postgres })
-    try {
-      const url = proxy.url(stage.target.url)
-      await stage.start('relay', { url })
-      await stage.start('consumer', { url })
-      await stage.writeDuring(60, async () => {
-        await stage.until(async () => (await stage.effects()) >= 5)
-        const { connections } = proxy
-        proxy.refuse()
-        proxy.cut()
-        await stage.until(() => proxy.connections === 0)
-        if (connections > 0) stage.fired(`${connections} connections were cut, and new ones refused for 1.5 s`)
-      })
+    stage.defer(() => proxy.stop())
+    const url = proxy.url(stage.target.url)
+    await stage.start('relay', { url })
+    await stage.start('consumer', { url })
+    await stage.writeDuring(async (committed) => {
+      const load = await underLoad(stage, committed)
+      const { connections } = proxy
+      proxy.refuse()
+      proxy.cut()
+      await stage.until(() => proxy.connections === 0)
+      const cut = committed()
+      stage.note(`${connections} connections are cut`, 'fault')
       await delay(1_500)
+      const [waiting, meanwhile] = [await stage.unpublished(), committed() - cut]
       proxy.heal()
       stage.note('the network is back', 'recovery')
-      await stage.until(async () => (await stage.unpublished()) === 0 && (await stage.effects()) >= 60)
-      await stage.stopProcesses()
-    } finally {
-      await proxy.stop()
-    }
+      const back = committed()
+      await stage.until(() => committed() >= back + more)
+      if (connections > 0 && meanwhile > 0 && waiting > 0)
+        stage.fired(
+          `${connections} connections were cut with ${load}, and new ones refused for 1.5 s; ${meanwhile} deposits were committed meanwhile, and ${waiting} events waited in the outbox`,
+        )
+    })
   },
 }
 
@@ -74,20 +84,17 @@ const commitReplyCut: Drill = {
     await stage.start('relay')
     await stage.start('consumer')
     const proxy = await startFaultProxy({ target: postgres, frames: postgresFrames })
+    stage.defer(() => proxy.stop())
     const db = connect({ url: proxy.url(stage.target.url), max: 4, applicationName: 'drill commands' })
-    try {
-      const requests = createRequests(stage, { db })
-      for (let turn = 0; turn < 10; turn += 1) {
-        proxy.arm({ name: `reply ${turn}`, direction: 'toClient', on: { match: isCommitReply }, action: 'cut' })
-        await requests.ask(`request-${turn}`)
-        await requests.ask(`request-${turn}`)
-      }
-      const cut = Array.from({ length: 10 }, (_, turn) => proxy.firings(`reply ${turn}`)).reduce((sum, count) => sum + count)
-      if (cut === 10) stage.fired(`${cut} answers to COMMIT were swallowed; every request was asked twice and answered as one`)
-    } finally {
-      await db.close()
-      await proxy.stop()
+    stage.defer(() => db.close())
+    const requests = createRequests(stage, { db })
+    for (let turn = 0; turn < 10; turn += 1) {
+      proxy.arm({ name: `reply ${turn}`, direction: 'toClient', on: { match: isCommitReply }, action: 'cut' })
+      await requests.ask(`request-${turn}`)
+      await requests.ask(`request-${turn}`)
     }
+    const cut = Array.from({ length: 10 }, (_, turn) => proxy.firings(`reply ${turn}`)).reduce((sum, count) => sum + count)
+    if (cut === 10) stage.fired(`${cut} answers to COMMIT were swallowed; every request was asked twice and answered as one`)
   },
 }
 
@@ -101,35 +108,41 @@ const redisLoss: Drill = {
   run: async (stage) => {
     await stage.start('relay')
     await stage.start('consumer')
-    const closers = new Closers()
-    try {
-      const redis = await startRedis()
-      closers.defer(() => redis.stop())
-      const link = new RedisLink(redis)
-      closers.defer(async () => link.close())
-      const signals = createSignals()
-      let [replays, failures] = [0, 0]
-      signals.on('command.replayed', ({ from }) => void (from === 'cache' && (replays += 1)))
-      signals.on('command.cache-failed', () => void (failures += 1))
-      const requests = createRequests(stage, { db: stage.world.db, cache: ioredisCache(link), signals })
-      const names = (from: number): string[] => Array.from({ length: 10 }, (_, at) => `request-${from + at}`)
-      for (const request of [...names(0), ...names(0)]) await requests.ask(request)
-      stage.note(`10 requests are asked twice; the cache answers ${replays}`)
-      await redis.kill()
-      stage.note(`Redis (pid ${redis.pid}) is killed`, 'fault')
-      for (const request of [...names(0), ...names(10), ...names(10)]) await requests.ask(request)
-      if (replays > 0 && failures > 0)
-        stage.fired(
-          `Redis had answered ${replays} repeats when it was killed; then ${failures} calls of it failed, and 30 requests were asked without it`,
-        )
-      const again = await startRedis({ port: redis.port })
-      closers.defer(() => again.stop())
-      stage.note('Redis is back, and empty', 'recovery')
-      for (const request of [...names(0), ...names(10)]) await requests.ask(request)
-    } finally {
-      await closers.close()
-    }
+    const redis = await startRedis()
+    stage.defer(() => redis.stop())
+    const link = new RedisLink(redis)
+    stage.defer(async () => link.close())
+    const signals = createSignals()
+    let [replays, failures] = [0, 0]
+    signals.on('command.replayed', ({ from }) => void (from === 'cache' && (replays += 1)))
+    signals.on('command.cache-failed', () => void (failures += 1))
+    const requests = createRequests(stage, { db: stage.world.db, cache: ioredisCache(link), signals })
+    const names = (from: number): string[] => Array.from({ length: 10 }, (_, at) => `request-${from + at}`)
+    for (const request of [...names(0), ...names(0)]) await requests.ask(request)
+    stage.note(`10 requests are asked twice; the cache answers ${replays}`)
+    await redis.kill()
+    stage.note(`Redis (pid ${redis.pid}) is killed`, 'fault')
+    for (const request of [...names(0), ...names(10), ...names(10)]) await requests.ask(request)
+    if (replays > 0 && failures > 0)
+      stage.fired(
+        `Redis had answered ${replays} repeats when it was killed; then ${failures} calls of it failed, and 30 requests were asked without it`,
+      )
+    const again = await startRedis({ port: redis.port })
+    stage.defer(() => again.stop())
+    stage.note('Redis is back, and empty', 'recovery')
+    for (const request of [...names(0), ...names(10)]) await requests.ask(request)
   },
+}
+
+/** Waits until some deposits are applied and others are committed and not: a fault then strikes in the middle of the work. */
+async function underLoad(stage: Stage, committed: () => number): Promise<string> {
+  let [written, applied] = [0, 0]
+  await stage.until(async () => {
+    written = committed()
+    applied = await stage.effects()
+    return applied >= 5 && applied < written
+  })
+  return `${written} deposits committed and ${applied} of them applied`
 }
 
 export const outageDrills: readonly Drill[] = [databaseRestart, networkCut, commitReplyCut, redisLoss]
