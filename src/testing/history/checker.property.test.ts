@@ -54,7 +54,9 @@ function command(request: string, random: Random, put: (source: string, ...entri
     else if (chance < 0.8 || nth === calls - 1)
       put(
         'client',
-        took ? { op: 'answer', call, request, outcome: 'ok', response: 'x' } : { op: 'answer', call, request, outcome: 'fail' },
+        took
+          ? { op: 'answer', call, request, outcome: 'ok', response: 'x', isReplay: nth > 0 }
+          : { op: 'answer', call, request, outcome: 'fail' },
       )
   }
   if (took) put('end', { op: 'effect', request, payload: 'p', response: 'x', call: `${request}-0` })
@@ -229,6 +231,19 @@ const mutations: Readonly<Record<string, Mutation>> = {
       const others = (sources['client'] ?? []).filter((entry) => entry.op !== 'answer' || entry.call !== call)
       sources['client'] = [...others, { op: 'answer', source: 'client', call, request, outcome: 'fail' }]
       return true
+    },
+  },
+  'an ambiguous outcome is called a failure, and replays hide it': {
+    breaks: 'ambiguity-is-info',
+    change: (sources, random) => {
+      const effects = all(sources['end'], 'effect')
+      if (effects.length === 0) return false
+      const effect = pick(random, effects)
+      const { request, call = '', source: _source, ...what } = effect
+      const replays = answeredOk(sources).filter((entry) => entry.request === request && entry.isReplay === true)
+      const others = (sources['client'] ?? []).filter((entry) => !('request' in entry) || entry.request !== request)
+      sources['client'] = [...others, { op: 'answer', source: 'client', call, request, outcome: 'fail' }, ...replays]
+      return replays.length > 0 && replace(sources['end'], effect, { ...what, request })
     },
   },
   'rows are left': { breaks: 'liveness', change: one('end', 'rest', (entry) => [{ ...entry, left: { rows: 2 } }]) },

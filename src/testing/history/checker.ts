@@ -5,8 +5,9 @@
  * published, so it may be asked for again and again. Before the history comes to rest it tells only what no later entry could
  * repair; at rest, also what is missing.
  */
+import { WaybillError } from '../../core/errors.ts'
 import { describeEvidence } from './describe-entry.ts'
-import type { HistoryEntry } from './entry.ts'
+import { isKnownOp, type HistoryEntry } from './entry.ts'
 import { EventBook } from './event-book.ts'
 import { Findings, invariantIds, type InvariantId, type Judge, type RestEvidence, type Violation } from './invariants.ts'
 import { judgeCommands } from './judge-commands.ts'
@@ -59,6 +60,7 @@ export function createChecker(): Checker {
   return {
     record: (entry) => {
       line += 1
+      if (!isKnownOp(entry.op)) throw unknownOp(entry.op, line)
       ops[entry.op] = (ops[entry.op] ?? 0) + 1
       book.see(entry, line)
       for (const judge of judges) judge.see(entry, line)
@@ -92,6 +94,14 @@ export function explainVerdict({ verdict, atRest, counts, invariants, violations
   const head = `${verdict}: ${sum} violations in ${counts.entries} entries${atRest ? ' at rest' : ', still under way'}; judged: ${judged.join(', ') || 'nothing'}`
   const lines = violations.flatMap(({ text, evidence }) => [text, ...evidence.map(describeEvidence)])
   return [head, ...lines].join('\n')
+}
+
+/** Passed over, it would leave a promise unjudged that somebody believes to be held. */
+function unknownOp(op: string, line: number): WaybillError {
+  return new WaybillError(
+    'INVALID_INPUT',
+    `Line ${line} of the history has the op ${JSON.stringify(op)}, which no entry has. Correct whoever recorded it.`,
+  )
 }
 
 function createJudges(book: EventBook, findings: Findings): readonly Judge[] {

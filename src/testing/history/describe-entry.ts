@@ -19,7 +19,7 @@ function detailsOf(entry: HistoryEntry): string {
     case 'invoke':
       return `${entry.request} by call ${entry.call}${given(' asks ', entry.payload)}`
     case 'answer':
-      return `${entry.request} to call ${entry.call}: ${entry.outcome}${given(' ', entry.response)}`
+      return `${entry.request} to call ${entry.call}: ${entry.outcome}${entry.isReplay === true ? ' again' : ''}${given(' ', entry.response)}`
     case 'effect':
       return `of ${entry.request}${given(' by call ', entry.call)}${given(' asked ', entry.payload)}${given(' gave ', entry.response)}`
     case 'commit':

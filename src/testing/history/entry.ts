@@ -30,6 +30,8 @@ export interface Answer extends Recorded {
   readonly request: string
   readonly outcome: 'ok' | 'fail' | 'info'
   readonly response?: string
+  /** Another call took effect, and this one was told of it. @default false: it may have been this one */
+  readonly isReplay?: boolean
 }
 
 /** A command's effect, as the owner's database has it. */
@@ -157,6 +159,27 @@ export type HistoryEntry =
   | Read
   | State
   | Rest
+
+const ops: Readonly<Record<HistoryEntry['op'], true>> = {
+  invoke: true,
+  answer: true,
+  effect: true,
+  commit: true,
+  log: true,
+  deliver: true,
+  apply: true,
+  excuse: true,
+  follow: true,
+  observe: true,
+  read: true,
+  state: true,
+  rest: true,
+}
+
+/** Whether there are such entries: what comes out of a file may have been written by anybody. */
+export function isKnownOp(op: string): boolean {
+  return Object.hasOwn(ops, op)
+}
 
 /** An aggregate as histories name it: its type, a space, its id. */
 export function aggregateName(type: string, id: string): string {

@@ -4,7 +4,7 @@
  * Entries are not kept, only line numbers: what an explanation shows of them is made again from here.
  */
 import type { Evidence } from './describe-entry.ts'
-import type { HistoryEntry } from './entry.ts'
+import type { HistoryEntry, Log } from './entry.ts'
 
 export interface EventTrack {
   readonly event: string
@@ -14,10 +14,11 @@ export interface EventTrack {
   /** Lines; 0 if it did not happen yet. */
   committed: number
   published: number
-  /** Who saw it published first. */
-  publishedBy: string | undefined
+  /** Whose logs it is in. */
+  publishedBy: readonly string[]
   /** An operator dropped it. */
   isDropped: boolean
+  /** Readers may have got the void in its place before the event itself; of the two they keep the first. */
   isVoid: boolean
 }
 
@@ -51,16 +52,8 @@ export class EventBook {
         track.version = entry.version
         return
       }
-      case 'log': {
-        const track = this.#track(entry)
-        this.logged += 1
-        if (track.published === 0) {
-          track.published = line
-          track.publishedBy = entry.source
-        } else if (track.publishedBy === entry.source) this.duplicates += 1
-        track.isVoid ||= entry.isVoid === true
-        return
-      }
+      case 'log':
+        return this.#publish(entry, line)
       case 'excuse':
         if (entry.consumer === undefined) this.#track(entry).isDropped = true
         return
@@ -72,10 +65,22 @@ export class EventBook {
     }
   }
 
+  #publish(entry: Log, line: number): void {
+    const track = this.#track(entry)
+    const { source = '', isUnordered = false, isVoid = false } = entry
+    const isFirst = !track.publishedBy.includes(source)
+    this.logged += 1
+    if (track.published === 0) track.published = line
+    if (isFirst) track.publishedBy = [...track.publishedBy, source]
+    else this.duplicates += 1
+    // Where no order is known, whichever is recorded later may have come first.
+    if (isVoid && (isFirst || isUnordered)) track.isVoid = true
+  }
+
   #track({ event, aggregate = '', version = 0 }: { event: string; aggregate?: string; version?: number }): EventTrack {
     const known = this.#tracks.get(event)
     if (known !== undefined) return known
-    const happened = { committed: 0, published: 0, publishedBy: undefined, isDropped: false, isVoid: false }
+    const happened = { committed: 0, published: 0, publishedBy: [], isDropped: false, isVoid: false }
     const track: EventTrack = { event, aggregate, version, ...happened }
     this.#tracks.set(event, track)
     return track

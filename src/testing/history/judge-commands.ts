@@ -90,7 +90,7 @@ function compare({ name, effect }: Request, { invoked, answered }: Call, finding
   }
 }
 
-/** What only the end can tell: success without an effect, and an effect that everybody was told had failed. */
+/** What only the end can tell: success without an effect, and an effect that can only be of a call that was told failure. */
 function judgeRequest({ name, calls, effect }: Request, findings: Findings, rest: RestEvidence): void {
   const answers = [...calls.values()].flatMap(({ answered }) => (answered === undefined ? [] : [answered]))
   if (effect === undefined) {
@@ -98,11 +98,18 @@ function judgeRequest({ name, calls, effect }: Request, findings: Findings, rest
     if (told === undefined) return
     return findings.violate('one-effect-per-command', `${name} was answered ok and has no effect`, [told, ...rest])
   }
-  const areAllFailures = answers.length === calls.size && answers.every(({ entry }) => entry.outcome === 'fail')
-  if (answers.length > 0 && areAllFailures && effect.entry.call === undefined)
-    findings.violate('ambiguity-is-info', `${name} took effect, and everybody was told that it failed`, [
-      ...answers,
+  if (effect.entry.call !== undefined || [...calls.values()].some(mayHaveCaused)) return
+  const failures = answers.filter(({ entry }) => entry.outcome === 'fail')
+  if (failures.length > 0)
+    findings.violate('ambiguity-is-info', `${name} took effect, and whoever may have caused it was told that it failed`, [
+      ...failures,
       effect,
       ...rest,
     ])
+}
+
+/** Whether an effect of unknown origin may be this call's, going by what it was told. A replay tells of another call's. */
+function mayHaveCaused({ answered }: Call): boolean {
+  const { outcome = 'info', isReplay = false } = answered?.entry ?? {}
+  return outcome === 'info' || (outcome === 'ok' && !isReplay)
 }

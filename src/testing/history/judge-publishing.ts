@@ -104,9 +104,10 @@ function isMention(entry: HistoryEntry): entry is Mention['entry'] {
 export function judgeOrder(findings: Findings): Judge {
   const seen = new Map<string, Set<string>>()
   const highest = new Map<string, { readonly line: number; readonly entry: Log }>()
-  const isFirst = ({ source = '', event }: Log): boolean => {
-    const events = seen.get(source) ?? new Set()
-    seen.set(source, events)
+  const isFirst = ({ source = '', topic = '', event }: Log): boolean => {
+    const log = `${source}\n${topic}`
+    const events = seen.get(log) ?? new Set()
+    seen.set(log, events)
     return events.size < events.add(event).size
   }
   return {

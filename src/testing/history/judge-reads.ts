@@ -105,11 +105,13 @@ export function judgeLiveness(): Judge {
     },
     end: (findings) => {
       for (const evidence of rests.values()) {
-        const { left = {}, tookMs, limitMs } = evidence.entry
-        findings.check('liveness')
-        for (const [what, count] of Object.entries(left))
+        const { left, tookMs, limitMs } = evidence.entry
+        const isTimed = tookMs !== undefined && limitMs !== undefined
+        // Who says neither what is left nor how long it took has only said that nothing more comes.
+        if (left !== undefined || isTimed) findings.check('liveness')
+        for (const [what, count] of Object.entries(left ?? {}))
           if (count > 0) findings.violate('liveness', `${count} ${what} are left`, [evidence])
-        if (tookMs !== undefined && limitMs !== undefined && tookMs > limitMs)
+        if (isTimed && tookMs > limitMs)
           findings.violate('liveness', `it took ${tookMs} ms to come to rest, and ${limitMs} ms are allowed`, [evidence])
       }
     },

@@ -25,8 +25,11 @@ test('an outcome is told as success, as failure, or as something that nobody kno
     outcome: 'ok',
     response: '{"n":1}',
   })
-  expect(answerOf({ status: 'replayed', response: undefined, token: undefined, from: 'marker' })).toEqual({ outcome: 'ok' })
-  expect(answerOf(failed('ALREADY_COMMITTED', ''))).toEqual({ outcome: 'ok' })
+  expect(answerOf({ status: 'replayed', response: undefined, token: undefined, from: 'marker' })).toEqual({
+    outcome: 'ok',
+    isReplay: true,
+  })
+  expect(answerOf(failed('ALREADY_COMMITTED', ''))).toEqual({ outcome: 'ok', isReplay: true })
   for (const code of ['IN_PROGRESS', 'UNAVAILABLE'] as const) expect(answerOf(failed(code, ''))).toEqual({ outcome: 'info' })
   for (const code of ['KEY_REUSED', 'VERSION_CONFLICT', 'PRECONDITION_FAILED', 'INVALID_INPUT'] as const)
     expect(answerOf(failed(code, ''))).toEqual({ outcome: 'fail' })

@@ -43,15 +43,19 @@ export function eventOf({ attributes }: Named): { readonly event: string; readon
  * How an outcome of `commands.run` is told to a history. ALREADY_COMMITTED is success without a response; where the service
  * asks the client to find out by repeating the request, nobody knows yet.
  */
-export function answerOf(outcome: Outcome): Pick<Answer, 'outcome' | 'response'> {
+export function answerOf(outcome: Outcome): Pick<Answer, 'outcome' | 'response' | 'isReplay'> {
   switch (outcome.status) {
     case 'executed':
     case 'replayed':
-      return { outcome: 'ok', ...(outcome.response === undefined ? {} : { response: JSON.stringify(outcome.response) }) }
+      return {
+        outcome: 'ok',
+        ...(outcome.response === undefined ? {} : { response: JSON.stringify(outcome.response) }),
+        ...(outcome.status === 'replayed' ? { isReplay: true } : {}),
+      }
     case 'rejected':
       return { outcome: 'fail' }
     case 'failed':
-      if (outcome.code === 'ALREADY_COMMITTED') return { outcome: 'ok' }
+      if (outcome.code === 'ALREADY_COMMITTED') return { outcome: 'ok', isReplay: true }
       return { outcome: outcome.code === 'IN_PROGRESS' || outcome.code === 'UNAVAILABLE' ? 'info' : 'fail' }
   }
 }
