@@ -3,6 +3,7 @@
  *
  * A place stands around a call of a port, and a statement is known by its text. The crash matrix is made from this list; a
  * place that no process passes any more, because a statement was renamed, is found by it, not by a crash that never comes.
+ * A step that has no place has a reason, or the test beside this file fails.
  */
 import type { KafkaClient } from '../transport/kafka/kafka-client.ts'
 
@@ -71,6 +72,7 @@ const group: Readonly<Record<string, Named>> = {
 }
 
 const confirm = /\bconfirmed as materialized\b/
+const startAttempts = /^\s*insert into \S*"delivery_attempt"/
 const settle = /"outbox_settle"\(/
 
 type Named = CrashMoment | Pick<CrashPlace, 'at' | 'onHit'>
@@ -111,9 +113,12 @@ const places: Readonly<Record<CrashRole, Readonly<Record<string, Named>>>> = {
   consumer: {
     ...transaction,
     received: { delivery: 'received' },
+    'attempts started': after(startAttempts),
     'inbox claimed': after(/\bfresh as \(\s*insert into \S*"inbox"/),
     'projection written': after(/\bjson_populate_recordset\b/),
     'effect written': after('own'),
+    'waiting stored': after(/^\s*with stored as \(\s*insert into \S*"inbox_message"/),
+    'waiting removed': after(/^\s*with gone as \([^;]*"inbox_message"[^;]*\bset waiting = /),
     acking: { delivery: 'acking' },
     acked: { delivery: 'acked' },
     ...group,
@@ -127,9 +132,10 @@ const places: Readonly<Record<CrashRole, Readonly<Record<string, Named>>>> = {
     'lanes taken': after(/^\s*with free as materialized[^;]*"inbox_lane"/),
     'messages read': after(/^\s*with mine as materialized[^;]*"inbox_lane"[^;]*\bwaited_ms\b/),
     'lanes fenced': after(/^\s*select l\.lane from \S*"inbox_lane"[^;]*\bfor key share\b/),
+    'attempts started': after(startAttempts),
     'inbox claimed': after(/\bfresh as \(\s*insert into \S*"inbox"/),
     'effect written': after('own'),
-    'messages removed': after(/^\s*with gone as[^;]*"inbox_message"/),
+    'messages removed': after(/^\s*with gone as \([^;]*"inbox_message"[^;]*\breturning m\.lane\b/),
     'lanes given back': after(/^\s*update \S*"inbox_lane" l set lock_token = null/),
     ...group,
   },

@@ -18,7 +18,7 @@ export interface CellBroker {
   readonly proxy?: FaultProxy
   /** What is stored, in the order of each key. */
   log(): Promise<readonly Log[]>
-  /** How often somebody was refused so far. */
+  /** How often somebody was refused so far; on Kafka, the process that is crashed. */
   refused(): number
   refuse(isRefusing: boolean): void
   /** Refuses the first change of the first account for what it is. */

@@ -17,13 +17,13 @@ import type { CrashReport, CrashSettings } from './crashed-process.ts'
 import { AnswerGotThrough, holdAnswer, prepareFault, strike } from './faults.ts'
 import { judge } from './judge.ts'
 import { leaseMs, type Deposit } from './ledger.ts'
-import { cellName, leftOver, requests, setScene, type Cell, type Scene } from './scene.ts'
+import { cellName, leftOver, requests, setScene, underWay, type Cell, type Scene } from './scene.ts'
 import type { Site } from './site.ts'
 import { stir } from './stir.ts'
 
 export interface CellResult {
   readonly cell: string
-  /** The process stood at the place, and the fault happened there. */
+  /** The process stood at the place, and the fault happened there. Who talks to the broker was itself refused by it. */
   readonly fired: boolean
   readonly violations: readonly string[]
   /** The verdict in words, with the shortest part of the history that shows each violation. */
@@ -34,7 +34,7 @@ export interface CellResult {
 export interface CellOptions {
   /** A known mistake in the process that is crashed. */
   readonly mistake?: CrashSettings['mistake']
-  /** How long the system may take to come to rest. @default 30_000 */
+  /** How long the database may take to come to rest once outbox and broker have nothing more. @default 30_000 */
   readonly patienceMs?: number
 }
 
@@ -89,11 +89,16 @@ async function act(scene: Scene, options: CellOptions, said: { fired: boolean })
   const its = requests('its', scene)
   const ending = listen(scene)
   const stirred = await crash(scene, its, options)
-  said.fired = true
+  said.fired = fault !== 'broker refusal'
 
   broker.reject(false)
   const isAlone = fault === 'SIGKILL' || fault === 'SIGSTOP' || stirred === 'stopped'
-  if (stirred !== 'joined') crew.start({ relay: isAlone || place.role !== 'relay', consumer: isAlone || !isConsumer })
+  const startCrew = (): void => {
+    if (stirred !== 'joined') crew.start({ relay: isAlone || place.role !== 'relay', consumer: isAlone || !isConsumer })
+  }
+  // A process that talks to the broker has to be refused itself: nobody else may be there for it.
+  const isRefusedItself = fault === 'broker refusal' && (isConsumer || place.role === 'relay')
+  if (!isRefusedItself) startCrew()
   if (fault !== 'SIGKILL' && fault !== 'SIGSTOP') child.thaw()
   const repeated = place.role === 'command server' ? its : []
   const last = [...requests('last', scene), ...repeated]
@@ -103,7 +108,9 @@ async function act(scene: Scene, options: CellOptions, said: { fired: boolean })
     // A process that is about to end does not try again.
     if (stirred === 'stopped') await within(child.exited, 'the process ended')
     else await eventually(() => broker.refused() > 0)
+    said.fired = true
     broker.refuse(false)
+    if (isRefusedItself) startCrew()
   }
   if (fault === 'SIGSTOP') {
     await outliveLease(scene)
@@ -123,6 +130,8 @@ async function crash(scene: Scene, its: readonly Deposit[], { mistake }: CellOpt
   const { place, fault } = cell
   // Without a message that the broker refuses there is nothing to settle.
   const isCondemned = place.name === 'settling' || place.name === 'settled'
+  // Without a change that comes before its predecessor nothing waits.
+  const isOvertaken = place.name.startsWith('waiting ')
   broker.reject(isCondemned)
   await within(
     child.message<CrashReport>((message) => 'isReady' in message),
@@ -133,7 +142,7 @@ async function crash(scene: Scene, its: readonly Deposit[], { mistake }: CellOpt
   prepareFault(fault, struck)
   const where = { url: proxy.url(url), broker: broker.crashedAddress, redisUrl: site.redis?.url }
   const { role, onHit = 1 } = place
-  child.send({ role, failpoint, onHit, deposits: its, isCondemned, mistake, ...where } satisfies CrashSettings)
+  child.send({ role, failpoint, onHit, deposits: its, isCondemned, isOvertaken, mistake, ...where } satisfies CrashSettings)
   let isThere = false
   const stands = child.failpoint(failpoint).then(() => {
     isThere = true
@@ -182,6 +191,7 @@ async function outliveLease(scene: Scene): Promise<void> {
 /** Whether it came to rest in time; what is left if it did not, the checker is told. */
 async function toRest(scene: Scene, ending: { readonly isDone: boolean }, timeoutMs: number): Promise<boolean> {
   try {
+    await eventually(async () => (await underWay(scene)) === 0, { timeoutMs: 30_000, intervalMs: 20 })
     return await eventually(async () => ending.isDone && (await leftOver(scene)) === 0, { timeoutMs, intervalMs: 20 })
   } catch (error) {
     if (!ending.isDone) throw new Error('The process did not answer what it was asked.', { cause: error })

@@ -34,3 +34,11 @@ test('a consumer that commits its offsets before the database is found out', { t
   expect(violations).toContainEqual(expect.stringMatching(/^partition \d: \d+ was committed, but \d+ not processed$/))
   expect(violations).toContainEqual(expect.stringMatching(/^one-effect: account \w v\d was never applied by ledger$/))
 })
+
+test('a member that joins again while there is work left is crashed there too', { timeout }, async () => {
+  const name = 'consumer: joining again × SIGKILL (Kafka)'
+  const cell = cellsLike(name).find(({ place }) => place.role === 'consumer')
+  if (cell === undefined) throw new Error(`There is no cell ${name}.`)
+  const early = { ...cell, place: { ...cell.place, onHit: 1 } }
+  expect(await playCell(site, early)).toMatchObject({ cell: name, fired: true, violations: [] })
+})

@@ -9,10 +9,10 @@ import { createFailpoints } from '../../src/testing/failpoint.ts'
 import type { HistoryEntry } from '../../src/testing/history/entry.ts'
 import { answerOf } from '../../src/testing/history/message-entries.ts'
 import type { KafkaClient } from '../../src/transport/kafka/kafka-client.ts'
-import type { Transport } from '../../src/transport/transport.ts'
 import { redisClients } from '../command/redis-clients.ts'
-import { commandsOn, consumerOn, depositCommand, relayOn, write, type Deposit } from './ledger.ts'
-import { condemning, topicOf, transportTo, type BrokerAddress } from './transport-to.ts'
+import { commandsOn, consumerOn, depositCommand, relayOn, type Deposit } from './ledger.ts'
+import { mistakenPublisher, mistakenReceiver, mistakenWrite, type Mistake } from './mistakes.ts'
+import { condemning, overtaking, topicOf, transportTo, type BrokerAddress } from './transport-to.ts'
 
 /** What the parent says first; whatever it says next means stop. */
 export interface CrashSettings {
@@ -26,8 +26,10 @@ export interface CrashSettings {
   /** Whether it is to send something that the broker refuses, if the broker does not see to that. */
   readonly isCondemned: boolean
   readonly deposits: readonly Deposit[]
+  /** Whether a change is to come to it before its predecessor. */
+  readonly isOvertaken: boolean
   /** A known mistake, to see that it is noticed. */
-  readonly mistake?: 'acknowledges first' | undefined
+  readonly mistake?: Mistake | undefined
 }
 
 export type CrashReport = { readonly entry: HistoryEntry } | { readonly isDone: true } | { readonly isReady: true }
@@ -67,7 +69,7 @@ async function work(settings: CrashSettings): Promise<void> {
   switch (settings.role) {
     case 'writer':
       return await answerAll(settings.deposits, async (deposit) => {
-        await write(db, deposit)
+        await mistakenWrite(settings.mistake)(db, deposit)
         return { outcome: 'ok' }
       })
     case 'command server': {
@@ -78,12 +80,14 @@ async function work(settings: CrashSettings): Promise<void> {
         answerOf(await commands.run(depositCommand, { principal: 'ann', requestId: deposit.request, input: deposit })),
       )
     }
-    case 'relay':
-      return await serve(relayOn(db, points.publisher(settings.isCondemned ? condemning(transport) : transport)))
+    case 'relay': {
+      const publisher = mistakenPublisher(settings.isCondemned ? condemning(transport) : transport, settings.mistake)
+      return await serve(relayOn(db, points.publisher(publisher)))
+    }
     case 'consumer':
     case 'stored consumer': {
-      const receiver = points.receiver(mistaken(transport, settings.mistake))
-      return await serve(consumerOn(db, receiver, settings.role === 'consumer' ? 'direct' : 'stored'))
+      const receiver = mistakenReceiver(settings.isOvertaken ? overtaking(transport) : transport, settings.mistake)
+      return await serve(consumerOn(db, points.receiver(receiver), settings.role === 'consumer' ? 'direct' : 'stored'))
     }
   }
 }
@@ -102,19 +106,4 @@ async function answerAll(deposits: readonly Deposit[], serve: (deposit: Deposit)
   }
   say({ isDone: true })
   await new Promise((resolve) => stop.signal.addEventListener('abort', resolve))
-}
-
-function mistaken(transport: Transport, mistake: CrashSettings['mistake']): Pick<Transport, 'receive'> {
-  if (mistake === undefined) return transport
-  return {
-    receive: (options) =>
-      transport.receive({
-        ...options,
-        onDelivery: (delivery) => {
-          void delivery.ack()
-          const { message, lost } = delivery
-          options.onDelivery({ message, lost, nack: (delayMs) => delivery.nack(delayMs), ack: async () => 'confirmed' })
-        },
-      }),
-  }
 }

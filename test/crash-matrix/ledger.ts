@@ -25,7 +25,16 @@ export const tables = `
   create table deposit (id bigint generated always as identity primary key, request text not null, account text not null,
     amount int not null, balance int not null);
   create table balance_view (account_id text primary key, balance int, version bigint not null, deleted_at timestamptz);
-  create table effect (id bigint generated always as identity primary key, event_id uuid not null, account text not null, version bigint not null);`
+  create table effect (id bigint generated always as identity primary key, event_id uuid not null, account text not null,
+    version bigint not null, amount int not null);
+  -- Every version that the projection ever had, in their order: one that goes back shows also if it comes forward again.
+  create table balance_seen (id bigint generated always as identity primary key, account text not null, version bigint not null);
+  create function note_balance() returns trigger language plpgsql as $note$
+    begin
+      insert into balance_seen (account, version) values (new.account_id, new.version);
+      return null;
+    end $note$;
+  create trigger note_balance after insert or update on balance_view for each row execute function note_balance();`
 
 /** How long a process that says nothing keeps what it holds: lanes of relays and processors, and messages at the broker. */
 export const leaseMs = 800
@@ -38,7 +47,8 @@ export interface Deposit {
   readonly amount: number
 }
 
-async function apply(tx: Tx, { request, account, amount }: Deposit): Promise<number> {
+/** What a deposit does to the owner's tables. Returns the balance. */
+export async function apply(tx: Tx, { request, account, amount }: Deposit): Promise<number> {
   const { rows } = await tx.query(
     'insert into account as a (id, balance) values ($1, $2) on conflict (id) do update set balance = a.balance + excluded.balance returning balance',
     [account, amount],
@@ -57,13 +67,12 @@ const outbox = createOutbox()
 
 /** A deposit in a transaction of the service's own, with its events. */
 export async function write(db: Database, deposit: Deposit): Promise<void> {
-  await transaction(db, async (tx) => {
-    const balance = await apply(tx, deposit)
-    await outbox.addMany(tx, [
-      event(accounts.Deposited, deposit.account, { amount: deposit.amount }),
-      event(balances.BalanceChanged, deposit.account, { balance }),
-    ])
-  })
+  await transaction(db, async (tx) => tell(tx, deposit, await apply(tx, deposit)))
+}
+
+/** What is told of a deposit. */
+export async function tell(tx: Tx, { account, amount }: Deposit, balance: number): Promise<void> {
+  await outbox.addMany(tx, [event(accounts.Deposited, account, { amount }), event(balances.BalanceChanged, account, { balance })])
 }
 
 export const depositCommand: Command<Deposit, { balance: number }> = command('Deposit', {
@@ -114,8 +123,13 @@ export function consumerOn(db: Database, transport: Pick<Transport, 'receive'>, 
     backoff: { firstMs: 10, maxMs: 100 },
     signals: createSignals(),
   })
-  consumer.on(accounts.Deposited, async ({ id, aggregateId, version }, { tx }) => {
-    await tx.query('insert into effect (event_id, account, version) values ($1, $2, $3)', [id, aggregateId, String(version)])
+  consumer.on(accounts.Deposited, async ({ id, aggregateId, version, data }, { tx }) => {
+    await tx.query('insert into effect (event_id, account, version, amount) values ($1, $2, $3, $4)', [
+      id,
+      aggregateId,
+      String(version),
+      data.amount,
+    ])
   })
   consumer.project(balances, { table: 'balance_view', key: 'account_id', set: ({ data }) => ({ balance: data.balance }) })
   return consumer

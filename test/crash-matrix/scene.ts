@@ -1,4 +1,5 @@
 /** What a cell is, and what stands ready when it begins: a database, its broker, a crew, and a process to be crashed. */
+import type { Database } from '../../src/postgres/database.ts'
 import { fromPg } from '../../src/postgres/from-pg.ts'
 import type { Child } from '../../src/testing/child.ts'
 import { crashPointName, type CrashPlace } from '../../src/testing/crash-places.ts'
@@ -61,9 +62,16 @@ export const requests = (kind: string, { broker }: Pick<Scene, 'broker'>): Depos
   accounts.map((account, i) => ({ request: `${kind} ${account} ${broker.id}`, account, amount: 10 + i }))
 
 /** What is not published, not received or not processed. */
-export async function leftOver({ db, broker }: Pick<Scene, 'db' | 'broker'>): Promise<number> {
-  const { rows } = await db.query(
-    'select ((select count(*) from waybill.outbox_dispatch) + (select count(*) from waybill.inbox_message))::int as n',
-  )
-  return (rows[0] as { n: number }).n + (await broker.unacked())
+export async function leftOver(scene: Pick<Scene, 'db' | 'broker'>): Promise<number> {
+  return (await count(scene.db, 'waybill.inbox_message')) + (await underWay(scene))
+}
+
+/** What is not published or not acknowledged. */
+export async function underWay({ db, broker }: Pick<Scene, 'db' | 'broker'>): Promise<number> {
+  return (await count(db, 'waybill.outbox_dispatch')) + (await broker.unacked())
+}
+
+async function count(db: Database, table: string): Promise<number> {
+  const { rows } = await db.query(`select count(*)::int as n from ${table}`)
+  return (rows[0] as { n: number }).n
 }

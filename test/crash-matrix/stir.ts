@@ -18,7 +18,8 @@ export async function stir(scene: Scene, isThere: () => boolean): Promise<'joine
       return undefined
     case 'rebalance heard':
     case 'joining again':
-      await eventually(async () => (await leftOver(scene)) === 0)
+      // On a starved machine a session can end while there is work left: then it joins again by itself.
+      await eventually(async () => isThere() || (await leftOver(scene)) === 0)
       crew.start({ relay: true, consumer: true })
       await more()
       return 'joined'

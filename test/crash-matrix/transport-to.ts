@@ -3,7 +3,7 @@ import { connectKafka, type KafkaConnectionOptions } from '../../src/transport/k
 import type { KafkaClient } from '../../src/transport/kafka/kafka-client.ts'
 import { kafka } from '../../src/transport/kafka/kafka.ts'
 import { pubsub } from '../../src/transport/pubsub.ts'
-import type { Transport } from '../../src/transport/transport.ts'
+import type { AckOutcome, Delivery, Transport } from '../../src/transport/transport.ts'
 import { fastClock } from '../e2e/fast-clock.ts'
 import { clockFactor, topic } from './ledger.ts'
 
@@ -87,6 +87,34 @@ export function condemning(transport: Transport): Transport {
         return { ...message, body: new Uint8Array(condemnedBytes) }
       })
       return transport.publish(sent, options)
+    },
+  }
+}
+
+/** The first change of the first account comes only after the second, which was acknowledged by then. */
+export function overtaking(transport: Pick<Transport, 'receive'>): Pick<Transport, 'receive'> {
+  let isOver = false
+  return {
+    receive: (options) => {
+      let late: Delivery | undefined
+      const onDelivery = (delivery: Delivery): void => {
+        const { version, aggregate_type: type, aggregate_id: id } = delivery.message.attributes
+        const isMeant = type === 'account' && id === 'a'
+        if (isMeant && version === '1' && !isOver) {
+          isOver = true
+          late = delivery
+        } else if (isMeant && version === '2' && late !== undefined) {
+          const { message, lost } = delivery
+          const ack = async (): Promise<AckOutcome> => {
+            const outcome = await delivery.ack()
+            if (late !== undefined) options.onDelivery(late)
+            late = undefined
+            return outcome
+          }
+          options.onDelivery({ message, lost, ack, nack: (delayMs) => delivery.nack(delayMs) })
+        } else options.onDelivery(delivery)
+      }
+      return transport.receive({ ...options, onDelivery })
     },
   }
 }

@@ -1,0 +1,55 @@
+/** Known mistakes of a process: a matrix that does not find them out proves nothing. */
+import type { Database } from '../../src/postgres/database.ts'
+import { transaction } from '../../src/postgres/transaction.ts'
+import type { Publisher, Transport } from '../../src/transport/transport.ts'
+import { apply, tell, write, type Deposit } from './ledger.ts'
+
+export type Mistake = 'acknowledges first' | 'believes in refused messages' | 'adds events before' | 'adds events afterwards'
+
+/** A consumer that acknowledges what it has not done yet. */
+export function mistakenReceiver(
+  transport: Pick<Transport, 'receive'>,
+  mistake: Mistake | undefined,
+): Pick<Transport, 'receive'> {
+  if (mistake !== 'acknowledges first') return transport
+  return {
+    receive: (options) =>
+      transport.receive({
+        ...options,
+        onDelivery: (delivery) => {
+          void delivery.ack()
+          const { message, lost } = delivery
+          options.onDelivery({ message, lost, nack: (delayMs) => delivery.nack(delayMs), ack: async () => 'confirmed' })
+        },
+      }),
+  }
+}
+
+/** A relay that takes what the broker refused for published. */
+export function mistakenPublisher(transport: Publisher, mistake: Mistake | undefined): Publisher {
+  if (mistake !== 'believes in refused messages') return transport
+  return {
+    maxBytes: transport.maxBytes,
+    publish: async (messages, options) =>
+      (await transport.publish(messages, options)).map((outcome) =>
+        outcome.status === 'unavailable' ? { status: 'confirmed', messageId: 'none' } : outcome,
+      ),
+  }
+}
+
+/** A writer whose events are in a transaction of their own, before that of the deposit or after it. */
+export function mistakenWrite(mistake: Mistake | undefined): (db: Database, deposit: Deposit) => Promise<void> {
+  if (mistake === 'adds events afterwards')
+    return async (db, deposit) => {
+      const balance = await transaction(db, (tx) => apply(tx, deposit))
+      await transaction(db, (tx) => tell(tx, deposit, balance))
+    }
+  if (mistake === 'adds events before')
+    return async (db, deposit) => {
+      const { rows } = await db.query('select balance from account where id = $1', [deposit.account])
+      const { balance = 0 } = (rows[0] ?? {}) as { readonly balance?: number }
+      await transaction(db, (tx) => tell(tx, deposit, balance + deposit.amount))
+      await transaction(db, (tx) => apply(tx, deposit))
+    }
+  return write
+}

@@ -1,0 +1,148 @@
+/**
+ * Steps of the roles at which no process is crashed, each with its reason. A step that is neither here nor in the registry of
+ * places fails a test.
+ */
+import type { CommandCache } from '../../src/command/cache.ts'
+import type { KafkaClient } from '../../src/transport/kafka/kafka-client.ts'
+import type { Delivery, Publisher } from '../../src/transport/transport.ts'
+
+/** Statements by their reasons. */
+export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>> = {
+  'only looks: nothing is different after it, and the next step has a place': [
+    'command/command.selectMarker',
+    'command/command.selectVersions',
+    'consumer/claim.findBlocked',
+    'consumer/dead-letter.readAttempts',
+    'consumer/dead-letter.readRedriving',
+    'consumer/inbox.countWaiting',
+    'consumer/inbox.readConsumer',
+    'consumer/inbox.readReleased',
+    'consumer/inbox.readVersions',
+    'consumer/inbox.readWaiting',
+    'consumer/offsets.readOffsets',
+    'outbox/backlog.readBacklog',
+    'outbox/backlog.readRemaining',
+    'outbox/dispatch.readBodies',
+    'outbox/dispatch.readPauses',
+    'postgres/lanes.findUnlockedLanes',
+    'postgres/migrate.inspectSchema',
+    'postgres/migrate.selectApplied',
+    'postgres/migrate.selectDeployment',
+    'projection/reads.readPositions',
+    'projection/reads.readRegister',
+    'projection/reads.readRow',
+    'projection/reads.readVersions',
+    'projection/versioned-upsert.findColumns',
+    'projection/versioned-upsert.findUniqueKeys',
+  ],
+  'at every start, one statement that leaves what is there as it is': [
+    'consumer/inbox.registerConsumer',
+    'consumer/stored.makeLanes',
+  ],
+  'an operator moves a deployment': ['postgres/migrate.insertAudit', 'postgres/migrate.restampDeployment'],
+  'in the transaction of "inbox claimed", "effect written" and "committing": whatever ends it there ends it here': [
+    'consumer/archive.archiveReceived',
+    'consumer/archive.archiveWaiting',
+    'consumer/claim.claimStored',
+    'consumer/claim.lockBlocked',
+    'consumer/claim.unclaim',
+    'consumer/dead-letter.forgetAttempts',
+    'consumer/inbox.movePositions',
+    'consumer/stored.setAside',
+  ],
+  'stands where "inbox claimed" does, in consumers without handlers or without an inbox': [
+    'consumer/claim.claimEvents',
+    'consumer/claim.claimRows',
+    'consumer/claim.moveOnly',
+    'consumer/claim.moveRows',
+    'consumer/offsets.beginOffsets',
+    'consumer/offsets.moveOffsets',
+  ],
+  'stands where "projection written" does, in fact tables': ['projection/fact-table.insertRows'],
+  'stands where "event added" does, for one event': ['outbox/outbox.addEvent'],
+  'in the transaction of "marker claimed" and "state written", or in one that only looks: locks and savepoints end with it': [
+    'command/command.lockAggregates',
+    'command/command.rollBackToSavepoint',
+    'command/command.setReadOnly',
+    'command/command.setSavepoint',
+  ],
+  'only after a handler failed or an event was refused, which none is here; test/consumer/chaos.ts lets handlers fail and instances die in between':
+    [
+      'consumer/dead-letter.bury',
+      'consumer/dead-letter.chargeAttempt',
+      'consumer/dead-letter.forgetSeen',
+      'consumer/dead-letter.holdAggregate',
+      'consumer/dead-letter.lockLetter',
+      'consumer/dead-letter.moveOverEvent',
+      'consumer/dead-letter.moveOverGap',
+      'consumer/dead-letter.recordSeen',
+      'consumer/dead-letter.releaseAttempts',
+      'consumer/inbox.restStored',
+      'consumer/stored.restReceived',
+    ],
+  'only while an operator redrives letters': [
+    'consumer/dead-letter.lockRedriving',
+    'consumer/dead-letter.markFailed',
+    'consumer/dead-letter.markRedriven',
+    'consumer/dead-letter.restLetter',
+    'consumer/leased-work.leasedLetters',
+  ],
+  'a lease or a sign of life, which ends by itself: SIGKILL and SIGSTOP at every other place rely on that': [
+    'consumer/leased-work.leasedWaiting',
+    'consumer/stored.renewLanes',
+    'postgres/lanes.farewell',
+    'postgres/lanes.heartbeat',
+    'postgres/lanes.releaseLanes',
+  ],
+  'a hint: without it the same happens a little later': [
+    'outbox/dispatch.pullBackRetries',
+    'outbox/dispatch.wakeTopic',
+    'outbox/notify.notifyChannel',
+    'projection/reads.markComplete',
+  ],
+}
+
+/** A call that has a place. */
+export const placed = 'placed'
+
+type Calls<Port, Fields extends keyof Port = never> = Readonly<Record<Exclude<keyof Port, Fields>, string>>
+
+/** Every call of the ports that places stand around: `placed`, or why it is not. */
+export const portCalls: {
+  readonly kafka: Calls<KafkaClient>
+  readonly cache: Calls<CommandCache>
+  readonly delivery: Calls<Delivery, 'message' | 'lost' | 'acker'>
+  readonly publisher: Calls<Publisher, 'maxBytes'>
+} = {
+  kafka: {
+    initProducer: placed,
+    produce: placed,
+    joinGroup: placed,
+    syncGroup: placed,
+    committedOffsets: placed,
+    fetch: placed,
+    heartbeat: placed,
+    commitOffsets: placed,
+    leaveGroup: placed,
+    describeTopic: 'only looks',
+    topicSettings: 'only looks',
+    listOffsets: 'only looks, where a group has no offsets yet; "offsets read" stands before it',
+    createTopic: 'an operator makes topics',
+    close: 'nothing is asked of the broker any more',
+  },
+  cache: {
+    claim: placed,
+    complete: placed,
+    release: 'nothing was committed; what is not released expires, as after a crash at "cache claimed"',
+  },
+  delivery: {
+    ack: placed,
+    nack: 'the message comes again, as it does if the process ends',
+  },
+  publisher: { publish: placed },
+}
+
+/** Failpoints in the sources that are no places, by their reasons. */
+export const strangeFailpoints: Readonly<Record<string, readonly string[]>> = {
+  'drills arm them, in processes of their own': ['before publish', 'after publish', 'in handler'],
+}
