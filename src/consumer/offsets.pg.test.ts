@@ -147,6 +147,8 @@ test('a stretch that does not follow on what is done is refused, and so is a bat
   expect(await w.offsets()).toEqual(['0 10'])
   expect([...(await move(place(7n, 7n), place(12n, 8n))).values()]).toEqual([10n])
   expect([...(await move(place(7n, 7n))).values()]).toEqual([13n])
+  // A hole in which all is done, behind one that is done and was handed out once more.
+  expect([...(await move(place(5n, 5n), place(12n, 12n))).values()]).toEqual([13n])
   const items = [11n, 12n, 13n, 14n].map(
     (offset) => ({ origin: { kind: 'delivery', place: place(offset, offset) } }) as unknown as Item,
   )

@@ -25,7 +25,7 @@ export async function takeOffsets(tx: Tx, scope: Scope, items: readonly Item[]):
 
 /** Moves the offsets behind these places. Returns, by line, what was done before. Throws Fenced if something is left out. */
 export async function moveOver(tx: Tx, scope: Scope, places: readonly Place[]): Promise<ReadonlyMap<string, bigint>> {
-  const runs = runsOf(scope.consumer, places)
+  const runs = runsOf(places)
   const beginning = runs.filter(({ begins }) => begins)
   if (beginning.length > 0) await execute(tx, beginOffsets(scope, beginning))
   const moved = new Map<string, MovedRow>((await rows(tx, moveOffsets(scope, runs))).map((row) => [lineOfPlace(row), row]))
@@ -37,13 +37,14 @@ export function placeOf({ origin }: Pick<Item, 'origin'>): Place | undefined {
   return origin.kind === 'delivery' ? origin.place : undefined
 }
 
-function runsOf(consumer: string, places: readonly Place[]): readonly OffsetRun[] {
+function runsOf(places: readonly Place[]): readonly OffsetRun[] {
   const runs = new Map<string, OffsetRun>()
   for (const place of places) {
     const { topic, partition, offset, from, begins } = place
     const open = runs.get(lineOfPlace(place))
-    if (open !== undefined && from > open.next) throw leftOut(consumer, place)
-    const run = open ?? { topic, partition, from, begins }
+    // What a batch does not have between two of its items must be done, and then so is the first of them: one that was given back and
+    // handed out twice. It is a duplicate, and no reason to refuse the others for ever.
+    const run = open === undefined || from > open.next ? { topic, partition, from, begins } : open
     runs.set(lineOfPlace(place), { ...run, next: offset + 1n })
   }
   return [...runs.values()]
