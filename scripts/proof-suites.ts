@@ -27,6 +27,8 @@ const left = [
   'test/proof/**',
   'test/{docs,deploy,drill,crash-matrix,telemetry,e2e,ingest,simulation,kafka}/**',
   '{scripts,src/cli,src/drill,src/testing}/**',
+  // What they say of the tests, of costs and of stress does not depend on the server.
+  '{test/consumer/mutants,test/outbox/mutants,test/outbox/relay-stress,src/outbox/relay-cost}.pg.test.ts',
 ]
 const postgresTests = ['node', 'scripts/test.ts', '--require-all', '.pg.test.ts', ...left.flatMap((glob) => ['--exclude', glob])]
 
