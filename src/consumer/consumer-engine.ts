@@ -24,7 +24,7 @@ import { createPatience, longestPauseMs } from './patience.ts'
 import { Pump } from './pump.ts'
 import { isForeign, readEvent, type ReceivedEvent } from './received-event.ts'
 import type { Routes } from './routes.ts'
-import { createStoredProcessor, type Hold, type StoredProcessor } from './stored-processor.ts'
+import { createStoredProcessor, type LeasedBatch, type StoredProcessor } from './stored-processor.ts'
 import { createStoredReceiver } from './stored-receiver.ts'
 import { createStoredWork } from './stored-work.ts'
 import { createSuspicion } from './suspicion.ts'
@@ -202,7 +202,7 @@ interface WorkDeps {
 }
 
 interface Work {
-  readonly work: (items: readonly Item[], hold?: Hold) => Promise<void>
+  readonly work: (items: readonly Item[], batch?: LeasedBatch) => Promise<void>
   readonly undertaker: Undertaker
   /** Told of an item that may have failed in another process. */
   readonly onAgain: (item: Item) => void
@@ -227,7 +227,7 @@ function createWork({ settings, routes, life, watch }: EngineDeps, { scope, give
   const { isSuspect } = suspicion
   const worker = { settings, routes, scope, emitting: true, isSuspect, patience, onCommitted, onAcking, ...life }
   return {
-    work: (items, hold) => workBatch({ ...worker, ...hold, undertaker: undertaker.guardedBy(hold?.guard) }, inOrder(items)),
+    work: (items, batch) => workBatch({ ...worker, ...batch, undertaker: undertaker.guardedBy(batch?.guard) }, inOrder(items)),
     undertaker,
     onAgain: suspicion.charged,
   }

@@ -25,8 +25,8 @@ import {
   type ReceivedRow,
 } from './stored.sql.ts'
 
-/** What a batch of stored messages does while it is worked. */
-export interface Hold {
+/** What a batch of leased lanes does while it is worked. */
+export interface LeasedBatch {
   /** First in every transaction; throws Fenced. */
   readonly guard: (tx: Tx) => Promise<void>
   /** A sign of life, with every transaction and every handler. */
@@ -36,7 +36,7 @@ export interface Hold {
 export interface ProcessorDeps extends Pick<EngineDeps, 'settings' | 'routes'> {
   readonly scope: Scope
   /** Settles every item; never rejects. */
-  readonly work: (items: readonly Item[], hold: Hold) => Promise<void>
+  readonly work: (items: readonly Item[], batch: LeasedBatch) => Promise<void>
   /** Told of an item that rested before, perhaps because it failed in another process. */
   readonly onAgain: (item: Item) => void
 }

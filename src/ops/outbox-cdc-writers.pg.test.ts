@@ -111,38 +111,28 @@ test('switching on is refused by a pause, which a connector would not heed', asy
   await switchCdcOn({ db, outbox, slot, actor })
 })
 
-test('a slot that was made for a switch which is then refused is dropped again', async () => {
-  const { outbox } = await outboxFixture(db)
-  const slot = 'waybill_dropped'
-  const writer = await opened(db, (tx) =>
-    outbox.add(tx, videos.VideoPublished, 'v', { title: 'x' }, { notBefore: new Date('9000-01-01') }),
-  )
-  // To make the slot waits for the writer.
-  const switching = switchCdcOn({ db, outbox, slot, actor })
-  switching.catch(() => {})
-  await untilBlocked(db, switching)
-  await writer.commit()
-  await expect(switching).rejects.toMatchObject({ code: 'REFUSED', message: expect.stringContaining('wait for a date') })
-  expect(await cdcStatus(db, outbox)).toMatchObject({
-    ...dispatching,
-    slots: expect.not.arrayContaining([expect.objectContaining({ slot })]),
-  })
-})
-
-test('an event with a date that is committed while the switch waits for its writer undoes the switch', async () => {
-  const { outbox } = await outboxFixture(db)
-  const slot = 'waybill_between'
-  await pool.query(`select pg_create_logical_replication_slot($1, 'pgoutput')`, [slot])
-  const writer = await opened(db, (tx) =>
-    outbox.add(tx, videos.VideoPublished, 'v', { title: 'x' }, { notBefore: new Date('9000-01-01') }),
-  )
-  const switching = switchCdcOn({ db, outbox, slot, actor })
-  switching.catch(() => {})
-  await untilBlocked(db, switching)
-  await writer.commit()
-  await expect(switching).rejects.toMatchObject({ code: 'REFUSED', message: expect.stringContaining('wait for a date') })
-  expect(await cdcStatus(db, outbox)).toMatchObject(dispatching)
-})
+test.each([
+  { slot: 'waybill_new', isMade: false },
+  { slot: 'waybill_old', isMade: true },
+])(
+  'an event with a date that is committed while the switch waits for its writer undoes the switch, and the slot that was made for it ($slot)',
+  async ({ slot, isMade }) => {
+    const { outbox } = await outboxFixture(db)
+    if (isMade) await pool.query(`select pg_create_logical_replication_slot($1, 'pgoutput')`, [slot])
+    const writer = await opened(db, (tx) =>
+      outbox.add(tx, videos.VideoPublished, 'v', { title: 'x' }, { notBefore: new Date('9000-01-01') }),
+    )
+    // To make the slot waits for the writer, too.
+    const switching = switchCdcOn({ db, outbox, slot, actor })
+    switching.catch(() => {})
+    await untilBlocked(db, switching)
+    await writer.commit()
+    await expect(switching).rejects.toMatchObject({ code: 'REFUSED', message: expect.stringContaining('wait for a date') })
+    const { slots, ...status } = await cdcStatus(db, outbox)
+    expect(status).toEqual(dispatching)
+    expect(slots.some((each) => each.slot === slot)).toBe(isMade)
+  },
+)
 
 test('switching on gives up behind a transaction that adds events and does not end, and says what to do', async () => {
   const { outbox } = await outboxFixture(db)
