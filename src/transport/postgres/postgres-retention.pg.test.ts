@@ -2,7 +2,7 @@
  * Retention of the Postgres transport, in a database of its own: on tables without statistics the planner once chose a plan that
  * took one message of a key for all of them.
  */
-import { afterAll, expect, test } from 'vitest'
+import { afterEach, expect, test } from 'vitest'
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { migrate } from '../../postgres/migrate.ts'
@@ -17,8 +17,8 @@ const db = fromPg(database.pool)
 await migrate(db, { schema: 'waybill', service: 'transport' })
 
 const opened: PostgresTransport[] = []
-afterAll(async () => {
-  for (const transport of opened) await transport.close()
+afterEach(async () => {
+  for (const transport of opened.splice(0)) await transport.close()
 })
 
 function open(options: Partial<Parameters<typeof postgresTransport>[0]>): PostgresTransport {
@@ -76,7 +76,9 @@ test('what a new subscription or a seek copies is not removed before it is commi
     await tx.query(`select waybill.transport_subscribe($1, 'new', 4::smallint)`, [topic])
     await transport.sweep()
   })
-  const received = await probe(transport, { topic, consumer: 'new', on: () => undefined })
+  // A transport that receives also sweeps by itself; with this retention it leaves the messages to the test.
+  const receiving = open({ retentionMs: 3_600_000 })
+  const received = await probe(receiving, { topic, consumer: 'new', on: () => undefined })
   await received.until(3)
   await received.receiver.close(AbortSignal.abort())
   await db.query(`delete from waybill.transport_delivery`)
