@@ -7,7 +7,7 @@ import { inPartitionOrder, type PlacedDelivery } from './partition-lines.ts'
 const dayMs = 86_400_000
 const aborting = new AbortController().signal
 
-test.each(['stop', 'loss'])('a partition that rests keeps nothing awake after its %s', async (what) => {
+async function twoInHand() {
   const clock = createFakeClock()
   const broker = new PartitionedBroker()
   const handed: PlacedDelivery[] = []
@@ -22,6 +22,11 @@ test.each(['stop', 'loss'])('a partition that rests keeps nothing awake after it
   })
   await broker.assign(broker.members[0], ['0'])
   broker.append('0', [published('a', 1), published('a', 2)])
+  return { clock, broker, handed, receiver }
+}
+
+test.each(['stop', 'loss'])('a partition that rests keeps nothing awake after its %s', async (what) => {
+  const { clock, broker, handed, receiver } = await twoInHand()
   await handed[1]?.nack()
   await handed[0]?.nack(dayMs)
   expect(clock.sleepers()).toBe(1)
@@ -29,4 +34,18 @@ test.each(['stop', 'loss'])('a partition that rests keeps nothing awake after it
   else await broker.assign(broker.members[0], ['0'])
   expect(clock.sleepers()).toBe(0)
   expect(broker.givenBack).toEqual(['0/0', '0/1'])
+})
+
+test('who had an item earlier and gives it back once more takes it from nobody', async () => {
+  const { clock, handed, receiver } = await twoInHand()
+  for (const delivery of handed.slice(0, 2)) await delivery.nack()
+  await clock.advance(1000)
+  expect(handed.map(({ place }) => place.offset)).toEqual([0n, 1n, 0n, 1n])
+  for (const delivery of handed.slice(0, 2)) await delivery.nack()
+  await clock.advance(1000)
+  expect(handed).toHaveLength(4)
+  for (const delivery of handed.slice(2)) await delivery.nack()
+  await clock.advance(1000)
+  expect(handed.map(({ place }) => place.offset)).toEqual([0n, 1n, 0n, 1n, 0n, 1n])
+  await receiver.close(aborting)
 })

@@ -83,6 +83,8 @@ interface Held {
   readonly offset: bigint
   place: Place | undefined
   state: 'queued' | 'handed' | 'returned' | 'gone'
+  /** How often it was handed out: who had it earlier can settle it no more. */
+  turn: number
 }
 
 interface LineOptions extends Pick<Place, 'topic' | 'partition'> {
@@ -124,7 +126,7 @@ class PartitionLine {
     if (!this.#isOpen) return void delivery.nack()
     if (offset <= this.#last) return this.#pushAgain(delivery, offset)
     this.#last = offset
-    const held: Held = { delivery, offset, place: undefined, state: 'queued' }
+    const held: Held = { delivery, offset, place: undefined, state: 'queued', turn: 0 }
     this.#held.set(offset, held)
     if (!this.#isBroken) this.#hand(held)
   }
@@ -162,6 +164,8 @@ class PartitionLine {
     held.place ??= { topic, partition, offset, from: this.#from ?? offset, begins: this.#begins }
     held.state = 'handed'
     this.#handed += 1
+    held.turn += 1
+    const { turn } = held
     let ignored = false
     onDelivery({
       message: held.delivery.message,
@@ -169,27 +173,27 @@ class PartitionLine {
       place: held.place,
       ignore: () => (ignored = true),
       ack: () => {
-        this.#settle(held)
+        this.#settle(held, turn)
         return held.delivery.ack()
       },
-      nack: (delayMs) => this.#return(held, delayMs),
+      nack: (delayMs) => this.#return(held, turn, delayMs),
     })
     this.#from = ignored ? held.place.from : offset + 1n
     if (!ignored) return void (this.#begins = false)
-    this.#settle(held)
+    this.#settle(held, turn)
     void held.delivery.ack()
   }
 
-  #settle(held: Held): void {
-    if (held.state !== 'handed') return
+  #settle(held: Held, turn: number): void {
+    if (held.state !== 'handed' || held.turn !== turn) return
     held.state = 'gone'
     this.#handed -= 1
     this.#held.delete(held.offset)
     this.#mend()
   }
 
-  async #return(held: Held, delayMs = 0): Promise<void> {
-    if (held.state !== 'handed') return
+  async #return(held: Held, turn: number, delayMs = 0): Promise<void> {
+    if (held.state !== 'handed' || held.turn !== turn) return
     this.#handed -= 1
     held.state = this.#isOpen ? 'returned' : 'gone'
     if (!this.#isOpen) return await held.delivery.nack(delayMs)
