@@ -63,4 +63,6 @@ export interface DrillReport {
   readonly seed: number
   readonly on: 'embedded' | 'config'
   readonly seconds: number
+  /** What could not be closed or removed at the end; the run fails with it. */
+  readonly leftBehind?: string | undefined
 }

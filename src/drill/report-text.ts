@@ -10,9 +10,11 @@ export function recordText({ verdict, name, seconds, evidence, violations }: Dri
   return [head, ...violations.map((violation) => `        ${violation.replaceAll('\n', '\n        ')}`)].join('\n')
 }
 
-export function summaryText({ drills, verdict, passed, failed, skipped, seed, on, seconds }: DrillReport): string {
+export function summaryText(report: DrillReport): string {
+  const { drills, verdict, passed, failed, skipped, seed, on, seconds, leftBehind } = report
   const where = on === 'embedded' ? 'on embedded parts' : 'on your own stack'
-  return `${verdict}: ${drills.length} drills ${where}, ${passed} passed, ${failed} failed, ${skipped} skipped, in ${seconds.toFixed(0)} s (seed ${seed})`
+  const sum = `${verdict}: ${drills.length} drills ${where}, ${passed} passed, ${failed} failed, ${skipped} skipped, in ${seconds.toFixed(0)} s (seed ${seed})`
+  return leftBehind === undefined ? sum : `${sum}\nNot everything could be closed at the end: ${leftBehind}`
 }
 
 export function listText(drills: readonly Drill[]): string {

@@ -53,6 +53,12 @@ test('the terminal shows a line for each drill with its evidence, what was viola
   ])
 })
 
+test('what could not be closed at the end is told beneath the sum, on the page too', () => {
+  const unclosed = { ...report, leftBehind: 'topic <t> is still there' }
+  expect(reportText(unclosed).split('\n').at(-1)).toBe('Not everything could be closed at the end: topic <t> is still there')
+  expect(reportHtml(unclosed)).toContain('topic &lt;t&gt; is still there')
+})
+
 test('the picture has a dot for every step, none upon another and none outside', () => {
   const crowded = Array.from({ length: 20 }, () => ({ atMs: 5, kind: 'step' as const, what: 'at once' }))
   const places = [...timelinePicture(crowded, 1).matchAll(/cx="(\d+)"/g)].map(([, x]) => Number(x))

@@ -8,6 +8,7 @@ import { openConfigured } from './config-target.ts'
 import type { Drill } from './drill.ts'
 import { drills } from './drills.ts'
 import { runDrill } from './run-drill.ts'
+import { runDrills } from './run-drills.ts'
 import { Stage } from './stage.ts'
 import type { EmbeddedServers, Target } from './target.ts'
 
@@ -125,6 +126,14 @@ test('what cannot be closed does not hide why a drill failed', async () => {
   const { violations } = await runDrill({ ...drill, run }, { target, seed: 1 })
   expect(violations).toEqual(['The drill could not go on: no way', expect.stringContaining('the cache does not stop')])
   await gone()
+})
+
+test('a target that cannot be closed fails the run, and no drill of its report is lost', async () => {
+  const target = await place('unclosed', 'postgresTransport({ db, schema })')
+  const close = () => target.close().then(() => Promise.reject(new Error('the topic is still there')))
+  const run: Drill['run'] = (stage) => Promise.resolve(stage.fired('seen'))
+  const report = await runDrills([{ ...drill, run }], { open: () => Promise.resolve({ ...target, close }) })
+  expect(report).toMatchObject({ verdict: 'fail', passed: 1, leftBehind: 'the topic is still there' })
 })
 
 function named(name: string): Drill {

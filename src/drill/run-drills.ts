@@ -1,6 +1,7 @@
 /**
  * Runs drills one after the other on one target, which it opens and closes, and sums them up.
  */
+import { errorMessage } from '../core/errors.ts'
 import type { Drill, DrillRecord, DrillReport } from './drill.ts'
 import { openEmbedded } from './embedded-target.ts'
 import { runDrill } from './run-drill.ts'
@@ -25,6 +26,7 @@ export async function runDrills(chosen: readonly Drill[], options: RunDrillsOpti
   const startedMs = performance.now()
   const target = await open()
   const records: DrillRecord[] = []
+  let leftBehind: string | undefined
   try {
     for (const drill of chosen) {
       if (signal?.aborted === true) break
@@ -33,11 +35,11 @@ export async function runDrills(chosen: readonly Drill[], options: RunDrillsOpti
       onEnd?.(record)
     }
   } finally {
-    await target.close()
+    await target.close().catch((error: unknown) => (leftBehind = errorMessage(error)))
   }
   const count = (verdict: DrillRecord['verdict']): number => records.filter((each) => each.verdict === verdict).length
   const [passed, failed, skipped] = [count('pass'), count('fail'), count('skipped')]
-  const isComplete = records.length === chosen.length && failed === 0 && passed > 0
+  const isComplete = records.length === chosen.length && failed === 0 && passed > 0 && leftBehind === undefined
   return {
     drills: records,
     verdict: isComplete ? 'pass' : 'fail',
@@ -47,5 +49,6 @@ export async function runDrills(chosen: readonly Drill[], options: RunDrillsOpti
     seed,
     on: target.on,
     seconds: Math.round((performance.now() - startedMs) / 100) / 10,
+    leftBehind,
   }
 }
