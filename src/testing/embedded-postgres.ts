@@ -153,8 +153,6 @@ function serverArguments(options: PostgresOptions, port: number): string[] {
     max_connections: '200',
     timezone: 'UTC',
     log_timezone: 'UTC',
-    // Compiling costs more than the small statements of tests take.
-    jit: 'off',
     ...(durable ? {} : { fsync: 'off', full_page_writes: 'off' }),
     ...(options.logical ? { wal_level: 'logical' } : {}),
     ...options.settings,
