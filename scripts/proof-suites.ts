@@ -27,8 +27,8 @@ const left = [
   'test/proof/**',
   'test/{docs,deploy,drill,crash-matrix,telemetry,e2e,ingest,simulation,kafka}/**',
   '{scripts,src/cli,src/drill,src/testing}/**',
-  // What they say of the tests, of costs and of stress does not depend on the server.
-  '{test/consumer/mutants,test/outbox/mutants,test/outbox/relay-stress,src/outbox/relay-cost}.pg.test.ts',
+  // What they say of the tests does not depend on the server.
+  'test/{consumer,outbox}/mutants.pg.test.ts',
 ]
 const postgresTests = ['node', 'scripts/test.ts', '--require-all', '.pg.test.ts', ...left.flatMap((glob) => ['--exclude', glob])]
 
@@ -73,26 +73,19 @@ export const proofSuites: readonly ProofSuite[] = [
   },
   {
     name: 'ingest-chaos',
-    summary: 'facts over HTTP and Kafka into a table, with every hop killed: in full a hundred thousand, again and again',
+    summary:
+      'facts over HTTP, Kafka and Pub/Sub into a table, with every hop killed: in full a hundred thousand, again and again',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/ingest-chaos'],
     inCi: true,
     minutes: 4,
     missing: () => missingService('kafka'),
   },
   {
-    name: 'command-property',
-    summary: 'commands from many clients while processes, Redis and connections break: each fault at each step, and by a seed',
-    command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/command-property'],
+    name: 'commands',
+    summary: 'commands from many clients while processes, Redis and connections break: each fault at each step, and by seeds',
+    command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/command-'],
     inCi: true,
     minutes: 2,
-    missing: () => missingService('redis'),
-  },
-  {
-    name: 'command-chaos',
-    summary: 'the chaos that the tests have, with eight times the faults and requests',
-    command: ['node', 'scripts/test.ts', '--require-all', 'test/e2e/command-chaos'],
-    inCi: false,
-    minutes: 1,
     missing: () => missingService('redis'),
   },
   {

@@ -6,7 +6,7 @@ import { runDrill } from '../../src/drill/run-drill.ts'
 import type { Target } from '../../src/drill/target.ts'
 
 const seed = 7
-const quick = ['crash-after-commit', 'lease-loss', 'broker-outage', 'stale-version']
+const quick = ['broker-outage', 'stale-version']
 let target: Target
 
 beforeAll(async () => {

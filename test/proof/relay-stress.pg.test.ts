@@ -16,7 +16,10 @@ test.each(seeds)('relay processes keep every promise under every fault (seed %i)
   console.log(JSON.stringify({ seed, ...report }))
   expect(report.violations).toEqual([])
   expect(report.events).toBeGreaterThanOrEqual(size.events)
+  // A stress in which nothing went wrong would prove nothing.
   expect(report.duplicates).toBeGreaterThan(0)
+  expect(report.rolledBack).toBeGreaterThan(0)
+  for (const count of [...Object.values(report.struck), ...Object.values(report.operated)]) expect(count).toBeGreaterThan(0)
 })
 
 test('the same stress notices an outbox that takes places before it takes versions', { timeout }, async () => {

@@ -1,3 +1,3 @@
 import { proveStores } from './store-suite.ts'
 
-await proveStores({ runs: 25 })
+await proveStores({ runs: 15 })
