@@ -174,15 +174,17 @@ test('a role that may not see the transactions of others is told so, and may loo
   }
 })
 
-test('settings that lose commits or stop relays are found', async () => {
+test('settings that lose commits, stop relays or spoil payloads are found', async () => {
   const { outbox } = await outboxFixture(db)
   await db.query(`alter database ${database.name} set synchronous_commit = off`)
   await db.query(`alter database ${database.name} set default_transaction_isolation = 'repeatable read'`)
+  await db.query(`alter database ${database.name} set bytea_output = 'escape'`)
   const other = connect({ url: database.directUrl, max: 1 })
   const findings = await doctorOutbox(other, outbox)
   await other.close()
   await db.query(`alter database ${database.name} reset synchronous_commit`)
   await db.query(`alter database ${database.name} reset default_transaction_isolation`)
+  await db.query(`alter database ${database.name} reset bytea_output`)
   expect(findings.find(({ problem }) => problem === 'not-durable')?.text).toContain('synchronous_commit')
-  expect(findings.map(({ problem }) => problem)).toContain('isolation')
+  expect(findings.map(({ problem }) => problem)).toEqual(expect.arrayContaining(['isolation', 'bytes']))
 })

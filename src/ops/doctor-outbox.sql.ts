@@ -53,12 +53,14 @@ export interface ServerSettings {
   readonly full_page_writes: string
   readonly synchronous_commit: string
   readonly isolation: string
+  readonly bytes: string
 }
 
 export function selectServerSettings(): Statement<ServerSettings> {
   return sql`
     select current_setting('fsync') as fsync, current_setting('full_page_writes') as full_page_writes,
-           current_setting('synchronous_commit') as synchronous_commit, current_setting('default_transaction_isolation') as isolation`
+           current_setting('synchronous_commit') as synchronous_commit, current_setting('default_transaction_isolation') as isolation,
+           current_setting('bytea_output') as bytes`
 }
 
 export interface OutboxTroubles {

@@ -18,6 +18,7 @@ export type OutboxProblem =
   | 'exposed'
   | 'not-durable'
   | 'isolation'
+  | 'bytes'
   | 'event-lost'
   | 'event-missing'
   | 'lane-unowned'
@@ -92,6 +93,11 @@ async function serverFindings(db: Queryable): Promise<OutboxFinding[]> {
       server.isolation !== 'read committed',
       'isolation',
       `default_transaction_isolation is ${server.isolation}: relays and retention need read committed. Set it for their role: alter role … set default_transaction_isolation = 'read committed'`,
+    ),
+    ...when(
+      server.bytes !== 'hex',
+      'bytes',
+      `bytea_output is ${server.bytes}: postgres.js reads payloads wrongly then, and others slowly. Set it for all roles that connect: alter role … set bytea_output = 'hex'`,
     ),
   ]
 }
