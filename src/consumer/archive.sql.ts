@@ -19,15 +19,15 @@ export function archiveReceived({ tables, consumer, generation }: Scope, places:
     on conflict do nothing`
 }
 
-/** Keeps messages that waited for their turn. Index: inbox_message_waiting_idx. */
-export function archiveWaiting({ tables, consumer, generation }: Scope, seqs: readonly string[]): Statement {
+/** Keeps messages that waited for their turn. Index: the unique one on the event. */
+export function archiveWaiting({ tables, consumer, generation }: Scope, eventIds: readonly string[]): Statement {
   return sql`
     insert into ${tables.archive} (consumer, generation, event_id, aggregate_type, aggregate_id, version, topic, ordering_key, message_id,
                                    attributes, body, published_at, received_at)
     select m.consumer, m.generation, m.event_id, m.aggregate_type, m.aggregate_id, m.version, m.topic, m.ordering_key, m.message_id,
            m.attributes, m.body, m.published_at, m.received_at
       from ${tables.message} m
-     where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.state = 4 and m.seq = any (${sqlArray(seqs)}::text::bigint[])
+     where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.event_id = any (${sqlArray(eventIds)}::text::uuid[]) and m.state = 4
      order by m.event_id
     on conflict do nothing`
 }

@@ -49,7 +49,7 @@ export function allItems<Each>(items: readonly (Each | Promise<Each>)[]): readon
 
 /** A stored message as an item, or `undefined` if this process does not know its stream. */
 export async function fromStored(row: StoredRow, kind: 'waiting' | 'dead', routes: Routes): Promise<Item | undefined> {
-  return await fromRow(row, kind === 'dead' ? { kind, letterId: row.seq } : { kind, seq: row.seq }, routes)
+  return await fromRow(row, kind === 'dead' ? { kind, letterId: row.seq } : { kind }, routes)
 }
 
 /** The same for a message of stored mode. */

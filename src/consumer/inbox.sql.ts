@@ -197,12 +197,12 @@ export function readReleased(
      order by m.aggregate_type, m.aggregate_id, m.version, m.seq desc limit ${limit}::int`
 }
 
-/** Removes stored messages that were applied, or are not needed any more. */
-export function removeStored({ tables, consumer, generation }: Scope, seqs: readonly string[]): Statement {
+/** Removes stored messages that were applied, or are not needed any more. Index: the unique one on the event. */
+export function removeStored({ tables, consumer, generation }: Scope, eventIds: readonly string[]): Statement {
   return sql`
     with gone as (
       delete from ${tables.message} m
-       where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.state = 4 and m.seq = any (${sqlArray(seqs)}::text::bigint[])
+       where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.event_id = any (${sqlArray(eventIds)}::text::uuid[]) and m.state = 4
       returning m.aggregate_type, m.aggregate_id
     )
     update ${tables.position} p set waiting = p.waiting - g.count

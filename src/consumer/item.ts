@@ -29,7 +29,7 @@ export interface Item {
 export type ItemOrigin =
   | { readonly kind: 'delivery'; readonly delivery: Delivery; readonly place?: Place | undefined }
   | { readonly kind: 'stored'; readonly lane: number; readonly seq: string }
-  | { readonly kind: 'waiting'; readonly seq: string }
+  | { readonly kind: 'waiting' }
   | { readonly kind: 'dead'; readonly letterId: string }
 
 /** What an item is in line with: its aggregate, or its partition if offsets are kept in order. */

@@ -209,7 +209,7 @@ async function buryItem(
     const burial = { eventId: event.id, eventType: event.type, aggregate, message, reason, error: cut(error), attempts }
     const letter = isSettled ? undefined : await makeDeadLetter(tx, scope, burial)
     await execute(tx, forgetAttempts(scope, [event.id]))
-    if (origin.kind === 'waiting') await execute(tx, removeStored(scope, [origin.seq]))
+    if (origin.kind === 'waiting') await execute(tx, removeStored(scope, [event.id]))
     if (origin.kind === 'stored') await execute(tx, removeReceived(scope, [origin]))
     if (letter === undefined) return false
     if (holds) await execute(tx, holdAggregate(scope, item))

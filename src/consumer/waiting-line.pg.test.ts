@@ -8,11 +8,12 @@ import type { Statement } from '../postgres/sql.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
 import type { OutgoingMessage } from '../transport/transport.ts'
+import { archiveWaiting } from './archive.sql.ts'
 import type { Consumer } from './consumer.ts'
 import type { ConsumerOptions } from './consumer-options.ts'
 import { discardDeadLetters } from './discard-dead-letters.ts'
 import type { ConsumedEvent, HandlerContext } from './handler.ts'
-import { inboxTables, readReleased, readWaiting, type StoredRow } from './inbox.sql.ts'
+import { inboxTables, readReleased, readWaiting, removeStored } from './inbox.sql.ts'
 import { pauseConsumer, resumeConsumer } from './pause-consumer.ts'
 import { retryAfter } from './steering.ts'
 
@@ -107,7 +108,7 @@ test('what waits of a stream that the consumer does not read any more keeps nobo
 })
 
 /** Rows of what waits that statements fetch. */
-async function fetched(fixture: ConsumerFixture, ...asked: readonly Statement<StoredRow>[]): Promise<readonly number[]> {
+async function fetched(fixture: ConsumerFixture, ...asked: readonly Statement<unknown>[]): Promise<readonly number[]> {
   const fetches = `select seq_tup_read + idx_tup_fetch as fetched from pg_stat_xact_user_tables where schemaname = $1 and relname = 'inbox_message'`
   return await transaction(db, async (tx) => {
     const read = async (): Promise<number> =>
@@ -138,14 +139,19 @@ test('what waits behind a gap costs a bounded look, however much it is', async (
   const line = { types: ['account'], sequentialTypes: ['account'], deltaStart: 'first' } as const
   const standing = [{ aggregateType: 'account', eventType: 'BalanceSet' }]
   const limit = 100
-  const [deltasOnly, withStates, drained] = await fetched(
+  const [first] = await fixture.query<{ id: string }>('select event_id::text as id from $schema.inbox_message limit 1')
+  const applied = [first?.id ?? '']
+  const [deltasOnly, withStates, drained, kept, removed] = await fetched(
     fixture,
     readReleased(scope, { ...line, standing: [] }, limit),
     readReleased(scope, { ...line, standing }, limit),
     readWaiting(scope, [{ aggregateType: 'account', aggregateId: 'x' }], limit),
+    archiveWaiting(scope, applied),
+    removeStored(scope, applied),
   )
   expect(deltasOnly).toBeLessThanOrEqual(2)
   // A few more than the limit: those of one version are sorted.
   expect(withStates).toBeLessThan(2 * 2 * limit)
   expect(drained).toBeLessThan(2 * limit)
+  expect([kept, removed]).toEqual([1, 1])
 })

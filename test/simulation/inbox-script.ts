@@ -34,7 +34,6 @@ export function inboxScripts(scope: Scope, sessions: number): fc.Arbitrary<reado
 function directSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; readonly weight: number }[] {
   const items = fc.subarray([...events], { minLength: 1, maxLength: 3 })
   const ids = items.map((some) => some.map(({ event }) => event.id))
-  const seqs = fc.subarray(['1', '2', '3', '4', '5'])
   const delayMs = fc.constantFrom(0, never)
   const change = fc.record({ item: fc.constantFrom(...events), release: fc.boolean() })
   return [
@@ -104,7 +103,7 @@ function directSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; re
     ),
     ...weighted(
       2,
-      seqs.map(
+      ids.map(
         (some): Step =>
           () =>
             removeStored(scope, some),

@@ -47,7 +47,7 @@ function item(type: string, id: string, version: number, name = 'event'): Item {
     key: event.key,
     route: undefined,
     sequential: sequentialTypes.includes(type),
-    origin: { kind: 'waiting', seq: '0' },
+    origin: { kind: 'waiting' },
     refusal: undefined,
     data: undefined,
   }

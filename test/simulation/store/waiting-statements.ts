@@ -23,7 +23,7 @@ import type { SqlValue } from '../../../src/postgres/sql.ts'
 import { DatabaseFailure } from './database-failure.ts'
 import type { FakeStore } from './fake-store.ts'
 import type { Attempt, InboxStore, Position, StoredMessage } from './inbox-tables.ts'
-import { bytes, keyOf, laneOf, numbers, parseArray, texts } from './sql-text.ts'
+import { bytes, keyOf, laneOf, parseArray, texts } from './sql-text.ts'
 import type { StatementContext } from './statement-context.ts'
 
 const lanes = 64
@@ -79,9 +79,9 @@ export function defineWaiting(store: FakeStore, scope: Scope, data: InboxStore):
     return released.toSorted(byAggregate).slice(0, Number(limit)).map(toStoredRow)
   })
 
-  store.define('removeStored', removeStored(scope, []), async (context, [, , seqs]) => {
-    const asked = new Set(numbers(seqs))
-    const isAsked = (row: StoredMessage): boolean => isWaiting(row) && asked.has(row.seq)
+  store.define('removeStored', removeStored(scope, []), async (context, [, , eventIds]) => {
+    const asked = new Set(texts(eventIds))
+    const isAsked = (row: StoredMessage): boolean => isWaiting(row) && asked.has(row.eventId)
     const gone = await context.remove(data.message, context.see(data.message, isAsked), isAsked)
     await count(context, data, { scope, messages: gone, sign: -1 })
     return []
