@@ -9,7 +9,7 @@ import type { Database, Isolation, Queryable, Tx } from './database.ts'
 import { postgresJsConnection, postgresJsQueryable, type PostgresJsExecutor } from './from-postgres-js.ts'
 import { ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
 import type { SqlValue } from './sql.ts'
-import { isConnectionLoss } from './sql-state.ts'
+import { isConnectionLoss, isReadOnly } from './sql-state.ts'
 
 /** The part of a drizzle handle that runs statements. */
 export interface DrizzleExecutor {
@@ -67,7 +67,7 @@ function begin<Native, Result>(
       clean()
       return result
     } catch (error) {
-      if (!isConnectionLoss(error) && client.getTransactionStatus?.() === 'I') clean()
+      if (!isConnectionLoss(error) && !isReadOnly(error) && client.getTransactionStatus?.() === 'I') clean()
       throw error
     }
   })

@@ -3,7 +3,9 @@ import { expect, test } from 'vitest'
 
 import { adapterContract } from '../../test/contract/adapter-contract.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import type { Tx } from './database.ts'
 import { fromPg } from './from-pg.ts'
+import { transaction } from './transaction.ts'
 
 const database = await testDatabase()
 
@@ -43,6 +45,17 @@ test('a client outside a transaction is refused, before it is used and after its
   } finally {
     client.release()
   }
+})
+
+test('a client that leads to a server without writes does not go back to the pool', async () => {
+  const pool = new pg.Pool({ connectionString: database.url, max: 1 })
+  const work = async (tx: Tx): Promise<void> => {
+    await tx.query('set transaction read only')
+    await tx.query('create table never ()')
+  }
+  await expect(transaction(fromPg(pool), work)).rejects.toMatchObject({ code: '25006' })
+  expect(pool.totalCount).toBe(0)
+  await pool.end()
 })
 
 test('something else is refused with a sentence that says what is expected', () => {

@@ -9,7 +9,7 @@ import { borrowClient, type PgClient, type PgPool, type PgPoolClient } from './b
 import { serverStart, type TransactionId } from './commit-outcome.ts'
 import type { BeginOptions, Database, QueryResult, Queryable, Tx } from './database.ts'
 import type { SqlValue } from './sql.ts'
-import { isConnectionLoss } from './sql-state.ts'
+import { isConnectionLoss, isReadOnly } from './sql-state.ts'
 import { commitFailure, endedByItself, openTxScope, transactionAborted } from './tx-scope.ts'
 
 /** What a pool hands out, with the driver's own type where it can be told. */
@@ -79,9 +79,9 @@ async function attemptOn<Result>(
   }
 }
 
-/** The closure's error is the one to report; a client that cannot even roll back is thrown away. */
+/** The closure's error is the one to report; a client that cannot even roll back, or that leads to a replica, is thrown away. */
 async function rollBack(client: PgClient, error: unknown, clean: () => void): Promise<void> {
-  if (isConnectionLoss(error)) return
+  if (isConnectionLoss(error) || isReadOnly(error)) return
   await client.query('rollback').then(clean, () => undefined)
 }
 
