@@ -58,6 +58,20 @@ test('a client that leads to a server without writes does not go back to the poo
   await pool.end()
 })
 
+test('a replica is an outage, and its client does not go back to the pool', async () => {
+  const refusal = Object.assign(new Error('cannot execute pg_current_xact_id() during recovery'), { code: '25006' })
+  const released: unknown[] = []
+  const client = {
+    query: () => Promise.reject(refusal),
+    on: () => undefined,
+    removeListener: () => undefined,
+    release: (broken: unknown) => void released.push(broken),
+  }
+  const pool = { connect: () => Promise.resolve(client), query: client.query, totalCount: 1 }
+  await expect(transaction(fromPg(pool), () => Promise.resolve())).rejects.toMatchObject({ code: 'UNAVAILABLE', cause: refusal })
+  expect(released).toEqual([true])
+})
+
 test('something else is refused with a sentence that says what is expected', () => {
   expect(() => fromPg({} as pg.Pool)).toThrow(/expected a Pool of node-postgres/)
 })

@@ -10,7 +10,7 @@ import { serverStart, type TransactionId } from './commit-outcome.ts'
 import type { BeginOptions, Database, QueryResult, Queryable, Tx } from './database.ts'
 import type { SqlValue } from './sql.ts'
 import { isConnectionLoss, isReadOnly } from './sql-state.ts'
-import { commitFailure, endedByItself, openTxScope, transactionAborted } from './tx-scope.ts'
+import { beginning, commitFailure, endedByItself, openTxScope, transactionAborted } from './tx-scope.ts'
 
 /** What a pool hands out, with the driver's own type where it can be told. */
 export type PgClientOf<Pool> = Pool extends { connect: { (): Promise<infer Client>; (...args: never[]): unknown } }
@@ -87,7 +87,7 @@ async function rollBack(client: PgClient, error: unknown, clean: () => void): Pr
 
 /** Six statements, one message: the numbers were checked by the options resolver, so they can stand in the text. */
 async function begin(client: PgClient, options: BeginOptions): Promise<TransactionId> {
-  const results = await client.query(
+  const first = client.query(
     `begin isolation level ${options.isolation};
      set local statement_timeout = ${options.statementTimeoutMs};
      set local lock_timeout = ${options.lockTimeoutMs};
@@ -95,6 +95,7 @@ async function begin(client: PgClient, options: BeginOptions): Promise<Transacti
      set local synchronous_commit = ${options.synchronousCommit};
      select pg_current_xact_id()::text as xid, ${serverStart.quoted} as server`,
   )
+  const results = await beginning(first)
   const last = Array.isArray(results) ? (results.at(-1) as { rows?: TransactionId[] }) : undefined
   const id = last?.rows?.[0]
   if (id?.xid === undefined) throw new WaybillError('INTERNAL', 'BEGIN returned no transaction id.')

@@ -13,7 +13,15 @@ import type { TransactionId } from './commit-outcome.ts'
 import { one, type BeginOptions, type Database, type Isolation, type Queryable, type Tx } from './database.ts'
 import { sqlState } from './sql-state.ts'
 import { sql, type Statement } from './sql.ts'
-import { commitFailure, endedByItself, openTxScope, setUpTransaction, transactionAborted, type TxScope } from './tx-scope.ts'
+import {
+  beginning,
+  commitFailure,
+  endedByItself,
+  openTxScope,
+  setUpTransaction,
+  transactionAborted,
+  type TxScope,
+} from './tx-scope.ts'
 
 /** What an adapter must be able to do with its ORM. */
 export interface Orm<Native> extends Queryable {
@@ -72,7 +80,7 @@ async function attemptWith<Native, Result>(
     await orm.begin(options.isolation, (native) =>
       silentOnceOver(run, async () => {
         const connection = orm.connection(native)
-        const id = await one(connection, setUpTransaction(options))
+        const id = await beginning(one(connection, setUpTransaction(options)))
         const scope = openTxScope(connection, native)
         Object.assign(run, { scope, id })
         const result = await work(scope.tx)

@@ -73,7 +73,6 @@ test('an answer of the server is not a lost connection, whatever its words are',
 test.each([
   server('53300'),
   server('57014'),
-  server('25006'),
   server('ECONNREFUSED'),
   new Error('timeout exceeded when trying to connect'),
   wrap({ code: 'P2024', message: 'Timed out fetching a new connection from the connection pool.' }),

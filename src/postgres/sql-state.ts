@@ -54,15 +54,15 @@ export function isConnectionLoss(error: unknown): boolean {
   return false
 }
 
-/** The server takes no writes: after a failover the connection may lead to one that is a replica now, and would for ever. */
+/** A write where none is taken: in a read-only transaction, or on a replica. */
 export function isReadOnly(error: unknown): boolean {
   return sqlState(error) === '25006'
 }
 
-/** The database cannot do this now, and may do it later: it is gone, full, out of time or a replica, or no connection could be had. */
+/** The database cannot do this now, and may do it later: it is gone, full, out of time, or no connection could be had. */
 export function isUnavailable(error: unknown): boolean {
   const state = sqlState(error)
-  if (state !== undefined) return isConnectionLoss(error) || isReadOnly(error) || state.startsWith('53') || state === '57014'
+  if (state !== undefined) return isConnectionLoss(error) || state.startsWith('53') || state === '57014'
   return isConnectionLoss(error) || [...chain(error)].some((each) => noConnection.test((each as Error).message))
 }
 

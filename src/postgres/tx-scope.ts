@@ -6,7 +6,7 @@
 import { WaybillError } from '../core/errors.ts'
 import { serverStart, type TransactionId } from './commit-outcome.ts'
 import { markTx, type BeginOptions, type Queryable, type Tx } from './database.ts'
-import { isConnectionLoss, isSystemFailure, sqlState } from './sql-state.ts'
+import { isConnectionLoss, isReadOnly, isSystemFailure, sqlState } from './sql-state.ts'
 import { sql, type Statement } from './sql.ts'
 
 export interface TxScope<Native> {
@@ -76,6 +76,20 @@ export function endedByItself(): WaybillError {
     'NOT_A_TRANSACTION',
     'The closure ended the transaction itself, so its effects are not known here. Leave COMMIT and ROLLBACK to transaction(): return to commit, throw to roll back.',
   )
+}
+
+/** Awaits the first statement of a transaction. It asks for an id, which a replica has none to give. */
+export async function beginning<Result>(first: Promise<Result>): Promise<Result> {
+  try {
+    return await first
+  } catch (error) {
+    if (!isReadOnly(error)) throw error
+    throw new WaybillError(
+      'UNAVAILABLE',
+      'This server takes no writes: it is a replica, perhaps since a failover, and the address still leads to it. Nothing was changed; try again.',
+      { cause: error },
+    )
+  }
 }
 
 /** What an error of the COMMIT statement itself means. Only an answer of the server says that it did not take effect. */
