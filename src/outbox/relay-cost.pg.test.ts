@@ -39,11 +39,11 @@ interface Cost {
 /** Due, and further back than this pass looks. */
 const backlog = 20_000
 
-/** Key 1: parked, with 100,000 held behind it. 20,000 other keys whose heads wait. Key 2: three held. A hundred are due, and a backlog behind them. */
+/** Key 1: parked, with 30,000 held behind it. 20,000 other keys whose heads wait. Key 2: three held. A hundred are due, and a backlog behind them. */
 async function burden({ outbox, fill }: OutboxFixture): Promise<void> {
   const insert = `insert into ${outbox.tables.dispatch.quoted} (lane, state, key, event_id, next_retry_at)`
   await db.query(`${insert} values (0, 3, 1, gen_random_uuid(), null)`)
-  await db.query(`${insert} select 0, 2, 1, gen_random_uuid(), null from generate_series(1, 100000)`)
+  await db.query(`${insert} select 0, 2, 1, gen_random_uuid(), null from generate_series(1, 30000)`)
   await db.query(
     `${insert} select 0, 1, 1000 + n, gen_random_uuid(), clock_timestamp() + interval '1 hour' from generate_series(1, 20000) n`,
   )
@@ -103,7 +103,7 @@ async function costs(tx: Tx, fixture: OutboxFixture): Promise<Record<'read' | 's
   return { read, settle, confirm }
 }
 
-describe('a key with 100,000 held rows, 20,000 keys that wait and a backlog cost a pass nothing', () => {
+describe('a key with 30,000 held rows, 20,000 keys that wait and a backlog cost a pass nothing', () => {
   // Fifty rows are read, settled and confirmed, each with a look or two around it.
   const expectCheap = (found: Readonly<Record<string, Cost>>): void => {
     expect(Object.entries(found).filter(([, { rows: read, blocks }]) => Math.max(read, blocks) > 400)).toEqual([])

@@ -81,9 +81,9 @@ test('a head that fails again with others held behind it stays the only head, an
   expect(await world.found()).toEqual([])
 })
 
-test('a key with thirty thousand events does not keep the others of its lane waiting', async () => {
+test('a key with ten thousand events does not keep the others of its lane waiting', async () => {
   const world = await openWorld(db)
-  await world.fill(['hot'], 30_000)
+  await world.fill(['hot'], 10_000)
   await world.fill(['b', 'c', 'd'], 2)
   const relay = world.relay()
   let passes = 0
@@ -92,7 +92,7 @@ test('a key with thirty thousand events does not keep the others of its lane wai
     await relay.pass()
   }
   expect(passes).toBeLessThanOrEqual(25)
-  expect(world.broker.publishedCount).toBeLessThan(30_000)
+  expect(world.broker.publishedCount).toBeLessThan(10_000)
   await relay.drain()
   expect(await world.found()).toEqual([])
 })

@@ -13,15 +13,15 @@ beforeAll(async () => {
 afterAll(() => site.close(), timeout)
 
 describe('nothing is lost, doubled or out of order when it strikes at', () => {
-  test.each([
-    'writer: commit sent × connection cut',
-    'relay: published × SIGKILL',
-    'stored consumer: messages removed × backend terminated',
-  ])('%s', { timeout }, async (name) => {
-    const [cell] = cellsLike(name)
-    if (cell === undefined) throw new Error(`There is no cell ${name}.`)
-    expect(await playCell(site, cell)).toMatchObject({ cell: name, fired: true, violations: [] })
-  })
+  test.each(['relay: published × SIGKILL', 'stored consumer: messages removed × backend terminated'])(
+    '%s',
+    { timeout },
+    async (name) => {
+      const [cell] = cellsLike(name)
+      if (cell === undefined) throw new Error(`There is no cell ${name}.`)
+      expect(await playCell(site, cell)).toMatchObject({ cell: name, fired: true, violations: [] })
+    },
+  )
 })
 
 /** Plays the cell of this name with a mistake in it. */

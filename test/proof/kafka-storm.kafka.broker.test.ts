@@ -3,7 +3,7 @@ import { fromPg } from '../../src/postgres/from-pg.ts'
 import { consumerFixture } from '../setup/consumer-fixture.ts'
 import { testDatabase } from '../setup/test-database.ts'
 import { testKafka } from '../setup/test-kafka.ts'
-import { rebalanceStorm } from './rebalance-storm.ts'
+import { rebalanceStorm } from '../kafka/rebalance-storm.ts'
 
 const database = await testDatabase()
 const { brokers, makeTopic } = await testKafka()

@@ -15,7 +15,7 @@ const isFull = process.env['WAYBILL_PROOF'] === 'full'
 const timeout = 900_000
 
 const storms: readonly (readonly [string, number, Partial<ConsumerOptions>])[] = [
-  // Without `full`, the storm of `npm test` speaks for offsets at the broker.
+  // Without `full`, the storm of the file beside this one speaks for offsets at the broker.
   ...(isFull ? [31] : []).map((seed) => ['with an inbox', seed, {}] as const),
   ...(isFull ? [31, 32] : [31]).map(
     (seed) => ['without an inbox, offsets in Postgres', seed, { offsets: 'postgres', inbox: false }] as const,

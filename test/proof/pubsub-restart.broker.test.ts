@@ -4,7 +4,7 @@ import { startChild, type Child } from '../../src/testing/child.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { createPubsubAdmin } from '../../src/transport/pubsub-admin.ts'
 import { pubsub } from '../../src/transport/pubsub.ts'
-import { fastClock } from './fast-clock.ts'
+import { fastClock } from '../e2e/fast-clock.ts'
 
 interface Report {
   readonly seen?: readonly (readonly [string, number | undefined])[]
@@ -43,7 +43,7 @@ test('a rolling restart under load redelivers next to nothing, and attempts rise
   const deliveries: (readonly [string, number | undefined, Child])[] = []
   const errors: string[] = []
   const start = async (): Promise<Child> => {
-    const child = startChild(new URL('pubsub-consumer.ts', import.meta.url), {
+    const child = startChild(new URL('../e2e/pubsub-consumer.ts', import.meta.url), {
       args: [server.emulatorHost, String(factor), String(leaseMs)],
     })
     children.push(child)
