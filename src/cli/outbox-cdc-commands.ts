@@ -2,7 +2,7 @@
  * `waybill outbox cdc [on | off]`: hands the outbox over to a connector and back, in the order that loses nothing.
  */
 import { WaybillError } from '../core/errors.ts'
-import { cdcPublication, cdcStatus, switchCdcOff, switchCdcOn, type CdcOptions } from '../ops/outbox-cdc.ts'
+import { cdcPublication, cdcStatus, giveUpSlot, switchCdcOff, switchCdcOn, type CdcOptions } from '../ops/outbox-cdc.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import type { Command, CommandContext, CommandResult, OptionSpec } from './command.ts'
 import { textOption } from './outbox-commands.ts'
@@ -53,10 +53,21 @@ export const outboxCdcOff: Command = {
   details: [
     'The relays must be stopped, the connector must run. Writes dispatch rows again and waits until the connector has',
     'passed that point. Then stop the connector, drop its slot, and start the relays. Can be interrupted and run again.',
+    'If the slot is gone, or has lost its log, --lost lets relays publish again all that was added since the connector took over.',
   ],
-  options: cdcOptions,
+  options: {
+    ...cdcOptions,
+    lost: { type: 'boolean', help: 'the slot is gone: publish again what the connector may not have read' },
+  },
   run: async (context) =>
     await withCdc(context, async (options) => {
+      if (context.values['lost'] === true) {
+        const events = await giveUpSlot(options)
+        return {
+          text: `${events} events were put in line again, all since the connector took over: some of them it has published already, and readers remove those. Start the relays, and take the slot from retention.`,
+          data: { slot: options.slot, events },
+        }
+      }
       await switchCdcOff(options)
       return {
         text: `The connector has published everything that only it could. Stop it, drop the slot "${options.slot}", start the relays, and take the slot from retention.`,

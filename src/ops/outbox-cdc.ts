@@ -7,6 +7,9 @@
  *
  * What both publish around the change is a duplicate, never a gap. Each step is repeatable: after an interruption the same
  * call goes on.
+ *
+ * A slot that is gone took its place in the log with it. A new one would begin now, so nobody would ever publish what lies
+ * between: then the relays publish again all that was added since the connector took over (`giveUpSlot`).
  */
 import { systemClock, type Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
@@ -17,18 +20,20 @@ import { isLockTimeout } from '../postgres/sql-state.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { countDated, readPauses } from '../outbox/dispatch.sql.ts'
 import type { Outbox } from '../outbox/outbox.ts'
-import { selectSlot } from '../outbox/retention.sql.ts'
+import { selectSlot, type SlotRow } from '../outbox/retention.sql.ts'
 import {
   callSetDispatching,
   countWaiting,
   createPublication,
   createSlot,
+  dispatchAgain,
   dropSlot,
   selectCdc,
   selectDispatching,
   selectLsn,
   selectRelays,
   selectSlots,
+  selectSwitchedOn,
 } from './outbox.sql.ts'
 
 export interface CdcOptions {
@@ -84,20 +89,34 @@ export async function switchCdcOn(options: CdcOptions): Promise<void> {
   }
   if (found.plugin !== null && found.plugin !== 'pgoutput')
     throw new WaybillError('REFUSED', `The replication slot "${slot}" is there, but of ${found.plugin}, not of pgoutput.`)
+  if (found.plugin === null || found.lost) await refuseNewSlot(options)
   await countDrainable(db, outbox)
   if (!found.published) await rows(db, createPublication(outbox.tables, publication))
   if (found.plugin === null) await rows(db, createSlot(slot))
   try {
     await setDispatching(db, outbox, { dispatching: false, details: { slot, publication }, actor })
   } catch (error) {
-    // For a slot that nobody reads the server would keep its log until the disk is full.
-    if (found.plugin === null) await rows(db, dropSlot(slot))
+    // For a slot that nobody reads the server would keep its log until the disk is full. If the switch may have taken effect
+    // after all, this slot is the only place where what is added from now on can be found.
+    const mayBeSwitched = isWaybillError(error) && error.code === 'COMMIT_UNKNOWN'
+    if (found.plugin === null && !mayBeSwitched) await rows(db, dropSlot(slot)).catch(() => undefined)
     throw error
   }
   await until(options, async () => {
     const waiting = await countDrainable(db, outbox).catch(explainSwitched)
     return waiting === 0 ? true : `${waiting} events wait for a relay. Relays must run until they are out.`
   })
+}
+
+/** While a connector publishes, what was added since its slot confirmed something for the last time stands in that slot alone. */
+async function refuseNewSlot({ db, outbox, slot }: CdcOptions): Promise<void> {
+  if ((await one(db, selectDispatching(outbox.tables))).dispatching) return
+  const switched = await first(db, selectSwitchedOn(outbox.tables))
+  const since = switched === undefined ? '' : ` since ${switched.at}, with the slot "${switched.slot}"`
+  throw new WaybillError(
+    'REFUSED',
+    `Relays have not dispatched${since}, and the slot "${slot}" is not there or has lost its log. A new one would begin now, and nobody would publish what the connector had not read. If the connector's slot is there under another name, pass that. If it is gone, run \`waybill outbox cdc off --slot ${switched?.slot ?? slot} --lost\`, start relays, and run this again when you like.`,
+  )
 }
 
 /**
@@ -134,17 +153,57 @@ function explainSwitched(cause: unknown): never {
 /** Resolves when the connector has everything that only it can publish: then it may be stopped, and relays started. */
 export async function switchCdcOff(options: CdcOptions): Promise<void> {
   const { db, outbox, slot, actor } = options
-  if ((await first(db, selectSlot(slot, '0/0'))) === undefined)
-    throw new WaybillError('NOT_FOUND', `There is no logical replication slot "${slot}" in this database.`)
+  await readSlot(options, '0/0')
   await refuseRelays(options)
   await setDispatching(db, outbox, { dispatching: true, details: { slot }, actor })
   const { lsn } = await one(db, selectLsn())
   await until(options, async () => {
     await refuseRelays(options)
-    const state = await first(db, selectSlot(slot, lsn))
-    if (state?.reached === true) return true
-    return `The connector has confirmed ${state?.confirmed ?? 'nothing'} and has to reach ${lsn}. It must run until then.`
+    const { reached, confirmed } = await readSlot(options, lsn)
+    if (reached) return true
+    return `The connector has confirmed ${confirmed ?? 'nothing'} and has to reach ${lsn}. It must run until then.`
   })
+}
+
+/** A slot from which the connector can still read all that it has not read. */
+async function readSlot({ db, slot }: CdcOptions, lsn: string): Promise<SlotRow> {
+  const state = await first(db, selectSlot(slot, lsn))
+  if (state !== undefined && !state.lost) return state
+  const [code, what] =
+    state === undefined
+      ? (['NOT_FOUND', `There is no logical replication slot "${slot}" in this database.`] as const)
+      : (['REFUSED', `The replication slot "${slot}" has lost its log, so its connector can go on no more.`] as const)
+  throw new WaybillError(
+    code,
+    `${what} If the connector used this one, pass --lost: then relays publish again all that was added since it took over.`,
+  )
+}
+
+/**
+ * Goes back to relays without a connector, whose slot is gone: they publish again all that was added since it took over. Nobody
+ * knows how much of it the connector had published: that much is doubled on the wire, and readers remove it as ever. Resolves to
+ * the number of events.
+ */
+export async function giveUpSlot(options: CdcOptions): Promise<number> {
+  const { db, outbox, slot, actor } = options
+  const { tables } = outbox
+  const state = await first(db, selectSlot(slot, '0/0'))
+  if (state !== undefined && !state.lost) {
+    throw new WaybillError(
+      'REFUSED',
+      `The replication slot "${slot}" has its log, so a connector can go on from it. Run this without --lost, or drop the slot first.`,
+    )
+  }
+  await refuseRelays(options)
+  const work = async (tx: Queryable): Promise<number> => {
+    const switched = await first(tx, selectSwitchedOn(tables))
+    await rows(tx, callSetDispatching(tables, true)).catch(explainBusy)
+    const { events } = await one(tx, dispatchAgain(tables, switched?.at ?? '-infinity'))
+    const details = { slot, events, since: switched?.at ?? null }
+    await one(tx, insertAudit(tables.schema, { actor, action: 'outbox.cdc-off', details }))
+    return events
+  }
+  return await transaction(db, work, { statementTimeoutMs: 0 })
 }
 
 async function setDispatching(

@@ -1,5 +1,5 @@
 /**
- * What operators ask about an outbox, as statements. They only read.
+ * What operators ask about an outbox, and how they hand it over, as statements.
  */
 import type { OutboxTables } from '../outbox/outbox.sql.ts'
 import { name, sql, type Statement } from '../postgres/sql.ts'
@@ -126,11 +126,44 @@ export function callSetDispatching(tables: OutboxTables, dispatching: boolean): 
 export function selectCdc(
   slot: string,
   publication: string,
-): Statement<{ wal_level: string; plugin: string | null; published: boolean }> {
+): Statement<{ wal_level: string; plugin: string | null; lost: boolean; published: boolean }> {
   return sql`
-    select current_setting('wal_level') as wal_level,
-           (select plugin::text from pg_replication_slots where slot_name = ${slot} and database = current_database()) as plugin,
-           exists (select from pg_publication where pubname = ${publication}) as published`
+    select current_setting('wal_level') as wal_level, s.plugin::text, coalesce(s.wal_status = 'lost', false) as lost,
+           exists (select from pg_publication where pubname = ${publication}) as published
+      from (select) here
+      left join pg_replication_slots s on s.slot_name = ${slot} and s.database = current_database()`
+}
+
+/** When a connector took over for the last time, and by which slot. */
+export function selectSwitchedOn({ schema }: OutboxTables): Statement<{ at: string; slot: string }> {
+  return sql`
+    select a.at::text, coalesce(a.details ->> 'slot', '') as slot
+      from ${name(schema, 'audit_log')} a
+     where a.action = 'outbox.cdc-on' order by a.id desc limit 1`
+}
+
+/**
+ * Puts all events since then in line, in the order of their versions, behind what is there. Those that stand in line already lose
+ * their place, for the ones before them come in now. A minute is for clocks that differ. Only while no relay runs and nobody adds
+ * events. Index: outbox_occurred_at_idx.
+ */
+export function dispatchAgain(tables: OutboxTables, since: string): Statement<{ events: number }> {
+  return sql`
+    with again as materialized (
+      select o.id, o.aggregate_type, o.aggregate_id, o.version,
+             ('x' || encode(substring(sha256(convert_to(o.aggregate_type || chr(31) || o.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint as key
+        from ${tables.outbox} o
+       where o.occurred_at >= ${since}::text::timestamptz - interval '1 minute'
+    ), removed as (
+      delete from ${tables.dispatch} d using again a where d.event_id = a.id returning d.event_id, d.void
+    ), added as (
+      insert into ${tables.dispatch} (lane, key, event_id, void)
+      select (a.key & (${name(tables.schema, 'outbox_lanes')}() - 1))::smallint, a.key, a.id, coalesce(r.void, false)
+        from again a left join removed r on r.event_id = a.id
+       order by a.aggregate_type, a.aggregate_id, a.version
+      returning event_id
+    )
+    select count(*)::float8 as events from added`
 }
 
 export function createPublication(tables: OutboxTables, publication: string): Statement {

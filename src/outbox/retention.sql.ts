@@ -57,8 +57,15 @@ export function selectBarrier(ageMs: number): Statement<{ older_than: string; en
            pg_snapshot_xmin(pg_current_snapshot())::text as ended_before, pg_current_wal_insert_lsn()::text as lsn`
 }
 
+export interface SlotRow {
+  readonly reached: boolean
+  /** The server has removed log that its reader had not read. */
+  readonly lost: boolean
+  readonly confirmed: string | null
+}
+
 /** What a slot of this database has confirmed; no row if there is no such slot. */
-export function selectSlot(slot: string, lsn: string): Statement<{ reached: boolean; lost: boolean; confirmed: string | null }> {
+export function selectSlot(slot: string, lsn: string): Statement<SlotRow> {
   return sql`
     select coalesce(confirmed_flush_lsn >= ${lsn}::text::pg_lsn, false) as reached, coalesce(wal_status = 'lost', false) as lost,
            confirmed_flush_lsn::text as confirmed

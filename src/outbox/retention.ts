@@ -155,7 +155,7 @@ function createSlotLimit({ db, slot = '', eventsMs }: Settings): () => Promise<E
 function noSlot(slot: string, what: string): WaybillError {
   return new WaybillError(
     'REFUSED',
-    `Retention keeps every event: the replication slot "${slot}" ${what}, so nobody can say what its connector has read. Name the slot that the connector uses now.`,
+    `Retention keeps every event: the replication slot "${slot}" ${what}, so nobody can say what its connector has read. If the connector reads another slot, name that. If the slot is gone, run \`waybill outbox cdc off --slot ${slot} --lost\`: relays publish again what may be missing.`,
   )
 }
 
