@@ -1,11 +1,12 @@
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
-import { accounts, depositCommand, newSteps } from '../../test/command/bank.ts'
+import { accounts, depositCommand, newSteps, type Deposit, type DepositResult } from '../../test/command/bank.ts'
 import { commandSetup, gate, heard } from '../../test/command/command-setup.ts'
 import { createTokens } from '../core/token.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { lockAggregate, lockAggregates } from './aggregate.ts'
-import { command } from './command.ts'
+import { command, type Command } from './command.ts'
+import { versionConflict } from './rejection.ts'
 
 const { db, bank, commandsWith, newAccount, newRequest } = await commandSetup()
 
@@ -25,6 +26,38 @@ describe('versions', () => {
     expect(createTokens().decode((refused as { token: string }).token).version).toBe(2n)
     expect(all).toEqual([])
     expect([...steps.executes.values()]).toEqual([1, 1])
+  })
+
+  test('a race that is lost elsewhere says nothing about the version that the client sent', async () => {
+    const [account, commands] = [newAccount(), commandsWith({ retries: 1 })]
+    const ask = (lost: number, expectedVersion: number) =>
+      commands.run(
+        depositCommand({
+          name: `Deposit${lost}`,
+          before: async (_tx, { attempt }) => {
+            if (attempt <= lost) throw versionConflict('the limit of the day')
+          },
+        }),
+        { principal: 'ann', requestId: newRequest(), input: { account, amount: 1 }, expectedVersion },
+      )
+    expect(await ask(1, 0)).toMatchObject({ status: 'executed', attempts: 2 })
+    expect(await ask(2, 1)).toMatchObject({ code: 'VERSION_CONFLICT', retryable: true })
+    expect(await ask(3, 0)).toMatchObject({ code: 'PRECONDITION_FAILED' })
+  })
+
+  test('an attempt that lost the race for the aggregate itself is not made with the version that the client sent', async () => {
+    const [account, commands, steps] = [newAccount(), commandsWith(), newSteps()]
+    const ask = (deposit: Command<Deposit, DepositResult>, requestId: string) =>
+      commands.run(deposit, { principal: 'ann', requestId, input: { account, amount: 1 }, expectedVersion: 0 })
+    const other = depositCommand({ name: 'Other' })
+    const slow = depositCommand({
+      steps,
+      locking: 'version',
+      before: async () => void (await ask(other, newRequest())),
+    })
+    const requestId = newRequest()
+    expect(await ask(slow, requestId)).toMatchObject({ code: 'PRECONDITION_FAILED', token: expect.any(String) })
+    expect([steps.executes.get(requestId), await bank.balance(account)]).toEqual([1, 1])
   })
 
   test.each(['row', 'version'] as const)(

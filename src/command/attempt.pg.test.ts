@@ -41,7 +41,7 @@ describe('the transaction', () => {
   test.each(['read committed', 'repeatable read', 'serializable'] as const)(
     'does it once under %s, repeats in parallel included',
     async (isolation) => {
-      const commands = commandsWith({ isolation, markerLockMs: 2_000, waitForWinnerMs: 10_000 })
+      const commands = commandsWith({ isolation, markerLockMs: 2_000, waitForWinnerMs: 60_000 })
       const deposit = depositCommand({ store: 'response' })
       const account = newAccount()
       const requests = Array.from({ length: 4 }, () => ({

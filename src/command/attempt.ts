@@ -7,6 +7,7 @@
 import { isWaybillError, WaybillError } from '../core/errors.ts'
 import { execute, rows, type Tx } from '../postgres/database.ts'
 import { transaction } from '../postgres/transaction.ts'
+import { takeOver } from '../postgres/tx-scope.ts'
 import type { Admitted } from './admission.ts'
 import { aggregateKey, lockAggregates, type Aggregate, type LockedAggregate } from './aggregate.ts'
 import { withCommandId } from './command-id.ts'
@@ -84,8 +85,10 @@ async function perform(pipeline: Pipeline, work: Work, tx: Tx): Promise<AttemptR
   } catch (error) {
     const rejection = rejectionOf(error)
     if (rejection === undefined || !keepsRejections) throw error
-    await execute(tx, rollBackToSavepoint())
-    await markers.keep(tx, key, { rejected: true, response: JSON.stringify(rejection), token: null })
+    // Another child, or a statement beside the one that failed, may be under way: it must not write behind the rollback.
+    const rest = takeOver(tx)
+    await execute(rest, rollBackToSavepoint())
+    await markers.keep(rest, key, { rejected: true, response: JSON.stringify(rejection), token: null })
     return { kind: 'rejected', rejection }
   }
 }
@@ -130,7 +133,7 @@ function aggregatesOf(root: PlanNode): { readonly locked: readonly Aggregate[]; 
   }
 }
 
-/** The version that the client saw must be the current one; it is compared once and never tried again. */
+/** The version that the client saw must be the current one in every attempt; if it is not, there is no other. */
 function assertExpected(asked: Admitted, node: PlanNode, aggregates: ReadonlyMap<string, LockedAggregate>): void {
   if (asked.expectedVersion === undefined || node.aggregate === undefined) return
   const current = aggregates.get(aggregateKey(node.aggregate))?.version ?? 0n

@@ -1,8 +1,8 @@
 /**
  * The loop around the transaction: runs attempts until one commits, is answered by an earlier request, or must not be repeated.
  *
- * Every attempt begins with the marker, so repeating one is always safe. A COMMIT that was never answered is looked up before
- * anything is said about it.
+ * Every attempt begins with the marker, so repeating one is always safe; without a request id there is none, and only an attempt
+ * that was rolled back for certain is repeated. A COMMIT that was never answered is looked up before anything is said about it.
  */
 import { backoffMs } from '../core/backoff.ts'
 import { isWaybillError } from '../core/errors.ts'
@@ -58,10 +58,8 @@ async function judge(pipeline: Pipeline, asked: Admitted, attempt: Attempt, erro
       ? failed('IN_PROGRESS', 'The same request is being executed right now. Send it again to learn its outcome.')
       : failed('VERSION_CONFLICT', `Others hold what ${asked.definition.name} needs for too long.`, { cause: error })
   }
+  // Also where the client sent a version: the next attempt compares it again, and knows whether that is what has changed.
   const isConflict = isWaybillError(error, 'VERSION_CONFLICT')
-  if (isConflict && asked.expectedVersion !== undefined) {
-    return failed('PRECONDITION_FAILED', error.message, { token: await currentToken(pipeline, attempt.aggregate) })
-  }
   const state = sqlState(error)
   if (!isConflict && !isRetryableState(state)) throw error
   if (await backOff(pipeline, asked, attempt, isConflict ? 'version' : (state ?? ''))) return 'again'
@@ -99,8 +97,16 @@ async function lookUp(pipeline: Pipeline, asked: Admitted, attempt: Attempt, id:
     if (attempt.tx !== undefined) runAfterCommit(attempt.tx, (error) => signals.emit('transaction.hook-failed', { error }))
     return 'committed'
   }
-  if (outcome === 'rolled-back' && (await backOff(pipeline, asked, attempt, 'commit'))) return 'again'
-  return failed('UNAVAILABLE', 'It is not known whether the command was committed. Send the same request again to find out.')
+  if (outcome === 'unknown') return unknownEnd(asked)
+  if (await backOff(pipeline, asked, attempt, 'commit')) return 'again'
+  return failed('UNAVAILABLE', 'The database rolled the command back: nothing was changed. Send the same request again.')
+}
+
+/** Only a marker keeps a repeat from doing it again. */
+function unknownEnd({ requestId }: Admitted): Outcome {
+  const what = 'It is not known whether the command was committed.'
+  if (requestId !== undefined) return failed('UNAVAILABLE', `${what} Send the same request again to find out.`)
+  return failed('UNAVAILABLE', `${what} It had no request id: look at the state before you repeat it.`, { retryable: false })
 }
 
 /** What the marker makes of it, if the request has one. */

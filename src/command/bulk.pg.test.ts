@@ -1,12 +1,13 @@
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
 import { accounts } from '../../test/command/bank.ts'
-import { commandSetup, heard } from '../../test/command/command-setup.ts'
+import { commandSetup, gate, heard } from '../../test/command/command-setup.ts'
+import type { Tx } from '../postgres/database.ts'
 import { bulk } from './bulk.ts'
 import { command } from './command.ts'
 import { reject } from './rejection.ts'
 
-const { bank, commandsWith, newAccount, newRequest } = await commandSetup()
+const { db, bank, commandsWith, newAccount, newRequest } = await commandSetup()
 
 describe('children', () => {
   const grant = command('Grant', {
@@ -78,6 +79,98 @@ describe('children', () => {
       code: 'ALREADY_COMMITTED',
     })
     expect(await bank.effects(request.requestId)).toBe(2)
+  })
+
+  const note = (tx: Tx, account: string, requestId = ''): Promise<unknown> =>
+    tx.query(`insert into ledger (principal, request_id, account, amount, lucky) values ('ann', $1, $2, 0, 0)`, [
+      requestId,
+      account,
+    ])
+  const events = async (account: string): Promise<number> =>
+    (await db.query('select from waybill.outbox where aggregate_id = $1', [account])).rowCount
+
+  test('that are rejected take the whole with them, also where their parent goes on', async () => {
+    const bonus = command('Bonus', {
+      input: z.object({ account: z.string() }),
+      execute: async (tx, { account }, { emit, requestId }) => {
+        await note(tx, account, requestId)
+        emit(accounts.BalanceChanged, account, { balance: 1 })
+        throw reject('full')
+      },
+    })
+    const parent = command('Lenient', {
+      input: z.object({ account: z.string() }),
+      plan: async ({ account }, { child }) => ({ account, bonus: await child(bonus, { account }) }),
+      execute: async (tx, plan, { run, emit, requestId }) => {
+        await run(plan.bonus).catch(() => undefined)
+        await note(tx, plan.account, requestId)
+        emit(accounts.BalanceChanged, plan.account, { balance: 2 })
+      },
+    })
+    const request = { principal: 'ann', requestId: newRequest(), input: { account: newAccount() } }
+    expect(await commandsWith().run(parent, request)).toMatchObject({ status: 'rejected', reason: 'full' })
+    expect([await bank.effects(request.requestId), await events(request.input.account)]).toEqual([0, 0])
+  })
+
+  test('that are still under way when another is rejected leave nothing beside the rejection that is kept', async () => {
+    const begun = gate()
+    const ended = Promise.withResolvers<unknown>()
+    const busy = command('Busy', {
+      input: z.object({ account: z.string() }),
+      execute: async (tx, { account }, { requestId }) => {
+        try {
+          for (;;) {
+            await note(tx, account, requestId)
+            begun.open()
+          }
+        } catch (error) {
+          ended.resolve(error)
+        }
+      },
+    })
+    const refusing = command('Refusing', {
+      input: z.object({}),
+      execute: async () => {
+        await begun.opened
+        throw reject('full')
+      },
+    })
+    const parent = command('Both', {
+      input: z.object({ account: z.string() }),
+      storeRejections: true,
+      plan: async (input, { child }) => [await child(busy, input), await child(refusing, {})],
+      execute: async (_tx, planned, { run }) => void (await Promise.all(planned.map((each) => run<unknown>(each)))),
+    })
+    const request = { principal: 'ann', requestId: newRequest(), input: { account: newAccount() } }
+    expect(await commandsWith().run(parent, request)).toMatchObject({ status: 'rejected', replayed: false })
+    expect(await ended.promise).toMatchObject({ code: 'NOT_A_TRANSACTION' })
+    expect(await commandsWith().run(parent, request)).toMatchObject({ status: 'rejected', replayed: true })
+    expect(await bank.effects(request.requestId)).toBe(0)
+  })
+
+  test('that are not awaited roll the whole back, and what comes after its end is refused', async () => {
+    const parent = command('Hasty', {
+      input: z.object({ account: z.string() }),
+      plan: async ({ account }, { child }) => ({ grant: await child(grant, { account, amount: 1 }) }),
+      execute: async (_tx, plan, { run }) => void run(plan.grant),
+    })
+    const request = { principal: 'ann', requestId: newRequest(), input: { account: newAccount() } }
+    await expect(commandsWith().run(parent, request)).rejects.toThrow(/Hasty returned before its child Grant ended/)
+    expect([await bank.effects(request.requestId), await events(request.input.account)]).toEqual([0, 0])
+
+    const leave = gate()
+    const late: Promise<unknown>[] = []
+    const forgetful = command('Forgetful', {
+      input: z.object({ account: z.string() }),
+      plan: async ({ account }, { child }) => ({ account, grant: await child(grant, { account, amount: 1 }) }),
+      execute: async (_tx, plan, { emit, run }) => {
+        late.push(leave.opened.then(() => emit(accounts.BalanceChanged, plan.account, { balance: 1 })))
+        late.push(leave.opened.then(() => run(plan.grant)))
+      },
+    })
+    await commandsWith().run(forgetful, { ...request, requestId: newRequest() })
+    leave.open()
+    for (const each of late) await expect(each).rejects.toMatchObject({ code: 'NOT_A_TRANSACTION' })
   })
 
   test('as a bulk keep the order and the metadata of the caller, all or none, and bulks in any order do not deadlock', async () => {

@@ -83,7 +83,7 @@ describe('a request that is repeated', () => {
     const request = { principal: 'ann', requestId: newRequest(), input: { account: newAccount(), amount: 5 } }
     const first = commands.run(deposit, request)
     await entered.opened
-    const second = commands.run(deposit, { ...request, waitForWinnerMs: 20_000 })
+    const second = commands.run(deposit, { ...request, waitForWinnerMs: 60_000 })
     expect(await commands.run(deposit, request)).toMatchObject({ code: 'IN_PROGRESS' })
     leave.open()
     const { response } = (await first) as { response: unknown }

@@ -10,6 +10,7 @@ import { systemClock, type Clock } from '../core/clock.ts'
 import { connect, type Connection } from '../postgres/connect.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { command } from './command.ts'
+import { httpAnswer, rpcStatus } from './outcome-status.ts'
 import { isCommitReply, isCommitRequest, postgresFrames } from '../testing/postgres-frames.ts'
 import { startFaultProxy, type FaultProxy } from '../testing/fault-proxy.ts'
 
@@ -85,6 +86,42 @@ test('when nobody can be asked, the caller is told to ask again, and then learns
   proxy.heal()
   expect(await commands.run(deposit, request)).toMatchObject({ status: 'replayed', response: { balance: 5 } })
   expect(await bank.effects(request.requestId)).toBe(1)
+})
+
+test('when nobody can be asked about a request without an id, nobody is told to repeat it', async () => {
+  const { principal, input } = ask()
+  const commands = commandsWith({ db, clock: hastyClock(), requestId: 'optional' })
+  proxy.arm({
+    name: 'database gone, no id',
+    direction: 'toClient',
+    on: { match: (message) => isCommitReply(message) && (proxy.refuse(), true) },
+    action: 'cut',
+  })
+  const outcome = await commands.run(depositCommand(), { principal, input })
+  expect(proxy.firings('database gone, no id')).toBe(1)
+  expect(outcome).toMatchObject({ code: 'UNAVAILABLE', retryable: false, message: expect.stringContaining('no request id') })
+  expect(httpAnswer(outcome)).toMatchObject({ status: 503, body: { retryable: false } })
+  expect([httpAnswer(outcome).headers['retry-after'], rpcStatus(outcome)?.retryAfterMs]).toEqual([undefined, undefined])
+  expect(await bank.balance(input.account)).toBe(5)
+})
+
+test('a command that was rolled back as often as it was tried is said to have changed nothing, with an id or without', async () => {
+  const commands = commandsWith({ db, retries: 0, requestId: 'optional' })
+  const { principal, requestId, input } = ask()
+  const deposit = depositCommand()
+  for (const request of [
+    { principal, requestId, input },
+    { principal, input },
+  ]) {
+    proxy.arm({ name: 'only commit lost', direction: 'toServer', on: { match: isCommitRequest }, action: 'cut' })
+    expect(await commands.run(deposit, request)).toMatchObject({
+      code: 'UNAVAILABLE',
+      retryable: true,
+      retryAfterMs: 1_000,
+      message: expect.stringContaining('nothing was changed'),
+    })
+  }
+  expect(await bank.balance(input.account)).toBe(0)
 })
 
 test('a transaction whose id the database has forgotten is known by its marker', async () => {

@@ -1,5 +1,8 @@
 /**
  * Doing: runs what was planned inside the transaction, children where their parent runs them, and collects the events.
+ *
+ * A child has no transaction of its own, so nothing of it alone can be undone: a child that fails is a failure of its parent,
+ * whoever caught the error. And nothing begins, or is emitted, once `execute` has ended: it could miss the COMMIT.
  */
 import { WaybillError } from '../core/errors.ts'
 import type { Tx } from '../postgres/database.ts'
@@ -16,9 +19,17 @@ export interface AttemptState {
   readonly emitted: EmittedEvent[]
 }
 
+/** How far a node's `execute` came with its children. */
+interface Course {
+  readonly ran: Set<Planned>
+  readonly open: Set<Planned>
+  failure?: { readonly error: unknown }
+  isOver: boolean
+}
+
 /** Runs a node's `execute` and returns its response. */
 export async function executePlan(tx: Tx, node: PlanNode, state: AttemptState): Promise<unknown> {
-  const ran = new Set<Planned>()
+  const course: Course = { ran: new Set(), open: new Set(), isOver: false }
   const context: ExecuteContext<unknown> = {
     ...node.request,
     input: node.input,
@@ -27,16 +38,54 @@ export async function executePlan(tx: Tx, node: PlanNode, state: AttemptState): 
       return aggregateOf(node, state)
     },
     emit: (type, aggregateId, ...[data, options]) => {
+      if (course.isOver) throw tooLate(node, `emitted ${type.name}`)
       state.emitted.push({ type, aggregateId, data, ...(options === undefined ? {} : { options }) })
     },
-    run: async <Response>(planned: Planned<Response>) => {
-      const child = node.children.get(planned)
-      if (child === undefined || ran.has(planned)) throw wrongChild(node, planned, child !== undefined)
-      ran.add(planned)
-      return (await validResponse(child.definition, await executePlan(tx, child, state))) as Response
+    run: <Response>(planned: Planned<Response>) => {
+      const running = runChild(tx, { node, state, course }, planned)
+      // Its parent fails with it, also where nobody awaits it: its error is never unheard.
+      running.catch(() => undefined)
+      return running as Promise<Response>
     },
   }
-  return await node.definition.execute(tx, node.plan, context)
+  try {
+    const response = await node.definition.execute(tx, node.plan, context)
+    assertChildrenDone(node, course)
+    return response
+  } finally {
+    course.isOver = true
+  }
+}
+
+async function runChild(
+  tx: Tx,
+  { node, state, course }: { readonly node: PlanNode; readonly state: AttemptState; readonly course: Course },
+  planned: Planned,
+): Promise<unknown> {
+  try {
+    if (course.isOver) throw tooLate(node, `ran its child ${nameOf(planned)}`)
+    const child = node.children.get(planned)
+    if (child === undefined || course.ran.has(planned)) throw wrongChild(node, planned, child !== undefined)
+    course.ran.add(planned)
+    course.open.add(planned)
+    return await validResponse(child.definition, await executePlan(tx, child, state))
+  } catch (error) {
+    course.failure ??= { error }
+    throw error
+  } finally {
+    course.open.delete(planned)
+  }
+}
+
+/** The first failure of a child is its parent's, and a child that is still under way would miss the COMMIT. */
+function assertChildrenDone({ definition }: PlanNode, { failure, open }: Course): void {
+  if (failure !== undefined) throw failure.error
+  const [first] = open
+  if (first === undefined) return
+  throw new WaybillError(
+    'INVALID_OPTION',
+    `${definition.name} returned before its child ${nameOf(first)} ended, so it was rolled back. Is an await missing before run(…)?`,
+  )
 }
 
 function aggregateOf(node: PlanNode, { aggregates }: AttemptState): LockedAggregate {
@@ -45,8 +94,19 @@ function aggregateOf(node: PlanNode, { aggregates }: AttemptState): LockedAggreg
   throw new WaybillError('INVALID_OPTION', `${node.definition.name} has no aggregate. Declare one: aggregate: (input) => …`)
 }
 
+function nameOf(planned: unknown): string {
+  return String((planned as Partial<Planned> | undefined)?.command)
+}
+
+function tooLate({ definition }: PlanNode, what: string): WaybillError {
+  return new WaybillError(
+    'NOT_A_TRANSACTION',
+    `${definition.name} ${what} after its execute had ended; nothing came of that. Is an await missing inside?`,
+  )
+}
+
 function wrongChild(node: PlanNode, planned: unknown, isKnown: boolean): WaybillError {
-  const name = String((planned as Partial<Planned> | undefined)?.command)
+  const name = nameOf(planned)
   return new WaybillError(
     'INVALID_OPTION',
     isKnown

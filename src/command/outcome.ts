@@ -5,7 +5,8 @@
  *   rejected   the command's own rules refused  failed     one of a closed set of codes, below
  *
  * `failed` never means that a committed command did not take effect: ALREADY_COMMITTED says that it did, IN_PROGRESS and
- * UNAVAILABLE that the same request may be sent again to find out.
+ * UNAVAILABLE that the same request may be sent again to find out. Only a request that had no id cannot find out like that:
+ * where its end is not known, UNAVAILABLE is not retryable.
  */
 import { errorMeanings } from '../core/errors.ts'
 import type { Rejection } from './rejection.ts'
@@ -47,7 +48,7 @@ export interface Failed {
   readonly status: 'failed'
   readonly code: CommandErrorCode
   readonly message: string
-  /** Whether the same request, with the same id, may be sent again. */
+  /** Whether the same request may be sent again, with the same id if it had one. */
   readonly retryable: boolean
   /** When, if it may. */
   readonly retryAfterMs: number | undefined
@@ -64,8 +65,8 @@ const retryAfterMs: Partial<Record<CommandErrorCode, number>> = { IN_PROGRESS: 1
 export function failed(
   code: CommandErrorCode,
   message: string,
-  more: { readonly token?: string | undefined; readonly cause?: unknown } = {},
+  more: { readonly token?: string | undefined; readonly cause?: unknown; readonly retryable?: boolean } = {},
 ): Failed {
-  const { retryable } = errorMeanings[code]
-  return { status: 'failed', code, message, retryable, retryAfterMs: retryAfterMs[code], token: more.token, cause: more.cause }
+  const { token, cause, retryable = errorMeanings[code].retryable } = more
+  return { status: 'failed', code, message, retryable, retryAfterMs: retryable ? retryAfterMs[code] : undefined, token, cause }
 }

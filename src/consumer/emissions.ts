@@ -1,5 +1,6 @@
 /**
- * The events that handlers of one batch emit: collected while they run, recorded with one statement at the end.
+ * The events that handlers of one batch emit: collected while they run, recorded with one statement at the end. What a handler
+ * emits after it has returned could miss that, and is refused.
  *
  * Each has an id that follows from the consumer, the handled event and its place among the emitted ones, and names that
  * source. So whoever handles the event again, in a replay or after the inbox forgot it, emits nothing twice.
@@ -30,7 +31,7 @@ export interface EmittedEvent {
 
 export interface Emissions {
   readonly count: number
-  /** The `emit` of one handled event. */
+  /** The `emit` of one handled event. It refuses as soon as the next is asked for, or `record` is called. */
   emitFor(item: Item): EmitEvent
   /** Writes what was emitted. */
   record(tx: Tx): Promise<void>
@@ -45,13 +46,16 @@ export function createEmissions({
 }): Emissions {
   const { outbox, name, tracing } = settings
   const emitted: EmittedEvent[] = []
+  let turn = 0
   return {
     get count() {
       return emitted.length
     },
     emitFor: (item) => {
       let ordinal = 0
+      const own = (turn += 1)
       return (type, aggregateId, ...[data, options = {}]) => {
+        if (own !== turn) throw tooLate(name, type.name)
         if (outbox === undefined) throw noOutbox(name)
         const source = { name, eventId: item.event.id, ordinal: (ordinal += 1) }
         if (!emitting) return
@@ -62,9 +66,17 @@ export function createEmissions({
       }
     },
     record: async (tx) => {
+      turn += 1
       if (emitted.length > 0) await outbox?.addMany(tx, emitted)
     },
   }
+}
+
+function tooLate(consumer: string, type: string): WaybillError {
+  return new WaybillError(
+    'NOT_A_TRANSACTION',
+    `consumer ${consumer}: ${type} was emitted after its handler had returned; it was not recorded. Is an await missing inside?`,
+  )
 }
 
 function noOutbox(consumer: string): WaybillError {

@@ -32,7 +32,7 @@ export interface BeginOptions {
   readonly statementTimeoutMs: number
   readonly lockTimeoutMs: number
   readonly idleInTransactionTimeoutMs: number
-  /** `'off'` only where losing the last moments in a crash is harmless. Business transactions keep `'on'`. */
+  /** `'off'` only where losing the last moments in a crash is harmless. Business transactions keep `'on'`, or what is stronger. */
   readonly synchronousCommit: 'on' | 'off'
 }
 

@@ -10,7 +10,7 @@ import { serverStart, type TransactionId } from './commit-outcome.ts'
 import type { BeginOptions, Database, QueryResult, Queryable, Tx } from './database.ts'
 import type { SqlValue } from './sql.ts'
 import { isConnectionLoss, isReadOnly } from './sql-state.ts'
-import { beginning, commitFailure, endedByItself, openTxScope, transactionAborted } from './tx-scope.ts'
+import { beginning, commitFailure, durability, endedByItself, openTxScope, transactionAborted } from './tx-scope.ts'
 
 /** What a pool hands out, with the driver's own type where it can be told. */
 export type PgClientOf<Pool> = Pool extends { connect: { (): Promise<infer Client>; (...args: never[]): unknown } }
@@ -92,7 +92,7 @@ async function begin(client: PgClient, options: BeginOptions): Promise<Transacti
      set local statement_timeout = ${options.statementTimeoutMs};
      set local lock_timeout = ${options.lockTimeoutMs};
      set local idle_in_transaction_session_timeout = ${options.idleInTransactionTimeoutMs};
-     set local synchronous_commit = ${options.synchronousCommit};
+     select set_config('synchronous_commit', ${durability(options.synchronousCommit).quoted}, true);
      select pg_current_xact_id()::text as xid, ${serverStart.quoted} as server`,
   )
   const results = await beginning(first)

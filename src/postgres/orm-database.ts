@@ -83,8 +83,8 @@ async function attemptWith<Native, Result>(
         const id = await beginning(one(connection, setUpTransaction(options)))
         const scope = openTxScope(connection, native)
         Object.assign(run, { scope, id })
-        const result = await work(scope.tx)
-        scope.end()
+        // Before the ORM sends its ROLLBACK: a statement behind that would commit by itself.
+        const result = await work(scope.tx).finally(() => scope.end())
         if (run.isOver) throw endedByItself()
         await assertUnderWay(connection, id.xid)
         run.done = { result }

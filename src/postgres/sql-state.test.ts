@@ -11,6 +11,7 @@ import {
 } from './sql-state.ts'
 
 const server = (code: string): Error => Object.assign(new Error(`failed with ${code}`), { code })
+const fatal = (code: string): Error => Object.assign(server(code), { severity: 'FATAL' })
 const wrap = (fields: object): Error => Object.assign(new Error('wrapped'), fields)
 
 test.each([
@@ -56,6 +57,16 @@ test.each([
   server('ECONNRESET'),
   server('CONNECTION_CLOSED'),
   server('P1017'),
+  server('EAI_AGAIN'),
+  server('EADDRNOTAVAIL'),
+  server('ECONNABORTED'),
+  server('EMFILE'),
+  fatal('XX000'),
+  fatal('58000'),
+  fatal('57P04'),
+  Object.assign(server('57P04'), { severity_local: 'ВАЖНО', severity: 'FATAL' }),
+  Object.assign(server('XX000'), { severity: 'PANIC' }),
+  wrap({ meta: { driverAdapterError: wrap({ cause: { originalCode: 'XX000', severity: 'FATAL' } }) } }),
   new Error('Connection terminated unexpectedly'),
   new Error('Client has encountered a connection error and is not queryable'),
   new Error('Query read timeout'),
@@ -69,6 +80,15 @@ test.each([
 test('an answer of the server is not a lost connection, whatever its words are', () => {
   expect(isConnectionLoss(Object.assign(new Error('connection terminated, says a trigger'), { code: 'P0001' }))).toBe(false)
 })
+
+test('a failure of the server that leaves the session open is not a lost connection', () => {
+  expect(isConnectionLoss(Object.assign(server('XX000'), { severity: 'ERROR' }))).toBe(false)
+})
+
+test.each(['28P01', '28000', '3D000', '42501', '42704', '22023', '55000'])(
+  'a session that the server refuses for what was asked (%s) is no outage that one could wait for',
+  (code) => expect([isConnectionLoss(fatal(code)), isUnavailable(fatal(code))]).toEqual([false, false]),
+)
 
 test.each([
   server('53300'),

@@ -46,12 +46,20 @@ export function isUniqueViolation(error: unknown): boolean {
 /** The connection is gone or going: nothing more can be learnt on it. */
 export function isConnectionLoss(error: unknown): boolean {
   const state = sqlState(error)
-  if (state !== undefined) return state.startsWith('08') || ['57P01', '57P02', '57P03', '25P03', '57P05'].includes(state)
+  if (state !== undefined) return lostState.test(state) || (isFatal(error) && !refusedSession.test(state))
   for (const { code, kind, message } of chain(error)) {
     if (lostCodes.has(code) || lostCodes.has(kind)) return true
     if (typeof message === 'string' && lostMessage.test(message)) return true
   }
   return false
+}
+
+/**
+ * The session ended with the error, whatever its code: poolers send their own outages as FATAL with XX000. postgres.js shows the
+ * severity in English, node-postgres in the server's language, so what the server itself sends is known by its code, too.
+ */
+function isFatal(error: unknown): boolean {
+  return [...chain(error)].some(({ severity }) => severity === 'FATAL' || severity === 'PANIC')
 }
 
 /** A write where none is taken: in a read-only transaction, or on a replica. */
@@ -71,9 +79,13 @@ export function isSystemFailure(state: string): boolean {
   return state.startsWith('XX') || state.startsWith('58')
 }
 
+/** Connection exceptions, the end of a server or of its database, and sessions that were idle for too long. */
+const lostState = /^(08|57P0[1-5]|25P03)/
+/** The server lets nobody in who asks like that (user, password, database, parameters), and would not later: no outage. */
+const refusedSession = /^(0A|22|28|3D|42|55)/
 /** Codes of Node, of postgres.js and of Prisma, and the kinds of Prisma's driver adapters. */
 const lostCodes: ReadonlySet<unknown> = new Set(
-  `ECONNRESET ECONNREFUSED EPIPE ETIMEDOUT ENOTFOUND EHOSTUNREACH ENETUNREACH
+  `ECONNRESET ECONNREFUSED ECONNABORTED EPIPE ETIMEDOUT ENOTFOUND EAI_AGAIN EHOSTUNREACH ENETUNREACH EADDRNOTAVAIL EMFILE ENFILE
    CONNECTION_CLOSED CONNECTION_ENDED CONNECTION_DESTROYED CONNECT_TIMEOUT
    P1001 P1002 P1017 DatabaseNotReachable ConnectionClosed SocketTimeout`.split(/\s+/),
 )
@@ -87,6 +99,7 @@ interface Wrapped {
   readonly code?: unknown
   readonly originalCode?: unknown
   readonly kind?: unknown
+  readonly severity?: unknown
   readonly message?: unknown
   readonly cause?: unknown
   readonly driverError?: unknown

@@ -30,7 +30,7 @@ export interface TransactionOptions {
   readonly lockTimeoutMs?: number
   /** The closure may pause this long between statements. @default 30_000 */
   readonly idleInTransactionTimeoutMs?: number
-  /** @default 'on' */
+  /** `'on'` means at least that: a session that has `remote_apply` keeps it. @default 'on' */
   readonly synchronousCommit?: BeginOptions['synchronousCommit']
   /** How many times a closure is run again after a serialisation failure or a deadlock. @default 5 */
   readonly retries?: number

@@ -7,7 +7,7 @@ import { WaybillError } from '../core/errors.ts'
 import { serverStart, type TransactionId } from './commit-outcome.ts'
 import { markTx, type BeginOptions, type Queryable, type Tx } from './database.ts'
 import { isConnectionLoss, isReadOnly, isSystemFailure, sqlState } from './sql-state.ts'
-import { sql, type Statement } from './sql.ts'
+import { Name, sql, type Statement } from './sql.ts'
 
 export interface TxScope<Native> {
   readonly tx: Tx<Native>
@@ -15,9 +15,14 @@ export interface TxScope<Native> {
   end(): void
 }
 
+const takers = new WeakMap<Tx, () => Queryable>()
+
 /** Wraps a connection that is inside a transaction. */
 export function openTxScope<Native>(connection: Queryable, native: Native): TxScope<Native> {
   let open = true
+  const end = (): void => {
+    open = false
+  }
   const tx = markTx({
     native,
     query: (text, values) => {
@@ -30,12 +35,26 @@ export function openTxScope<Native>(connection: Queryable, native: Native): TxSc
       )
     },
   } satisfies Queryable & { readonly native: Native })
-  return {
-    tx,
-    end: () => {
-      open = false
-    },
-  }
+  takers.set(tx, () => {
+    if (!open) return tx
+    end()
+    return connection
+  })
+  return { tx, end }
+}
+
+/**
+ * From here on the transaction refuses the statements of everybody else; whoever took it over ends it. What a failed closure still
+ * has under way would otherwise go on behind a rollback to a savepoint.
+ */
+export function takeOver(tx: Tx): Queryable {
+  return takers.get(tx)?.() ?? tx
+}
+
+/** What `synchronous_commit` becomes: `on` means at least that, so a session that waits for its standbys to apply goes on doing so. */
+export function durability(asked: BeginOptions['synchronousCommit']): Name {
+  if (asked === 'off') return new Name(`'off'`)
+  return new Name(`case current_setting('synchronous_commit') when 'remote_apply' then 'remote_apply' else 'on' end`)
 }
 
 /** Sets the time-outs of this transaction only, and returns its id, by which an unanswered COMMIT can be looked up. */
@@ -45,7 +64,7 @@ export function setUpTransaction(options: BeginOptions): Statement<{ xid: string
     select set_config('statement_timeout', ${String(statementTimeoutMs)}::text, true),
            set_config('lock_timeout', ${String(lockTimeoutMs)}::text, true),
            set_config('idle_in_transaction_session_timeout', ${String(idleInTransactionTimeoutMs)}::text, true),
-           set_config('synchronous_commit', ${synchronousCommit}::text, true),
+           set_config('synchronous_commit', ${durability(synchronousCommit)}, true),
            pg_current_xact_id()::text as xid, ${serverStart} as server`
 }
 

@@ -1,6 +1,7 @@
 /** Time-outs and isolation hold for one transaction, exactly, and leave nothing behind. */
 import { expect, test } from 'vitest'
 
+import type { Database } from '../../src/postgres/database.ts'
 import { sqlState } from '../../src/postgres/sql-state.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
 import type { AdapterContext } from './adapter-harness.ts'
@@ -23,6 +24,23 @@ export function settings<Native>({ database, use }: AdapterContext<Native>): voi
     expect((await db.query(shown)).rows).toEqual(before)
     expect(await transaction(db, (tx) => tx.query('select 1/0'), options).catch(sqlState)).toBe('22012')
     expect((await db.query(shown)).rows).toEqual(before)
+  })
+
+  test('a transaction is as durable as it asks for, and more where its session is', async () => {
+    const settingOf = async (db: Database<Native>): Promise<unknown> =>
+      (await transaction(db, (tx) => tx.query(`select current_setting('synchronous_commit') as sync`))).rows[0]
+    try {
+      for (const [own, sync] of [
+        ['off', 'on'],
+        ['remote_apply', 'remote_apply'],
+      ] as const) {
+        await database.pool.query(`alter database ${database.name} set synchronous_commit = ${own}`)
+        const { db } = await use(database.directUrl)
+        expect(await settingOf(db)).toEqual({ sync })
+      }
+    } finally {
+      await database.pool.query(`alter database ${database.name} reset synchronous_commit`)
+    }
   })
 
   test('a statement that takes too long is stopped by the server and leaves a clean connection', async () => {

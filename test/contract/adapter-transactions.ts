@@ -50,6 +50,19 @@ export function oneTransaction<Native>({ database, use }: AdapterContext<Native>
     expect(await notes(database)).toEqual([])
   })
 
+  test('what a closure that threw still has under way cannot write behind the rollback', async () => {
+    const { db } = await use()
+    let late: Promise<unknown> = Promise.resolve()
+    const checkout = transaction(db, async (tx) => {
+      late = tx.query('select 1').then(() => tx.query(`insert into note values (1, 'late')`))
+      late.catch(() => undefined)
+      throw new Error('card declined')
+    })
+    await expect(checkout).rejects.toThrow('card declined')
+    await expect(late).rejects.toBeInstanceOf(Error)
+    expect(await notes(database)).toEqual([])
+  })
+
   test('given a transaction, the runner joins it', async () => {
     const { db, nativeXid } = await use()
     await transaction(db, (outer) =>
