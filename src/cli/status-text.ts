@@ -73,7 +73,7 @@ function consumerLines(report: ConsumerReport): (string | undefined)[] {
       : `           ${stored.estimated ? 'at least ' : ''}${round(inStore)} stored: ${stored.due} due, ${stored.retrying} to be retried, ${stored.held} held, ${stored.dead} dead`,
     waiting.messages === 0
       ? undefined
-      : `           ${waiting.messages} messages of ${waiting.aggregates} aggregates wait for their turn, the oldest for ${textDuration(waiting.oldestMs)}`,
+      : `           ${waiting.messages} messages of ${waiting.aggregates} aggregates wait for their turn${waiting.oldestMs === 0 ? '' : `, the oldest for ${textDuration(waiting.oldestMs)}`}`,
     deadOf(report) === 0 ? undefined : `           ${deadOf(report)} dead letters: ${reasons}`,
     ...heldAggregates.map(
       ({ aggregateType, aggregateId, version, waiting: behind, heldBy }) =>

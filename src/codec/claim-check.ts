@@ -20,6 +20,7 @@ import {
   isReference,
   readReference,
   referTo,
+  sizeOfReferred,
   type ClaimReference,
 } from './claim-reference.ts'
 
@@ -44,6 +45,7 @@ export function claimCheck<Input, Output>(codec: Codec<Input, Output>, options: 
   return {
     contentType: codec.contentType,
     contentTypeOf: (bytes) => (isReference(bytes) ? claimContentType : codec.contentType),
+    sizeOf: (bytes) => Math.min(sizeOfReferred(bytes) ?? bytes.length, maxBytes),
     validate: (data) => codec.validate(data),
     encode: async (data) => {
       const bytes = await codec.encode(data)

@@ -48,6 +48,15 @@ export function readReference(
   return { key, sha256, bytes: size, contentType }
 }
 
+/** How large the payload is that these bytes refer to, as they say; `undefined` if they do not, or are no reference. */
+export function sizeOfReferred(bytes: Uint8Array): number | undefined {
+  if (!isReference(bytes)) return undefined
+  const size = /"bytes":(\d{1,15})[,}]/.exec(
+    Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('latin1'),
+  )?.[1]
+  return size === undefined ? undefined : Number(size)
+}
+
 /** Throws CORRUPT unless these are the bytes that the reference was made for. */
 export function assertKept(bytes: Uint8Array, { key, sha256, bytes: size }: ClaimReference): void {
   if (bytes.length === size && sha256Of(bytes) === sha256) return

@@ -15,7 +15,7 @@ import { archiveReceived, archiveWaiting } from './archive.sql.ts'
 import { observeHandler } from './batch-spans.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import { forgetAttempts, lockRedriving, markRedriven } from './dead-letter.sql.ts'
-import { fromStored } from './decode.ts'
+import { fromStored, withinBytes } from './decode.ts'
 import { createEmissions, type Emissions } from './emissions.ts'
 import type { ConsumedEvent } from './handler.ts'
 import { createHandlerCalls, type HandlerCall } from './call-handler.ts'
@@ -162,14 +162,13 @@ interface Drained extends Pick<Turns, 'apply' | 'skip'> {
 }
 
 const nothingStored: Drained = { apply: [], skip: [], seen: [] }
-const drainLimit = 500
 
 /** Stored messages that are next in turn now. */
 async function takeStored(deps: ApplyDeps, tx: Tx, aggregates: ReadonlyMap<string, AggregateState>): Promise<Drained> {
   const { scope, routes, settings } = deps
   const open = [...aggregates.values()].filter((each) => each.waiting > 0 && each.heldBy === undefined)
   if (open.length === 0) return nothingStored
-  const found = await rows(tx, readWaiting(scope, open, drainLimit))
+  const found = withinBytes(await rows(tx, readWaiting(scope, open, settings)), settings.batchBytes, routes)
   const stored = await Promise.all(found.map((row) => fromStored(row, 'waiting', routes)))
   const turns = takeStoredTurns(
     stored.filter((item) => item !== undefined),

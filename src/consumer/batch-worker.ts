@@ -271,6 +271,7 @@ async function persist<Result>(
   const { clock, random, signals } = deps.settings
   let limited = 0
   for (let failures = 1; ; failures += 1) {
+    deps.onAlive?.()
     try {
       return await action()
     } catch (error) {

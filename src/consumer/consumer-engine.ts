@@ -13,6 +13,7 @@ import { rows } from '../postgres/database.ts'
 import type { Delivery, Receiver, Transport } from '../transport/transport.ts'
 import { workBatch } from './batch-worker.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
+import { bytesOf } from './decode.ts'
 import { inOrder, placeOfDelivery, settleForeign, toEntry, workDelivered, type Entry } from './direct-receiver.ts'
 import type { InboxTables, Scope } from './inbox.sql.ts'
 import { keepsLine, lineOf, type Applied, type Item } from './item.ts'
@@ -58,28 +59,35 @@ export async function runConsumer(deps: EngineDeps): Promise<void> {
   const failed = new AbortController()
   const life = { ...deps.life, stopping: AbortSignal.any([deps.life.stopping, failed.signal]) }
   const engine = createEngine({ ...deps, life })
-  const work = createLeasedWork({ settings, scope: engine.scope, work: engine.work })
+  const onAlive = (): void => watch.pulse?.beat()
+  const work = createLeasedWork({ settings, scope: engine.scope, work: (items) => engine.work(items, { onAlive }) })
   const stored = createStoredWork({ ...deps, scope: engine.scope, work })
   const receiving = createReceiving(deps, engine)
   const report = createInFlightReport(settings, engine)
+  const pace = paceOf(settings, engine)
   let isPaused = deps.registered.paused
+  let closing: Promise<void> | undefined
+  const tellPaused = (): void => settings.signals.emit('consumer.paused', { consumer: settings.name, paused: isPaused })
   const look: Pass = async () => {
     report()
     const { found, paused } = await stored.pass()
-    if (paused !== isPaused) {
-      isPaused = paused
-      if (paused) await receiving.close()
-      else engine.waker.wake()
-      settings.signals.emit('consumer.paused', { consumer: settings.name, paused })
+    // Batches under way are finished first, however long they take; the loop goes round meanwhile.
+    if (paused === isPaused || closing !== undefined) return found ? 'more' : 'idle'
+    isPaused = paused
+    if (paused) {
+      const closed = receiving.close().then(tellPaused)
+      closing = closed.catch((error: unknown) => pace.onError(error, 1, 0)).finally(() => (closing = undefined))
+    } else {
+      engine.waker.wake()
+      tellPaused()
     }
     return found ? 'more' : 'idle'
   }
   const workLanes: Pass = async () => (isPaused ? 'idle' : await engine.processor.pass())
   const processors = settings.mode === 'stored' ? Array.from({ length: settings.concurrency }, () => workLanes) : []
-  const pace = paceOf(settings, engine)
   try {
     if (processors.length > 0) await engine.processor.prepare()
-    if (isPaused) settings.signals.emit('consumer.paused', { consumer: settings.name, paused: true })
+    if (isPaused) tellPaused()
     const passes = [watch.pulse?.around(look) ?? look, ...processors]
     const receive = async (): Promise<void> => {
       const keepOpen: Pass = async () => {
@@ -92,6 +100,7 @@ export async function runConsumer(deps: EngineDeps): Promise<void> {
     }
     await together([receive, ...passes.map((pass) => () => loop(pass, life, pace))], failed)
   } finally {
+    await closing
     await receiving.close()
     await engine.ended()
   }
@@ -139,7 +148,7 @@ interface Engine {
   readonly processor: StoredProcessor
   readonly waker: ReturnType<typeof createWaker>
   readonly deliver: (delivery: Delivery) => void
-  readonly work: (items: readonly Item[]) => Promise<void>
+  readonly work: (items: readonly Item[], batch?: Partial<LeasedBatch>) => Promise<void>
   readonly isIdle: () => boolean
   /** Resolves when no batch is under way, not even one that was given up, and the broker has answered the acks. */
   readonly ended: () => Promise<void>
@@ -175,7 +184,9 @@ function createEngine(deps: EngineDeps): Engine {
     if (isForeign(event) && placeOfDelivery(delivery) === undefined)
       return void settleForeign({ undertaker, settings }, delivery, event)
     if (!isForeign(event) && routes.stream(event.aggregateType) === undefined) return ignore(delivery, event)
-    pump.push(toEntry(delivery, event, settings.clock.monotonicMs()))
+    // What is stored as it comes is fetched by nobody yet.
+    const bytes = settings.mode === 'stored' ? delivery.message.body.byteLength : bytesOf(delivery.message, event, routes)
+    pump.push(toEntry(delivery, event, { bytes, sinceMs: settings.clock.monotonicMs() }))
   }
   return {
     scope,
@@ -202,7 +213,7 @@ interface WorkDeps {
 }
 
 interface Work {
-  readonly work: (items: readonly Item[], batch?: LeasedBatch) => Promise<void>
+  readonly work: (items: readonly Item[], batch?: Partial<LeasedBatch>) => Promise<void>
   readonly undertaker: Undertaker
   /** Told of an item that may have failed in another process. */
   readonly onAgain: (item: Item) => void

@@ -18,6 +18,7 @@ import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'
 import type { Consumer } from './consumer.ts'
 import type { ConsumerOptions } from './consumer-options.ts'
+import { pauseConsumer, resumeConsumer } from './pause-consumer.ts'
 import { voidEventType } from './received-event.ts'
 
 const database = await testDatabase()
@@ -137,13 +138,21 @@ test('a consumer that joins late may begin with the first delta that it sees', a
   expect(await effects(fixture)).toEqual(['x 41', 'x 42'])
 })
 
-test('a gap that nobody closes is reported with its age', async () => {
+test('a gap that nobody closes is reported with its age, unless the consumer is paused', async () => {
   const fixture = await consumerFixture(db)
   const stop = fixture.start(recorder(fixture, { gapAlertMs: 5 }))
   await fixture.publish(deposited('x', 2, 1))
   const alarm = await eventually(() => fixture.heard('consumer.backlog').find(({ alert }) => alert) ?? false)
   expect(alarm).toMatchObject({ consumer: 'catalog', messages: 1, aggregates: 1, held: 0 })
   expect(fixture.heard('consumer.waiting')).toMatchObject([{ aggregateId: 'x', version: '2' }])
+  // What closes it may be with the broker, which a paused consumer does not ask.
+  const whole = { db, schema: fixture.schema, consumer: 'catalog', actor: 'ada' }
+  await pauseConsumer(whole)
+  await eventually(() =>
+    expect(fixture.heard('consumer.backlog').at(-1)).toMatchObject({ messages: 1, oldestMs: 0, alert: false }),
+  )
+  await resumeConsumer(whole)
+  await eventually(() => fixture.heard('consumer.backlog').at(-1)?.alert === true)
   await fixture.publish(deposited('x', 1, 1))
   await eventually(() => fixture.heard('consumer.backlog').at(-1)?.messages === 0)
   await stop()

@@ -3,6 +3,8 @@ import { consumerFixture, message, published, videos } from '../../test/setup/co
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
+import { discardDeadLetters } from './discard-dead-letters.ts'
+import { pauseConsumer } from './pause-consumer.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -40,6 +42,25 @@ test('a message that is no event is reported by the id of the message', async ()
   await stop()
   expect(dead).toMatchObject({ reason: 'not_ours', orderingKey: 'v1' })
   expect(dead?.messageId).toMatch(/.+/)
+})
+
+test('dead letters are told as long as nobody has settled them, by a consumer that is paused too', async () => {
+  const fixture = await consumerFixture(db)
+  const { schema } = fixture
+  const consumer = fixture.consumer({ maxAttempts: 1, onDead: 'pass', gapAlertMs: 5 }).on(videos.VideoPublished, () => {
+    throw new Error('no')
+  })
+  const told = (dead: number): Promise<unknown> =>
+    eventually(() => expect(fixture.heard('consumer.backlog').at(-1)).toMatchObject({ consumer: 'catalog', messages: 0, dead }))
+  const stop = fixture.start(consumer)
+  await fixture.publish(published('v1', 1), published('v2', 1))
+  await told(2)
+  await pauseConsumer({ db, schema, consumer: 'catalog', actor: 'ada' })
+  await discardDeadLetters({ db, schema, actor: 'ada', filter: { aggregateType: 'video', aggregateId: 'v1' } })
+  await told(1)
+  await discardDeadLetters({ db, schema, actor: 'ada', filter: { consumer: 'catalog' } })
+  await told(0)
+  await stop()
 })
 
 test('what is in hand is counted until it is settled', async () => {

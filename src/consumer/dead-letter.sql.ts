@@ -4,7 +4,7 @@
 import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
 import { storableMoment } from '../postgres/storable-moment.ts'
 import { storableText } from '../postgres/storable-text.ts'
-import { attributesJson, storableKey, type Scope, type StoredRow } from './inbox.sql.ts'
+import { attributesJson, foundInLine, storableKey, type BatchBounds, type Scope, type StoredRow } from './inbox.sql.ts'
 import type { Item } from './item.ts'
 import type { DeadReason, RawMessage } from './received-event.ts'
 
@@ -175,19 +175,35 @@ export function forgetSeen({ tables, consumer, generation }: Scope, eventId: str
 }
 
 /**
+ * How many dead letters of the consumer nobody has settled, in whichever of its lives they died, counted up to `bound`. In order
+ * and up to a bound that the planner cannot see, they are read from the index. Index: dead_letter_group_idx.
+ */
+export function countDead({ tables, consumer }: Scope, bound: number): Statement<{ dead: number }> {
+  return sql`
+    select count(*)::int as dead from (
+      select from ${tables.deadLetter} d where d.consumer = ${consumer}::text and d.state = 'dead'
+       order by d.reason, d.event_type, d.id limit (select ${bound}::int)) d`
+}
+
+/**
  * Dead letters that an operator gave another life. None that rests or is in somebody's hand, nor what is behind one in its
  * aggregate. Indexes: dead_letter_redriving_idx, dead_letter_aggregate_idx.
  */
-export function readRedriving({ tables, consumer, generation }: Scope, limit: number): Statement<StoredRow> {
+export function readRedriving({ tables, consumer, generation }: Scope, bounds: BatchBounds): Statement<StoredRow> {
   return sql`
-    select d.id::text as seq, d.topic, d.ordering_key, d.message_id, d.attributes::text, d.body, (extract(epoch from d.published_at) * 1000)::bigint::text as published_at_ms
-      from ${tables.deadLetter} d
-     where d.consumer = ${consumer}::text and d.generation = ${generation}::int and d.state = 'redriving'
-       and (d.next_attempt_at is null or d.next_attempt_at <= (select clock_timestamp()))
-       and not exists (select from ${tables.deadLetter} f
-                        where f.consumer = d.consumer and f.generation = d.generation and f.aggregate_type = d.aggregate_type and f.aggregate_id = d.aggregate_id
-                          and f.version < d.version and f.state = 'redriving' and f.next_attempt_at > (select clock_timestamp()))
-     order by d.aggregate_type, d.aggregate_id, d.version limit ${limit}::int`
+    with found as (
+      select d.aggregate_type, d.aggregate_id, d.version, d.id as seq, d.topic, d.ordering_key, d.message_id, d.attributes, d.body, d.published_at
+        from ${tables.deadLetter} d
+       where d.consumer = ${consumer}::text and d.generation = ${generation}::int and d.state = 'redriving'
+         and (d.next_attempt_at is null or d.next_attempt_at <= (select clock_timestamp()))
+         and not exists (select from ${tables.deadLetter} f
+                          where f.consumer = d.consumer and f.generation = d.generation and f.aggregate_type = d.aggregate_type and f.aggregate_id = d.aggregate_id
+                            and f.version < d.version and f.state = 'redriving' and f.next_attempt_at > (select clock_timestamp()))
+       order by d.aggregate_type, d.aggregate_id, d.version, d.id desc limit ${bounds.batchSize}::int
+    )
+    ${foundInLine}
+     where f.bytes_before < ${bounds.batchBytes}::int
+     order by f.aggregate_type, f.aggregate_id, f.version, f.seq desc`
 }
 
 /**

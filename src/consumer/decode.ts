@@ -9,7 +9,14 @@ import { errorMessage, isWaybillError } from '../core/errors.ts'
 import { readData } from '../core/stream.ts'
 import type { StoredRow } from './inbox.sql.ts'
 import type { Item, ItemOrigin, Refusal } from './item.ts'
-import { isForeign, readEvent, voidEventType, type RawMessage, type ReceivedEvent } from './received-event.ts'
+import {
+  isForeign,
+  readEvent,
+  voidEventType,
+  type ForeignMessage,
+  type RawMessage,
+  type ReceivedEvent,
+} from './received-event.ts'
 import { writesRow, type Route, type Routes, type StreamRoutes } from './routes.ts'
 
 /** Decodes the data and finds the route. The stream is known. A promise only if the codec or the schema takes its time. */
@@ -42,6 +49,28 @@ export function toItem(
   }
 }
 
+/** How many bytes its data has once it is decoded: that of a claim check is fetched for it. */
+export function bytesOf({ body }: Pick<RawMessage, 'body'>, event: ReceivedEvent | ForeignMessage, routes: Routes): number {
+  const route = isForeign(event) ? undefined : routes.stream(event.aggregateType)?.route(event.type)
+  return route?.type.codec.sizeOf?.(body) ?? body.byteLength
+}
+
+/**
+ * As many of these, from the first, as may be decoded in one go: their data is in memory together. They were read within
+ * `batchBytes` as they are stored, so only those that refer to their data can be too many.
+ */
+export function withinBytes<Row extends StoredRow>(found: readonly Row[], batchBytes: number, routes: Routes): readonly Row[] {
+  if (!routes.hasReferences) return found
+  let bytes = 0
+  const over = found.findIndex((row) => {
+    const message = toMessage(row)
+    const isOver = bytes >= batchBytes
+    bytes += bytesOf(message, readEvent(message), routes)
+    return isOver
+  })
+  return over === -1 ? found : found.slice(0, over)
+}
+
 /** All of them, without a turn of the event loop if none is a promise. */
 export function allItems<Each>(items: readonly (Each | Promise<Each>)[]): readonly Each[] | Promise<readonly Each[]> {
   return items.some(isPromise) ? Promise.all(items) : (items as readonly Each[])
@@ -58,7 +87,15 @@ export async function fromReceived(row: StoredRow & { readonly lane: number }, r
 }
 
 async function fromRow(row: StoredRow, origin: ItemOrigin, routes: Routes): Promise<Item | undefined> {
-  const message: RawMessage = {
+  const message = toMessage(row)
+  const event = readEvent(message)
+  const stream = isForeign(event) ? undefined : routes.stream(event.aggregateType)
+  if (isForeign(event) || stream === undefined) return undefined
+  return await toItem({ event, message, origin }, stream)
+}
+
+function toMessage(row: StoredRow): RawMessage {
+  return {
     messageId: row.message_id,
     topic: row.topic,
     orderingKey: row.ordering_key ?? undefined,
@@ -66,10 +103,6 @@ async function fromRow(row: StoredRow, origin: ItemOrigin, routes: Routes): Prom
     body: row.body,
     publishedAtMs: Number(row.published_at_ms),
   }
-  const event = readEvent(message)
-  const stream = isForeign(event) ? undefined : routes.stream(event.aggregateType)
-  if (isForeign(event) || stream === undefined) return undefined
-  return await toItem({ event, message, origin }, stream)
 }
 
 /** Nearly every payload has the current shape and a codec that answers at once: promises would cost more than the reading. */

@@ -30,10 +30,14 @@ export interface DirectDeps {
 }
 
 /** The delivery as it stands in line. */
-export function toEntry(delivery: Delivery, event: ReceivedEvent | ForeignMessage, sinceMs: number): Entry {
+export function toEntry(
+  delivery: Delivery,
+  event: ReceivedEvent | ForeignMessage,
+  { bytes, sinceMs }: Pick<Entry, 'bytes' | 'sinceMs'>,
+): Entry {
   const place = placeOfDelivery(delivery)
   const key = place !== undefined ? lineOfPlace(place) : isForeign(event) ? '' : event.key
-  return { key, bytes: delivery.message.body.byteLength, sinceMs, event, delivery }
+  return { key, bytes, sinceMs, event, delivery }
 }
 
 /** Settles a batch; never rejects. */

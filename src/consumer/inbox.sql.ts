@@ -4,7 +4,7 @@
  *
  * Positions are locked behind inbox rows, in the order of aggregates.
  */
-import { name, sql, sqlArray, sqlBytesArray, type Name, type Statement } from '../postgres/sql.ts'
+import { Name, name, sql, sqlArray, sqlBytesArray, type Statement } from '../postgres/sql.ts'
 import { storableMoment } from '../postgres/storable-moment.ts'
 import { storableText } from '../postgres/storable-text.ts'
 import type { Item } from './item.ts'
@@ -44,6 +44,9 @@ export interface Scope {
   readonly consumer: string
   readonly generation: number
 }
+
+/** What holds a paused aggregate, in place of a dead letter. No event has this id. */
+export const pauseId = '00000000-0000-8000-8000-000000000001'
 
 /** Where an aggregate is after the batch. */
 export interface PositionChange {
@@ -130,19 +133,41 @@ export interface StoredRow {
 export function readWaiting(
   { tables, consumer, generation }: Scope,
   aggregates: readonly { readonly aggregateType: string; readonly aggregateId: string }[],
-  limit: number,
+  bounds: BatchBounds,
 ): Statement<StoredRow> {
   return sql`
-    select m.seq::text, m.topic, m.ordering_key, m.message_id, m.attributes::text, m.body, (extract(epoch from m.published_at) * 1000)::bigint::text as published_at_ms
-      from unnest(${sqlArray(aggregates.map((a) => a.aggregateType))}::text::text[], ${sqlArray(aggregates.map((a) => a.aggregateId))}::text::text[]) as a (type, id)
-     cross join lateral (
-       select m.*, bool_or(coalesce(m.attempts > 0 and m.next_attempt_at > (select clock_timestamp()), false)) over (order by m.version) as behind from (
-         select m.* from ${tables.message} m
-          where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.state = 4 and m.aggregate_type = a.type and m.aggregate_id = a.id
-          order by m.version, m.seq desc limit ${limit}::int) m) m
-     where not m.behind
-     order by m.aggregate_type, m.aggregate_id, m.version, m.seq desc limit ${limit}::int`
+    with found as (
+      select m.aggregate_type, m.aggregate_id, m.version, m.seq, m.topic, m.ordering_key, m.message_id, m.attributes, m.body, m.published_at
+        from unnest(${sqlArray(aggregates.map((a) => a.aggregateType))}::text::text[], ${sqlArray(aggregates.map((a) => a.aggregateId))}::text::text[]) as a (type, id)
+       cross join lateral (
+         select m.*, bool_or(coalesce(m.attempts > 0 and m.next_attempt_at > (select clock_timestamp()), false)) over (order by m.version) as behind from (
+           select m.* from ${tables.message} m
+            where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.state = 4 and m.aggregate_type = a.type and m.aggregate_id = a.id
+            order by m.version, m.seq desc limit ${lookLimit}::int) m) m
+       where not m.behind
+       order by m.aggregate_type, m.aggregate_id, m.version, m.seq desc limit ${bounds.batchSize}::int
+    )
+    ${foundInLine}
+     where f.bytes_before < ${bounds.batchBytes}::int
+     order by f.aggregate_type, f.aggregate_id, f.version, f.seq desc`
 }
+
+/** What one transaction takes. */
+export interface BatchBounds {
+  readonly batchSize: number
+  readonly batchBytes: number
+}
+
+/** How far into the line of an aggregate is looked for the one whose turn it is. */
+const lookLimit = 500
+
+/**
+ * The rows of `found` as messages, and the bytes of those before each in line. A body that is kept out of line is measured, not
+ * read: only what is taken is.
+ */
+export const foundInLine: Name = new Name(`
+    select f.seq::text, f.topic, f.ordering_key, f.message_id, f.attributes::text, f.body, (extract(epoch from f.published_at) * 1000)::bigint::text as published_at_ms
+      from (select found.*, sum(octet_length(body)) over (order by aggregate_type, aggregate_id, version, seq desc) - octet_length(body) as bytes_before from found) f`)
 
 /** What decides whose turn it is among those that wait. */
 export interface WaitingLine {
@@ -158,13 +183,13 @@ export interface WaitingLine {
  * What waits although its turn has come: nothing holds its aggregate, and it is next, or closes the gap before it, or its
  * stream is not sequential. An aggregate that may begin with any version begins with the first that waits, and only that one
  * is returned. Nothing before the rest is over of one that failed, nor what is behind that one. What waits behind a gap costs
- * one look at the first of it, however much it is; where an event could close the gap, at the first `limit` of it.
+ * one look at the first of it, however much it is; where an event could close the gap, at the first 500 of it.
  * Indexes: consumer_position_waiting_idx, inbox_message_waiting_idx.
  */
 export function readReleased(
   { tables, consumer, generation }: Scope,
   { types, sequentialTypes, standing, deltaStart }: WaitingLine,
-  limit: number,
+  bounds: BatchBounds,
 ): Statement<StoredRow> {
   const [standingTypes, standingEvents] = [standing.map((each) => each.aggregateType), standing.map((each) => each.eventType)]
   return sql`
@@ -179,22 +204,26 @@ export function readReleased(
          and p.aggregate_type = any (${sqlArray(types)}::text::text[])
     ), standing as materialized (
       select * from unnest(${sqlArray(standingTypes)}::text::text[], ${sqlArray(standingEvents)}::text::text[]) as s (aggregate_type, event_type)
+    ), found as (
+      select m.aggregate_type, m.aggregate_id, m.version, m.seq, m.topic, m.ordering_key, m.message_id, m.attributes, m.body, m.published_at
+        from line p
+       cross join lateral (
+         select m.*, row_number() over (order by m.version, m.seq desc) as place,
+                bool_or(coalesce(m.next_attempt_at > (select clock_timestamp()), false)) over (order by m.version) as behind from (
+           select m.* from ${tables.message} m
+            where m.consumer = p.consumer and m.generation = p.generation and m.state = 4 and m.aggregate_type = p.aggregate_type and m.aggregate_id = p.aggregate_id
+            order by m.version, m.seq desc limit ${lookLimit}::int) m) m
+       where not m.behind
+         and (not p.sequential or p.unbegun or p.first <= p.version + 1 or p.aggregate_type in (select s.aggregate_type from standing s))
+         and case when not p.sequential then true
+                  when p.unbegun then m.place = 1
+                  when p.first <= p.version + 1 then m.version <= p.version + m.place
+                  else (m.aggregate_type, m.attributes ->> 'event_type') in (select s.aggregate_type, s.event_type from standing s) end
+       order by m.aggregate_type, m.aggregate_id, m.version, m.seq desc limit ${bounds.batchSize}::int
     )
-    select m.seq::text, m.topic, m.ordering_key, m.message_id, m.attributes::text, m.body, (extract(epoch from m.published_at) * 1000)::bigint::text as published_at_ms
-      from line p
-     cross join lateral (
-       select m.*, row_number() over (order by m.version, m.seq desc) as place,
-              bool_or(coalesce(m.next_attempt_at > (select clock_timestamp()), false)) over (order by m.version) as behind from (
-         select m.* from ${tables.message} m
-          where m.consumer = p.consumer and m.generation = p.generation and m.state = 4 and m.aggregate_type = p.aggregate_type and m.aggregate_id = p.aggregate_id
-          order by m.version, m.seq desc limit ${limit}::int) m) m
-     where not m.behind
-       and (not p.sequential or p.unbegun or p.first <= p.version + 1 or p.aggregate_type in (select s.aggregate_type from standing s))
-       and case when not p.sequential then true
-                when p.unbegun then m.place = 1
-                when p.first <= p.version + 1 then m.version <= p.version + m.place
-                else (m.aggregate_type, m.attributes ->> 'event_type') in (select s.aggregate_type, s.event_type from standing s) end
-     order by m.aggregate_type, m.aggregate_id, m.version, m.seq desc limit ${limit}::int`
+    ${foundInLine}
+     where f.bytes_before < ${bounds.batchBytes}::int
+     order by f.aggregate_type, f.aggregate_id, f.version, f.seq desc`
 }
 
 /** Removes stored messages that were applied, or are not needed any more. Index: the unique one on the event. */
@@ -222,7 +251,10 @@ export function restStored(
      where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.event_id = ${item.event.id}::text::uuid and m.state = 4`
 }
 
-/** How many messages wait, of how many aggregates, and since when. */
+/**
+ * How many messages wait, of how many aggregates, and how long the oldest has. What stands behind a pause waits for an operator:
+ * it is counted, and does not age. Indexes: consumer_position_waiting_idx, inbox_message_waiting_idx.
+ */
 export function countWaiting({
   tables,
   consumer,
@@ -231,7 +263,10 @@ export function countWaiting({
   return sql`
     select coalesce(sum(p.waiting), 0)::int as messages, count(*)::int as aggregates, count(p.held_by)::int as held,
            (select (extract(epoch from clock_timestamp() - min(m.received_at)) * 1000)::bigint::text from ${tables.message} m
-             where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.state = 4) as oldest_ms
+             where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.state = 4
+               and (m.aggregate_type, m.aggregate_id) not in (
+                 select h.aggregate_type, h.aggregate_id from ${tables.position} h
+                  where h.consumer = ${consumer}::text and h.generation = ${generation}::int and h.waiting > 0 and h.held_by = ${pauseId}::text::uuid)) as oldest_ms
       from ${tables.position} p
      where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.waiting > 0`
 }

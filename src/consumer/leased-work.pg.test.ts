@@ -15,7 +15,7 @@ const db = fromPg(database.pool)
 function countLooks(): { readonly db: Database; readonly count: () => number } {
   let count = 0
   const query: Database['query'] = async (text, values) => {
-    if (text.includes('d.id::text as seq')) count += 1
+    if (text.includes('d.id as seq')) count += 1
     return await db.query(text, values)
   }
   return { db: { ...db, query }, count: () => count }

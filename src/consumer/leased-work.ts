@@ -37,13 +37,14 @@ export function createLeasedWork({ settings, scope, work }: LeasedWorkDeps): (it
     if (taken.length === 0) return 0
     const done = new AbortController()
     const kept = keep(settings, { taken, done: done.signal, renew: (held) => renew(scope, held, leaseMs) })
+    const open = behindNobody(items, new Set(taken.map(({ id }) => id)))
     try {
-      await work(behindNobody(items, new Set(taken.map(({ id }) => id))))
+      await work(open)
     } finally {
       done.abort()
       await execute(db, give(scope, await kept))
     }
-    return taken.length
+    return open.length
   }
 }
 

@@ -251,7 +251,6 @@ test('stored mode refuses offsets of its own', async () => {
 
 test.for([1, 2, 3])(
   'partitions that change hands at any moment, told or not, and handlers that fail: each effect once and in order (seed %i)',
-  { timeout: 120_000 },
   async (seed) => {
     const w = await logFixture(db)
     const random = seededRandom(seed)

@@ -1,9 +1,6 @@
 /** Statements that pause and resume a consumer or one aggregate of it. */
 import { sql, type Statement } from '../postgres/sql.ts'
-import type { Scope } from './inbox.sql.ts'
-
-/** What holds a paused aggregate, in place of a dead letter. No event has this id. */
-const pauseId = '00000000-0000-8000-8000-000000000001'
+import { pauseId, type Scope } from './inbox.sql.ts'
 
 export function setPaused(
   { tables, consumer }: Scope,

@@ -183,7 +183,7 @@ async function inHand(fixture: ConsumerFixture): Promise<{ readonly apply: () =>
     emitting: true,
     aborting: new AbortController().signal,
   }
-  const found = await rows(db, readRedriving(deps.scope, 10))
+  const found = await rows(db, readRedriving(deps.scope, { batchSize: 10, batchBytes: 1_000_000 }))
   const items = await Promise.all(found.map((row) => fromStored(row, 'dead', deps.routes)))
   const known = items.filter((item): item is Item => item !== undefined)
   expect(known).toHaveLength(1)

@@ -51,6 +51,8 @@ export interface Routes {
   readonly projections: readonly Projection[]
   readonly factTables: readonly FactTable[]
   readonly hasHandlers: boolean
+  /** Some payloads may only refer to their data. */
+  readonly hasReferences: boolean
   stream(aggregateType: string): StreamRoutes | undefined
 }
 
@@ -121,6 +123,9 @@ export class RouteBook {
       projections: this.#projections,
       factTables: this.#factTables,
       hasHandlers: this.#handlers.size > 0,
+      hasReferences: [...this.#streams.values()].some(({ events }) =>
+        Object.values(events).some(({ codec }) => codec.sizeOf !== undefined),
+      ),
       stream: (aggregateType) => byType.get(aggregateType),
     }
   }

@@ -9,7 +9,7 @@
  */
 import { randomUUID } from 'node:crypto'
 import { execute, rows, type Tx } from '../postgres/database.ts'
-import { fromReceived } from './decode.ts'
+import { fromReceived, withinBytes } from './decode.ts'
 import type { EngineDeps } from './consumer-engine.ts'
 import { Fenced } from './fenced.ts'
 import type { Scope } from './inbox.sql.ts'
@@ -60,9 +60,9 @@ const strangerMs = 60_000
 
 export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
   const { settings, routes, scope, work, onAgain } = deps
-  const { db, processBatchSize, batchBytes, leaseMs, concurrency, signals, random } = settings
+  const { db, processBatchSize, batchBytes, leaseMs, signals, random } = settings
   const worker = randomUUID()
-  const count = Math.ceil(lanesInAll / concurrency)
+  const count = Math.ceil(lanesInAll / settings.concurrency)
   let atWork = 0
   let dry = false
 
@@ -88,12 +88,12 @@ export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
       if (lost) throw new Fenced(`Another processor of consumer ${scope.consumer} took over the lanes of this batch.`)
     }
     await work(items, { guard, onAlive })
-    if (lost) return
     const lagMs = Math.max(...found.map((row) => Number(row.waited_ms)))
-    signals.emit('consumer.processed', { consumer: scope.consumer, count: items.length, lagMs })
+    if (!lost) signals.emit('consumer.processed', { consumer: scope.consumer, count: items.length, lagMs })
   }
   const workLanes = async (taken: Lease): Promise<void> => {
-    const found = await rows(db, readReceived(scope, { ...taken, batchSize: processBatchSize, batchBytes }))
+    const read = await rows(db, readReceived(scope, { ...taken, batchSize: processBatchSize, batchBytes }))
+    const found = withinBytes(read, batchBytes, routes)
     if (found.length === 0) return
     const lease = { ...taken, lanes: [...new Set(found.map(({ lane }) => lane))] }
     await keeping(deps, lease, (onAlive) => workFound(found, lease, onAlive))

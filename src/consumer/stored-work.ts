@@ -7,8 +7,8 @@
  */
 import { execute, first, one, rows } from '../postgres/database.ts'
 import type { EngineDeps } from './consumer-engine.ts'
-import { markFailed, readRedriving } from './dead-letter.sql.ts'
-import { fromStored } from './decode.ts'
+import { countDead, markFailed, readRedriving } from './dead-letter.sql.ts'
+import { fromStored, withinBytes } from './decode.ts'
 import { countWaiting, readConsumer, readReleased, type Scope } from './inbox.sql.ts'
 import type { Item } from './item.ts'
 
@@ -23,45 +23,53 @@ export interface StoredWork {
   pass(): Promise<{ readonly found: boolean; readonly paused: boolean }>
 }
 
-const passLimit = 500
 const reportEveryMs = 10_000
+const deadBound = 10_000
 
 export function createStoredWork({ settings, routes, scope, work }: StoredWorkDeps): StoredWork {
-  const { db, clock, signals, gapAlertMs, deltaStart } = settings
+  const { db, clock, signals, gapAlertMs, deltaStart, batchBytes } = settings
   let reportAt = 0
   let reported = 0
-  const report = async (): Promise<void> => {
+  const report = async (paused: boolean): Promise<void> => {
     if (clock.monotonicMs() < reportAt) return
     reportAt = clock.monotonicMs() + Math.min(reportEveryMs, gapAlertMs)
     const { messages, aggregates, held, oldest_ms: oldest } = await one(db, countWaiting(scope))
+    const { dead } = await one(db, countDead(scope, deadBound))
     // Told while there is something, and once more when it is gone.
-    if (messages === 0 && reported === 0) return
-    reported = messages
-    const oldestMs = Number(oldest ?? 0)
+    if (messages + dead === 0 && reported === 0) return
+    reported = messages + dead
+    // What would close a gap may be with the broker still, until an operator lets the consumer go on.
+    const oldestMs = paused ? 0 : Number(oldest ?? 0)
     signals.emit('consumer.backlog', {
       consumer: scope.consumer,
       messages,
       aggregates,
       held,
       oldestMs,
+      dead,
       alert: oldestMs > gapAlertMs,
     })
   }
   const refuse = (letterId: string): Promise<number> =>
     execute(db, markFailed(scope, letterId, `The message is no event of a stream that consumer ${scope.consumer} reads.`))
+  const redrive = async (): Promise<number> => {
+    const found = withinBytes(await rows(db, readRedriving(scope, settings)), batchBytes, routes)
+    const letters = await Promise.all(found.map((row) => fromStored(row, 'dead', routes)))
+    for (const [i, item] of letters.entries()) if (item === undefined) await refuse(found[i]?.seq ?? '')
+    return await work(letters.filter((item) => item !== undefined))
+  }
+  const release = async (): Promise<number> => {
+    const found = withinBytes(await rows(db, readReleased(scope, { ...routes, deltaStart }, settings)), batchBytes, routes)
+    const waiting = await Promise.all(found.map((row) => fromStored(row, 'waiting', routes)))
+    return await work(waiting.filter((item) => item !== undefined))
+  }
   return {
     pass: async () => {
       const paused = (await first(db, readConsumer(scope)))?.paused ?? false
-      await report()
+      await report(paused)
       if (paused) return { found: false, paused }
-      const redriving = await rows(db, readRedriving(scope, passLimit))
-      const released = await rows(db, readReleased(scope, { ...routes, deltaStart }, passLimit))
-      const letters = await Promise.all(redriving.map((row) => fromStored(row, 'dead', routes)))
-      for (const [i, item] of letters.entries()) if (item === undefined) await refuse(redriving[i]?.seq ?? '')
-      const waiting = await Promise.all(released.map((row) => fromStored(row, 'waiting', routes)))
       // A redriven one goes before those that wait for it.
-      let worked = 0
-      for (const items of [letters, waiting]) worked += await work(items.filter((item) => item !== undefined))
+      const worked = (await redrive()) + (await release())
       return { found: worked > 0, paused }
     },
   }

@@ -138,14 +138,14 @@ test('what waits behind a gap costs a bounded look, however much it is', async (
   const scope = { tables: inboxTables(fixture.schema), consumer: 'catalog', generation: 1 }
   const line = { types: ['account'], sequentialTypes: ['account'], deltaStart: 'first' } as const
   const standing = [{ aggregateType: 'account', eventType: 'BalanceSet' }]
-  const limit = 100
+  const [limit, bounds] = [500, { batchSize: 100, batchBytes: 1_000_000 }]
   const [first] = await fixture.query<{ id: string }>('select event_id::text as id from $schema.inbox_message limit 1')
   const applied = [first?.id ?? '']
   const [deltasOnly, withStates, drained, kept, removed] = await fetched(
     fixture,
-    readReleased(scope, { ...line, standing: [] }, limit),
-    readReleased(scope, { ...line, standing }, limit),
-    readWaiting(scope, [{ aggregateType: 'account', aggregateId: 'x' }], limit),
+    readReleased(scope, { ...line, standing: [] }, bounds),
+    readReleased(scope, { ...line, standing }, bounds),
+    readWaiting(scope, [{ aggregateType: 'account', aggregateId: 'x' }], bounds),
     archiveWaiting(scope, applied),
     removeStored(scope, applied),
   )

@@ -13,6 +13,8 @@ export interface Codec<Input, Output = Input> {
   readonly contentType: string
   /** The MIME type of these very bytes, where it depends on them. @default contentType */
   contentTypeOf?(bytes: Uint8Array): string
+  /** How many bytes the data has, where these very bytes only refer to it. Batches of a consumer are bounded by it. @default bytes.length */
+  sizeOf?(bytes: Uint8Array): number
   /** Validates and encodes; throws INVALID_INPUT when the data does not fit the schema. */
   encode(data: Input): Uint8Array | Promise<Uint8Array>
   /**

@@ -7,6 +7,8 @@ import type { Pass } from './loop.ts'
 export interface Pulse {
   /** How long ago the last pass ended, or the first began; `undefined` while nothing runs. */
   readonly ageMs: () => number | undefined
+  /** A sign of life within a pass that takes long. */
+  beat(): void
   /** The pass, with a beat at its end. */
   around(pass: Pass): Pass
   /** Runs `work`, and is still before and after it. */
@@ -20,6 +22,7 @@ export function createPulse(clock: Clock): Pulse {
   }
   return {
     ageMs: () => (beatAt === undefined ? undefined : clock.monotonicMs() - beatAt),
+    beat,
     around: (pass) => async (aborting) => {
       try {
         return await pass(aborting)

@@ -140,13 +140,17 @@ export interface Signals {
     readonly aggregateId: string
     readonly version: string
   }
-  /** What is stored until its turn. `oldestMs` above the alert threshold means a gap that nobody closes. */
+  /**
+   * What is stored until its turn, and the dead letters that nobody has settled. `oldestMs` above the alert threshold means a gap
+   * that nobody closes; what an operator paused does not age.
+   */
   'consumer.backlog': {
     readonly consumer: string
     readonly messages: number
     readonly aggregates: number
     readonly held: number
     readonly oldestMs: number
+    readonly dead: number
     readonly alert: boolean
   }
   /** An event failed and is tried again after `delayMs`. */

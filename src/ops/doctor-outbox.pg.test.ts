@@ -78,6 +78,13 @@ test('lanes without a relay are no trouble while nothing waits in them', async (
   expect(await problems(fixture)).toEqual([])
 })
 
+test('between two runs of a relay that is a job, what waits is named with where to see how old it is', async () => {
+  const fixture = await healthy()
+  await fixture.publish('v3', 'x')
+  const found = (await doctorOutbox(db, fixture.outbox)).find(({ problem }) => problem === 'lane-unowned')
+  expect(found?.text).toMatch(/^1 lanes with waiting events have no relay: .*waybill relay --once.*waybill status$/)
+})
+
 test('a parked event is reported', async () => {
   const fixture = await healthy()
   await fixture.publish('v3', 'x')

@@ -120,7 +120,7 @@ async function rowFindings(db: Queryable, { tables }: Pick<Outbox, 'tables'>): P
     ...when(
       troubles.unowned_with_work > 0,
       'lane-unowned',
-      `${troubles.unowned_with_work} lanes with waiting events have had no relay for two leases: no relay runs, or an open transaction holds their rows`,
+      `${troubles.unowned_with_work} lanes with waiting events have no relay: none runs, an open transaction holds their rows, or the relay is a job (waybill relay --once) and they wait for its next run. See how old the oldest is: waybill status`,
     ),
     ...when(
       (oldestSnapshotAgeMs ?? 0) > oldSnapshotMs,

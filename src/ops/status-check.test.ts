@@ -69,6 +69,18 @@ test('each thing that is over its limit is found, with a sentence', () => {
   expect(checkStatus(bad, limits)).toEqual([])
 })
 
+test('what waits for the operator who paused a consumer is neither lag nor a gap; its dead letters count', () => {
+  const late: ConsumerReport = {
+    ...consumer,
+    waiting: { messages: 1, aggregates: 1, held: 0, oldestMs: 61_000 },
+    stored: { ...consumer.stored, due: 1, lagMs: 31_000 },
+    deadLetters: [{ reason: 'failed', count: 1 }],
+  }
+  const problems = (each: ConsumerReport): string[] => checkStatus({ ...calm, consumers: [each] }).map(({ problem }) => problem)
+  expect(problems(late)).toEqual(['lag', 'gap', 'dead'])
+  expect(problems({ ...late, paused: { by: 'ada', at: '2026-01-01T00:00:00.000Z' } })).toEqual(['dead'])
+})
+
 test('a limit that does not exist is refused', () => {
   expect(() => checkStatus(calm, { maxlag: 3 } as never)).toThrow('Did you mean "maxLagMs"?')
 })

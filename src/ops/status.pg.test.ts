@@ -147,6 +147,28 @@ test('consumers are seen with what they applied, what waits, what is dead and wh
   ])
 })
 
+test('what a paused aggregate keeps waiting does not age; a gap does, behind however much that is paused', async () => {
+  const fixture = await consumerFixture(db)
+  const { schema } = fixture
+  const stop = fixture.start(fixture.consumer().on(accounts.Deposited, async () => {}))
+  await fixture.publish(deposited('paused', 1, 5))
+  await fixture.settled(1)
+  await pauseConsumer({ db, schema, consumer: 'catalog', aggregate: { type: 'account', id: 'paused' }, actor: 'ada' })
+  await fixture.publish(deposited('paused', 2, 5), deposited('paused', 3, 5))
+  await eventually(async () => (await fixture.count('inbox_message')) === 2)
+  await fixture.query(`update $schema.inbox_message set received_at = received_at - interval '1 day'`)
+  expect((await status({ db, schema })).consumers).toMatchObject([
+    { waiting: { messages: 2, aggregates: 1, held: 1, oldestMs: 0 } },
+  ])
+  await fixture.publish(deposited('gap', 2, 5))
+  await eventually(async () => (await fixture.count('inbox_message')) === 3)
+  await stop()
+  const { waiting } = (await status({ db, schema })).consumers[0] ?? {}
+  expect(waiting).toMatchObject({ messages: 3, aggregates: 2, held: 1 })
+  expect(waiting?.oldestMs).toBeGreaterThan(0)
+  expect(waiting?.oldestMs).toBeLessThan(3_600_000)
+})
+
 test('stored mode is seen with what is stored and how long it has been', async () => {
   const fixture = await consumerFixture(db)
   const stop = fixture.start(

@@ -104,12 +104,13 @@ const consumer = {
     sink.add('consumer.ack_unconfirmed', count, { consumer: name }),
   'consumer.ignored': (sink, { consumer: name }) => sink.add('consumer.ignored_streams', 1, { consumer: name }),
   'consumer.waiting': (sink, { consumer: name }) => sink.add('consumer.came_early', 1, { consumer: name }),
-  'consumer.backlog': (sink, { consumer: name, messages, aggregates, held, oldestMs }) => {
+  'consumer.backlog': (sink, { consumer: name, messages, aggregates, held, oldestMs, dead }) => {
     const labels = { consumer: name }
     sink.set('consumer.waiting', messages, labels)
     sink.set('consumer.waiting_aggregates', aggregates, labels)
     sink.set('consumer.held_aggregates', held, labels)
     sink.set('consumer.oldest_waiting', seconds(oldestMs), labels)
+    sink.set('consumer.unsettled_dead_letters', dead, labels)
   },
   'consumer.failed': (sink, { consumer: name }) => sink.add('consumer.failures', 1, { consumer: name }),
   'consumer.dead': (sink, { consumer: name, reason }) => sink.add('consumer.dead_letters', 1, { consumer: name, reason }),

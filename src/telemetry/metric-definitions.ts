@@ -79,6 +79,7 @@ export type GaugeName =
   | 'consumer.waiting_aggregates'
   | 'consumer.held_aggregates'
   | 'consumer.oldest_waiting'
+  | 'consumer.unsettled_dead_letters'
   | 'consumer.paused'
   | 'transport.lag_messages'
   | 'ingest.breaker_open'
@@ -194,8 +195,12 @@ export const metricDefinitions: Definitions = {
   'consumer.came_early': counter('Events that came before their predecessor.', 'consumer'),
   'consumer.waiting': gauge('Messages that are stored until their turn.', perConsumer),
   'consumer.waiting_aggregates': gauge('Aggregates that messages wait for.', perConsumer),
-  'consumer.held_aggregates': gauge('Aggregates that stand still behind a dead letter.', perConsumer),
-  'consumer.oldest_waiting': gauge('How long the oldest message has waited for its turn.', { unit: 's', ...perConsumer }),
+  'consumer.held_aggregates': gauge('Aggregates that stand still behind a dead letter or a pause.', perConsumer),
+  'consumer.oldest_waiting': gauge('How long the oldest message has waited for its turn, pauses left out.', {
+    unit: 's',
+    ...perConsumer,
+  }),
+  'consumer.unsettled_dead_letters': gauge('Dead letters that nobody has settled, counted up to 10,000.', perConsumer),
   'consumer.disturbances': counter('Times that receiving was disturbed.', 'consumer', 'topic'),
   'consumer.paused': gauge('1 while an operator has paused the consumer.', { labels: ['consumer'] }),
   'transport.lag_messages': gauge('Messages of a partition that a consumer has not settled.', {

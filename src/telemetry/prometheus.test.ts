@@ -89,6 +89,17 @@ test('a backlog that nobody counts any more disappears', async () => {
   expect(lines('waybill_outbox_oldest_age_seconds')).toEqual(['waybill_outbox_oldest_age_seconds 0'])
 })
 
+test('dead letters that nobody has settled are shown, until nobody counts them any more', async () => {
+  const { clock, signals, lines } = setUp()
+  const waiting = { consumer: 'films', messages: 0, aggregates: 0, held: 0, oldestMs: 0, alert: false }
+  signals.emit('consumer.backlog', { ...waiting, dead: 3 })
+  expect(lines('waybill_consumer_unsettled_dead_letters')).toEqual([
+    'waybill_consumer_unsettled_dead_letters{consumer="films"} 3',
+  ])
+  await clock.advance(61_000)
+  expect(lines('waybill_consumer_unsettled_dead_letters')).toEqual([])
+})
+
 test('lanes held are what all relays of the process took and did not give back or lose', () => {
   const { signals, lines } = setUp()
   signals.emit('lanes.acquired', { worker: 'a', lanes: [1, 2, 3] })

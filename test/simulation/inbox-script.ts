@@ -35,6 +35,7 @@ function directSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; re
   const items = fc.subarray([...events], { minLength: 1, maxLength: 3 })
   const ids = items.map((some) => some.map(({ event }) => event.id))
   const delayMs = fc.constantFrom(0, never)
+  const bounds = fc.record({ batchSize: fc.integer({ min: 1, max: 3 }), batchBytes: fc.constantFrom(1, 1_000) })
   const change = fc.record({ item: fc.constantFrom(...events), release: fc.boolean() })
   return [
     ...weighted(
@@ -87,18 +88,18 @@ function directSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; re
     ),
     ...weighted(
       2,
-      fc.integer({ min: 1, max: 3 }).map(
-        (limit): Step =>
+      bounds.map(
+        (some): Step =>
           () =>
-            readWaiting(scope, aggregates, limit),
+            readWaiting(scope, aggregates, some),
       ),
     ),
     ...weighted(
       2,
-      fc.tuple(fc.constantFrom('first', 'any'), fc.integer({ min: 1, max: 3 }), fc.subarray([...allTypes])).map(
-        ([deltaStart, limit, types]): Step =>
+      fc.tuple(fc.constantFrom('first', 'any'), bounds, fc.subarray([...allTypes])).map(
+        ([deltaStart, some, types]): Step =>
           () =>
-            readReleased(scope, { types, sequentialTypes, standing, deltaStart }, limit),
+            readReleased(scope, { types, sequentialTypes, standing, deltaStart }, some),
       ),
     ),
     ...weighted(

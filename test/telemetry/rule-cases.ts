@@ -56,7 +56,12 @@ export const ruleCases: Readonly<Record<string, RuleCase>> = {
     quiet: { [`waybill_lanes_lost_total{${job}}`]: '0+4x120' },
   },
   WaybillOldSnapshot: gauge('waybill_outbox_oldest_snapshot_age_seconds', job, [901, 900]),
+  WaybillConsumerStopped: {
+    fires: { [`waybill_consumer_in_flight{${consumer}}`]: '0x5' },
+    quiet: { [`waybill_consumer_in_flight{${consumer}}`]: '0x120' },
+  },
   WaybillDeadLetters: event(`waybill_consumer_dead_letters_total{${consumer},reason="failed"}`),
+  WaybillDeadLettersUnsettled: gauge('waybill_consumer_unsettled_dead_letters', consumer, [1, 0]),
   WaybillKeyStopped: event(`waybill_consumer_stopped_keys_total{${consumer}}`),
   WaybillConsumerLagging: gauge('waybill_consumer_lag_seconds', consumer, [61, 60]),
   WaybillStoredLagging: gauge('waybill_consumer_stored_lag_seconds', consumer, [301, 300]),

@@ -45,6 +45,36 @@ test('every alert fires where it should, and is quiet just short of it', async (
   expect(code).toBe(0)
 })
 
+test('a service or a consumer that ends is missed by its name, although others go on, and forgotten after a day', async () => {
+  const file = join(folder, 'ended.json')
+  const seen = [
+    ['waybill_outbox_oldest_due_age_seconds{job="shop",instance="a"}', '0x1'],
+    ['waybill_outbox_oldest_due_age_seconds{job="catalog",instance="b"}', '0x320'],
+    ['waybill_consumer_in_flight{job="catalog",instance="b",consumer="films"}', '0x1'],
+    ['waybill_consumer_in_flight{job="catalog",instance="b",consumer="shelves"}', '0x320'],
+  ]
+  const firing =
+    'sum by (alertname, job, consumer) (ALERTS{alertname=~"Waybill(OutboxUnreported|ConsumerStopped)",alertstate="firing"})'
+  const missed = [
+    { labels: '{alertname="WaybillConsumerStopped",job="catalog",consumer="films"}', value: 1 },
+    { labels: '{alertname="WaybillOutboxUnreported",job="shop"}', value: 1 },
+  ]
+  const ended = {
+    name: 'ended',
+    interval: '5m',
+    input_series: seen.map(([series, values]) => ({ series, values })),
+    promql_expr_test: [
+      { expr: firing, eval_time: '5m', exp_samples: [] },
+      { expr: firing, eval_time: '20m', exp_samples: missed },
+      { expr: firing, eval_time: '26h', exp_samples: [] },
+    ],
+  }
+  await writeFile(file, JSON.stringify({ rule_files: [rulesFile], evaluation_interval: '5m', tests: [ended] }))
+  const { code, output } = await runCommand(['promtool', 'test', 'rules', file])
+  expect(output).toContain('SUCCESS')
+  expect(code).toBe(0)
+})
+
 test('a change of a threshold would be noticed', async () => {
   const loose = join(folder, 'loose.rules.yml')
   const file = join(folder, 'loose.json')

@@ -3,6 +3,7 @@
  */
 import {
   chargeAttempt,
+  countDead,
   forgetAttempts,
   readAttempts,
   readRedriving,
@@ -43,21 +44,23 @@ export function defineWaiting(store: FakeStore, scope: Scope, data: InboxStore):
     return []
   })
 
-  store.define('readWaiting', readWaiting(scope, [], 0), async (context, values) => {
-    const [types, ids, limit] = [texts(values[0]), texts(values[1]), Number(values.at(-1))]
+  store.define('readWaiting', readWaiting(scope, [], noBounds), async (context, values) => {
+    const [types, ids] = [texts(values[0]), texts(values[1])]
+    const [lookLimit, batchSize, batchBytes] = values.slice(-3).map(Number)
     const now = context.now()
     const isFailing = (row: StoredMessage): boolean => row.attempts > 0 && (row.nextAttemptAt ?? 0) > now
     const waiting = context.rows(data.message, isWaiting).toSorted(byAggregate)
     const found = types.flatMap((type, i) => {
-      const line = waiting.filter((row) => row.type === type && row.id === ids[i]).slice(0, limit)
+      const line = waiting.filter((row) => row.type === type && row.id === ids[i]).slice(0, lookLimit)
       return line.filter((row) => !line.some((other) => other.version <= row.version && isFailing(other)))
     })
-    return found.toSorted(byAggregate).slice(0, limit).map(toStoredRow)
+    return withinBounds(found, { batchSize, batchBytes }).map(toStoredRow)
   })
 
   const anyLine = { types: [], sequentialTypes: [], standing: [], deltaStart: 'any' } as const
-  store.define('readReleased', readReleased(scope, anyLine, 0), async (context, values) => {
-    const [startsAnywhere, sequentialTypes, , , types, standingTypes, standingEvents, limit] = values
+  store.define('readReleased', readReleased(scope, anyLine, noBounds), async (context, values) => {
+    const [startsAnywhere, sequentialTypes, , , types, standingTypes, standingEvents] = values
+    const [lookLimit, batchSize, batchBytes] = values.slice(-3).map(Number)
     const now = context.now()
     const [known, sequential] = [texts(types), texts(sequentialTypes)]
     const standing = texts(standingTypes).map((type, i) => `${type}\n${texts(standingEvents)[i]}`)
@@ -65,7 +68,7 @@ export function defineWaiting(store: FakeStore, scope: Scope, data: InboxStore):
     const released = context
       .rows(data.position, (row) => isMine(row) && row.waiting > 0 && row.heldBy === null && known.includes(row.type))
       .flatMap((position) => {
-        const line = waiting.filter((row) => row.type === position.type && row.id === position.id).slice(0, Number(limit))
+        const line = waiting.filter((row) => row.type === position.type && row.id === position.id).slice(0, lookLimit)
         const isResting = (row: StoredMessage): boolean =>
           line.some((other) => other.version <= row.version && (other.nextAttemptAt ?? 0) > now)
         const isNext = (row: StoredMessage, place: number): boolean => {
@@ -76,7 +79,7 @@ export function defineWaiting(store: FakeStore, scope: Scope, data: InboxStore):
         }
         return line.filter((row, i) => isNext(row, i) && !isResting(row))
       })
-    return released.toSorted(byAggregate).slice(0, Number(limit)).map(toStoredRow)
+    return withinBounds(released, { batchSize, batchBytes }).map(toStoredRow)
   })
 
   store.define('removeStored', removeStored(scope, []), async (context, [, , eventIds]) => {
@@ -186,7 +189,22 @@ export function defineAttempts(store: FakeStore, scope: Scope, data: InboxStore)
     await context.remove(data.attempt, context.see(data.attempt, isIt), isIt)
     return []
   })
-  store.define('readRedriving', readRedriving(scope, 0), () => Promise.resolve([]))
+  store.define('countDead', countDead(scope, 0), () => Promise.resolve([{ dead: 0 }]))
+  store.define('readRedriving', readRedriving(scope, noBounds), () => Promise.resolve([]))
+}
+
+const noBounds = { batchSize: 0, batchBytes: 0 }
+
+/** As many of them, in order, as one transaction takes. */
+function withinBounds(
+  found: readonly StoredMessage[],
+  { batchSize, batchBytes = 0 }: { readonly batchSize: number | undefined; readonly batchBytes: number | undefined },
+): readonly StoredMessage[] {
+  let before = 0
+  return found
+    .toSorted(byAggregate)
+    .slice(0, batchSize)
+    .filter(({ body }) => (before += body.byteLength) - body.byteLength < batchBytes)
 }
 
 export function mineOf(scope: Scope): (row: { readonly consumer: string; readonly generation: number }) => boolean {
