@@ -5,7 +5,7 @@
 import type { OutboxTables } from '../outbox/outbox.sql.ts'
 import { Name, name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
 
-type Outbox = Pick<OutboxTables, 'outbox' | 'schema'>
+type Outbox = Pick<OutboxTables, 'outbox' | 'dispatch' | 'schema'>
 
 export interface ReplayRow {
   readonly event_id: string
@@ -23,6 +23,11 @@ export interface ReplayRow {
   readonly void: boolean
 }
 
+export interface RetainedRow extends ReplayRow {
+  /** Nothing of it waits for a relay. */
+  readonly published: boolean
+}
+
 /** Behind which event to go on. */
 export interface ReplayCursor {
   readonly type: string
@@ -30,40 +35,60 @@ export interface ReplayCursor {
   readonly version: string
 }
 
-/** The next events of these aggregate types. */
+/**
+ * The next events of these aggregate types. What is published and what is skipped are seen at one moment: an event is skipped
+ * while it waits. The dispatch rows, which have no index on the event, are read once a page; usually there are few.
+ */
 export function readRetained(
-  { outbox, schema }: Outbox,
+  { outbox, dispatch, schema }: Outbox,
   types: readonly string[],
   { after, limit }: { readonly after: ReplayCursor; readonly limit: number },
-): Statement<ReplayRow> {
+): Statement<RetainedRow> {
   return sql`
-    select ${columns}, ${isSkipped(schema)} as void from ${outbox} o
-     where o.aggregate_type = any (${sqlArray(types)}::text::text[])
-       and (o.aggregate_type, o.aggregate_id, o.version) > (${after.type}::text, ${after.id}::text, ${after.version}::text::bigint)
-     order by o.aggregate_type, o.aggregate_id, o.version limit ${limit}::int`
+    with page as materialized (
+      select o.* from ${outbox} o
+       where o.aggregate_type = any (${sqlArray(types)}::text::text[])
+         and (o.aggregate_type, o.aggregate_id, o.version) > (${after.type}::text, ${after.id}::text, ${after.version}::text::bigint)
+       order by o.aggregate_type, o.aggregate_id, o.version limit ${limit}::int
+    ), waiting as materialized (
+      select d.event_id from ${dispatch} d where d.event_id in (select o.id from page o)
+    )
+    select ${columns}, ${isSkipped(schema)} as void, o.id not in (select w.event_id from waiting w) as published from page o
+     order by o.aggregate_type, o.aggregate_id, o.version`
 }
 
-/** The events of aggregates behind the versions that somebody has. */
+/** Some versions of an aggregate: behind the one that is there, up to the one that is wanted. */
+export interface VersionSpan {
+  readonly aggregate_type: string
+  readonly aggregate_id: string
+  readonly built: string
+  readonly live: string
+}
+
+/** The events of these versions. */
 export function readBehind(
-  { outbox, schema }: Outbox,
-  aggregates: readonly { readonly aggregate_type: string; readonly aggregate_id: string; readonly version: string }[],
+  { outbox, schema }: Pick<Outbox, 'outbox' | 'schema'>,
+  aggregates: readonly VersionSpan[],
   limit: number,
 ): Statement<ReplayRow> {
   return sql`
     select ${columns}, ${isSkipped(schema)} as void
       from unnest(${sqlArray(aggregates.map((each) => each.aggregate_type))}::text::text[], ${sqlArray(aggregates.map((each) => each.aggregate_id))}::text::text[],
-                  ${sqlArray(aggregates.map((each) => each.version))}::text::bigint[]) as a (aggregate_type, aggregate_id, version)
-      join ${outbox} o on o.aggregate_type = a.aggregate_type and o.aggregate_id = a.aggregate_id and o.version > a.version
+                  ${sqlArray(aggregates.map((each) => each.built))}::text::bigint[], ${sqlArray(aggregates.map((each) => each.live))}::text::bigint[])
+             as a (aggregate_type, aggregate_id, built, live)
+      join ${outbox} o on o.aggregate_type = a.aggregate_type and o.aggregate_id = a.aggregate_id and o.version > a.built and o.version <= a.live
      order by o.aggregate_type, o.aggregate_id, o.version limit ${limit}::int`
 }
 
 /**
  * Whether an operator skipped the event `o`, so that a marker was published in its place. Once that is done nothing but the audit
- * log tells of it.
+ * log tells of it. If the marker was refused as well, and then the event redriven, the last word counts.
  */
 export function isSkipped(schema: string): Name {
   return new Name(
-    `(o.id::text in (select e #>> '{}' from ${name(schema, 'audit_log').quoted} a, jsonb_path_query(a.details, '$.events[*].eventId') e where a.action = 'outbox.skip'))`,
+    `(o.id::text in (select e #>> '{}' from ${name(schema, 'audit_log').quoted} a, jsonb_path_query(a.details, '$.events[*].eventId') e
+                     where a.action in ('outbox.skip', 'outbox.redrive')
+                     group by 1 having (array_agg(a.action order by a.id desc))[1] = 'outbox.skip'))`,
   )
 }
 

@@ -2,7 +2,10 @@
  * Where the events of a rebuild come from. To the consumer's engine both look like a transport.
  *
  *   broker   a subscription of its own, `<consumer>.g<generation>`, moved back to a time or to the beginning
- *   outbox   the owner's retained events: once through all of them, then whatever the new generation is behind with
+ *   outbox   the owner's retained events: once through all that were published, then whatever the new generation is behind with
+ *
+ * An event in the outbox may wait for its date, for its stream to go on, or for an operator: nobody is to see it yet. So that
+ * feed takes what no relay has in hand, and what the live generation has applied, whatever a relay knows of that.
  *
  * Both go on until they are stopped, so that the new generation follows the live one until the swap.
  */
@@ -39,7 +42,7 @@ export function brokerFeed(options: {
 export interface OutboxFeedOptions {
   /** The owner's database and outbox. */
   readonly owner: Queryable
-  readonly outbox: Pick<OutboxTables, 'outbox' | 'schema'>
+  readonly outbox: Pick<OutboxTables, 'outbox' | 'dispatch' | 'schema'>
   /** The consumer's database, which knows what the new generation is behind with. */
   readonly db: Queryable
   readonly scope: RebuildScope
@@ -64,7 +67,7 @@ export function outboxFeed(options: OutboxFeedOptions): RebuildFeed {
     let after: ReplayCursor = options.after === undefined || options.after === 'through' ? beginning : options.after
     while (!stopping.aborted) {
       const page = await rows(owner, readRetained(outbox, scope.types, { after, limit: pageSize }))
-      await hands.deliver(toMessages(page), stopping)
+      await hands.deliver(toMessages(page.filter(({ published }) => published)), stopping)
       const last = page.at(-1)
       if (stopping.aborted) return
       if (last !== undefined) after = { type: last.aggregate_type, id: last.aggregate_id, version: last.version }

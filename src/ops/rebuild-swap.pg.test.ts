@@ -3,6 +3,7 @@ import { z } from 'zod'
 import { consumerFixture, message, published, videos } from '../../test/setup/consumer-fixture.ts'
 import { rebuildWorld, type RebuildWorld } from '../../test/setup/rebuild-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import { pauseConsumer } from '../consumer/pause-consumer.ts'
 import { state } from '../core/event.ts'
 import { stream } from '../core/stream.ts'
 import { skipParked } from '../outbox/parked.ts'
@@ -122,6 +123,70 @@ test('an event that an operator skipped stays skipped in a rebuild from the outb
   expect(await rebuild(options)).toMatchObject({ swapped: true })
   expect(await fixture.query('select title, version::int from $schema.video_view')).toEqual([{ title: 'good', version: 1 }])
   await stop()
+})
+
+test('an event that was never published does not show before its date because of a rebuild from the outbox', async () => {
+  const w = await rebuildWorld(db)
+  const notBefore = new Date(Date.now() + 86_400_000)
+  const embargo = (id: string): Promise<unknown> =>
+    transaction(db, (tx) => w.outbox.add(tx, videos.VideoPublished, id, { title: 'embargoed' }, { notBefore }))
+  await w.write('a')
+  await w.write('b')
+  await w.settle()
+  await embargo('a')
+  await embargo('new')
+  await w.rebuild({ from: 'outbox' })
+  // What it follows is no more than what the live generation has.
+  await w.write('b')
+  await eventually(async () => (await w.count('inbox')) === 3)
+  await embargo('b')
+  expect(await w.rebuild({ swap: true })).toMatchObject({ swapped: true })
+  expect(await w.shown()).toMatchObject([
+    { id: 'a', version: '1' },
+    { id: 'b', version: '2' },
+  ])
+  await w.end()
+})
+
+test('an event that nobody knows to be published is rebuilt if the live generation has applied it', async () => {
+  const w = await rebuildWorld(db)
+  await w.write('a')
+  await w.settle()
+  await eventually(async () => (await w.count('outbox_dispatch')) === 0)
+  // As if the broker had taken it each time, and its answer had been lost.
+  await w.query(
+    `insert into $schema.outbox_dispatch (lane, key, event_id, state, parked_at)
+     select 0, 0, id, 3, clock_timestamp() from $schema.outbox where aggregate_type = 'video'`,
+  )
+  expect(await w.rebuild({ from: 'outbox', swap: true })).toMatchObject({ swapped: true })
+  expect(await w.shown()).toEqual(await w.owner())
+  await w.end()
+})
+
+test('an aggregate that was paused before its first event does not keep a rebuild from being swapped in', async () => {
+  const w = await rebuildWorld(db)
+  await w.write('a')
+  await w.settle()
+  const aggregate = { type: 'video', id: 'never seen' }
+  await pauseConsumer({ db, schema: w.schema, consumer: 'catalog', aggregate, actor: 'test' })
+  expect(await w.rebuild({ from: 'outbox', swap: true })).toMatchObject({ swapped: true, aggregates: 2 })
+  await w.end()
+})
+
+test('a row that is deleted in both tables is compared without its contents, of which a tombstone alone leaves none', async () => {
+  const w = await rebuildWorld(db)
+  for (const id of ['a', 'b']) await w.write(id)
+  await w.settle()
+  await w.remove('a')
+  await w.settle()
+  expect(await w.rebuild({ from: 'outbox', compare: true, swap: true })).toMatchObject({
+    comparisons: [{ live: 2, rebuilt: 2, different: 0, checksumsMatch: true, samples: [] }],
+    swapped: true,
+  })
+  await w.query(`update $schema.video_view set deleted_at = null where video_id = 'a'`)
+  const { comparisons } = await w.rebuild({ from: 'outbox', compare: true, swap: true })
+  expect(comparisons).toMatchObject([{ different: 1, checksumsMatch: false, samples: [{}] }])
+  await w.end()
 })
 
 test('an event that the live generation applied by a redrive, and the new one gave up, refuses the swap', async () => {

@@ -28,10 +28,24 @@ export function renameTable(from: string, to: string): Statement {
   return sql`alter table ${qualifiedName(from)} rename to ${name(to.split('.').at(-1) ?? to)}`
 }
 
-/** What would not follow the name to another table, in words. Views do: they are made again. */
+/**
+ * What would not follow the name to another table, in words. Views do: they are made again. So do functions whose body is a text.
+ *
+ * What belongs to the table comes first. Then what stands elsewhere and is bound to it: policies, rules and functions with a
+ * parsed body, and whatever uses the type of its rows.
+ */
 export function findObstacles(table: string): Statement<{ what: string }> {
   return sql`
-    with t as (select to_regclass(${qualifiedName(table).quoted}::text)::oid as oid)
+    with t as (select c.oid, c.reltype, y.typarray from pg_class c join pg_type y on y.oid = c.reltype
+                where c.oid = to_regclass(${qualifiedName(table).quoted}::text)),
+    bound as (
+      select d.classid, d.objid, d.objsubid from pg_depend d, t
+       where d.refclassid = 'pg_class'::regclass and d.refobjid = t.oid
+         and d.classid in ('pg_proc'::regclass, 'pg_policy'::regclass, 'pg_rewrite'::regclass)
+      union
+      select d.classid, d.objid, d.objsubid from pg_depend d, t
+       where d.refclassid = 'pg_type'::regclass and d.refobjid in (t.reltype, t.typarray) and d.deptype <> 'i'
+    )
     select 'foreign key ' || k.conname as what from pg_constraint k, t where k.contype = 'f' and t.oid in (k.conrelid, k.confrelid)
     union all select 'trigger ' || g.tgname from pg_trigger g, t where g.tgrelid = t.oid and not g.tgisinternal
     union all select 'policy ' || y.polname from pg_policy y, t where y.polrelid = t.oid
@@ -44,6 +58,10 @@ export function findObstacles(table: string): Statement<{ what: string }> {
     union all select 'materialized view ' || v.relname
                 from pg_depend d join pg_rewrite r on r.oid = d.objid join pg_class v on v.oid = r.ev_class and v.relkind = 'm', t
                where d.refobjid = t.oid and d.classid = 'pg_rewrite'::regclass
+    union all select pg_describe_object(b.classid, b.objid, b.objsubid) from bound b
+               where not exists (select from pg_policy y, t where b.classid = 'pg_policy'::regclass and y.oid = b.objid and y.polrelid = t.oid)
+                 and not exists (select from pg_rewrite r, t where b.classid = 'pg_rewrite'::regclass and r.oid = b.objid and (r.ev_class = t.oid
+                                   or r.rulename = '_RETURN' and exists (select from pg_depend d where d.objid = r.oid and d.refobjid = t.oid)))
     order by 1`
 }
 
@@ -121,14 +139,14 @@ export interface ComparisonRow {
 
 /** Counts what two tables agree on, row by row. The checksums do not depend on the order of rows. */
 export function compareTables(projection: Projection, shadow: string): Statement<ComparisonRow> {
-  const { key, version, both } = comparison(projection, shadow)
+  const { key, version, both, live, rebuilt } = comparison(projection, shadow)
   return sql`
     select count(l.${key})::int as live, count(s.${key})::int as rebuilt,
            count(*) filter (where s.${key} is null)::int as missing, count(*) filter (where l.${key} is null)::int as extra,
            count(*) filter (where s.${version} < l.${version})::int as older, count(*) filter (where l.${key} is not null and s.${version} > coalesce(l.${version}, 0))::int as newer,
-           count(*) filter (where s.${version} = l.${version} and to_jsonb(s) <> to_jsonb(l))::int as different,
-           coalesce(sum(hashtextextended(to_jsonb(l)::text, 0)::numeric) filter (where l.${key} is not null), 0)::text as live_checksum,
-           coalesce(sum(hashtextextended(to_jsonb(s)::text, 0)::numeric) filter (where s.${key} is not null), 0)::text as rebuilt_checksum
+           count(*) filter (where s.${version} = l.${version} and ${rebuilt} <> ${live})::int as different,
+           coalesce(sum(hashtextextended((${live})::text, 0)::numeric) filter (where l.${key} is not null), 0)::text as live_checksum,
+           coalesce(sum(hashtextextended((${rebuilt})::text, 0)::numeric) filter (where s.${key} is not null), 0)::text as rebuilt_checksum
       from ${both}`
 }
 
@@ -138,10 +156,10 @@ export function sampleDifferences(
   shadow: string,
   limit: number,
 ): Statement<{ live: string | null; rebuilt: string | null }> {
-  const { both } = comparison(projection, shadow)
+  const { both, live, rebuilt } = comparison(projection, shadow)
   return sql`
     select to_jsonb(l)::text as live, to_jsonb(s)::text as rebuilt from ${both}
-     where to_jsonb(l) is distinct from to_jsonb(s) limit ${limit}::int`
+     where ${live} is distinct from ${rebuilt} limit ${limit}::int`
 }
 
 /** Whether the live table has any row that the shadow lacks, or has in an older version. Index: the unique one on the key. */
@@ -174,10 +192,26 @@ function matching(columns: readonly string[], one: string, other: string): Name 
   return new Name(columns.map((column) => `${one}.${name(column).quoted} = ${other}.${name(column).quoted}`).join(' and '))
 }
 
-function comparison({ table, keyColumns, versionColumn }: Projection, shadow: string): Record<'key' | 'version' | 'both', Name> {
+/**
+ * Both tables row beside row, and what is compared of each. A row that is deleted in both is its key, version and moment: what
+ * else a tombstone leaves depends on whether the state before it came in the same batch.
+ */
+function comparison(
+  { table, keyColumns, versionColumn, deletedAtColumn }: Projection,
+  shadow: string,
+): Record<'key' | 'version' | 'both' | 'live' | 'rebuilt', Name> {
+  const deletedAt = name(deletedAtColumn).quoted
+  const columns = [...keyColumns, versionColumn, deletedAtColumn].map((column) => name(column).quoted)
+  const compared = (row: 'l' | 's'): Name =>
+    new Name(
+      `case when l.${deletedAt} is not null and s.${deletedAt} is not null
+            then jsonb_build_array(${columns.map((column) => `${row}.${column}`).join(', ')}) else to_jsonb(${row}) end`,
+    )
   return {
     key: name(keyColumns[0] ?? ''),
     version: name(versionColumn),
+    live: compared('l'),
+    rebuilt: compared('s'),
     both: new Name(`${table.quoted} l full join ${qualifiedName(shadow).quoted} s on ${matching(keyColumns, 'l', 's').quoted}`),
   }
 }

@@ -115,7 +115,7 @@ test('readers with a token are never shown less, before, during and after the sw
     while (on) {
       const id = ids[read % ids.length] ?? ''
       const token = await w.write(id)
-      const row = await w.catalog.read<{ version: string }>(videos, id, { atLeast: token, waitMs: 50_000 })
+      const row = await w.catalog.read<{ version: string }>(videos, id, { atLeast: token, waitMs: 60_000 })
       if (BigInt(row?.version ?? 0) < tokens.decode(token).version) stale += 1
       read += 1
     }
@@ -184,6 +184,35 @@ test('what hangs on the table and could not follow is refused before any work is
   await w.query(`create materialized view $schema.summary as select count(*) from $schema.video_view`)
   await expect(w.rebuild({ from: 'outbox' })).rejects.toThrow(/foreign key note_video_id_fkey, materialized view summary/)
   expect(await w.query('select next_generation from $schema.consumer')).toEqual([{ next_generation: null }])
+  await w.end()
+})
+
+test('what reads the table from elsewhere and is bound to it, not to its name, is refused as well', async () => {
+  const w = await rebuildWorld(db)
+  await w.query('create table $schema.note (video_id text)')
+  await w.query('create view $schema.titles as select title, $schema.video_view.* is null as empty from $schema.video_view')
+  await w.query('create view $schema.entry as select video_id from $schema.note')
+  await w.query('create function $schema.late() returns bigint language sql as $$ select count(*) from $schema.video_view $$')
+  await w.rebuild({ from: 'outbox' })
+  await w.query('create policy seen on $schema.note using (video_id in (select video_id from $schema.video_view))')
+  await w.query(
+    'create rule enter as on insert to $schema.entry do instead insert into $schema.video_view (video_id, version) values (new.video_id, 1)',
+  )
+  await w.query('create function $schema.early() returns bigint begin atomic select count(*) from $schema.video_view; end')
+  await w.query('create function $schema.title(v $schema.video_view) returns text language sql as $$ select v.title $$')
+  await w.query('create table $schema.history (videos $schema.video_view[])')
+  await expect(w.rebuild({ swap: true })).rejects.toMatchObject({
+    code: 'REFUSED',
+    details: {
+      obstacles: [
+        `column videos of table ${w.schema}.history`,
+        `function ${w.schema}.early()`,
+        `function ${w.schema}.title(${w.schema}.video_view)`,
+        `policy seen on table ${w.schema}.note`,
+        `rule enter on view ${w.schema}.entry`,
+      ],
+    },
+  })
   await w.end()
 })
 

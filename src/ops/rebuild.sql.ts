@@ -86,7 +86,8 @@ export interface ReachedRow {
 
 /**
  * How many aggregates the live generation knows, with how many of them the new one is as far, and how many it is behind with
- * although the live one has had them for longer than `freshMs`: under live traffic some are always on their way.
+ * although the live one has had them for longer than `freshMs`: under live traffic some are always on their way. One that is
+ * held since before its first event is at version 0: with that one nobody can be behind.
  *
  * Grouped instead of joined: without statistics of the new generation's rows, a join may be planned as a loop over all of
  * them for each. Index: the primary key of consumer_position.
@@ -94,7 +95,7 @@ export interface ReachedRow {
 export function countReached(scope: RebuildScope, freshMs: number): Statement<ReachedRow> {
   const { tables, consumer, generation, next, types } = scope
   return sql`
-    select count(*)::int as total, (count(*) filter (where built >= live))::int as reached,
+    select count(*)::int as total, (count(*) filter (where coalesce(built, 0) >= live))::int as reached,
            (count(*) filter (where live > coalesce(built, 0)
                                and since < clock_timestamp() - ${freshMs}::int * interval '1 millisecond'))::int as missing
       from (select max(p.version) filter (where p.generation = ${generation}::int) as live,
@@ -110,8 +111,9 @@ export function countReached(scope: RebuildScope, freshMs: number): Statement<Re
 export interface BehindRow {
   readonly aggregate_type: string
   readonly aggregate_id: string
-  /** What the new generation has. */
-  readonly version: string
+  /** The version that the new generation has, and the one that the live one has. */
+  readonly built: string
+  readonly live: string
 }
 
 /** Aggregates with which the new generation is behind the live one, after the given one. Grouped for the same reason. */
@@ -122,7 +124,7 @@ export function findBehind(
 ): Statement<BehindRow> {
   const { tables, consumer, generation, next, types } = scope
   return sql`
-    select aggregate_type, aggregate_id, coalesce(built, 0)::text as version
+    select aggregate_type, aggregate_id, coalesce(built, 0)::text as built, live::text as live
       from (select p.aggregate_type, p.aggregate_id, max(p.version) filter (where p.generation = ${generation}::int) as live,
                    max(p.version) filter (where p.generation = ${next}::int) as built
               from ${tables.position} p

@@ -88,7 +88,7 @@ export async function rebuildWorld(db: Database, kind: 'memory' | 'postgres' = '
       return () => ((on = false), done)
     },
     settle: async () => {
-      await eventually(async () => (await count('inbox', 'generation = 1')) === (await videoEvents()), { timeoutMs: 50_000 })
+      await eventually(async () => (await count('inbox', 'generation = 1')) === (await videoEvents()))
     },
     rebuild: (options, onSet) =>
       rebuild({
