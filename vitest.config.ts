@@ -19,8 +19,10 @@ const config: ViteUserConfig = defineConfig({
     // More would only queue at the one Postgres that all files share.
     maxWorkers: Math.min(4, availableParallelism()),
     sequence: { shuffle: false, seed: 20_250_101 },
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    // Beyond the patience of `eventually`, whose error says more than a time-out.
+    testTimeout: 180_000,
+    hookTimeout: 180_000,
+    expect: { poll: { timeout: 60_000 } },
     teardownTimeout: 20_000,
     allowOnly: false,
     watch: false,

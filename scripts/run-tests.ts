@@ -18,8 +18,6 @@ export interface TestRun {
 }
 
 export interface Report {
-  /** Errors that no test awaited. */
-  readonly unhandled: number
   readonly files: readonly FileReport[]
 }
 
@@ -33,7 +31,6 @@ export interface FileReport {
 export interface TestReport {
   readonly name: string
   readonly state: string
-  readonly errors: readonly string[]
 }
 
 const compiled = process.env['NODE_COMPILE_CACHE'] ?? join(repositoryRoot, '.cache', 'compiled')
@@ -49,7 +46,7 @@ export async function runTests(args: readonly string[], { env, passThrough = fal
       passThrough,
     })
     const text = await readFile(path, 'utf8').catch(() => undefined)
-    const report = text === undefined ? { unhandled: 0, files: [] } : (JSON.parse(text) as Report)
+    const report = text === undefined ? { files: [] } : (JSON.parse(text) as Report)
     return { report, exitCode: code, output }
   } finally {
     await rm(folder, { recursive: true, force: true })

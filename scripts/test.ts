@@ -2,15 +2,14 @@
  * `npm test`: runs everything this machine can run and names what it could not.
  *
  * A test file says by its suffix what must be running. Files whose service is missing are left out, counted and named with the
- * remedy; so is every test that skipped itself, and every file that was run again because a wait ran out. The last line is
- * `N passed, N failed, N skipped`. Arguments are handed to vitest (`npm test -- src/core`). With `--require-all` a skipped test is a
- * failure: nothing is left out in CI without being seen.
+ * remedy; so is every test that skipped itself. The last line is `N passed, N failed, N skipped`. Arguments are handed to vitest
+ * (`npm test -- src/core`). With `--require-all` a skipped test is a failure: nothing is left out in CI without being seen.
  */
 import { globSync } from 'node:fs'
 import { repositoryRoot } from './run-command.ts'
 import { runTests } from './run-tests.ts'
 import { services } from './services.ts'
-import { filesToRunAgain, summarize } from './test-summary.ts'
+import { summarize } from './test-summary.ts'
 
 process.exitCode = await main(process.argv.slice(2))
 
@@ -19,11 +18,8 @@ async function main(args: readonly string[]): Promise<number> {
   const forwarded = args.filter((arg) => arg !== '--require-all')
   const left = leftOut(forwarded.filter((arg) => !arg.startsWith('-')))
   const exclusions = left.flatMap(({ glob }) => ['--exclude', glob])
-  const first = await runTests([...exclusions, ...forwarded], { passThrough: true })
-  // The whole proof asks whether anything is ever stuck: there, a wait that ran out is a failure.
-  const files = process.env['WAYBILL_PROOF'] === 'full' ? [] : filesToRunAgain(first.report)
-  const again = files.length === 0 ? undefined : await runTests(files, { passThrough: true })
-  const summary = summarize({ ...first, root: repositoryRoot, leftOut: left, again })
+  const run = await runTests([...exclusions, ...forwarded], { passThrough: true })
+  const summary = summarize({ ...run, root: repositoryRoot, leftOut: left })
   console.log(['', ...summary.lines].join('\n'))
   return summary.failed > 0 || (requireAll && summary.skipped > 0) ? 1 : 0
 }

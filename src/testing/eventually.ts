@@ -2,7 +2,8 @@
  * Waits for something to become true, for tests of things that happen elsewhere.
  *
  * It replaces sleeps: it returns as soon as the check passes, and a check that never passes fails with its own last
- * error, so that the report says what was wrong and not merely that time ran out.
+ * error, so that the report says what was wrong and not merely that time ran out. Its patience is for slow machines: what
+ * is right returns long before.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 
@@ -10,7 +11,7 @@ import { errorMessage, WaybillError } from '../core/errors.ts'
 
 /** How long and how often to look. */
 export interface EventuallyOptions {
-  /** @default 20_000 */
+  /** @default 60_000 */
   readonly timeoutMs?: number
   /** @default 10 */
   readonly intervalMs?: number
@@ -18,7 +19,7 @@ export interface EventuallyOptions {
 
 /** Repeats `check` until it neither throws nor returns false, and returns what it returned. */
 export async function eventually<T>(check: () => T | Promise<T>, options: EventuallyOptions = {}): Promise<Exclude<T, false>> {
-  const { timeoutMs = 20_000, intervalMs = 10 } = options
+  const { timeoutMs = 60_000, intervalMs = 10 } = options
   const deadline = performance.now() + timeoutMs
   for (;;) {
     let last: unknown

@@ -117,9 +117,11 @@ test('a drain that does not end says what still moves', async () => {
   const kit = createTestKit({ db, outbox: fixture.outbox })
   const deaf = catalogOf(fixture, { transport: memory() })
   await transaction(db, (tx) => fixture.outbox.add(tx, videos.VideoPublished, 'v1', { title: 'one' }))
-  const drained = kit.drain([deaf], { timeoutMs: 1_500 })
+  // What is published already, the first look finds, however late it comes.
+  await kit.drain()
+  const drained = kit.drain([deaf], { timeoutMs: 100 })
   await expect(drained).rejects.toThrow(AssertionError)
-  await expect(drained).rejects.toThrow(/Not drained within 1500 ms:[\s\S]*catalog has not dealt with video v1 v1/)
+  await expect(drained).rejects.toThrow(/Not drained within 100 ms:[\s\S]*catalog has not dealt with video v1 v1/)
 })
 
 test('a consumer that cannot run fails the drain with its own error', async () => {

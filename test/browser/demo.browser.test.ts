@@ -32,7 +32,7 @@ beforeAll(async () => {
 afterAll(async () => {
   await browser?.close()
   await demo?.kill('SIGINT')
-}, 60_000)
+})
 
 interface Visit {
   readonly page: Page

@@ -30,9 +30,7 @@ test.each(places)('killed %s, a consumer leaves nothing lost, doubled or out of 
   await first.failpoint(name)
   expect(await first.exited).toMatchObject({ signal: 'SIGKILL' })
   await using _second = startChild(script, { args: [database.url, fixture.schema] })
-  await eventually(async () => (await fixture.count('inbox')) === 10 && (await fixture.count('transport_delivery')) === 0, {
-    timeoutMs: 40_000,
-  })
+  await eventually(async () => (await fixture.count('inbox')) === 10 && (await fixture.count('transport_delivery')) === 0)
   const effects = await fixture.query(
     'select aggregate_id as id, array_agg(version::int order by at) as versions from $schema.effect group by 1 order by 1',
   )
@@ -44,7 +42,7 @@ async function outlive(fixture: ConsumerFixture, isDone: () => Promise<boolean>)
   for (let deaths = 0; ; deaths += 1) {
     expect(deaths).toBeLessThan(6)
     await using child = startChild(script, { args: [database.url, fixture.schema] })
-    const done = eventually(isDone, { timeoutMs: 30_000 })
+    const done = eventually(isDone)
     const ended = await Promise.race([done.then(() => 'done'), child.exited.then(() => 'died')])
     if (ended === 'done') return
     done.catch(() => undefined)

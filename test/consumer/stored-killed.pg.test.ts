@@ -31,7 +31,7 @@ test.each([
     (await fixture.count('inbox')) === 10 &&
     (await fixture.count('inbox_message')) === 0 &&
     (await fixture.count('transport_delivery')) === 0
-  await eventually(done, { timeoutMs: 40_000 })
+  await eventually(done)
   const effects = await fixture.query(
     'select aggregate_id as id, array_agg(version::int order by at) as versions from $schema.effect group by 1 order by 1',
   )

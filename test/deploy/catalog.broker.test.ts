@@ -66,7 +66,7 @@ test('one HTTP/2 port answers health by gRPC, events are applied beside it, and 
   const transport = pubsub({ projectId: 'shop', emulatorHost: server.emulatorHost })
   const event = published('v1', 1)
   const body = Buffer.from(JSON.stringify({ title: 'one', url: 'https://example.com/1' }))
-  await transport.publish([{ ...event, body }], { signal: AbortSignal.timeout(10_000), maySend: () => true })
+  await transport.publish([{ ...event, body }], { signal: AbortSignal.timeout(60_000), maySend: () => true })
   await eventually(async () => expect((await db.query('select title from catalog.video')).rows).toEqual([{ title: 'one' }]))
   await eventually(async () =>
     expect(await (await fetch(`${metrics}/metrics`)).text()).toContain('waybill_consumer_applied_total{consumer="catalog"} 1\n'),

@@ -53,7 +53,6 @@ afterAll(async () => {
 
 test.each(['light', 'dark'] as const)(
   'the %s page shows every drill with its picture, and asks for nothing',
-  { timeout: 120_000 },
   async (colorScheme) => {
     const context = await browser.newContext({ colorScheme, viewport: { width: 1_100, height: 900 } })
     const page = await context.newPage()

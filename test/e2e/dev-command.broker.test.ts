@@ -87,4 +87,4 @@ test('a database of another machine is refused unless that is meant', async () =
   })
   expect(await child.exited).toEqual({ code: 3, signal: null })
   expect(child.stderr).toContain('The database is on db.example.com')
-}, 60_000)
+})

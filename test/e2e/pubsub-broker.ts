@@ -15,9 +15,9 @@ export interface FastBroker {
 }
 
 export async function openBroker(
-  options: { readonly isExactlyOnce?: boolean; readonly transport?: Partial<PubsubOptions> } = {},
+  options: { readonly isExactlyOnce?: boolean; readonly transport?: Partial<PubsubOptions>; readonly clock?: Clock } = {},
 ): Promise<FastBroker> {
-  const clock = fastClock(20)
+  const clock = options.clock ?? fastClock(20)
   const server = await startPubsubServer({ clock, seed: 7 })
   const admin = createPubsubAdmin({ projectId: 'faults', emulatorHost: server.emulatorHost })
   await admin.createTopic({ name: 'video.events', retentionSeconds: 0, schema: undefined })
@@ -59,12 +59,9 @@ export const message = (key: string, n: number): OutgoingMessage => ({
 /** Publishes as a relay does: each key in order, from the first that is not confirmed, until all are. */
 export async function publishAll(transport: Transport, messages: readonly OutgoingMessage[]): Promise<void> {
   let left = messages
-  await eventually(
-    async () => {
-      const outcomes = await transport.publish(left, { signal: AbortSignal.timeout(30_000), maySend: () => true })
-      left = left.filter((_, index) => outcomes[index]?.status !== 'confirmed')
-      return left.length === 0
-    },
-    { timeoutMs: 50_000 },
-  )
+  await eventually(async () => {
+    const outcomes = await transport.publish(left, { signal: AbortSignal.timeout(30_000), maySend: () => true })
+    left = left.filter((_, index) => outcomes[index]?.status !== 'confirmed')
+    return left.length === 0
+  })
 }

@@ -24,7 +24,7 @@ beforeAll(async () => {
   url = said.url
   env = { DATABASE_URL: said.databaseUrl, LEADERBOARD_URL: said.leaderboardUrl }
   return async () => void (await game.kill('SIGTERM'))
-}, 120_000)
+})
 
 async function waybill(...words: readonly string[]): Promise<{ readonly code: number | null; readonly output: string }> {
   const source = fileURLToPath(new URL('scripts/from-source.ts', root))
@@ -74,7 +74,7 @@ test('a request id shows marker, events, publishes, deliveries and projection ve
   ])
     expect(text.output).toContain(part)
   expect(text.output).not.toContain('Ann')
-}, 120_000)
+})
 
 test('the status of both is good, and a request that nobody made is not found', async () => {
   const status = await waybill('status', '--check')
@@ -83,4 +83,4 @@ test('the status of both is good, and a request that nobody made is not found', 
   expect(status.code).toBe(0)
   const unknown = await waybill('trace', 'nothing', '--principal', 'ann')
   expect(unknown).toMatchObject({ code: 1, output: expect.stringContaining('Nothing is known of "nothing"') })
-}, 120_000)
+})

@@ -75,7 +75,7 @@ test('a slow broker is answered with 429 and Retry-After, in bounded memory, and
     for (const response of await Promise.all(held)) await confirm(response)
     await insist(1_000, 300)
     expect(confirmed.size).toBeGreaterThanOrEqual(30 + 300)
-    await eventually(() => expect([...confirmed].filter((id) => !arrived.has(id))).toEqual([]), { timeoutMs: 40_000 })
+    await eventually(() => expect([...confirmed].filter((id) => !arrived.has(id))).toEqual([]))
   } finally {
     await http.close()
     await ingest.close(AbortSignal.abort())

@@ -1,6 +1,7 @@
 /**
  * Proves that each gate of `npm run check` can fail: violations are planted in a copy of the tree and the gate must name each of
- * them with the file that it is in. Those of one gate are planted together, because a gate looks at the whole tree.
+ * them with the file that it is in. Those of one gate are planted together, because a gate looks at the whole tree. `npm test` can
+ * fail as well: a test that is wrong once is planted for it.
  */
 import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -273,3 +274,29 @@ describe('each gate of `npm run check` finds the violation planted for it', () =
     expect(code).toBe(1)
   })
 })
+
+test('`npm test` forgives nothing: what a wait saw in the one run is final', async () => {
+  const planted = join(copy, 'scripts', 'planted.test.ts')
+  await writeFile(planted, doubledOnce)
+  try {
+    const { code, output } = await runCommand(['node', join(copy, 'scripts', 'test.ts'), 'scripts/planted.test.ts'], {
+      cwd: copy,
+    })
+    expect({ code, last: output.trimEnd().split('\n').at(-1) }).toEqual({ code: 1, last: '0 passed, 1 failed, 0 skipped' })
+  } finally {
+    await rm(planted)
+  }
+})
+
+/** Its first run waits in vain, because an effect is doubled; another would not. */
+const doubledOnce = `${header}import { existsSync, writeFileSync } from 'node:fs'
+import { expect, test } from 'vitest'
+import { eventually } from '../src/testing/eventually.ts'
+
+test('each of four effects happens once', async () => {
+  const mark = new URL('./planted', import.meta.url)
+  const effects = existsSync(mark) ? 4 : 5
+  writeFileSync(mark, '')
+  await eventually(() => expect(effects).toBe(4), { timeoutMs: 50 })
+})
+`
