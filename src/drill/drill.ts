@@ -1,8 +1,9 @@
 /**
  * What a drill is: a hazard, a fault that is done on purpose, and the proof that nothing came of it.
  *
- * A drill passes only if its fault was seen to happen (`fired`), the system came to rest in time, and the history checker found
- * nothing wrong with what was recorded. One that cannot run here says why and what to do about it; it is never left out silently.
+ * A drill passes only if its fault was seen to happen (`fired`), the system came to rest in time, its processes stopped in order,
+ * and the history checker found nothing wrong with what was recorded. One that cannot run here says why and what to do about it;
+ * it is never left out silently.
  */
 import type { Stage } from './stage.ts'
 import type { Target } from './target.ts'

@@ -50,6 +50,20 @@ test('a process that is not ready in time is an error, and is ended', async () =
   expect(children()).not.toContain('told-child.ts')
 })
 
+test('an end that the drill did not want is a failure, and one that it wanted is none', async () => {
+  const [killed, stopped, ended] = await Promise.all([startProcess(told), startProcess(told), startProcess(told)])
+  await killed.kill()
+  await killed.stop()
+  await stopped.stop()
+  await ended.child.kill('SIGTERM')
+  await expect(ended.stop()).rejects.toThrow('The relay ended by itself (SIGTERM)')
+  expect([killed, stopped, ended].map(({ failure }) => failure?.slice(0, 25))).toEqual([
+    undefined,
+    undefined,
+    'The relay ended by itself',
+  ])
+})
+
 /** What the processes that this one started run. */
 function children(): string {
   const all = execFileSync('ps', ['-A', '-o', 'ppid=,args='], { encoding: 'utf8' }).split('\n')

@@ -117,6 +117,20 @@ test('a long transaction that was ended and ran again is not seen as one', { tim
   expect(record).toMatchObject({ verdict: 'fail', fired: false, violations: [] })
 })
 
+test('a process that does not stop when it is told to fails the drill, at its end and in the middle', async () => {
+  const target = await place('deaf', 'postgresTransport({ db, schema })')
+  const script = new URL('../../test/fixtures/deaf-child.ts', import.meta.url)
+  const run = (stops: boolean) => async (stage: Stage) => {
+    const consumer = await stage.start('consumer')
+    if (stops) await consumer.stop()
+    stage.fired('seen')
+  }
+  const play = (stops: boolean) => runDrill({ ...drill, run: run(stops) }, { target, seed: 1, script, stopMs: 100 })
+  const late = 'The consumer did not stop within 0.1 s, and was killed.'
+  expect(await play(false)).toMatchObject({ verdict: 'fail', fired: true, violations: [late] })
+  expect(await play(true)).toMatchObject({ verdict: 'fail', fired: false, violations: [`The drill could not go on: ${late}`] })
+})
+
 test('what cannot be closed does not hide why a drill failed', async () => {
   const target = await place('hidden', 'postgresTransport({ db, schema })')
   const run: Drill['run'] = (stage) => {

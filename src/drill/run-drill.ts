@@ -1,8 +1,8 @@
 /**
  * Runs a drill: the fault, the wait for recovery (bounded), the checker's verdict, and a record of it all.
  *
- * The system is judged twice: as soon as it looks sound, and again when its processes have stopped in order, so that what
- * comes late is seen as well.
+ * The system is judged twice: as soon as it looks sound, and again when its processes have stopped, so that what comes late is
+ * seen as well. A process that does not stop in order fails the drill.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { errorMessage } from '../core/errors.ts'
@@ -71,15 +71,16 @@ function missingFor(drill: Drill, { target }: RunDrillOptions): string | undefin
 function recordOf(stage: Stage, { judged: { counts, invariants, violations, verdict }, restless }: Recovered): Said {
   const { evidence, timeline } = stage
   const fired = evidence !== undefined
+  const unsound = [...(restless === undefined ? [] : [restless]), ...stage.failures()]
   const { commit = 0, log = 0, apply = 0 } = counts.ops
   return {
-    verdict: fired && verdict === 'pass' && restless === undefined ? 'pass' : 'fail',
+    verdict: fired && verdict === 'pass' && unsound.length === 0 ? 'pass' : 'fail',
     fired,
     evidence: evidence ?? notSeen,
     timeline,
     counts: { committed: commit, published: log, duplicates: counts.duplicates, applied: apply },
     judged: invariantIds.filter((id) => invariants[id].state !== 'not judged'),
-    violations: [...violations.map(({ text }) => text), ...(restless === undefined ? [] : [restless])],
+    violations: [...violations.map(({ text }) => text), ...unsound],
   }
 }
 

@@ -28,6 +28,8 @@ export interface StageOptions {
   readonly seed: number
   /** Another program for consumers, to see a drill fail. */
   readonly script?: URL | undefined
+  /** How long a process may take to stop. @default 45_000 */
+  readonly stopMs?: number | undefined
 }
 
 export interface StartProcessOptions {
@@ -69,12 +71,14 @@ export class Stage {
   evidence: string | undefined
   readonly #closers: Closers
   readonly #script: URL | undefined
+  readonly #stopMs: number | undefined
   readonly #startedMs: number = performance.now()
   #turn = 0
 
   private constructor(options: StageOptions, parts: StageParts) {
     this.target = options.target
     this.#script = options.script
+    this.#stopMs = options.stopMs
     this.random = seededRandom(options.seed)
     this.#closers = parts.closers
     this.world = parts.world
@@ -137,6 +141,7 @@ export class Stage {
       settings: { role, url, schema: this.world.schema, topic: this.topic, transport, relayLeaseMs, metrics },
       failpoint,
       patienceMs,
+      stopMs: this.#stopMs,
       script: role === 'consumer' ? this.#script : undefined,
     })
     this.processes.push(started)
@@ -200,10 +205,14 @@ export class Stage {
 
   /** Waits for something that the drill is about; in vain it fails the drill. */
   async until(check: () => boolean | Promise<boolean>): Promise<void> {
-    const failure = (): string | undefined => this.processes.find((each) => each.failure !== undefined)?.failure
-    await eventually(async () => failure() !== undefined || (await check()), patience)
-    const failed = failure()
-    if (failed !== undefined) throw new WaybillError('UNAVAILABLE', failed)
+    await eventually(async () => this.failures().length > 0 || (await check()), patience)
+    const [failure] = this.failures()
+    if (failure !== undefined) throw new WaybillError('UNAVAILABLE', failure)
+  }
+
+  /** What was wrong with the ends of processes, so far. */
+  failures(): readonly string[] {
+    return this.processes.flatMap(({ failure }) => failure ?? [])
   }
 
   async #writeOne(stopping?: AbortSignal): Promise<void> {
@@ -219,12 +228,13 @@ export class Stage {
     }
   }
 
+  /** Stops those that still run; what is wrong with that is among the failures. */
   async stopProcesses(): Promise<void> {
-    await Promise.all(this.processes.map((each) => each.stop()))
+    await Promise.allSettled(this.processes.map((each) => each.stop()))
   }
 
   async close(): Promise<void> {
-    this.#closers.defer(async () => void (await Promise.all(this.processes.map(({ child }) => child.kill()))))
+    this.#closers.defer(async () => void (await Promise.all(this.processes.map((each) => each.kill()))))
     try {
       await this.#closers.close()
     } catch (error) {

@@ -1,13 +1,16 @@
 /**
  * A service process that runs deposits it is sent, with a place to die at between any two steps of the pipeline.
  *
- * Pending entries of the cache live for a second only, so that what a killed process left behind does not last.
+ * Its answer tells the numbers that the plan drew. Pending entries of the cache live for a second only, so that what a killed
+ * process left behind does not last.
  */
 import { createCommandsOn, createPipeline, resolveOptions } from '../../src/command/commands.ts'
+import type { Outcome } from '../../src/command/outcome.ts'
 import { errorMessage } from '../../src/core/errors.ts'
 import { connect } from '../../src/postgres/connect.ts'
 import { createFailpoints } from '../../src/testing/failpoint.ts'
-import { bankOn, depositCommand, type Deposit } from './bank.ts'
+import { bankOn, depositCommand, type Deposit, type DepositResult } from './bank.ts'
+import { newHistory } from './history.ts'
 import { withPlaces } from './pipeline-places.ts'
 import { redisClients } from './redis-clients.ts'
 
@@ -15,6 +18,14 @@ export interface Job {
   readonly id: number
   readonly requestId: string
   readonly input: Deposit
+}
+
+/** What becomes of a job; `id` is the job's. */
+export interface Answer {
+  readonly id: number
+  readonly outcome?: Outcome<DepositResult>
+  readonly error?: string
+  readonly drawn: readonly number[]
 }
 
 const { DATABASE_URL = '', REDIS_URL = '' } = process.env
@@ -27,10 +38,13 @@ const settings = resolveOptions({ db, outbox, cache, statementTimeoutMs: 900, pe
 const commands = createCommandsOn(withPlaces(createPipeline(settings), createFailpoints().hit), settings)
 const deposit = depositCommand({ store: 'response' })
 
-process.on('message', (job: Job) => {
-  commands.run(deposit, { principal: 'ann', requestId: job.requestId, input: job.input }).then(
-    (outcome) => process.send?.({ id: job.id, outcome: { ...outcome, cause: undefined } }),
-    (error: unknown) => process.send?.({ id: job.id, error: errorMessage(error) }),
-  )
-})
+process.on('message', (job: Job) => void run(job).then((answer) => process.send?.(answer)))
 process.send?.('ready')
+
+async function run({ id, requestId, input }: Job): Promise<Answer> {
+  const { drawn, outcome, error } = await newHistory().record({ requestId, amount: input.amount }, () =>
+    commands.run(deposit, { principal: 'ann', requestId, input }),
+  )
+  const ended = outcome === undefined ? { error: errorMessage(error) } : { outcome: { ...outcome, cause: undefined } }
+  return { id, ...ended, drawn }
+}

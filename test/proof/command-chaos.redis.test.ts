@@ -2,7 +2,9 @@
  * Many clients, several processes, and everything that can break breaking all the time: processes killed, Redis killed, frozen,
  * flushed and failed over, connections to Postgres cut, answers to COMMIT lost. The order of the faults comes from a seed.
  *
- * What is checked is a history: per request at most one effect, exactly one if anybody was told success, and one response.
+ * What is checked is a history: per request at most one effect, exactly one if anybody was told success, and one response. Every
+ * effect is known by its call, so that no call that was told failure is excused by another one of its request. New requests come
+ * up to the last fault, so that late faults strike effects, too.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { randomInt, seededRandom, type Random } from '../../src/core/random.ts'
@@ -10,10 +12,9 @@ import { startChild, type Child } from '../../src/testing/child.ts'
 import { startFaultProxy, type FaultProxy } from '../../src/testing/fault-proxy.ts'
 import { isCommitReply, isCommitRequest, postgresFrames } from '../../src/testing/postgres-frames.ts'
 import { startRedis, type Redis } from '../../src/testing/redis.ts'
-import type { Outcome } from '../../src/command/outcome.ts'
-import type { DepositResult } from '../command/bank.ts'
 import { commandSetup } from '../command/command-setup.ts'
 import { newHistory, unheard, violations, type Call } from '../command/history.ts'
+import type { Answer } from '../command/worker-child.ts'
 
 const { database, bank } = await commandSetup()
 const script = new URL('../command/worker-child.ts', import.meta.url)
@@ -48,17 +49,25 @@ async function startWorker(): Promise<Worker> {
   return worker
 }
 
+/** The rules that were armed to lose COMMITs, and the answers to them. */
+const armed = { request: [] as string[], answer: [] as string[] }
+
+function lose(what: keyof typeof armed): void {
+  const name = `${what} ${armed[what].length}`
+  armed[what].push(name)
+  proxy.arm({
+    name,
+    direction: what === 'request' ? 'toServer' : 'toClient',
+    on: { match: what === 'request' ? isCommitRequest : isCommitReply },
+    action: 'cut',
+    times: 2,
+  })
+}
+
+const lost = (what: keyof typeof armed): number => armed[what].reduce((sum, name) => sum + proxy.firings(name), 0)
+
 /** Each is tried at a moment that depends on the answers so far; the next one ends what it started. */
 function faults(random: Random): Readonly<Record<string, () => Promise<void>>> {
-  let armed = 0
-  const lose = (on: 'request' | 'answer'): void =>
-    proxy.arm({
-      name: `commit ${(armed += 1)}`,
-      direction: on === 'request' ? 'toServer' : 'toClient',
-      on: { match: on === 'request' ? isCommitRequest : isCommitReply },
-      action: 'cut',
-      times: 2,
-    })
   return {
     'a process is killed': async () => {
       const index = randomInt(random, 0, processes - 1)
@@ -77,8 +86,15 @@ function faults(random: Random): Readonly<Record<string, () => Promise<void>>> {
   }
 }
 
+/** All kinds of faults in an order that is drawn anew for each round, so that none is left out. */
+function* inRounds<Fault>(random: Random, all: readonly Fault[]): Generator<Fault, never> {
+  for (;;)
+    for (const { each } of all.map((fault) => ({ each: fault, at: random.next() })).toSorted((a, b) => a.at - b.at)) yield each
+}
+
 test('whatever breaks, a request takes effect once, and everybody is told the truth', async () => {
-  const random = seededRandom(20_250_101)
+  const seed = 20_250_101
+  const random = seededRandom(seed)
   const history = newHistory()
   const input = (requestId: string) => ({
     account: `account-${Number(requestId.slice(8)) % accounts}`,
@@ -88,30 +104,40 @@ test('whatever breaks, a request takes effect once, and everybody is told the tr
   const ask = async (requestId: string): Promise<Call> => {
     const worker = workers[randomInt(random, 0, processes - 1)] as Worker
     const id = (jobs += 1)
-    return await history.record({ requestId, amount: input(requestId).amount }, async () => {
+    let drawn: readonly number[] = []
+    const call = await history.record({ requestId, amount: input(requestId).amount }, async () => {
       if (!worker.isAlive) return unheard
       worker.child.send({ id, requestId, input: input(requestId) })
-      const answer = await worker.child
-        .message<{ id: number; outcome?: Outcome<DepositResult>; error?: string }>((message) => message?.id === id)
-        .catch(() => ({ outcome: unheard, error: undefined }))
+      const answer = await worker.child.message<Answer>((message) => message?.id === id).catch(() => undefined)
+      if (answer === undefined) return unheard
+      drawn = answer.drawn
       if (answer.outcome === undefined) throw new Error(answer.error)
       return answer.outcome
     })
+    call.drawn.push(...drawn)
+    return call
   }
   const isKnown = ({ outcome }: Call): boolean => outcome?.status === 'executed' || outcome?.status === 'replayed'
 
   let left = size.faults
+  const anyRequest = (): string => {
+    const come = Math.ceil((size.requests * (size.faults - left + 1)) / size.faults)
+    return `request-${randomInt(random, 0, Math.min(come, size.requests) - 1)}`
+  }
   const chaos = async (): Promise<void> => {
-    const all = Object.values(faults(random))
-    for (; left > 0; left -= 1) {
-      await all[randomInt(random, 0, all.length - 1)]?.()
+    // Drawn from elsewhere than what clients draw: their order is that of the answers.
+    const order = seededRandom(`faults ${seed}`)
+    for (const fault of inRounds(order, Object.values(faults(order)))) {
+      await fault()
       const heardOf = history.calls.length
-      while (history.calls.length < heardOf + 2 * clients) await ask(`request-${randomInt(random, 0, size.requests - 1)}`)
+      while (history.calls.length < heardOf + 2 * clients) await ask(anyRequest())
       redis.thaw()
+      left -= 1
+      if (left === 0) return
     }
   }
   const client = async (): Promise<void> => {
-    while (left > 0) await ask(`request-${randomInt(random, 0, size.requests - 1)}`)
+    while (left > 0) await ask(anyRequest())
   }
   await Promise.all([chaos(), ...Array.from({ length: clients }, client)])
 
@@ -124,6 +150,8 @@ test('whatever breaks, a request takes effect once, and everybody is told the tr
     expect(await bank.balance(`account-${account}`)).toBe(own.reduce((sum, { amount }) => sum + amount, 0))
   }
   // The faults did happen, and mattered.
+  expect(lost('request')).toBeGreaterThan(0)
+  expect(lost('answer')).toBeGreaterThan(0)
   const told = new Set(history.calls.map(({ outcome }) => (outcome?.status === 'failed' ? outcome.code : outcome?.status)))
   expect([...told]).toEqual(expect.arrayContaining(['executed', 'replayed', 'UNAVAILABLE']))
 }, 600_000)

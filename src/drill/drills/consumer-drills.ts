@@ -166,7 +166,7 @@ const rebalance: Drill = {
     await stage.writeUntil(isServed(first))
     const second = await stage.start('consumer')
     await stage.writeUntil(isServed(second))
-    const { signal } = await first.child.kill()
+    const { signal } = await first.kill()
     stage.note(`the first instance is gone (${signal})`, 'fault')
     const third = await stage.start('consumer')
     await stage.writeUntil(isServed(third))
