@@ -109,6 +109,7 @@ export const functionGrants: Readonly<Record<string, readonly GrantedRole[]>> = 
   transport_lane_of: ['consumer'],
   transport_horizon: ['consumer'],
   transport_sweep: ['consumer'],
+  transport_sweep_topic: ['consumer'],
   transport_unsubscribe: [],
   transport_lock_topic: [],
   transport_fill: [],

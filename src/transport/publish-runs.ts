@@ -13,7 +13,7 @@ export interface RunSender {
   send(messages: readonly OutgoingMessage[], signal: AbortSignal): Promise<readonly string[]>
   /** Whether the broker refused the request for what is in it, rather than failed to take it. */
   isRejection(error: unknown): boolean
-  /** Whether the topic is missing, or closed to us. Left out where every topic is there as soon as it is named. */
+  /** Whether the topic is missing, closed to us or unusable. Left out where every topic is there as soon as it is named. */
   isUnroutable?(error: unknown): boolean
   readonly maxRequestMessages: number
   readonly maxRequestBytes: number

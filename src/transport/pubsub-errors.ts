@@ -2,8 +2,9 @@
  * What a gRPC status of Pub/Sub means to us. No error of Google's client leaves the transport as it came.
  *
  * A rejection is the message's own fault and stays so: INVALID_ARGUMENT, which Pub/Sub answers to what is too large, malformed
- * or does not fit the topic's schema. A missing topic or permission is repaired by an operator, and its messages are published
- * then. Everything else is an outage.
+ * or does not fit the topic's schema. A missing topic or permission, or a topic that cannot be used as it is (its encryption key
+ * is out of reach, the region is not one of its own), is repaired by an operator, and its messages are published then.
+ * Everything else is an outage.
  */
 import { errorMessage, isWaybillError, WaybillError, type ErrorCode } from '../core/errors.ts'
 
@@ -46,10 +47,14 @@ export function isRejection(error: unknown): boolean {
   return isWaybillError(error, 'REJECTED') || isWaybillError(error, 'TOO_LARGE')
 }
 
-/** Whether the topic is missing, or closed to this client. Bad credentials are no matter of one topic. */
+/**
+ * Whether the topic is missing, closed to this client, or in no state to take anything. Bad credentials are no matter of one topic.
+ * A project without billing is not, either, and answers like a topic without its key: its messages wait for their topics then.
+ */
 export function isUnroutable(error: unknown): boolean {
   if (isWaybillError(error, 'NOT_FOUND')) return true
-  return isWaybillError(error, 'FORBIDDEN') && statusOf(error.cause) === status.permissionDenied
+  const code = isWaybillError(error) ? statusOf(error.cause) : undefined
+  return code === status.permissionDenied || code === status.failedPrecondition
 }
 
 /** Whether trying the same again later is of no use before somebody has changed something. */

@@ -89,7 +89,7 @@ async function expectArrival(id: string, sent: OutgoingMessage): Promise<void> {
 describe('limits of a message', () => {
   test.each(cases)('%s', async (_name, part, isTaken) => {
     const message = outgoing(part)
-    const [outcome] = await transport.publish([message], { signal: AbortSignal.timeout(20_000), maySend: () => true })
+    const [outcome] = await transport.publish([message], { signal: AbortSignal.timeout(60_000), maySend: () => true })
     expect(outcome?.status).toBe(isTaken ? 'confirmed' : 'rejected')
     if (outcome?.status === 'confirmed') await expectArrival(outcome.messageId, message)
     // The same through Google's publisher, which knows nothing of our checks: the service judges as we do.
@@ -112,7 +112,7 @@ describe('limits of a message', () => {
   test('a key beyond 1 KB is replaced by its hash, so that it still keeps its order', async () => {
     const orderingKey = 'k'.repeat(5_000)
     const messages = [1, 2, 3].map((n) => outgoing({ orderingKey, attributes: { long: String(n) } }))
-    const outcomes = await transport.publish(messages, { signal: AbortSignal.timeout(20_000), maySend: () => true })
+    const outcomes = await transport.publish(messages, { signal: AbortSignal.timeout(60_000), maySend: () => true })
     expect(outcomes.map(({ status }) => status)).toEqual(['confirmed', 'confirmed', 'confirmed'])
     const got = await eventually(() => {
       const arrived = received.filter(({ attributes: { long } }) => long !== undefined)
@@ -126,7 +126,7 @@ describe('limits of a message', () => {
     const messages = [1, 2, 3].map((n) =>
       outgoing({ orderingKey: 'big', attributes: { big: String(n) }, body: Buffer.alloc(4_000_000) }),
     )
-    const outcomes = await transport.publish(messages, { signal: AbortSignal.timeout(20_000), maySend: () => true })
+    const outcomes = await transport.publish(messages, { signal: AbortSignal.timeout(60_000), maySend: () => true })
     expect(outcomes.map(({ status }) => status)).toEqual(['confirmed', 'confirmed', 'confirmed'])
   })
 
@@ -138,13 +138,13 @@ describe('limits of a message', () => {
     await admin.close()
     const fits = await video.encode({ title: 'Hi' })
     const messages = [fits, Buffer.from('{}'), fits].map((body) => outgoing({ topic: 'typed.events', body }))
-    const outcomes = await transport.publish(messages, { signal: AbortSignal.timeout(20_000), maySend: () => true })
+    const outcomes = await transport.publish(messages, { signal: AbortSignal.timeout(60_000), maySend: () => true })
     expect(outcomes.map(({ status }) => status)).toEqual(['confirmed', 'rejected', 'confirmed'])
   })
 
   test('a topic that does not exist is neither an outage nor the fault of its messages', async () => {
     const messages = [outgoing({ topic: 'nobody.events' }), outgoing({})]
-    const outcomes = await transport.publish(messages, { signal: AbortSignal.timeout(20_000), maySend: () => true })
+    const outcomes = await transport.publish(messages, { signal: AbortSignal.timeout(60_000), maySend: () => true })
     expect(outcomes).toMatchObject([{ status: 'unroutable', error: { code: 'NOT_FOUND' } }, { status: 'confirmed' }])
   })
 

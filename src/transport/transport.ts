@@ -7,7 +7,7 @@
  *
  *   confirmed    the broker has it, and said so
  *   rejected     the broker refuses this very message, and would refuse it again
- *   unroutable   its topic is missing or closed to this client, until somebody changes that; other topics may be fine
+ *   unroutable   its topic is missing, closed to this client or unusable, until somebody changes that; other topics may be fine
  *   unavailable  outage, time-out or anything unknown: it may or may not be there
  *   not-sent     it was not tried, because an earlier one of its key failed or time ran out
  *

@@ -11,6 +11,7 @@ import type {
   KafkaClient,
   KafkaMember,
   SyncedGroup,
+  TopicPartitions,
 } from '../../src/transport/kafka/kafka-client.ts'
 import { kafkaError } from '../../src/transport/kafka/kafka-errors.ts'
 
@@ -35,7 +36,7 @@ export class FakeKafka {
   readonly #joining = new Map<string, Joining>()
   readonly #owners = new Map<number, string>()
   readonly #synced = new Map<string, (synced: SyncedGroup) => void>()
-  #assignments: ReadonlyMap<string, readonly number[]> | undefined
+  #assignments: ReadonlyMap<string, TopicPartitions> | undefined
   #generation = 0
   #names = 0
   #appended = Promise.withResolvers<void>()
@@ -92,8 +93,9 @@ export class FakeKafka {
       committedOffsets: ({ partitions }) =>
         Promise.resolve(new Map([...this.#committed].filter(([partition]) => partitions.includes(partition)))),
       commitOffsets: ({ member, offsets }) => this.#commit(member as KafkaMember, offsets),
-      joinGroup: ({ memberId, instanceId }) => this.#join(memberId === '' ? `m${(this.#names += 1)}` : memberId, instanceId),
-      syncGroup: ({ member, assignments }) => this.#sync(member.memberId, assignments),
+      joinGroup: ({ memberId, instanceId, topic }) =>
+        this.#join({ memberId: memberId === '' ? `m${(this.#names += 1)}` : memberId, instanceId, topics: [topic] }),
+      syncGroup: ({ member, topic, assignments }) => this.#sync(member.memberId, topic, assignments),
       heartbeat: async ({ memberId, generation }) => {
         if (!this.#members.has(memberId)) throw kafkaError('UNKNOWN_MEMBER_ID', 'heartbeat')
         if (generation !== this.#generation) throw kafkaError('ILLEGAL_GENERATION', 'heartbeat')
@@ -129,11 +131,10 @@ export class FakeKafka {
     }
   }
 
-  #join(memberId: string, instanceId: string | undefined): Promise<JoinedGroup> {
-    const id = { memberId, instanceId }
-    this.#members.set(memberId, id)
+  #join(id: GroupMemberId): Promise<JoinedGroup> {
+    this.#members.set(id.memberId, id)
     return new Promise((done) => {
-      this.#joining.set(memberId, { id, done })
+      this.#joining.set(id.memberId, { id, done })
       this.#completeJoin()
     })
   }
@@ -152,13 +153,13 @@ export class FakeKafka {
     })
   }
 
-  #sync(memberId: string, assignments: ReadonlyMap<string, readonly number[]> | undefined): Promise<SyncedGroup> {
+  #sync(memberId: string, topic: string, assignments: ReadonlyMap<string, TopicPartitions> | undefined): Promise<SyncedGroup> {
     const assigned = (id: string): SyncedGroup => {
-      return { partitions: this.#assignments?.get(id) ?? [], handedOut: this.#owners.size }
+      return { partitions: this.#assignments?.get(id)?.get(topic) ?? [], handedOut: this.#owners.size }
     }
     if (assignments !== undefined) {
       this.#assignments = assignments
-      for (const [id, partitions] of assignments) for (const partition of partitions) this.#owners.set(partition, id)
+      for (const [id, topics] of assignments) for (const partition of topics.get(topic) ?? []) this.#owners.set(partition, id)
       for (const [id, done] of this.#synced) done(assigned(id))
       this.#synced.clear()
     }

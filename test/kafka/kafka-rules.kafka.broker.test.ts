@@ -83,7 +83,10 @@ test('a group with members is not moved: the seek is refused and says why', asyn
   const topic = await makeTopic()
   const moved = transport()
   await probe(moved, { topic })
-  await expect(moved.seek({ topic, consumer: 'one', to: 'earliest' })).rejects.toMatchObject({ code: 'REFUSED' })
+  await expect(moved.seek({ topic, consumer: 'one', to: 'earliest' })).rejects.toMatchObject({
+    code: 'REFUSED',
+    message: expect.stringMatching(/Stop or pause the consumer.*instanceId is in the group until its sessionTimeoutMs is over/),
+  })
 })
 
 test('a reader that keeps its own offsets resumes there, whatever the broker remembers', async () => {
@@ -208,6 +211,26 @@ test('partitions that were added while nobody was there are found by a member th
   const first = await probe(transport({ instanceId: 'first' }), { topic })
   const second = await probe(transport({ instanceId: 'second', metadataMaxAgeMs: 100 }), { topic })
   await readsEverything(topic, [first, second])
+})
+
+test('one group for two topics: each is read to its last partition, whoever hands them out, also when one of them grows', async () => {
+  const [first, second] = [await makeTopic({ partitions: 3 }), await makeTopic({ partitions: 2 })]
+  const grouped = transport({ groupId: () => `group of ${first}`, metadataMaxAgeMs: 100 })
+  const [ofFirst, ofSecond] = await Promise.all([probe(grouped, { topic: first }), probe(grouped, { topic: second })])
+  await readsEverything(first, [ofFirst])
+  // Nobody knows which of the two hands out the partitions of both.
+  await grow(second, 5)
+  await readsEverything(second, [ofSecond])
+})
+
+test('a process with a name has one place in a group: a receiver of another topic is refused, and told why', async () => {
+  const [first, second] = [await makeTopic(), await makeTopic()]
+  const named = transport({ groupId: () => `group of ${first}`, instanceId: 'one name' })
+  await probe(named, { topic: first })
+  await expect(probe(named, { topic: second })).rejects.toMatchObject({
+    code: 'REFUSED',
+    message: expect.stringContaining(`the receiver of ${first} has it`),
+  })
 })
 
 test('what is in hand when a member joins is settled and committed before its partitions move', async () => {

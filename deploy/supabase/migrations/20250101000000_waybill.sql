@@ -1578,6 +1578,71 @@ alter function "waybill".outbox_expire(text, timestamptz, xid8, int, uuid, bigin
 insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
 values (14, '0014_steady_plans', '80e1fe5ea4b5e3291e7741e4b76491328480ce311844dfbf58fed7f77137b8b3', false, '0.1.0');
 
+-- 0015_sweep_topics
+-- Removes old messages of the Postgres transport topic by topic, from the front of each. What that costs depends on what goes, and on
+-- what is old and cannot go yet, not on the table: once space is used again, an index of ages names all of it.
+
+-- Deletes messages of a topic that are older than the retention and that every subscription has settled. It looks at a number of
+-- messages behind a place, in order, and ends at the first that is young. Returns how many it deleted, and the place to go on
+-- from; null if it came to the end of what is old.
+--
+-- It shares the lock with publishers, and looks only when it has it: who subscribes or seeks copies what is retained, and a copy
+-- that is not committed yet cannot be seen. A topic in such hands is left for the next time, so nobody waits for anybody. A
+-- message from the future is not young: the clock stepped back. It is kept, and keeps nobody behind it. Without `offset 0` the
+-- planner may put a Memoize over the look for a delivery, with subscription and lane as its key: it then answers for every message of
+-- a lane what it found for the first (seen in PostgreSQL 18), and messages that nobody has settled are deleted.
+--
+-- transport_sweep, which looks at all topics at once, is what processes of the version before call.
+create function "waybill".transport_sweep_topic(topic int, after bigint, retention_ms float8, most int)
+returns table (swept int, place bigint)
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+declare
+  this_moment timestamptz := clock_timestamp();
+  past        timestamptz := this_moment - retention_ms * interval '1 millisecond';
+  young       bigint;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'The transport needs READ COMMITTED: it must see what committed before it had its topics.' using errcode = '25001';
+  end if;
+  swept := 0;
+  place := after;
+  perform from "waybill".transport_topic t
+    where t.id = topic and pg_try_advisory_xact_lock_shared(hashtextextended('waybill' || '.transport.' || t.name, 0));
+  if not found then
+    return next;
+    return;
+  end if;
+  young := (
+    select c.seq
+      from (select m.seq, m.published_at from "waybill".transport_message m
+             where m.topic_id = topic and m.seq > after order by m.seq limit most) c
+     where c.published_at between past and this_moment
+     order by c.seq limit 1);
+  place := null;
+  if young is null then
+    place := (
+      select m.seq from "waybill".transport_message m
+       where m.topic_id = topic and m.seq > after order by m.seq offset most - 1 limit 1);
+  end if;
+  delete from "waybill".transport_message m
+   where m.ctid = any (array(
+     select c.ctid
+       from (select o.ctid, o.seq, o.key from "waybill".transport_message o
+              where o.topic_id = topic and o.seq > after and o.seq < coalesce(young, place + 1, 9223372036854775807)
+                and o.published_at < past offset 0) c
+      where not exists (
+              select from "waybill".transport_subscription s cross join lateral (
+                select from "waybill".transport_delivery d
+                 where d.subscription_id = s.id and d.seq = c.seq
+                   and d.lane = "waybill".transport_lane_of(hashtextextended(c.key, 0), c.seq, s.lanes) offset 0) d
+               where s.topic_id = topic)));
+  get diagnostics swept = row_count;
+  return next;
+end $$;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (15, '0015_sweep_topics', '3c2de99000a4a4538b02a6b6fcf480d847b85925c06f44c15cae732b9a87e1d0', false, '0.1.0');
+
 insert into "waybill"."deployment" (service, deployment_id, stamped_on)
 values ('video', coalesce(null::text, gen_random_uuid()::text), "waybill"."database_identity"())
 on conflict do nothing;
@@ -1761,5 +1826,6 @@ grant execute on function "waybill"."transport_lease" to "waybill_consumer";
 grant execute on function "waybill"."transport_lane_of" to "waybill_consumer";
 grant execute on function "waybill"."transport_horizon" to "waybill_consumer";
 grant execute on function "waybill"."transport_sweep" to "waybill_consumer";
+grant execute on function "waybill"."transport_sweep_topic" to "waybill_consumer";
 
 commit;

@@ -1,19 +1,28 @@
 /**
- * Who reads which partition: neighbouring partitions to each member, in the order of the members' names, as even as can be.
- * The same members get the same partitions whoever hands them out.
+ * Who reads which partition: of each topic neighbouring partitions to each member that reads it, in the order of the members'
+ * names, as even as can be. The same members get the same partitions whoever hands them out.
  */
-import type { GroupMemberId } from './kafka-client.ts'
+import type { GroupMemberId, TopicPartitions } from './kafka-client.ts'
 
-export function assignPartitions(members: readonly GroupMemberId[], partitions: number): ReadonlyMap<string, readonly number[]> {
-  // A static member keeps its place when it comes back under a new member id.
-  const nameOf = ({ instanceId, memberId }: GroupMemberId): string =>
-    instanceId === undefined ? `m ${memberId}` : `i ${instanceId}`
+/** @param counts how many partitions each topic has; of one that is not in it nothing is handed out */
+export function assignPartitions(
+  members: readonly GroupMemberId[],
+  counts: ReadonlyMap<string, number>,
+): ReadonlyMap<string, TopicPartitions> {
   const ordered = members.toSorted((a, b) => (nameOf(a) < nameOf(b) ? -1 : 1))
-  const start = (place: number): number => Math.ceil((partitions * place) / ordered.length)
-  return new Map(
-    ordered.map(({ memberId }, place) => [
-      memberId,
-      Array.from({ length: start(place + 1) - start(place) }, (_, i) => start(place) + i),
-    ]),
-  )
+  const assigned = new Map(ordered.map(({ memberId }) => [memberId, new Map<string, readonly number[]>()]))
+  for (const [topic, count] of counts) {
+    const readers = ordered.filter(({ topics }) => topics.includes(topic))
+    const start = (place: number): number => Math.ceil((count * place) / readers.length)
+    readers.forEach(({ memberId }, place) => {
+      const partitions = Array.from({ length: start(place + 1) - start(place) }, (_, i) => start(place) + i)
+      assigned.get(memberId)?.set(topic, partitions)
+    })
+  }
+  return assigned
+}
+
+/** A static member keeps its place when it comes back under a new member id. */
+function nameOf({ instanceId, memberId }: GroupMemberId): string {
+  return instanceId === undefined ? `m ${memberId}` : `i ${instanceId}`
 }

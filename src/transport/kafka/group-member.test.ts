@@ -2,7 +2,7 @@ import { expect, onTestFinished, test } from 'vitest'
 import { seededRandom } from '../../core/random.ts'
 import { createFakeClock, type FakeClock } from '../../testing/fake-clock.ts'
 import { GroupMember } from './group-member.ts'
-import type { JoinGroupRequest, KafkaClient } from './kafka-client.ts'
+import type { GroupMemberId, JoinGroupRequest, KafkaClient, SyncGroupRequest } from './kafka-client.ts'
 import { kafkaError } from './kafka-errors.ts'
 
 /** A coordinator for one member, who never hands partitions out. */
@@ -44,13 +44,13 @@ interface Running {
   readonly happened: readonly string[]
 }
 
-function run(coordinator: Coordinator, instanceId?: string): Running {
+function run(coordinator: Coordinator, instanceId?: string, different: Partial<KafkaClient> = {}): Running {
   const clock = createFakeClock()
   const errors: Error[] = []
   const happened: string[] = []
   const member = new GroupMember({
     ...times,
-    client: coordinator.client(),
+    client: { ...coordinator.client(), ...different },
     group: 'ledger',
     topic: 'orders',
     instanceId,
@@ -153,6 +153,36 @@ test('where nobody says how many partitions were handed out, those count that we
   expect(coordinator.joins.length).toBe(2)
   await clock.advance(60_000)
   expect(coordinator.joins.length).toBe(2)
+})
+
+test('who hands out partitions hands out those of every topic that has members, and none of one that is gone', async () => {
+  const coordinator = new Coordinator()
+  const client = coordinator.client()
+  const handed: SyncGroupRequest['assignments'][] = []
+  const reads = (memberId: string, topic: string): GroupMemberId => ({ memberId, instanceId: undefined, topics: [topic] })
+  const members = [reads('m1', 'orders'), reads('m2', 'bills'), reads('m3', 'bills'), reads('m4', 'gone')]
+  const { clock, errors } = run(coordinator, undefined, {
+    describeTopic: async (topic) => {
+      if (topic === 'gone') throw kafkaError('UNKNOWN_TOPIC_OR_PARTITION', 'topic gone')
+      coordinator.partitions = topic === 'bills' ? 3 : 2
+      return client.describeTopic(topic)
+    },
+    joinGroup: async (request) => ({ ...(await client.joinGroup(request)), members }),
+    syncGroup: (request) => {
+      handed.push(request.assignments)
+      return client.syncGroup(request)
+    },
+  })
+  await clock.advance(0)
+  expect(handed).toEqual([
+    new Map([
+      ['m1', new Map([['orders', [0, 1]]])],
+      ['m2', new Map([['bills', [0, 1]]])],
+      ['m3', new Map([['bills', [2]]])],
+      ['m4', new Map()],
+    ]),
+  ])
+  expect(errors.map(({ message }) => message)).toEqual([expect.stringContaining('the partitions of gone cannot be handed out')])
 })
 
 test('a member that has joined leaves no timer behind when it stops', async () => {

@@ -12,11 +12,11 @@
  */
 import { backoffMs } from '../../core/backoff.ts'
 import type { Clock } from '../../core/clock.ts'
-import { WaybillError } from '../../core/errors.ts'
+import { errorMessage, WaybillError } from '../../core/errors.ts'
 import type { Random } from '../../core/random.ts'
 import { assignPartitions } from './assignment.ts'
-import type { KafkaClient, KafkaMember } from './kafka-client.ts'
-import { isFencing, kafkaErrorName } from './kafka-errors.ts'
+import type { GroupMemberId, KafkaClient, KafkaMember, TopicPartitions } from './kafka-client.ts'
+import { isFencing, isPermanent, kafkaErrorName } from './kafka-errors.ts'
 import { unlessAborted } from '../../core/unless-aborted.ts'
 
 export interface GroupMemberOptions {
@@ -126,9 +126,32 @@ export class GroupMember {
     const joined = await client.joinGroup({ group, topic, memberId: this.#memberId, instanceId, ...terms })
     this.#memberId = joined.memberId
     const member: KafkaMember = { group, memberId: joined.memberId, generation: joined.generation, instanceId }
-    const assignments = joined.members === undefined ? undefined : assignPartitions(joined.members, partitions.length)
+    const assignments = joined.members === undefined ? undefined : await this.#handOut(joined.members, partitions.length)
     const synced = await client.syncGroup({ member, topic, assignments })
     return { assignment: { member, partitions: synced.partitions }, handedOut: synced.handedOut ?? partitions.length }
+  }
+
+  /** All that the members read, not only what we do: one group may be there for several topics, each with members of its own. */
+  async #handOut(members: readonly GroupMemberId[], ownPartitions: number): Promise<ReadonlyMap<string, TopicPartitions>> {
+    const counts = new Map([[this.#options.topic, ownPartitions]])
+    for (const topic of new Set(members.flatMap(({ topics }) => topics))) {
+      const count = counts.get(topic) ?? (await this.#partitionsOf(topic))
+      if (count !== undefined) counts.set(topic, count)
+    }
+    return assignPartitions(members, counts)
+  }
+
+  /** A topic of others that is gone or closed to us must not keep us from handing out the rest. Its members ask again. */
+  async #partitionsOf(topic: string): Promise<number | undefined> {
+    const { client, group, onError } = this.#options
+    try {
+      return (await client.describeTopic(topic)).partitions.length
+    } catch (cause) {
+      if (!isPermanent(cause)) throw cause
+      const text = `Kafka, group ${group}: the partitions of ${topic} cannot be handed out: ${errorMessage(cause)}`
+      onError(new WaybillError('REFUSED', text, { cause }))
+      return undefined
+    }
   }
 
   /** Beats until the assignment ends. */

@@ -163,18 +163,23 @@ export interface JoinedGroup {
 export interface GroupMemberId {
   readonly memberId: string
   readonly instanceId: string | undefined
+  /** What it has subscribed to. */
+  readonly topics: readonly string[]
 }
+
+/** Numbers of partitions, by topic. */
+export type TopicPartitions = ReadonlyMap<string, readonly number[]>
 
 export interface SyncGroupRequest {
   readonly member: KafkaMember
   readonly topic: string
-  /** Partitions by member id, from the one who hands them out. */
-  readonly assignments: ReadonlyMap<string, readonly number[]> | undefined
+  /** What each member reads, by its id, from the one who hands them out. */
+  readonly assignments: ReadonlyMap<string, TopicPartitions> | undefined
 }
 
 export interface SyncedGroup {
-  /** Those of this member. */
+  /** Those of the topic that are this member's. */
   readonly partitions: readonly number[]
-  /** How many were handed out to all members; undefined if the one who did does not say. */
+  /** How many of the topic were handed out to all members; undefined if the one who did does not say. */
   readonly handedOut: number | undefined
 }

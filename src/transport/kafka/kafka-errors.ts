@@ -101,6 +101,11 @@ export function isRejection(name: string): boolean {
   return rejections.has(name)
 }
 
+/** Whether it says that nothing was appended. Other errors leave that open: a leader may append, and lead no more when it answers. */
+export function isUnappended(name: string | undefined): boolean {
+  return name === 'NOT_ENOUGH_REPLICAS'
+}
+
 /** Whether the trouble is one topic's: it is missing, closed to this client, or cannot hold what it confirms. */
 export function isUnroutable(error: Error): boolean {
   if (isWaybillError(error, 'FORBIDDEN')) return !clusterWide.has(kafkaErrorName(error) ?? '')

@@ -21,7 +21,7 @@ export interface KafkaOptions extends KafkaConnectionOptions {
   readonly maxRequestBytes?: number
   /** Streams whose tombstones get a null value, so that a compacted topic forgets the aggregate. @default [] */
   readonly compacted?: readonly AnyStream[]
-  /** The consumer group's name. @default `<topic>.<consumer>` */
+  /** The consumer group's name. No two consumers may share one. @default `<topic>.<consumer>` */
   readonly groupId?: (topic: string, consumer: string) => string
   /** Static membership: a name for this process that it keeps over restarts. A restart then costs no rebalance. */
   readonly instanceId?: string

@@ -13,6 +13,7 @@ type Fault =
   | 'cut before'
   | 'cut after'
   | 'NOT_LEADER_OR_FOLLOWER'
+  | 'NOT_ENOUGH_REPLICAS'
   | 'NOT_ENOUGH_REPLICAS_AFTER_APPEND'
   | 'TOPIC_AUTHORIZATION_FAILED'
   | 'CLUSTER_AUTHORIZATION_FAILED'
@@ -20,6 +21,7 @@ type Fault =
 
 const refusals: readonly Fault[] = [
   'NOT_LEADER_OR_FOLLOWER',
+  'NOT_ENOUGH_REPLICAS',
   'TOPIC_AUTHORIZATION_FAILED',
   'CLUSTER_AUTHORIZATION_FAILED',
   'INVALID_TIMESTAMP',
@@ -208,6 +210,48 @@ test('a batch that is given up for want of a leader leaves none of those behind 
   expect(statuses(await first)).toEqual(['unavailable'])
   await clock.advance(50)
   expect(statuses(await second)).toEqual(['unavailable'])
+})
+
+test('a partition that takes nothing is waited for once: until it takes something, its batches have one attempt', async () => {
+  const broker = new Broker()
+  const clock = createFakeClock()
+  const publisher = publisherOn(broker, { clock, publishTimeoutMs: 60 })
+  const sent = [message('a1', 'a'), message('b1', 'b')]
+  await publisher.publish(sent, always)
+  const [bad, good] = broker.log.map(({ partition }) => partition) as [number, number]
+  expect(bad).not.toBe(good)
+  broker.faultFor = ({ partition }) => (partition === bad ? 'NOT_ENOUGH_REPLICAS' : 'none')
+  const waiting = publisher.publish(sent, always)
+  await eventually(() => clock.sleepers() === 1)
+  await clock.advance(50)
+  expect(statuses(await waiting)).toEqual(['unavailable', 'confirmed'])
+  const [requests, ids] = [broker.requests.length, broker.ids]
+  // The clock stands still from here on.
+  for (let i = 0; i < 3; i += 1) expect(statuses(await publisher.publish(sent, always))).toEqual(['unavailable', 'confirmed'])
+  expect(broker.requests.slice(requests).filter(({ partitions }) => partitions.includes(bad)).length).toBe(3)
+  // One for what came after the batch whose fate is unknown; what was refused before it was written costs none.
+  expect(broker.ids - ids).toBeLessThanOrEqual(1)
+  broker.faultFor = () => 'none'
+  expect(statuses(await publisher.publish(sent, always))).toEqual(['confirmed', 'confirmed'])
+  broker.faultFor = () => 'NOT_ENOUGH_REPLICAS'
+  const again = publisher.publish([message('a2', 'a')], always)
+  await eventually(() => clock.sleepers() === 1)
+  broker.faultFor = () => 'none'
+  await clock.advance(50)
+  expect(statuses(await again)).toEqual(['confirmed'])
+})
+
+test('an attempt that finds no leader looks for one, so that the next has it', async () => {
+  const broker = new Broker()
+  const clock = createFakeClock()
+  const publisher = publisherOn(broker, { clock, publishTimeoutMs: 60 })
+  broker.leader = undefined
+  const first = publisher.publish([message('a1', 'a')], always)
+  await eventually(() => clock.sleepers() === 1)
+  await clock.advance(50)
+  expect(statuses(await first)).toEqual(['unavailable'])
+  broker.leader = 1
+  await eventually(async () => statuses(await publisher.publish([message('a1', 'a')], always))[0] === 'confirmed')
 })
 
 test('calls share requests: what gathers while one is under way goes out in one', async () => {

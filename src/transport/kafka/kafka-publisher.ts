@@ -4,6 +4,7 @@
  * Calls share requests: a request to a node has the next batch of each of its partitions, and while it is under way the next
  * one gathers. A batch whose fate is unknown is sent again as it was, under the same sequence number, which the broker
  * recognises; when its time is over, the producer id is given up with it, so that its number can never stand for another batch.
+ * After that the partition's batches have one attempt each, until it takes one: calls do not wait for it again and again.
  * A batch that was refused is halved until the culprit stands alone.
  */
 import type { Clock } from '../../core/clock.ts'
@@ -11,7 +12,7 @@ import { WaybillError } from '../../core/errors.ts'
 import { messageBytes } from '../publish-runs.ts'
 import type { OutgoingMessage, PublishOptions, PublishOutcome } from '../transport.ts'
 import type { KafkaClient, KafkaProducerId, ProduceAnswer, ProduceBatch } from './kafka-client.ts'
-import { isPassing, isRejection, isUnroutable, kafkaError, kafkaErrorName, noAnswer } from './kafka-errors.ts'
+import { isPassing, isRejection, isUnappended, isUnroutable, kafkaError, kafkaErrorName, noAnswer } from './kafka-errors.ts'
 import { messageIdOf, toRecord } from './kafka-records.ts'
 import { partitionOf } from './partitioner.ts'
 import {
@@ -164,7 +165,7 @@ export class KafkaPublisher {
       this.#ready.delete(queue)
       return undefined
     }
-    const deadlineMs = this.#options.clock.monotonicMs() + this.#options.publishTimeoutMs
+    const deadlineMs = this.#options.clock.monotonicMs() + (queue.isFailing ? 0 : this.#options.publishTimeoutMs)
     queue.batch = { queue, entries, deadlineMs, producer: undefined, sequence: 0, isRepeated: false, isUnderWay: false }
     return queue.batch
   }
@@ -249,6 +250,7 @@ export class KafkaPublisher {
     const { queue, entries, producer, sequence } = batch
     if ('baseOffset' in answer) {
       this.#done(batch)
+      queue.isFailing = false
       producer?.sequences.set(queue.name, nextSequence(sequence, entries.length))
       entries.forEach((entry, i) => {
         settle(entry, { status: 'confirmed', messageId: messageIdOf(queue.partition, answer.baseOffset + BigInt(i)) })
@@ -265,6 +267,7 @@ export class KafkaPublisher {
   #refused(batch: Batch, error: WaybillError): void {
     const { queue, entries, producer, isRepeated } = batch
     this.#done(batch)
+    queue.isFailing = false
     // What was sent before the topic changed its mind may be there.
     if (isRepeated && this.#producer === producer) this.#producer = undefined
     if (entries.length > 1) queue.split(entries)
@@ -274,10 +277,11 @@ export class KafkaPublisher {
   /** Sends the batch again in a moment, if there is time and everybody in it may still send, now and then. */
   #again(batch: Batch, error: WaybillError): void {
     const { clock, topics } = this.#options
+    // Also for a batch that has had its time: the next one shall find the leader.
+    const refreshed = topics.refresh(batch.queue.topic).catch(() => undefined)
     if (!isWanted(batch) || this.#isClosed || clock.monotonicMs() + retryMs > batch.deadlineMs) return this.#giveUp(batch, error)
     batch.isUnderWay = true
     batch.isRepeated = true
-    const refreshed = topics.refresh(batch.queue.topic).catch(() => undefined)
     void Promise.all([clock.sleep(retryMs), refreshed]).then(() => {
       batch.isUnderWay = false
       if (!isWanted(batch)) this.#giveUp(batch, error)
@@ -285,11 +289,13 @@ export class KafkaPublisher {
     })
   }
 
-  /** Whether it is there is not known. Its sequence number may be taken, so nobody may use this producer id again. */
+  /** Mostly nobody knows whether it is there. Its sequence number may be taken, so this producer id is not used again. */
   #giveUp(batch: Batch, error: WaybillError): void {
-    const { producer, entries } = batch
+    const { queue, producer, entries, isRepeated } = batch
+    const name = kafkaErrorName(error)
     this.#done(batch)
-    if (this.#producer === producer) this.#producer = undefined
+    if (isRepeated || isPassing(name)) queue.isFailing = true
+    if (this.#producer === producer && (isRepeated || !isUnappended(name))) this.#producer = undefined
     for (const entry of entries) settle(entry, untaken(error))
   }
 

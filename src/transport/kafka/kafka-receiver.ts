@@ -41,6 +41,8 @@ const flushMs = 5_000
 const abortedMs = 1_000
 
 export class KafkaReceiver implements Receiver {
+  readonly topic: string
+  readonly group: string
   readonly #options: KafkaReceiverOptions
   readonly #member: GroupMember
   readonly #aborting = new AbortController()
@@ -53,6 +55,8 @@ export class KafkaReceiver implements Receiver {
   #closing: Promise<void> | undefined
 
   constructor(options: KafkaReceiverOptions) {
+    this.topic = options.topic
+    this.group = options.group
     this.#options = options
     this.#member = new GroupMember({
       ...options,

@@ -18,7 +18,7 @@ import { TopicDirectory } from './topic-directory.ts'
 /** A transport over Kafka. It connects at the first use. */
 export function kafka(options: KafkaOptions): Transport {
   const settings = resolveKafkaOptions(options)
-  const { clock, maxBytes, groupId, client: openClient } = settings
+  const { clock, maxBytes, groupId, instanceId, client: openClient } = settings
   const client = openClient()
   const topics = new TopicDirectory({ ...settings, client, nowMs: () => clock.monotonicMs() })
   const publisher = new KafkaPublisher({ ...settings, client, topics, isTombstone: tombstonesOf(settings.compacted) })
@@ -34,6 +34,7 @@ export function kafka(options: KafkaOptions): Transport {
     },
     receive: async (receiveOptions) => {
       const group = groupId(receiveOptions.topic, receiveOptions.consumer)
+      if (instanceId !== undefined) checkOnePlace(receivers, { topic: receiveOptions.topic, group })
       const receiver = new KafkaReceiver({ ...settings, ...receiveOptions, client: openClient(), group })
       receivers.add(receiver)
       try {
@@ -54,6 +55,17 @@ export function kafka(options: KafkaOptions): Transport {
   }
 }
 
+/** A group knows a static member by its name alone: a second one under the name would throw the first out. */
+function checkOnePlace(receivers: Iterable<KafkaReceiver>, { topic, group }: Pick<KafkaReceiver, 'topic' | 'group'>): void {
+  for (const other of receivers) {
+    if (other.group !== group || other.topic === topic) continue
+    throw new WaybillError(
+      'REFUSED',
+      `kafka.instanceId gives this process one place in group ${group}, and the receiver of ${other.topic} has it. Leave instanceId out, or let groupId name a group for each topic.`,
+    )
+  }
+}
+
 /** Sets the offsets of a group that nobody is in. */
 async function seek(
   client: KafkaClient,
@@ -71,7 +83,7 @@ async function seek(
     if (name !== 'UNKNOWN_MEMBER_ID' && name !== 'ILLEGAL_GENERATION' && name !== 'REBALANCE_IN_PROGRESS') throw error
     throw new WaybillError(
       'REFUSED',
-      `Kafka moves a consumer group only while nobody is in it, and ${group} has members. Stop or pause the consumer, and seek again.`,
+      `Kafka moves a consumer group only while nobody is in it, and ${group} has members. Stop or pause the consumer, and seek again. A member with an instanceId is in the group until its sessionTimeoutMs is over after that.`,
       { cause: error },
     )
   }

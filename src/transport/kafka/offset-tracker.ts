@@ -1,7 +1,8 @@
 /**
  * Which offset of a partition may be committed: the first that is not settled, and so everything before it is.
  *
- * Records are settled in any order. Gaps between their offsets, where others were compacted away, need no settling.
+ * Records are settled in any order. Gaps between their offsets, where others were compacted away, need no settling. What is
+ * settled behind one that is not stays here, so a tracked entry has nothing in it that is worth much memory.
  */
 import { Fifo } from '../fifo.ts'
 

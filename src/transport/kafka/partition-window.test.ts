@@ -1,3 +1,5 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import type { IncomingMessage } from '../transport.ts'
@@ -92,6 +94,27 @@ test('nothing is due before the first of those that were given back', () => {
   expect([window.take()?.offset, window.take()?.offset, window.dueMs]).toEqual([1n, 2n, 70])
   window.release(70)
   expect([window.take()?.offset, window.dueMs]).toEqual([0n, Infinity])
+})
+
+/** A window of a hundred records, the first held and the others settled, and what tells which of the messages are still there. */
+function heldInFront(): { readonly window: PartitionWindow; readonly refs: readonly WeakRef<IncomingMessage>[] } {
+  const window = new PartitionWindow(0, 0n)
+  const given = messages(Array.from({ length: 100 }, (_, i) => `k${i}`))
+  window.append(given, 100n)
+  const [first, ...others] = given.map(() => window.take() as WindowEntry) as [WindowEntry, ...WindowEntry[]]
+  window.giveBack(first, 50)
+  for (const entry of others) window.settle(entry)
+  return { window, refs: given.map(({ message }) => new WeakRef(message)) }
+}
+
+test('what is settled is let go, also behind a record that is held', async () => {
+  const { window, refs } = heldInFront()
+  setFlagsFromString('--expose-gc')
+  // What a WeakRef was made of stays until the turn is over.
+  await new Promise((done) => setImmediate(done))
+  runInNewContext('gc')()
+  expect([window.position, window.size]).toEqual([0n, 100])
+  expect(refs.filter((ref) => ref.deref() !== undefined).length).toBeLessThan(10)
 })
 
 /** Takes, settles and gives back by chance; what is left at the end is worked off. */

@@ -10,14 +10,18 @@
  */
 import { Fifo } from '../fifo.ts'
 import type { IncomingMessage } from '../transport.ts'
-import { OffsetTracker } from './offset-tracker.ts'
+import { OffsetTracker, type Tracked } from './offset-tracker.ts'
 
 export interface WindowEntry {
   readonly offset: bigint
   readonly message: IncomingMessage
   readonly bytes: number
-  state: 'waiting' | 'in-hand' | 'held' | 'settled'
-  isSettled: boolean
+  readonly mark: Mark
+}
+
+/** What the tracker knows of an entry: not its message, which is let go when it is settled. */
+interface Mark extends Tracked {
+  isHeld: boolean
 }
 
 interface Hold {
@@ -27,7 +31,7 @@ interface Hold {
 
 export class PartitionWindow {
   readonly partition: number
-  readonly #tracker: OffsetTracker<WindowEntry>
+  readonly #tracker: OffsetTracker<Mark>
   readonly #waiting = new Fifo<WindowEntry>()
   /** By key, as what is held; a record without a key stands for itself. */
   readonly #inHand = new Map<string | WindowEntry, Set<WindowEntry>>()
@@ -75,7 +79,7 @@ export class PartitionWindow {
 
   /** Whether the position cannot move before something that was given back has come again. */
   get isHeld(): boolean {
-    return this.#tracker.first?.state === 'held'
+    return this.#tracker.first?.isHeld === true
   }
 
   append(
@@ -83,9 +87,12 @@ export class PartitionWindow {
     end: bigint,
   ): void {
     const entries = messages.map(({ message, offset, bytes }): WindowEntry => {
-      return { offset, message, bytes, state: 'waiting', isSettled: false }
+      return { offset, message, bytes, mark: { offset, isHeld: false, isSettled: false } }
     })
-    this.#tracker.add(entries, end)
+    this.#tracker.add(
+      entries.map(({ mark }) => mark),
+      end,
+    )
     for (const entry of entries) {
       this.#waiting.push(entry)
       this.#waitingBytes += entry.bytes
@@ -110,7 +117,6 @@ export class PartitionWindow {
     if (entry === undefined) return undefined
     this.#waiting.take()
     this.#waitingBytes -= entry.bytes
-    entry.state = 'in-hand'
     const siblings = this.#inHand.get(keyOf(entry))
     if (siblings === undefined) this.#inHand.set(keyOf(entry), new Set([entry]))
     else siblings.add(entry)
@@ -119,8 +125,7 @@ export class PartitionWindow {
 
   settle(entry: WindowEntry): void {
     this.#letGo(entry)
-    entry.state = 'settled'
-    entry.isSettled = true
+    entry.mark.isSettled = true
   }
 
   /** Holds a record in hand until `untilMs`, and returns those of its key behind it that were in hand and are no longer. */
@@ -149,7 +154,7 @@ export class PartitionWindow {
     for (const { untilMs } of this.#holds.values()) this.#dueMs = Math.min(this.#dueMs, untilMs)
     const entries = due.flatMap(([, hold]) => hold.entries)
     for (const entry of entries) {
-      entry.state = 'waiting'
+      entry.mark.isHeld = false
       this.#heldBytes -= entry.bytes
       this.#waitingBytes += entry.bytes
     }
@@ -165,7 +170,7 @@ export class PartitionWindow {
   }
 
   #hold(hold: Hold, entry: WindowEntry): void {
-    entry.state = 'held'
+    entry.mark.isHeld = true
     hold.entries.push(entry)
     this.#heldBytes += entry.bytes
   }

@@ -4,7 +4,7 @@
  * The coordinator is looked up when first needed, and again when the node is no longer the one or does not answer.
  */
 import { noEpoch, type ClientParts, type Coded } from './client-parts.ts'
-import type { KafkaClient, KafkaMember } from './kafka-client.ts'
+import type { KafkaClient, KafkaMember, TopicPartitions } from './kafka-client.ts'
 import type { Purpose, Request } from './kafka-connections.ts'
 import { kafkaError, kafkaErrorName } from './kafka-errors.ts'
 
@@ -12,7 +12,11 @@ interface RawJoined extends Coded {
   readonly memberId: string
   readonly generationId: number
   readonly leader: string
-  readonly members: readonly { readonly memberId: string; readonly groupInstanceId?: string | null }[]
+  readonly members: readonly {
+    readonly memberId: string
+    readonly groupInstanceId?: string | null
+    readonly metadata: Buffer
+  }[]
 }
 
 type GroupCalls = 'joinGroup' | 'syncGroup' | 'heartbeat' | 'leaveGroup' | 'commitOffsets' | 'committedOffsets'
@@ -42,7 +46,7 @@ export function grouping(parts: ClientParts): Pick<KafkaClient, GroupCalls> {
 function joining({ check, connections }: ClientParts, coordinated: Coordinated): Pick<KafkaClient, 'joinGroup' | 'syncGroup'> {
   return {
     joinGroup: async ({ group, topic, memberId, instanceId, sessionTimeoutMs, rebalanceTimeoutMs, edition }) => {
-      const { encodeConsumerProtocolSubscription } = await connections.sdk()
+      const { encodeConsumerProtocolSubscription, decodeConsumerProtocolSubscription } = await connections.sdk()
       const metadata = encodeConsumerProtocolSubscription({ version: 1, topics: [topic], userData: `edition ${edition}` })
       const protocols = [{ name: protocol.name, metadata }]
       const what = `join ${group}`
@@ -55,20 +59,23 @@ function joining({ check, connections }: ClientParts, coordinated: Coordinated):
       // A first join is answered with the id to join with.
       if (joined.errorCode === memberIdRequired) joined = await join(joined.memberId)
       await check(joined, what)
-      const members = joined.members.map((each) => ({ memberId: each.memberId, instanceId: each.groupInstanceId ?? undefined }))
+      const members = joined.members.map((each) => ({
+        memberId: each.memberId,
+        instanceId: each.groupInstanceId ?? undefined,
+        topics: decodeConsumerProtocolSubscription(each.metadata).topics,
+      }))
       const isLeader = joined.leader === joined.memberId
       return { memberId: joined.memberId, generation: joined.generationId, members: isLeader ? members : undefined }
     },
     syncGroup: async ({ member, topic, assignments }) => {
       const { encodeConsumerProtocolAssignment, decodeConsumerProtocolAssignment } = await connections.sdk()
       const { group, generation, memberId, instanceId } = member
-      const count = [...(assignments ?? new Map<string, readonly number[]>()).values()].flat().length
-      const parts = [...(assignments ?? [])].map(([id, partitions]) => ({
+      const parts = [...(assignments ?? [])].map(([id, own]) => ({
         memberId: id,
         assignment: encodeConsumerProtocolAssignment({
           version: 1,
-          assignedPartitions: [{ topic, partitions: [...partitions] }],
-          userData: `partitions ${count}`,
+          assignedPartitions: [...own].map(([name, partitions]) => ({ topic: name, partitions: [...partitions] })),
+          userData: `partitions ${handedOutOf([...own.keys()], assignments)}`,
         }),
       }))
       const what = `sync ${group}`
@@ -80,6 +87,12 @@ function joining({ check, connections }: ClientParts, coordinated: Coordinated):
       return { partitions, handedOut: handedOutIn(userData) }
     },
   }
+}
+
+/** How many partitions of these topics all members have together. */
+function handedOutOf(topics: readonly string[], assignments: ReadonlyMap<string, TopicPartitions> = new Map()): number {
+  const counts = [...assignments.values()].flatMap((own) => topics.map((topic) => own.get(topic)?.length ?? 0))
+  return counts.reduce((sum, count) => sum + count, 0)
 }
 
 /** Other clients in the group leave it out, or say something else there. */

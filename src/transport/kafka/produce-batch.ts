@@ -56,6 +56,8 @@ export class PartitionQueue {
   /** Parts of a batch that was refused as a whole; they go first, each on its own. */
   readonly #parts: ProduceEntry[][] = []
   batch: Batch | undefined
+  /** The last batch had all its time and came to nothing. */
+  isFailing = false
 
   constructor(topic: string, partition: number, maxBatchBytes: number) {
     this.topic = topic

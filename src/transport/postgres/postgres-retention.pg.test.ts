@@ -4,6 +4,7 @@
  */
 import { afterEach, expect, test } from 'vitest'
 import { testDatabase } from '../../../test/setup/test-database.ts'
+import type { Queryable } from '../../postgres/database.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { migrate } from '../../postgres/migrate.ts'
 import { transaction } from '../../postgres/transaction.ts'
@@ -66,6 +67,65 @@ test('retention removes what is past it and settled by all, and nothing else', a
   await transport.unsubscribe(topic, 'slow')
   await transport.sweep()
   expect(await stored(topic)).toBe(0)
+})
+
+/** Stores messages of a topic that were published so many days ago, four in a block. */
+async function store(topic: string, days: number, messages: number): Promise<void> {
+  await db.query(
+    `insert into waybill.transport_message (topic_id, seq, attributes, body, published_at)
+     select t.id, nextval('waybill.transport_message_seq'), '{}', convert_to(repeat('x', 1800), 'utf8'), clock_timestamp() - $2::int * interval '1 day'
+       from waybill.transport_topic t, generate_series(1, $3::int) where t.name = $1`,
+    [topic, days, messages],
+  )
+}
+
+/** Blocks of the message table and its indexes that the statements of this transaction have asked for. */
+async function blocksOf(tx: Queryable): Promise<number> {
+  const { rows } = await tx.query(
+    `select (pg_stat_get_xact_blocks_fetched(c.oid)
+             + (select sum(pg_stat_get_xact_blocks_fetched(i.indexrelid)) from pg_index i where i.indrelid = c.oid))::int as blocks
+       from pg_class c where c.oid = 'waybill.transport_message'::regclass`,
+  )
+  return (rows[0] as { blocks: number }).blocks
+}
+
+test('a sweep looks at what is old, not at all there is, also where space was used again', async () => {
+  const transport = open({})
+  const topic = 'reused.events'
+  await db.query('alter table waybill.transport_message set (autovacuum_enabled = off)')
+  await publishAll(transport, [message(topic, 'first')])
+  await store(topic, 40, 4_000)
+  await db.query('vacuum waybill.transport_message')
+  await db.query(`delete from waybill.transport_message where ctid <> (select max(ctid) from waybill.transport_message)`)
+  await db.query('vacuum waybill.transport_message')
+  await store(topic, 0, 4_000)
+  await db.query('vacuum analyze waybill.transport_message')
+  const blocks = await transaction(db, async (tx) => {
+    const before = await blocksOf(tx)
+    expect(await postgresTransport({ db: tx }).sweep()).toBe(1)
+    return (await blocksOf(tx)) - before
+  })
+  expect(await stored(topic)).toBe(4_000)
+  expect(blocks).toBeLessThan(50)
+})
+
+test('what is old and not settled keeps nothing behind it, however much it is, nor does what comes from the future', async () => {
+  const transport = open({})
+  const topic = 'stuck.events'
+  await transport.subscribe(topic, 'stuck')
+  await store(topic, -1, 1)
+  await store(topic, 40, 10_005)
+  await db.query(
+    `insert into waybill.transport_delivery (subscription_id, lane, seq, bytes)
+     select s.id, waybill.transport_lane_of(null, m.seq, s.lanes), m.seq, 0
+       from waybill.transport_subscription s join waybill.transport_message m on m.topic_id = s.topic_id
+      where s.consumer = 'stuck' order by m.seq offset 1 limit 10_000`,
+  )
+  expect([await transport.sweep(), await transport.sweep(), await transport.sweep()]).toEqual([0, 5, 0])
+  expect(await stored(topic)).toBe(10_001)
+  await transport.unsubscribe(topic, 'stuck')
+  // The third look was at the front again; this one begins behind it.
+  expect((await transport.sweep()) + (await transport.sweep())).toBe(10_000)
 })
 
 test('what a new subscription or a seek copies is not removed before it is committed', async () => {

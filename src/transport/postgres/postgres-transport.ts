@@ -42,7 +42,7 @@ export interface PostgresTransport extends Transport {
   subscribe(topic: string, consumer: string): Promise<void>
   /** Removes a consumer's subscription and everything that waits for it. */
   unsubscribe(topic: string, consumer: string): Promise<void>
-  /** Deletes one batch of messages that are past their retention and settled by all; returns how many. */
+  /** Deletes a batch of messages that are past their retention and settled by all; returns how many. */
   sweep(): Promise<number>
 }
 

@@ -1,11 +1,15 @@
 /**
  * Removes what the Postgres transport needs no more, in batches, so that nobody waits for long: messages that are past their
  * retention and settled by all, and what waits for subscriptions that are gone.
+ *
+ * Each topic is looked through from its front to its first young message. A look that removed something and has not come to the
+ * end goes on at once. One that removed nothing goes on the next time from where it was: what is old and not settled is passed
+ * by slowly, however much it is.
  */
 import type { Clock } from '../../core/clock.ts'
 import { loop } from '../../core/loop.ts'
-import { execute, one, type Queryable } from '../../postgres/database.ts'
-import { dropSubscription, sweepDeliveries, sweepMessages, type TransportTables } from './transport.sql.ts'
+import { execute, one, rows, type Queryable } from '../../postgres/database.ts'
+import { dropSubscription, selectOldTopics, sweepDeliveries, sweepTopic, type TransportTables } from './transport.sql.ts'
 
 export interface SweeperDeps {
   readonly db: Queryable
@@ -26,16 +30,29 @@ export interface Sweeper {
 }
 
 const batchSize = 10_000
+/** Topics in one go, one after the other. */
+const mostTopics = 200
 const everyMs = 60_000
 
 export function createSweeper({ db, tables, retentionMs, clock, signal }: SweeperDeps): Sweeper {
   let sweeping: Promise<void> | undefined
-  const sweep = async (): Promise<number> => {
+  /** Where the look through a topic goes on, by its id. */
+  const places = new Map<number, string>()
+  const sweep = async (): Promise<{ readonly swept: number; readonly hasMore: boolean }> => {
     await execute(db, sweepDeliveries(tables, batchSize))
-    return (await one(db, sweepMessages(tables, retentionMs, batchSize))).swept
+    let [swept, hasMore] = [0, false]
+    for (const { id: topic } of await rows(db, selectOldTopics(tables, retentionMs, mostTopics))) {
+      const found = await one(db, sweepTopic(tables, { topic, after: places.get(topic) ?? '0', retentionMs, limit: batchSize }))
+      if (found.place === null) places.delete(topic)
+      else places.set(topic, found.place)
+      swept += found.swept
+      hasMore ||= found.place !== null && found.swept > 0
+      if (swept >= batchSize || signal.aborted) break
+    }
+    return { swept, hasMore: hasMore || swept >= batchSize }
   }
   return {
-    sweep,
+    sweep: async () => (await sweep()).swept,
     unsubscribe: async (topic, consumer) => {
       await execute(db, dropSubscription(tables, { topic, consumer }))
       let swept = batchSize
@@ -43,11 +60,7 @@ export function createSweeper({ db, tables, retentionMs, clock, signal }: Sweepe
     },
     start: (onError) => {
       const pace = { idleMs: () => everyMs, onError: (error: unknown) => onError(error as Error), clock }
-      sweeping ??= loop(
-        async () => ((await sweep()) === batchSize ? 'more' : 'idle'),
-        { stopping: signal, aborting: signal },
-        pace,
-      )
+      sweeping ??= loop(async () => ((await sweep()).hasMore ? 'more' : 'idle'), { stopping: signal, aborting: signal }, pace)
     },
     ended: () => sweeping,
   }

@@ -11,10 +11,11 @@ export interface TransportTables {
   readonly unsubscribe: Name
   readonly lease: Name
   readonly horizon: Name
-  readonly sweep: Name
+  readonly sweepTopic: Name
   readonly lane: Name
   readonly delivery: Name
   readonly message: Name
+  readonly topic: Name
   readonly subscription: Name
 }
 
@@ -27,10 +28,11 @@ export function transportTables(schema: string): TransportTables {
     unsubscribe: of('unsubscribe'),
     lease: of('lease'),
     horizon: of('horizon'),
-    sweep: of('sweep'),
+    sweepTopic: of('sweep_topic'),
     lane: of('lane'),
     delivery: of('delivery'),
     message: of('message'),
+    topic: of('topic'),
     subscription: of('subscription'),
   }
 }
@@ -242,9 +244,42 @@ export function nackDeliveries(
        and d.subscription_id = ${subscription}::int and d.lane = n.lane and d.seq = n.seq`
 }
 
-/** Deletes messages that are older than the retention and that every subscription has settled. Index: transport_message_published_at_idx. */
-export function sweepMessages(tables: TransportTables, retentionMs: number, limit: number): Statement<{ swept: number }> {
-  return sql`select ${tables.sweep}(${retentionMs}::float8, ${limit}::int) as swept`
+/**
+ * Topics whose first message is older than the retention, or from the future since the clock stepped back; drawn, so that each has
+ * its turn. Index: primary key of transport_message.
+ */
+export function selectOldTopics(tables: TransportTables, retentionMs: number, limit: number): Statement<{ id: number }> {
+  return sql`
+    with moment as materialized (
+      select clock_timestamp() as at
+    )
+    select t.id
+      from ${tables.topic} t cross join moment n
+     where (select m.published_at from ${tables.message} m where m.topic_id = t.id order by m.seq limit 1)
+           not between n.at - ${retentionMs}::float8 * interval '1 millisecond' and n.at
+     order by random() limit ${limit}::int`
+}
+
+export interface TopicSweep {
+  readonly topic: number
+  /** The seq to go on behind. */
+  readonly after: string
+  readonly retentionMs: number
+  /** Messages to look at. */
+  readonly limit: number
+}
+
+/** How many messages went, and where to go on; null at the end of what is old. */
+export interface SweptTopic {
+  readonly swept: number
+  readonly place: string | null
+}
+
+/** Deletes messages of a topic that are older than the retention and that every subscription has settled. Index: primary key. */
+export function sweepTopic(tables: TransportTables, { topic, after, retentionMs, limit }: TopicSweep): Statement<SweptTopic> {
+  return sql`
+    select swept, place::text as place
+      from ${tables.sweepTopic}(${topic}::int, ${after}::text::bigint, ${retentionMs}::float8, ${limit}::int)`
 }
 
 /** Removes a subscription; what waits for it is left to sweepDeliveries. */
