@@ -2,7 +2,7 @@
  * `waybill relay`: a relay as a process of its own, with retention beside it; or, with `--once`, as a job that drains, removes
  * what is old enough and exits. The first SIGTERM finishes the batch in hand and gives the lanes back.
  */
-import { errorMessage, WaybillError } from '../core/errors.ts'
+import { WaybillError } from '../core/errors.ts'
 import { run, type Service } from '../core/lifetime.ts'
 import type { SignalBus } from '../core/signals.ts'
 import { closedAfter } from '../ops/close-in-time.ts'
@@ -44,7 +44,6 @@ async function runRelay({ values, settings, stopSignal, note }: CommandContext, 
   let published = 0
   signals.on('relay.published', ({ count }) => void (published += count))
   const telemetry = createTelemetry(values, signals, note)
-  if (!telemetry.isLogging) tell(signals, note)
   return await withSchema(
     settings,
     async (db, schema) => {
@@ -68,8 +67,8 @@ async function runRelay({ values, settings, stopSignal, note }: CommandContext, 
 function createJob(relay: Relay, beside: readonly OutboxRetention[]): Service {
   return {
     name: relay.name,
-    run: async ({ stopping }) => {
-      await relay.once(stopping)
+    run: async ({ stopping, aborting }) => {
+      await relay.once(stopping, aborting)
       await removeOld(beside, stopping)
     },
   }
@@ -85,18 +84,5 @@ function refuseListeningJob(values: OptionValues): void {
   throw new WaybillError(
     'INVALID_OPTION',
     '--listen is for a relay that stays: with --once it exits before anybody asks. Leave one of the two out.',
-  )
-}
-
-/** What an operator should see go by. */
-function tell(signals: SignalBus, note: (text: string) => void): void {
-  signals.on('relay.parked', ({ aggregateType, aggregateId, eventId, error }) =>
-    note(`parked: event ${eventId} of ${aggregateType} ${aggregateId}: ${error}`),
-  )
-  signals.on('relay.event-missing', ({ eventId }) => note(`missing: event ${eventId} was deleted before it was published`))
-  signals.on('relay.breaker', ({ state, error }) => note(`broker ${state}${error === undefined ? '' : `: ${error}`}`))
-  signals.on('listen.failed', ({ error }) => note(`listen: ${errorMessage(error)}`))
-  signals.on('service.failed', ({ service, error, delayMs }) =>
-    note(`${service}: ${errorMessage(error)} (again in ${Math.round(delayMs)} ms)`),
   )
 }

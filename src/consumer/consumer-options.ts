@@ -1,7 +1,7 @@
 /**
  * The consumer's options: every one with its default and its range, and what cannot work together refused at start.
  */
-import type { BackoffOptions } from '../core/backoff.ts'
+import { resolveBackoff, type BackoffOptions } from '../core/backoff.ts'
 import { systemClock, type Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
@@ -73,8 +73,8 @@ export interface ConsumerOptions<Native = unknown> {
   readonly maxAttempts?: number
   /** Deaths of the process while it handled an event, before that is given up. @default 3 */
   readonly maxCrashes?: number
-  /** The delay after the nth failure of an event. @default 100 ms × 2 to 60 s, jittered */
-  readonly backoff?: BackoffOptions
+  /** The delay after the nth failure of an event: `firstMs`, `maxMs`, `factor` and `jitter`; those left out are as by default. @default 100 ms × 2 to 60 s, jittered */
+  readonly backoff?: Partial<BackoffOptions>
   /** What a given-up event does to the later ones of its aggregate: they wait for an operator, or go on without it. @default 'hold' */
   readonly onDead?: 'hold' | 'pass'
   /** What becomes of an event that keeps failing: a dead letter, or its key stands still until somebody acts. @default 'dead-letter' */
@@ -107,7 +107,9 @@ export interface ConsumerOptions<Native = unknown> {
   readonly random?: Random
 }
 
-export type ConsumerSettings<Native = unknown> = Required<ConsumerOptions<Native>>
+export interface ConsumerSettings<Native = unknown> extends Required<Omit<ConsumerOptions<Native>, 'backoff'>> {
+  readonly backoff: BackoffOptions
+}
 
 /** The options filled and checked, or INVALID_OPTION. */
 export function resolveConsumerOptions<Native>(given: ConsumerOptions<Native>): ConsumerSettings<Native> {
@@ -133,7 +135,7 @@ export function resolveConsumerOptions<Native>(given: ConsumerOptions<Native>): 
       clock: systemClock,
       random: systemRandom,
     },
-    given,
+    { ...given, backoff: resolveBackoff('consumer.backoff', defaults.consumer.backoff, given.backoff) },
     checks,
   )
   if (typeof settings.db?.attempt !== 'function')

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { backoffMs, type BackoffOptions } from './backoff.ts'
+import { backoffMs, resolveBackoff, type BackoffOptions } from './backoff.ts'
 import { seededRandom, type Random } from './random.ts'
 
 const always = (value: number): Random => ({ next: () => value, fill: (bytes) => bytes })
@@ -43,4 +43,23 @@ test('those who failed together do not come back together', () => {
   const random = seededRandom('herd')
   const delays = Array.from({ length: 100 }, () => backoffMs({ firstMs: 10_000, maxMs: 10_000 }, 1, random))
   expect(new Set(delays).size).toBeGreaterThan(90)
+})
+
+test('an option fills what it leaves out from the defaults of its owner', () => {
+  const fallback = { firstMs: 100, maxMs: 10_000, jitter: 'full' } as const
+  expect(resolveBackoff('relay.backoff', fallback)).toEqual({ ...fallback, factor: 2 })
+  expect(resolveBackoff('relay.backoff', fallback, { firstMs: 1 })).toEqual({ ...fallback, firstMs: 1, factor: 2 })
+})
+
+test.each([
+  [{ initialMs: 1 }, 'relay.backoff.initialMs: unknown option'],
+  [{ firstMs: NaN }, 'relay.backoff.firstMs: must be a whole number'],
+  [{ maxMs: Infinity }, 'relay.backoff.maxMs: must be a whole number'],
+  [{ firstMs: 60_000 }, 'relay.backoff.firstMs: must be at most maxMs, which is 10000, got 60000.'],
+  [{ factor: 0.5 }, 'relay.backoff.factor: must be a number from 1 to 100'],
+  [{ jitter: 'some' }, 'relay.backoff.jitter: must be one of'],
+  [null, 'relay.backoff: options must be an object'],
+])('%j is refused by its name', (given, message) => {
+  const resolving = (): unknown => resolveBackoff('relay.backoff', { firstMs: 100, maxMs: 10_000 }, given as BackoffOptions)
+  expect(resolving).toThrow(expect.objectContaining({ code: 'INVALID_OPTION', message: expect.stringContaining(message) }))
 })

@@ -188,3 +188,7 @@ test('a list whose facts are each called too large is not sent again', async () 
   expect(await run(client.sendMany([0, 1]))).toMatchObject([{ code: 'TOO_LARGE' }, { code: 'TOO_LARGE' }])
   expect(seen.length).toBe(1)
 })
+
+test('a back-off that could not be computed with is refused by the name of its key', () => {
+  expect(() => open([], { backoff: { maxMs: NaN } })).toThrow('ingestClient.backoff.maxMs: must be a whole number')
+})

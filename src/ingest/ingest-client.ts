@@ -5,7 +5,7 @@
  * time-out, or a crash of this process. Waits are fully jittered and not shorter than Retry-After; attempts are bounded, and a
  * signal ends them. Only an answer of the ingest itself, with an event id, counts as success.
  */
-import { backoffMs, type BackoffOptions } from '../core/backoff.ts'
+import { backoffMs, resolveBackoff, type BackoffOptions } from '../core/backoff.ts'
 import type { BusinessKey } from '../core/business-key.ts'
 import { systemClock, type Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
@@ -28,8 +28,8 @@ export interface IngestClientOptions {
   readonly maxAttempts?: number
   /** How long one attempt may take. @default 15_000 */
   readonly attemptTimeoutMs?: number
-  /** The wait after the nth attempt. @default 100 ms × 2 to 10 s, full jitter */
-  readonly backoff?: BackoffOptions
+  /** The wait after the nth attempt: `firstMs`, `maxMs`, `factor` and `jitter`; those left out are as by default. @default 100 ms × 2 to 10 s, full jitter */
+  readonly backoff?: Partial<BackoffOptions>
   readonly clock?: Clock
   readonly random?: Random
 }
@@ -48,7 +48,9 @@ export interface IngestClient {
   processed(key: BusinessKey, options?: SendOptions): Promise<boolean>
 }
 
-type Settings = Required<IngestClientOptions>
+interface Settings extends Required<Omit<IngestClientOptions, 'backoff'>> {
+  readonly backoff: BackoffOptions
+}
 
 export function createIngestClient(options: IngestClientOptions): IngestClient {
   const settings = resolveClientOptions(options)
@@ -201,7 +203,7 @@ function resolveClientOptions(given: IngestClientOptions): Settings {
       clock: systemClock,
       random: systemRandom,
     },
-    given,
+    { ...given, backoff: resolveBackoff('ingestClient.backoff', defaults.ingestClient.backoff, given.backoff) },
     {
       batchSize: wholeBetween(1, 100_000),
       maxAttempts: wholeBetween(1, 1_000_000),

@@ -1,7 +1,7 @@
 /**
  * The options of an ingest: every one with its default and its range.
  */
-import type { BackoffOptions } from '../core/backoff.ts'
+import { resolveBackoff, type BackoffOptions } from '../core/backoff.ts'
 import type { BusinessKey } from '../core/business-key.ts'
 import { systemClock, type Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
@@ -44,19 +44,22 @@ export interface IngestOptions<Type extends AnyEventType = AnyEventType> {
   readonly maxFacts?: number
   /** What a refused sender is told to wait. @default 1_000 */
   readonly retryAfterMs?: number
-  /** How long nothing is tried after the broker could not be reached. @default 250 ms × 2 to 5 s, jittered */
-  readonly breakerBackoff?: BackoffOptions
+  /** How long nothing is tried after the broker could not be reached: `firstMs`, `maxMs`, `factor` and `jitter`; those left out are as by default. @default 250 ms × 2 to 5 s, jittered */
+  readonly breakerBackoff?: Partial<BackoffOptions>
   readonly signals?: SignalBus
   readonly clock?: Clock
   readonly random?: Random
 }
 
 /** The options filled. */
-export type IngestSettings = Required<IngestOptions>
+export interface IngestSettings extends Required<Omit<IngestOptions, 'breakerBackoff'>> {
+  readonly breakerBackoff: BackoffOptions
+}
 
 /** The options filled and checked, or INVALID_OPTION. */
 export function resolveIngestOptions<Type extends AnyEventType>(given: IngestOptions<Type>): IngestSettings {
   const { event, key, to } = given as unknown as IngestOptions
+  const breakerBackoff = resolveBackoff('ingest.breakerBackoff', defaults.ingest.breakerBackoff, given.breakerBackoff)
   const settings = resolve<IngestSettings>(
     'ingest',
     {
@@ -70,7 +73,7 @@ export function resolveIngestOptions<Type extends AnyEventType>(given: IngestOpt
       clock: systemClock,
       random: systemRandom,
     },
-    given as unknown as IngestOptions,
+    { ...(given as unknown as IngestOptions), breakerBackoff },
     checks,
   )
   if (typeof event?.codec?.encode !== 'function' || event.kind === 'tombstone')

@@ -302,3 +302,7 @@ test('what cannot work is refused at start', () => {
   ]
   for (const [options, message] of cases) expect(() => createIngest(options as never)).toThrow(message)
 })
+
+test('a back-off that could not be computed with is refused by the name of its key', () => {
+  expect(() => open(memory(), { breakerBackoff: { maxMs: NaN } })).toThrow('ingest.breakerBackoff.maxMs: must be a whole number')
+})

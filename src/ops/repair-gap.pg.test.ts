@@ -70,17 +70,21 @@ test.each(['direct', 'stored'] as const)(
   },
 )
 
-test('a delta that an operator skipped closes the gap as its marker, and is not applied', async () => {
+test.each([
+  { last: 'skipped', acts: ['redrive', 'skip'], becomes: 'its marker, and is not applied', balance: 1_245 },
+  { last: 'redrove', acts: ['skip', 'redrive'], becomes: 'itself', balance: 12_345 },
+])('a delta that an operator $last in the end closes the gap as $becomes', async ({ acts, balance }) => {
   const { owner, fixture, stop } = await dropped('direct')
-  await owner.query(
-    `insert into $schema.audit_log (actor, action, details)
-     select 'ada', 'outbox.skip', jsonb_build_object('events', jsonb_build_array(jsonb_build_object('eventId', id))) from $schema.outbox where version = 3`,
-  )
+  for (const act of acts)
+    await owner.query(
+      `insert into $schema.audit_log (actor, action, details)
+       select 'ada', 'outbox.${act}', jsonb_build_object('events', jsonb_build_array(jsonb_build_object('eventId', id))) from $schema.outbox where version = 3`,
+    )
   const common = { db, schema: fixture.schema, consumer: 'catalog', olderThanMs: 0, actor: 'ada' }
   expect(await repairGap({ ...common, owner: { db, schema: owner.schema } })).toMatchObject([{ brought: 1, missing: 0 }])
   await fixture.settled(5)
   await stop()
-  expect(await fixture.query('select balance::int from $schema.balance')).toEqual([{ balance: 1_245 }])
+  expect(await fixture.query('select balance::int from $schema.balance')).toEqual([{ balance }])
 })
 
 test('what the owner does not keep any more is named as missing, and nothing is applied over the gap', async () => {

@@ -1,6 +1,8 @@
 import { describe, expect, test } from 'vitest'
-import { accounts, firstOccurrences, outboxFixture, type OutboxFixture } from '../../test/setup/outbox-fixture.ts'
+import { accounts, firstOccurrences, outboxFixture, videos, type OutboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import { tombstone } from '../core/event.ts'
+import { stream } from '../core/stream.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { memory, type MemoryTransport } from '../transport/memory.ts'
@@ -56,6 +58,7 @@ test('a parked event is listed with its reason and with how many wait behind it'
       parkedAt: expect.stringMatching(/Z$/),
       attempts: 1,
       error: expect.stringContaining('refuses'),
+      void: false,
       held: 2,
     },
   ])
@@ -64,6 +67,20 @@ test('a parked event is listed with its reason and with how many wait behind it'
   expect(await listParked(db, outbox, { error: 'no such text' })).toEqual([])
   expect(await listParked(db, outbox, { error: 'REFUSES this' })).toHaveLength(1)
 })
+
+test.each(['a stream', 'an event of a stream'])(
+  '%s that the relay does not know is parked, never passed over',
+  async (unknown) => {
+    const fixture = await outboxFixture(db)
+    const broker = memory({ rejects: () => true })
+    await transaction(db, (tx) => fixture.outbox.add(tx, accounts.Deposited, 'a', { amount: 1 }))
+    const known = stream('account', { topic: 'bank.events', events: { Opened: tombstone() } })
+    const streams = unknown === 'a stream' ? [] : [known]
+    await fixture.relay(broker, { streams, onPark: 'pass', maxAttempts: 1 }).once()
+    expect(await fixture.states()).toEqual({ 'a 1': 'PARKED' })
+    expect((await fixture.dispatch()).map((row) => row['void'])).toEqual([false])
+  },
+)
 
 describe('redrive', () => {
   test('makes the head due with no attempts counted, and what was held follows in order', async () => {
@@ -87,6 +104,18 @@ describe('redrive', () => {
         }),
       },
     ])
+  })
+
+  test('sends the event itself, even if the empty marker in its place was refused as well', async () => {
+    const { outbox, publish, relay } = await outboxFixture(db)
+    const broker = memory({ rejects: () => true })
+    await publish('v', 'one')
+    await relay(broker, { streams: [videos], maxAttempts: 1, onPark: 'pass' }).once()
+    expect(await listParked(db, outbox)).toMatchObject([{ aggregateId: 'v', void: true }])
+    await redriveParked({ db, outbox, actor, filter: {} })
+    broker.setRejects(() => false)
+    await relay(broker).once()
+    expect(broker.published.map(({ attributes }) => attributes['event_type'])).toEqual(['VideoPublished'])
   })
 
   test('of everything takes each parked head once, whatever their number', async () => {

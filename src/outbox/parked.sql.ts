@@ -68,8 +68,9 @@ export function lockLanes(tables: OutboxTables, lanes: readonly number[]): State
 }
 
 /**
- * Makes parked heads due again, as if they had never failed; with `asVoid` an empty marker goes out in their place. They
- * stay the heads of their keys, so what is held behind them stays held. Index: primary key.
+ * Makes parked heads due again, as if they had never failed; with `asVoid` an empty marker goes out in their place, without it
+ * the event itself, even if it was a marker that was parked. They stay the heads of their keys, so what is held behind them
+ * stays held. Index: primary key.
  */
 export function reviveParked(
   tables: OutboxTables,
@@ -78,7 +79,7 @@ export function reviveParked(
 ): Statement<{ event_id: string }> {
   return sql`
     update ${tables.dispatch} d
-       set state = 1, publish_attempts = 0, next_retry_at = clock_timestamp(), parked_at = null, void = d.void or ${asVoid}::boolean
+       set state = 1, publish_attempts = 0, next_retry_at = clock_timestamp(), parked_at = null, void = ${asVoid}::boolean
       from unnest(${sqlArray(heads.map((head) => head.lane))}::text::smallint[], ${sqlArray(heads.map((head) => head.seq))}::text::bigint[],
                   ${sqlArray(heads.map((head) => head.eventId))}::text::uuid[]) as k (lane, seq, event_id)
      where d.lane = k.lane and d.state = 3 and d.seq = k.seq and d.event_id = k.event_id

@@ -1,7 +1,7 @@
 /**
  * What an operator does with events that gave up.
  *
- *   redrive  parked ──▶ due now, attempts 0               the cause was removed
+ *   redrive  parked ──▶ due now, attempts 0, as itself    the cause was removed
  *   skip     parked ──▶ due now, as an empty marker       readers advance over its version and do nothing
  *   drop     parked ──▶ gone, with the event itself       leaves a gap in the versions: readers of deltas wait at it
  *
@@ -34,6 +34,8 @@ export interface ParkedEvent {
   readonly parkedAt: string
   readonly attempts: number
   readonly error: string
+  /** What was refused last is not the event but the empty marker in its place. */
+  readonly void: boolean
   /** Events that wait behind it, counted up to 1,000. */
   readonly held: number
 }
@@ -190,6 +192,7 @@ function toParkedEvent(row: ParkedRow): ParkedEvent {
     parkedAt: row.parked_at,
     attempts: row.publish_attempts,
     error: row.last_error ?? '',
+    void: row.void,
     held: row.held,
   }
 }

@@ -1,10 +1,13 @@
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
+import { useOneLane } from '../../test/outbox/relay-by-hand.ts'
+import { opened, untilBlocked } from '../../test/outbox/world.ts'
 import { firstOccurrences, log, outboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
-import { one } from '../postgres/database.ts'
+import { one, rows, type Database } from '../postgres/database.ts'
 import { memory } from '../transport/memory.ts'
 import { settleDispatch } from './dispatch.sql.ts'
+import { lockLanes } from './parked.sql.ts'
 import { listPauses, pauseOutbox, resumeOutbox } from './pause.ts'
 import { pausedError } from './relay-plan.ts'
 
@@ -43,6 +46,7 @@ test('a paused stream holds back all of its aggregates', async () => {
   await fill(ids, 3)
   expect(await relay(broker).once()).toBe(0)
   expect(await resumeOutbox({ db, outbox, actor, aggregateType: 'account' })).toBeUndefined()
+  expect(await resumeOutbox({ db, outbox, actor, aggregateType: 'video', aggregateId: 'v1' })).toBeUndefined()
   expect(await resumeOutbox({ db, outbox, actor, aggregateType: 'video' })).toBe(30)
   expect(await relay(broker).once()).toBe(90)
   for (const id of ids) expect(firstOccurrences(broker, id)).toEqual([1, 2, 3])
@@ -71,3 +75,56 @@ test('a relay that stops a key after it was resumed, because it has not heard of
   await pauseOutbox({ db, outbox, actor, aggregateType: 'video' })
   expect(await settle()).toBeGreaterThan(3_000)
 })
+
+describe('resuming', () => {
+  test('holds one lane at a time, so that relays keep the others, and what it has done stays done', async () => {
+    const { outbox, fill, relay, dispatch } = await outboxFixture(db)
+    const ids = Array.from({ length: 30 }, (_, i) => `v${i}`)
+    await pauseOutbox({ db, outbox, actor, aggregateType: 'video' })
+    await fill(ids, 1)
+    await relay(memory()).once()
+    const lanes = [...new Set((await dispatch()).map((row) => Number(row['lane'])))]
+    const last = Math.max(...lanes)
+    const holder = await opened(db, (tx) => rows(tx, lockLanes(outbox.tables, [last])))
+    const resuming = resumeOutbox({ db, outbox, actor, aggregateType: 'video' })
+    await untilBlocked(db, resuming)
+    const free = await db.query(`select lane from ${outbox.tables.lane.quoted} order by lane for update skip locked`)
+    const [pauses, heads] = [await listPauses(db, outbox), await dispatch()]
+    await holder.commit()
+    expect(await resuming).toBe(30)
+    expect(free.rows).toHaveLength(63)
+    expect(pauses).toEqual([])
+    expect(heads.every((row) => row['last_error'] === (row['lane'] === last ? pausedError : null))).toBe(true)
+  })
+
+  test('goes in batches, and once more where it was interrupted', async () => {
+    const fixture = await outboxFixture(db)
+    const { outbox, fill, relay } = fixture
+    const broker = memory()
+    await useOneLane(fixture)
+    const all = { outbox, actor, aggregateType: 'video' }
+    await pauseOutbox({ ...all, db })
+    await pauseOutbox({ ...all, db, aggregateType: 'account' })
+    await fill(
+      Array.from({ length: 1_201 }, (_, i) => `v${i}`),
+      1,
+    )
+    await relay(broker).once()
+    // The first transaction ends the pause, the second wakes a batch, and then the connection is gone.
+    await expect(resumeOutbox({ ...all, db: brokenAfter(2) })).rejects.toThrow('gone')
+    expect(await relay(broker).once()).toBe(500)
+    expect(await resumeOutbox({ ...all, db, aggregateType: 'account' })).toBe(0)
+    expect(await resumeOutbox({ ...all, db })).toBe(701)
+    expect(await relay(broker).once()).toBe(701)
+    expect(await resumeOutbox({ ...all, db })).toBeUndefined()
+  })
+})
+
+/** A database that begins so many transactions and no more. */
+function brokenAfter(transactions: number): Database {
+  let left = transactions
+  return {
+    query: (text, values) => db.query(text, values),
+    attempt: (options, work) => (left-- > 0 ? db.attempt(options, work) : Promise.reject(new Error('gone'))),
+  }
+}

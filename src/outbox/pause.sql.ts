@@ -33,22 +33,42 @@ export function deletePause(tables: OutboxTables, aggregateType: string, aggrega
 }
 
 /** Every lane: an aggregate's own is not worth computing for a rare act. */
-export function lockAllLanes(tables: OutboxTables): Statement {
-  return sql`select from ${tables.lane} order by lane for update`
+export function selectLanes(tables: OutboxTables): Statement<{ lane: number }> {
+  return sql`select lane from ${tables.lane} order by lane`
+}
+
+export interface WakeRequest {
+  readonly lane: number
+  /** The last head that was looked at before. */
+  readonly after: string
+  readonly limit: number
+  readonly aggregateType: string
+  /** Empty for the whole stream. */
+  readonly aggregateId: string
+  readonly marker: string
 }
 
 /**
- * Makes due the heads that relays stopped because of a pause. Run after the lanes were locked and the pause was removed:
- * a relay that settles later looks at the pauses itself. Index: primary key.
+ * Looks at the next heads of a lane that relays stopped because of some pause, and makes those due that this one stopped and no
+ * other one does. Run after the pause was removed for all to see and the lane was locked: a relay that settles there later looks
+ * at the pauses itself. Index: primary key.
  */
 export function wakePaused(
   tables: OutboxTables,
-  pause: { readonly aggregateType: string; readonly aggregateId: string; readonly marker: string },
-): Statement {
+  { lane, after, limit, aggregateType, aggregateId, marker }: WakeRequest,
+): Statement<{ looked: number; woken: number; last: string }> {
   return sql`
-    update ${tables.dispatch} d
-       set next_retry_at = clock_timestamp(), last_error = null
-      from ${tables.outbox} o
-     where d.state = 1 and d.last_error = ${pause.marker} and o.id = d.event_id
-       and o.aggregate_type = ${pause.aggregateType} and (${pause.aggregateId} = '' or o.aggregate_id = ${pause.aggregateId})`
+    with waiting as materialized (
+      select x.ctid as place, x.seq, x.event_id from ${tables.dispatch} x
+       where x.lane = ${lane}::int and x.state = 1 and x.seq > ${after}::text::bigint and x.last_error = ${marker}
+       order by x.seq limit ${limit}::int
+    ), woken as (
+      update ${tables.dispatch} d set next_retry_at = clock_timestamp(), last_error = null
+       where d.state + 0 = 1 and d.ctid = any (array(
+         select w.place from waiting w join ${tables.outbox} o on o.id = w.event_id
+          where o.aggregate_type = ${aggregateType} and (${aggregateId} = '' or o.aggregate_id = ${aggregateId})
+            and not exists (select from ${tables.pause} p where p.aggregate_type = o.aggregate_type and p.aggregate_id in ('', o.aggregate_id))))
+      returning d.seq
+    )
+    select count(*)::int as looked, coalesce(max(seq), 0)::text as last, (select count(*)::int from woken) as woken from waiting`
 }

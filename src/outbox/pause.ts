@@ -2,14 +2,16 @@
  * Holds a stream or one aggregate back: its events are recorded as ever and wait.
  *
  * Relays hear of a pause within one renewal of their leases (1.5 s by default); what is under way then still goes out.
- * Resuming makes what waited due at once, in order. Both are audited. Nothing else is affected.
+ * Resuming makes what waited due at once, in order. Both are audited. Nothing else is affected: the lanes are locked one after
+ * another, each for a batch at a time, so that relays keep theirs however much has waited.
  */
 import { WaybillError } from '../core/errors.ts'
 import { execute, one, rows, type Database, type Queryable } from '../postgres/database.ts'
 import { insertAudit } from '../postgres/migrate.sql.ts'
 import { transaction } from '../postgres/transaction.ts'
 import type { Outbox } from './outbox.ts'
-import { deletePause, insertPause, lockAllLanes, selectPauses, wakePaused } from './pause.sql.ts'
+import { lockLanes } from './parked.sql.ts'
+import { deletePause, insertPause, selectLanes, selectPauses, wakePaused } from './pause.sql.ts'
 import { pausedError } from './relay-plan.ts'
 
 export interface Pause {
@@ -33,6 +35,9 @@ export interface PauseAction {
   /** Why, for the audit log and for whoever finds it paused. */
   readonly reason?: string | undefined
 }
+
+/** Heads that are woken while their lane is locked. */
+const batchSize = 500
 
 /** What is paused now. */
 export async function listPauses(db: Queryable, outbox: Pick<Outbox, 'tables'>): Promise<readonly Pause[]> {
@@ -58,19 +63,42 @@ export async function pauseOutbox(action: PauseAction): Promise<boolean> {
   })
 }
 
-/** Lets go again; returns how many aggregates had waited, or `undefined` if it was not paused. */
+/**
+ * Lets go again; returns how many aggregates had waited, or `undefined` if it was not paused. If it is interrupted, nothing is
+ * paused any more, and what it has not woken yet is woken by resuming once more, or goes on by itself after some minutes.
+ */
 export async function resumeOutbox(action: PauseAction): Promise<number | undefined> {
   const { db, outbox, actor, reason = '' } = action
   const { aggregateType, aggregateId } = named(action)
-  return await transaction(db, async (tx) => {
-    if ((await execute(tx, deletePause(outbox.tables, aggregateType, aggregateId))) === 0) return undefined
-    await rows(tx, lockAllLanes(outbox.tables))
-    const woken = await execute(tx, wakePaused(outbox.tables, { aggregateType, aggregateId, marker: pausedError }))
-    const details = { aggregateType, aggregateId, reason, woken }
+  const resumed = await transaction(db, async (tx) => {
+    if ((await execute(tx, deletePause(outbox.tables, aggregateType, aggregateId))) === 0) return false
+    const details = { aggregateType, aggregateId, reason }
     await one(tx, insertAudit(outbox.tables.schema, { actor, action: 'outbox.resume', details }))
-    return woken
+    return true
   })
+  let woken = 0
+  for (const { lane } of await rows(db, selectLanes(outbox.tables))) {
+    woken += await wakeLane({ db, outbox, aggregateType, aggregateId }, lane)
+  }
+  return resumed || woken > 0 ? woken : undefined
 }
+
+/** What becomes a head behind the batches that are done was stopped after the pause was gone, so it needs no waking. */
+async function wakeLane({ db, outbox, ...pause }: Resumed, lane: number): Promise<number> {
+  let woken = 0
+  let after = '0'
+  for (;;) {
+    const batch = await transaction(db, async (tx) => {
+      await rows(tx, lockLanes(outbox.tables, [lane]))
+      return await one(tx, wakePaused(outbox.tables, { ...pause, lane, after, limit: batchSize, marker: pausedError }))
+    })
+    woken += batch.woken
+    if (batch.looked < batchSize) return woken
+    after = batch.last
+  }
+}
+
+type Resumed = Pick<PauseAction, 'db' | 'outbox' | 'aggregateType'> & { readonly aggregateId: string }
 
 function named({ aggregateType, aggregateId }: PauseAction): { readonly aggregateType: string; readonly aggregateId: string } {
   if (aggregateType === '' || aggregateId === '') {

@@ -22,15 +22,15 @@ import { createOutboxWatch, type OutboxWatch } from './outbox-watch.ts'
 import type { RelaySettings } from './relay-options.ts'
 import { idling, lingering, yielding } from './relay-pace.ts'
 import { relayPass } from './relay-pass.ts'
-import { pausedForMs } from './relay-plan.ts'
+import { pausedForMs, type OutcomeRules } from './relay-plan.ts'
 import { relaySteps, type RelaySteps } from './relay-steps.ts'
 import { createTopicGates, type TopicGates } from './topic-gates.ts'
 
 export interface RelayEngine {
   /** Works until `stopping`; `pulse` beats with every pass. */
   run(life: Lifetime, waker: Waker, pulse?: Pulse): Promise<void>
-  /** Works until nothing is due; returns how many events went out. */
-  drain(signal: AbortSignal): Promise<number>
+  /** Works until nothing is due, or `stopping`; returns how many events went out. */
+  drain(life: Lifetime): Promise<number>
   /** Gives the lanes back and ends the heartbeat. */
   leave(): Promise<void>
 }
@@ -77,17 +77,18 @@ export function createRelayEngine(settings: RelaySettings, parts: EngineParts = 
       await Promise.all([renewal, watching])
     }
   }
-  const drainAll = async (signal: AbortSignal): Promise<void> => {
-    while (!signal.aborted) {
-      const next = await pass(signal)
+  const drainAll = async ({ stopping, aborting }: Lifetime): Promise<void> => {
+    const isOver = (): boolean => stopping.aborted || aborting.aborted
+    while (!isOver()) {
+      const next = await pass(aborting)
+      // Before the broker is blamed: it may have been given up because we were told to.
+      if (isOver()) return
       if (breaker.state() !== 'closed') throw outOfReach()
       if (next === 'more') continue
-      if ((await one(db, readRemaining(outbox.tables, name, leaseMs))).remaining === 0) break
+      if ((await one(db, readRemaining(outbox.tables, name, leaseMs))).remaining === 0) return assertRoutable(topics)
       // Left over are rows in the lanes of a relay that died; they are free when its leases end.
-      await clock.sleep(Math.min(renewMs, leaseMs / 4), signal)
+      await clock.sleep(Math.min(renewMs, leaseMs / 4), stopping)
     }
-    const [error] = topics.errors()
-    if (error !== undefined) throw unroutable(error)
   }
   return {
     run: async (life, waker, pulse) => {
@@ -97,8 +98,8 @@ export function createRelayEngine(settings: RelaySettings, parts: EngineParts = 
         loop(working, life, { idleMs: idling(settings, breaker), onError, waker, clock, random }),
       )
     },
-    drain: async (signal) => {
-      await whileRenewing(signal, () => drainAll(signal))
+    drain: async (life) => {
+      await whileRenewing(life.aborting, () => drainAll(life))
       return published
     },
     leave: () => leases.release({ leave: true }),
@@ -139,7 +140,7 @@ function passOf(settings: RelaySettings, { watch, ...parts }: Parts): Pass {
     outcomeRules: {
       maxAttempts: settings.maxAttempts,
       backoffMs: (failures) => backoffMs(settings.backoff, failures, settings.random),
-      onPark: () => settings.onPark,
+      onPark: onParkOf(settings),
     },
     keep: { receipts: settings.receipts, events: settings.retain === 'events' },
     publishTimeoutMs: settings.publishTimeoutMs,
@@ -156,8 +157,10 @@ function outOfReach(): WaybillError {
   )
 }
 
-function unroutable(cause: Error): WaybillError {
-  return new WaybillError(
+function assertRoutable(topics: TopicGates): void {
+  const [cause] = topics.errors()
+  if (cause === undefined) return
+  throw new WaybillError(
     'UNAVAILABLE',
     `${cause.message} The events of such topics wait; everything else went out. Run the relay again when that is mended.`,
     { cause },
@@ -171,6 +174,12 @@ function breakerOf({ clock, random }: RelaySettings, onChange: (state: BreakerSt
 function gatesOf(settings: RelaySettings): TopicGates {
   const rest = { firstMs: defaults.relay.topicRestMs, maxMs: defaults.relay.topicRestMs }
   return createTopicGates({ newBreaker: () => breakerOf(settings), restMs: () => backoffMs(rest, 1, settings.random) })
+}
+
+/** An event that the relay does not know may be a delta, which must not be passed over; a known delta is refused at start. */
+function onParkOf({ streams, onPark }: RelaySettings): OutcomeRules['onPark'] {
+  return ({ aggregate_type: type, event_type: event }) =>
+    streams.some(({ aggregateType, events }) => aggregateType === type && Object.hasOwn(events, event)) ? onPark : 'hold'
 }
 
 function orderingOf(streams: readonly AnyStream[]): (aggregateType: string) => AnyStream['ordering'] {

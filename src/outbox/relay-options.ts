@@ -2,7 +2,7 @@
  * The relay's options: every one with its default and its range, and what cannot work together refused at start.
  */
 import { randomBytes } from 'node:crypto'
-import type { BackoffOptions } from '../core/backoff.ts'
+import { resolveBackoff, type BackoffOptions } from '../core/backoff.ts'
 import { systemClock, type Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
@@ -45,9 +45,9 @@ export interface RelayOptions {
   readonly listen?: string | undefined
   /** Rejections of one event before it is parked. @default 20 */
   readonly maxAttempts?: number
-  /** @default 1 s × 2 to 5 min, jittered */
-  readonly backoff?: BackoffOptions
-  /** What a parked event does to those behind it: they wait, or (for streams of state events only) an empty marker takes its place. @default 'hold' */
+  /** The delay after the nth rejection of an event: `firstMs`, `maxMs`, `factor` and `jitter`; those left out are as by default. @default 1 s × 2 to 5 min, jittered */
+  readonly backoff?: Partial<BackoffOptions>
+  /** What a parked event does to those behind it: they wait, or (for events of `streams`, none of which may be a delta) an empty marker takes its place. @default 'hold' */
   readonly onPark?: 'hold' | 'pass'
   /** Write a receipt per event. @default true */
   readonly receipts?: boolean
@@ -60,7 +60,9 @@ export interface RelayOptions {
   readonly random?: Random
 }
 
-export type RelaySettings = Required<RelayOptions>
+export interface RelaySettings extends Required<Omit<RelayOptions, 'backoff'>> {
+  readonly backoff: BackoffOptions
+}
 
 /** The options filled and checked, or INVALID_OPTION. */
 export function resolveRelayOptions(given: RelayOptions): RelaySettings {
@@ -93,7 +95,7 @@ export function resolveRelayOptions(given: RelayOptions): RelaySettings {
       clock: systemClock,
       random: systemRandom,
     },
-    given,
+    { ...given, backoff: resolveBackoff('relay.backoff', backoff, given.backoff) },
     {
       batchSize: wholeBetween(1, 10_000),
       drainSize: wholeBetween(1, 50_000),

@@ -66,10 +66,10 @@ export interface PlanRules {
 }
 
 /**
- * A paused key is looked at again this late. Resuming it wakes it at once, unless a relay that has not heard of it yet
- * stops it once more; then it is this late.
+ * A paused key is looked at again this late: seldom, because each look writes a row. Resuming it wakes it at once; a relay that
+ * has not heard of that yet and stops it once more is overruled by outbox_settle. Only what an interrupted resume left is this late.
  */
-export const pausedForMs = 60_000
+export const pausedForMs = 600_000
 export const pausedError = 'paused by an operator'
 
 /**
@@ -156,7 +156,7 @@ export interface OutcomeRules {
   /** The delay of what its topic did not take. */
   readonly topics: Pick<TopicGates, 'shut'>
   /** What happens to an event that gave up: it waits, or an empty marker goes out in its place. */
-  readonly onPark: (aggregateType: string) => 'hold' | 'pass'
+  readonly onPark: (row: Pick<DispatchRow, 'aggregate_type' | 'event_type'>) => 'hold' | 'pass'
   /** How deep to look for rows behind a head. */
   readonly windowOf: (lane: number) => number
 }
@@ -229,7 +229,7 @@ function stopFor(
   // Only the broker's refusal can be the last straw: an outage parks nothing, whatever happened before it.
   const exhausted = charge > 0 && attempts >= rules.maxAttempts
   const unroutableMs = outcome.status === 'unroutable' ? (rules.topics.shut(row.topic)?.probeMs ?? 0) : undefined
-  const pass = exhausted && !row.void && rules.onPark(row.aggregate_type) === 'pass'
+  const pass = exhausted && !row.void && rules.onPark(row) === 'pass'
   return {
     ...identity(row),
     park: exhausted && !pass,

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { gate } from '../../test/outbox/world.ts'
 import { accounts, firstOccurrences, log, outboxFixture, videos } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { run } from '../core/lifetime.ts'
@@ -6,6 +7,7 @@ import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'
+import type { Publisher } from '../transport/transport.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -104,6 +106,34 @@ test('a running relay is woken by the commit and stops when told', async () => {
     `select count(*)::int as held from ${outbox.tables.schema}.outbox_lane where lock_token is not null`,
   )
   expect(rows).toEqual([{ held: 0 }])
+})
+
+test('a drain that is told to stop finishes the batch in hand; told to abort it gives that up; it blames the broker for neither', async () => {
+  const fixture = await outboxFixture(db)
+  const broker = memory()
+  const drainUntil = async (signal: 'stopping' | 'aborting'): Promise<number> => {
+    const [underWay, onward] = [gate(), gate()]
+    const slow: Publisher = {
+      maxBytes: broker.maxBytes,
+      publish: async (messages, options) => {
+        underWay.open()
+        await onward.passed
+        if (!options.signal.aborted) return await broker.publish(messages, options)
+        return messages.map(() => ({ status: 'unavailable', error: new Error('the request was aborted') }))
+      },
+    }
+    const life = { stopping: new AbortController(), aborting: new AbortController() }
+    const draining = fixture.relay(slow).once(life.stopping.signal, life.aborting.signal)
+    await underWay.passed
+    life[signal].abort()
+    onward.open()
+    return await draining
+  }
+  await fixture.publish('v1', 'one')
+  expect(await drainUntil('aborting')).toBe(0)
+  expect(await fixture.states()).toEqual({ 'v1 1': 'PENDING' })
+  expect(await drainUntil('stopping')).toBe(1)
+  expect(await fixture.states()).toEqual({ 'v1 1': 'PUBLISHED' })
 })
 
 test('an event with a date waits for it, and so does its aggregate', async () => {

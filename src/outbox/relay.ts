@@ -18,8 +18,11 @@ import { resolveRelayOptions, type RelayOptions, type RelaySettings } from './re
 export interface Relay extends Service {
   readonly settings: RelaySettings
   readonly lastPassAgeMs: () => number | undefined
-  /** Works until nothing is due any more, gives its lanes back and returns how many events it published. */
-  once(signal?: AbortSignal): Promise<number>
+  /**
+   * Works until nothing is due any more, gives its lanes back and returns how many events it published. `stopping` ends it after the
+   * batch in hand, `aborting` at once.
+   */
+  once(stopping?: AbortSignal, aborting?: AbortSignal): Promise<number>
   /** Says that there is news: shortens the wait under way. */
   nudge(): void
 }
@@ -57,6 +60,7 @@ export function createRelay(options: RelayOptions): Relay {
     nudge: () => wake(undefined),
     run: (life) =>
       withEngine((engine) => pulse.during(async () => void (await Promise.all([engine.run(life, waker, pulse), hear(life)])))),
-    once: (signal = new AbortController().signal) => withEngine((engine) => engine.drain(signal)),
+    once: (stopping = new AbortController().signal, aborting = new AbortController().signal) =>
+      withEngine((engine) => engine.drain({ stopping, aborting })),
   }
 }

@@ -22,6 +22,8 @@ export type DrainedConsumer = JudgedConsumer & Service
 export interface DrainOptions {
   readonly relays?: readonly Relay[]
   readonly consumers?: readonly DrainedConsumer[]
+  /** The ids of events that went to another broker: no consumer is awaited for them. @default none */
+  readonly elsewhere?: ReadonlySet<string>
   /** Runs them for as long as it takes. `false` if they run already. @default true */
   readonly start?: boolean
   /** @default 20_000 */
@@ -43,10 +45,10 @@ const pauseMs = 5
 
 /** Works until nothing moves; an AssertionError that says what still does, when time is up. */
 export async function drain(options: DrainOptions): Promise<Drained> {
-  const { relays = [], consumers = [], start = true, timeoutMs = 20_000 } = options
+  const { relays = [], consumers = [], elsewhere, start = true, timeoutMs = 20_000 } = options
   const deadline = performance.now() + timeoutMs
   const running = start ? runAll(consumers) : undefined
-  const settling = consumers.map((consumer) => createSettling(consumer))
+  const settling = consumers.map((consumer) => createSettling(consumer, elsewhere))
   const leftMs = (): number => Math.max(1, Math.ceil(deadline - performance.now()))
   let trouble: unknown
   const relaying = async (relay: Relay): Promise<string[]> => {
@@ -54,8 +56,9 @@ export async function drain(options: DrainOptions): Promise<Drained> {
     const { due, soon } = await one(db, readMoving(outbox.tables, leftMs()))
     if (due > 0 && start) {
       try {
-        await relay.once(AbortSignal.timeout(leftMs()))
-        trouble = undefined
+        const late = AbortSignal.timeout(leftMs())
+        await relay.once(late, late)
+        if (!late.aborted) trouble = undefined
       } catch (error) {
         // An outage may end; one that does not is told when time is up.
         if (!isWaybillError(error, 'UNAVAILABLE')) throw error
@@ -109,10 +112,10 @@ interface Settling {
   open(relays: readonly Relay[]): Promise<string[]>
 }
 
-/** Remembers what is settled, so that each look asks for the rest only. */
-function createSettling(consumer: DrainedConsumer): Settling {
+/** Remembers what is settled, so that each look asks for the rest only. What went elsewhere is from the beginning. */
+function createSettling(consumer: DrainedConsumer, elsewhere: Iterable<string> = []): Settling {
   const { db, inbox, name, streams } = consumer.settings
-  const settled = new Set<string>()
+  const settled = new Set(elsewhere)
   const types = streams.map(({ aggregateType }) => aggregateType)
   const look = async (published: readonly PublishedRow[]): Promise<readonly PublishedRow[]> => {
     const positionedTypes = inbox ? consumer.routes().sequentialTypes : types

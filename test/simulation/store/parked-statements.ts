@@ -54,7 +54,7 @@ export function defineParked(store: FakeStore, tables: OutboxTables, data: Outbo
       attempts: 0,
       nextRetryAt: context.now(),
       parkedAt: null,
-      void: row.void || asVoid === true,
+      void: asVoid === true,
     })
     const revived = await context.updateAll(data.dispatch, heads, { set, still: isParked })
     return revived.map(({ eventId }) => ({ event_id: eventId }))
