@@ -10,6 +10,7 @@
  */
 import { once } from 'node:events'
 import { parseArgs } from 'node:util'
+import { stopSignal } from '../game/stop-signal.ts'
 import { wreak } from './chaos.ts'
 import { startDemo, type Demo } from './demo.ts'
 import { journeyOf } from './journey.ts'
@@ -26,17 +27,7 @@ interface Options {
 }
 
 const rates = { least: 1, usual: 100, most: 1_000 }
-const stop = new AbortController()
-let askedAtMs: number | undefined
-for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-  process.on(signal, () => {
-    const now = performance.now()
-    // Ctrl-C comes from the terminal and from npm at once. Asked again later, it waits for nothing; what it started ends with it.
-    if (now - (askedAtMs ?? now) > 1_000) process.exit(130)
-    askedAtMs ??= now
-    stop.abort()
-  })
-}
+const stopping = stopSignal()
 
 process.exitCode = await main(process.argv.slice(2)).catch((error: unknown) => {
   process.stderr.write(`The demo cannot run. ${error instanceof Error ? error.message : String(error)}\n`)
@@ -59,8 +50,8 @@ async function main(args: readonly string[]): Promise<number> {
     introduce(demo, page, { ...options, readyMs })
     demo.timeline.add('note', `started: users make ${options.perSecond} changes a second`)
     const startedAt = performance.now()
-    if (forMs !== undefined) await wreak(demo.actions, forMs, stop.signal)
-    else if (!stop.signal.aborted) await once(stop.signal, 'abort')
+    if (forMs !== undefined) await wreak(demo.actions, forMs, stopping)
+    else if (!stopping.aborted) await once(stopping, 'abort')
     const ranMs = Math.round(performance.now() - startedAt)
     say('Waiting until everything that was committed has arrived …')
     await demo.finish(forMs === undefined ? 20_000 : 90_000)

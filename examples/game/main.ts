@@ -9,10 +9,10 @@ import { connect, createMarkerCleanup, createSignals, ioredisCache, memoryCache,
 import { startPostgres } from 'waybill/testing'
 import { startNeighbours } from './neighbours.ts'
 import { createGame, prepareGame } from './server.ts'
+import { stopSignal } from './stop-signal.ts'
 
 const { DATABASE_URL, REDIS_URL, PORT = '0' } = process.env
-const stop = new AbortController()
-for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stop.abort())
+const stopping = stopSignal()
 
 const postgres = DATABASE_URL === undefined ? await startPostgres() : undefined
 const signals = createSignals()
@@ -37,7 +37,7 @@ if (neighbours !== undefined)
   )
 process.send?.({ url, databaseUrl: postgres?.url, leaderboardUrl })
 try {
-  await run([createMarkerCleanup({ db, signals }), ...(neighbours?.services ?? [])], { signal: stop.signal, signals })
+  await run([createMarkerCleanup({ db, signals }), ...(neighbours?.services ?? [])], { signal: stopping, signals })
 } finally {
   await app.close()
   redis?.disconnect()

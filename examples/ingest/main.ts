@@ -3,11 +3,12 @@
  *
  * Prints where to send readings. Typing the name of a hop kills its process, and a new one takes its place. Stops on Ctrl-C.
  */
+import { once } from 'node:events'
 import { createInterface } from 'node:readline'
+import { stopSignal } from '../game/stop-signal.ts'
 import { startHops } from './hops.ts'
 
-const stop = new AbortController()
-for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stop.abort())
+const stopping = stopSignal()
 const say = (line: string): void => void process.stdout.write(`${line}\n`)
 
 const hops = await startHops()
@@ -26,7 +27,7 @@ lines.on('line', (line) => {
     (error: unknown) => say(`${name} did not come back: ${String(error)}`),
   )
 })
-await new Promise<void>((resolve) => stop.signal.addEventListener('abort', () => resolve(), { once: true }))
+if (!stopping.aborted) await once(stopping, 'abort')
 lines.close()
 await hops.stop()
 process.disconnect?.()

@@ -35,7 +35,7 @@ export interface CommandContext {
   readonly settings: Settings
   /** Who runs this, for the audit log. */
   readonly user: string
-  /** Installs signal handlers: the first SIGINT or SIGTERM aborts the signal, a second ends the process. */
+  /** Installs signal handlers: the first SIGINT or SIGTERM aborts the signal, a later one ends the process. */
   readonly stopSignal: () => AbortSignal
   /** A line for people, on stderr. */
   readonly note: (text: string) => void
@@ -63,5 +63,7 @@ export interface Command {
   /** The one word that may follow the command, as `<name>` in help; it is among the values by this name. */
   readonly argument?: string
   readonly options: Readonly<Record<string, OptionSpec>>
+  /** The sentence for a database role that may not do it. @default who may operate the schema */
+  readonly whoMay?: (schema: string) => string
   run(context: CommandContext): Promise<CommandResult>
 }

@@ -4,7 +4,7 @@
  */
 import type { Consumer } from '../consumer/consumer.ts'
 import { createInboxRetention } from '../consumer/inbox-retention.ts'
-import { errorMessage, WaybillError } from '../core/errors.ts'
+import { WaybillError } from '../core/errors.ts'
 import { run } from '../core/lifetime.ts'
 import type { SignalBus } from '../core/signals.ts'
 import { closedAfter } from '../ops/close-in-time.ts'
@@ -41,7 +41,6 @@ async function runConsumers({ values, settings, stopSignal, note }: CommandConte
   let applied = 0
   signals.on('consumer.applied', ({ count }) => void (applied += count))
   const telemetry = createTelemetry(values, signals, note)
-  if (!telemetry.isLogging) tell(signals, note)
   return await withSchema(
     settings,
     async (db, schema) => {
@@ -77,22 +76,4 @@ function connectionsOption(values: OptionValues): number {
   const number = Number(given)
   if (Number.isSafeInteger(number) && number >= 2 && number <= 1_000) return number
   throw new WaybillError('INVALID_OPTION', `--connections needs a whole number from 2 to 1000, not "${given}".`)
-}
-
-/** What an operator should see go by. */
-function tell(signals: SignalBus, note: (text: string) => void): void {
-  signals.on('consumer.dead', ({ consumer, eventId, eventType, reason, error }) =>
-    note(`dead: ${consumer}: ${eventType} ${eventId} (${reason}): ${error}`),
-  )
-  signals.on('consumer.stopped', ({ consumer, eventId, eventType, error }) =>
-    note(`stopped: ${consumer}: ${eventType} ${eventId}: ${error}`),
-  )
-  signals.on('consumer.backlog', ({ consumer, messages, aggregates, alert }) => {
-    if (alert) note(`gap: ${consumer}: ${messages} messages of ${aggregates} aggregates wait for a version that does not come`)
-  })
-  signals.on('consumer.paused', ({ consumer, paused }) => note(`${paused ? 'paused' : 'resumed'}: ${consumer}`))
-  signals.on('consumer.disturbed', ({ consumer, topic, error }) => note(`${consumer}: ${topic}: ${errorMessage(error)}`))
-  signals.on('service.failed', ({ service, error, delayMs }) =>
-    note(`${service}: ${errorMessage(error)} (again in ${Math.round(delayMs)} ms)`),
-  )
 }

@@ -33,7 +33,7 @@ export const repairGapCommand: Command = {
     'owner-schema': { type: 'string', value: '<name>', help: "the owner's schema [the same]" },
   },
   async run({ values, settings, user: actor }) {
-    const consumer = named(values['consumer'])
+    const consumer = namedConsumer(values['consumer'])
     const olderThanMs = durationOption(values, 'older-than')
     return await withSchema(settings, async (db, schema) => {
       const gaps = { db, schema, consumer, olderThanMs }
@@ -67,7 +67,7 @@ export const replayCommand: Command = {
       const transport = await configured.transport({ db, schema })
       return await closedAfter(transport, async () => {
         const made = await configured.consumers({ db, schema, service, transport, signals: createSignals() })
-        const consumer = chosenConsumer(made, named(values['consumer']))
+        const consumer = chosenConsumer(made, namedConsumer(values['consumer']))
         const { name, offsets } = consumer.settings
         if (offsets === 'postgres') throw keepsOffsets(name)
         const { topics } = consumer.routes()
@@ -96,7 +96,8 @@ function targetOf(from: string | undefined): SeekTarget {
   throw new WaybillError('INVALID_OPTION', 'From when? Pass --from earliest, or a time such as 2026-05-01T00:00:00Z.')
 }
 
-function named(consumer: CommandContext['values'][string]): string {
+/** The consumer that the command line names. */
+export function namedConsumer(consumer: CommandContext['values'][string]): string {
   if (typeof consumer === 'string') return consumer
   throw new WaybillError('INVALID_OPTION', 'Which consumer? Name it behind the command.')
 }

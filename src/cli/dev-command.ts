@@ -22,6 +22,7 @@ import type { Command, CommandContext, OptionValues } from './command.ts'
 import { refuseProduction } from './refuse-production.ts'
 import { databaseOptions } from './settings.ts'
 import { startProgram, type RunningProgram } from './start-program.ts'
+import { whoMayMigrate } from './who-may.ts'
 
 export const devCommand: Command = {
   summary: 'Run a service for development: databases, broker, relay and consumers, by one command',
@@ -39,6 +40,7 @@ export const devCommand: Command = {
     port: { type: 'string', value: '<port>', help: 'the port of Postgres [a free one]' },
     yes: { type: 'boolean', help: 'also on a database of another machine, or a schema that is not for development' },
   },
+  whoMay: whoMayMigrate,
   async run(context) {
     const { settings, stopSignal } = context
     const names = settings.names()

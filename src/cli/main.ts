@@ -3,10 +3,11 @@
  * The program `waybill`: the only file that touches the process, beside the one that starts it again for `waybill dev`.
  *
  * A command that wants to stop in order asks for the stop signal; from then on the first SIGINT or SIGTERM aborts it and
- * a second one ends the process at once. Other commands die of a signal as usual, and the database rolls them back.
+ * a later one ends the process at once. Other commands die of a signal as usual, and the database rolls them back.
  */
 import { userInfo } from 'node:os'
 import { runCli } from './run-cli.ts'
+import { stopSignal } from './stop-signal.ts'
 
 process.exitCode = await runCli({
   line: process.argv.slice(2),
@@ -15,7 +16,7 @@ process.exitCode = await runCli({
   user: userName(),
   out: (text) => void process.stdout.write(text),
   err: (text) => void process.stderr.write(text),
-  stopSignal,
+  stopSignal: () => stopSignal(process),
   isTerminal: process.stdout.isTTY === true,
   program: [process.execPath, ...process.execArgv, process.argv[1] ?? ''],
 })
@@ -27,12 +28,6 @@ setTimeout(() => process.exit(), 1_000).unref()
 async function written(stream: NodeJS.WriteStream): Promise<void> {
   if (stream.writableLength === 0 || stream.destroyed) return
   await new Promise<void>((done) => stream.write('', () => done()))
-}
-
-function stopSignal(): AbortSignal {
-  const stop = new AbortController()
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stop.abort())
-  return stop.signal
 }
 
 /** A container may run as a user that has no name. */

@@ -9,6 +9,7 @@ import { exportSql, pendingSql } from '../postgres/migrate-export.ts'
 import { migrate } from '../postgres/migrate.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult } from './command.ts'
 import { databaseOptions, namesOptions } from './settings.ts'
+import { whoMayMigrate } from './who-may.ts'
 
 const roles = {
   type: 'boolean',
@@ -22,6 +23,7 @@ export const migrateUp: Command = {
     `${exitCodes.checkFailed} if roles were asked for and the schema has none because a newer waybill made it.`,
   ],
   options: { ...databaseOptions, roles, 'dry-run': { type: 'boolean', help: 'print the SQL instead of running it' } },
+  whoMay: whoMayMigrate,
   async run({ values, settings, stopSignal, note }) {
     const names = settings.names()
     const asked = values['roles'] === true ? true : undefined

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
 import { accounts, outboxFixture, type OutboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import { selectWaiting } from '../ops/outbox.sql.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { migrate } from '../postgres/migrate.ts'
 import { transaction } from '../postgres/transaction.ts'
@@ -68,6 +69,17 @@ test('list shows what waits, and the history of one aggregate or event', async (
   expect((await run('outbox list --state parked')).out).toMatch(
     /^STATE +EVENT .*\nPARKED .* account +bad +2 +Deposited +1 .*refuses this message/,
   )
+})
+
+test('what is parked is found by the index, and what is due is not looked at', async () => {
+  const { outbox, fill } = await parked()
+  const { schema, dispatch } = outbox.tables
+  await fill(['a', 'b', 'c', 'd'], 1_000)
+  await db.query(`analyze ${dispatch.quoted}; analyze ${schema}.outbox_lane`)
+  const { text, values } = selectWaiting(outbox.tables, { state: 'PARKED', aggregateType: undefined, limit: 10 })
+  const { rows } = await db.query(`explain ${text}`, values)
+  const plan = (rows as { 'QUERY PLAN': string }[]).map((row) => row['QUERY PLAN']).join('\n')
+  expect(plan).toContain('outbox_dispatch_head_idx')
 })
 
 test.each([

@@ -11,7 +11,7 @@ import { withDatabase } from '../ops/with-database.ts'
 import type { Database } from '../postgres/database.ts'
 import type { Transport } from '../transport/transport.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult } from './command.ts'
-import { chosenConsumer } from './consumer-repair-commands.ts'
+import { chosenConsumer, namedConsumer } from './consumer-repair-commands.ts'
 import { textOption } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'
 import { textDuration } from './text-table.ts'
@@ -41,6 +41,7 @@ export const rebuildCommand: Command = {
   },
   async run(context) {
     const { settings, values } = context
+    const name = namedConsumer(values['consumer'])
     const { service } = settings.names()
     const configured = settings.consume()
     return await withSchema(
@@ -50,7 +51,7 @@ export const rebuildCommand: Command = {
         return await closedAfter(transport, async () => {
           const signals = createSignals()
           const made = await configured.consumers({ db, schema, service, transport, signals })
-          return await act(context, { db, transport, consumer: chosenConsumer(made, String(values['consumer'])) })
+          return await act(context, { db, transport, consumer: chosenConsumer(made, name) })
         })
       },
       { max: connections },

@@ -53,6 +53,7 @@ describe('a slip is answered with what was meant', () => {
     ['migrate up --roles extra', 'Unexpected argument "extra".'],
     ['migrate up --service x', 'Which database? Pass --database-url'],
     ['migrate up', 'Which service owns the schema? Pass --service'],
+    ['rebuild --from earliest --service x', 'Which consumer? Name it behind the command.'],
     ['migrate sql --service x --schema public', 'schema: "public" cannot be used'],
     ['migrate sql --service x --after two', '--after needs the number of a migration'],
     ['migrate up --service x --database-url mysql://u:secret@host/db', 'The database URL is not one of Postgres'],

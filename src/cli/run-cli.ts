@@ -5,13 +5,14 @@
  * message; data is printed as it is, because a script that somebody will run must not be touched.
  */
 import { errorMessage, isWaybillError, type ErrorCode } from '../core/errors.ts'
-import { redactPasswords } from '../postgres/connect-failure.ts'
+import { explainForbidden, redactPasswords } from '../postgres/connect-failure.ts'
 import { packageVersion } from '../postgres/migrate-files.ts'
-import { exitCodes, type ExitCode } from './command.ts'
+import { exitCodes, type Command, type CommandContext, type CommandResult, type ExitCode } from './command.ts'
 import { commands } from './commands.ts'
 import { commandHelp, overview } from './help.ts'
 import { parseLine } from './parse-command.ts'
 import { readSettings } from './settings.ts'
+import { whoMayOperate } from './who-may.ts'
 
 export interface CliWorld {
   /** The words after the program's name. */
@@ -49,7 +50,7 @@ export async function runCli(world: CliWorld): Promise<ExitCode> {
       return exitCodes.usage
     }
     const settings = await readSettings({ values, env: world.env, folder: world.folder })
-    const result = await command.run({
+    const result = await runCommand(command, {
       values,
       settings,
       user: world.user,
@@ -64,6 +65,15 @@ export async function runCli(world: CliWorld): Promise<ExitCode> {
   } catch (error) {
     err(describe(error, flags))
     return isWaybillError(error) ? (codesOfErrors[error.code] ?? exitCodes.failed) : exitCodes.failed
+  }
+}
+
+async function runCommand(command: Command, context: CommandContext): Promise<CommandResult> {
+  try {
+    return await command.run(context)
+  } catch (error) {
+    const { whoMay = whoMayOperate } = command
+    throw explainForbidden(error, whoMay(context.settings.knownNames().schema))
   }
 }
 

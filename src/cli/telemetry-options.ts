@@ -1,14 +1,16 @@
 /**
- * `--listen` and `--log-json` of commands that run services: metrics and health over HTTP, and logs for machines.
+ * What commands that run services tell while they run: to people, or with `--log-json` to machines, and with `--listen` metrics and
+ * health over HTTP.
  */
 import { WaybillError } from '../core/errors.ts'
-import type { SignalBus } from '../core/signals.ts'
+import type { SignalBus, SignalName } from '../core/signals.ts'
 import type { Health } from '../ops/health.ts'
-import { logSignals } from '../telemetry/log-signals.ts'
+import { logSignals, type LogEntry } from '../telemetry/log-signals.ts'
 import { createMetrics } from '../telemetry/metrics.ts'
 import { startTelemetryServer } from '../telemetry/telemetry-server.ts'
 import type { OptionSpec, OptionValues } from './command.ts'
 import { textOption } from './outbox-commands.ts'
+import { oneLine } from './text-table.ts'
 
 export const telemetryOptions: Readonly<Record<string, OptionSpec>> = {
   listen: { type: 'string', value: '<host:port>', help: 'serve /metrics, /livez and /readyz there' },
@@ -16,8 +18,6 @@ export const telemetryOptions: Readonly<Record<string, OptionSpec>> = {
 }
 
 export interface Telemetry {
-  /** Whether somebody else writes what happens, so that the command need not. */
-  readonly isLogging: boolean
   /** Runs `work` with the server beside it, if one is asked for. */
   around<Result>(health: Health, work: () => Promise<Result>): Promise<Result>
 }
@@ -25,17 +25,10 @@ export interface Telemetry {
 /** To be made before anything is signalled. */
 export function createTelemetry(values: OptionValues, signals: SignalBus, note: (text: string) => void): Telemetry {
   const address = listenAddress(values)
-  const isLogging = values['log-json'] === true
-  if (isLogging) {
-    logSignals({
-      signals,
-      log: ({ level, signal, message, fields }) =>
-        note(JSON.stringify({ time: new Date().toISOString(), severity: severities[level], message, signal, ...fields })),
-    })
-  }
+  if (values['log-json'] === true) logJson(signals, note)
+  else logText(signals, note)
   const metrics = address === undefined ? undefined : createMetrics({ signals })
   return {
-    isLogging,
     around: async (health, work) => {
       if (address === undefined) return await work()
       const server = await startTelemetryServer({ ...address, metrics, health: health.handler })
@@ -47,6 +40,35 @@ export function createTelemetry(values: OptionValues, signals: SignalBus, note: 
       }
     },
   }
+}
+
+function logJson(signals: SignalBus, note: (text: string) => void): void {
+  logSignals({
+    signals,
+    log: ({ level, signal, message, fields }) =>
+      note(JSON.stringify({ time: new Date().toISOString(), severity: severities[level], message, signal, ...fields })),
+  })
+}
+
+/** What is no trouble, but what an operator waits for: the broker is back, a pause is taken up. */
+const goodToKnow: ReadonlySet<SignalName> = new Set(['relay.breaker', 'consumer.paused'])
+
+/** Trouble as sentences, with what errors say. How a service ended is what the command itself ends by. */
+function logText(signals: SignalBus, note: (text: string) => void): void {
+  logSignals({
+    signals,
+    errors: 'text',
+    log: (entry) => {
+      const isTold = entry.level === 'info' ? goodToKnow.has(entry.signal) : entry.signal !== 'service.stopped'
+      if (isTold) note(oneLine(entryText(entry)))
+    },
+  })
+}
+
+function entryText({ message, fields }: LogEntry): string {
+  const { error, error_type: _type, error_code: _code, ...rest } = fields
+  const facts = Object.entries(rest).map(([name, value]) => `${name}: ${value}`)
+  return [message, ...(error === undefined ? [] : [error]), `(${facts.join(', ')})`].join(' ')
 }
 
 /** As Google Cloud names them. */

@@ -29,9 +29,11 @@ export interface WaitingFilter {
 
 /**
  * Events that the broker does not have, oldest first. It starts at the dispatch rows: the view would start at the events,
- * of which nearly all are published.
+ * of which nearly all are published; and of them at those in question: a few that are parked must not cost a walk over all
+ * that wait. Indexes: outbox_dispatch_head_idx, outbox_dispatch_held_idx.
  */
 export function selectWaiting(tables: OutboxTables, { state, aggregateType, limit }: WaitingFilter): Statement<OutboxEventRow> {
+  const [one, other] = storedAs[state ?? 'PUBLISHED']
   return sql`
     select * from (
       select d.event_id::text as id, o.topic, o.aggregate_type, o.aggregate_id, o.version::text, o.event_type,
@@ -42,10 +44,21 @@ export function selectWaiting(tables: OutboxTables, { state, aggregateType, limi
         from ${tables.dispatch} d
         join ${tables.lane} l on l.lane = d.lane
         left join ${tables.outbox} o on o.id = d.event_id
-       where ${aggregateType ?? null}::text is null or o.aggregate_type = ${aggregateType ?? null}::text
+       where (${state ?? null}::text is null or d.state in (${one}::smallint, ${other}::smallint))
+         and (${aggregateType ?? null}::text is null or o.aggregate_type = ${aggregateType ?? null}::text)
        order by d.seq) e
      where ${state ?? null}::text is null or e.state = ${state ?? null}::text
      limit ${limit}::int`
+}
+
+/** How the rows are stored that are shown as such. What is published has none. */
+const storedAs: Readonly<Record<OutboxState, readonly [number, number]>> = {
+  PENDING: [0, 0],
+  INFLIGHT: [0, 1],
+  RELEASED: [1, 1],
+  HELD: [2, 2],
+  PARKED: [3, 3],
+  PUBLISHED: [-1, -1],
 }
 
 /** The events of one aggregate, or one event, published or not; the newest first. Indexes: outbox's unique ones. */

@@ -1,6 +1,8 @@
 /**
- * Opens a database for one piece of work and closes it again, whatever happens, as far as it still answers. What the driver throws while connecting
- * becomes a sentence that names the address and says what to do.
+ * Opens a database for one piece of work and closes it again, whatever happens, as far as it still answers. What the driver throws while
+ * connecting becomes a sentence that names the address and says what to do.
+ *
+ * It connects before the work begins. What fails later may be another database of the work, or a broker, and is thrown as it is.
  */
 import { connect, type Connection } from '../postgres/connect.ts'
 import { explainConnectFailure, parseDatabaseUrl } from '../postgres/connect-failure.ts'
@@ -14,8 +16,16 @@ export async function withDatabase<Result>(
 ): Promise<Result> {
   parseDatabaseUrl(url)
   const db = connect({ url, max })
+  return await closedAfter(db, async () => {
+    await reach(db, url)
+    return await work(db)
+  })
+}
+
+/** By a statement: a pooler may take a connection while the server behind it is away. */
+async function reach(db: Connection, url: string): Promise<void> {
   try {
-    return await closedAfter(db, () => work(db))
+    await db.query('select')
   } catch (error) {
     throw explainConnectFailure(error, url)
   }

@@ -1,5 +1,5 @@
 /**
- * Why a database could not be used, as a sentence with the address and what to do; never with the password.
+ * Why a database could not be reached or used, as a sentence with what to do; never with the password.
  */
 import { errorMessage, isWaybillError, WaybillError } from '../core/errors.ts'
 import { sqlState } from './sql-state.ts'
@@ -37,6 +37,14 @@ export function explainConnectFailure(error: unknown, url: string): unknown {
   return new WaybillError('UNAVAILABLE', `The database at ${databaseLabel(url)} ${what}. ${advice}`, { cause: error })
 }
 
+/** Turns what the server does not let a role do into its own sentence and who may; anything else is returned as it is. */
+export function explainForbidden(error: unknown, whoMay: string): unknown {
+  if (isWaybillError(error) || sqlState(error) !== '42501') return error
+  const { detail } = error as { readonly detail?: unknown }
+  const said = typeof detail === 'string' && detail !== '' ? `${errorMessage(error)} (${detail})` : errorMessage(error)
+  return new WaybillError('FORBIDDEN', `This database role may not do that: ${said}. ${whoMay}`, { cause: error })
+}
+
 function reasonOf(error: unknown): readonly [string, string] | undefined {
   const code = (error as { code?: unknown } | null)?.code
   const known = reasons[sqlState(error) ?? ''] ?? reasons[typeof code === 'string' ? code : '']
@@ -56,8 +64,4 @@ const reasons: Readonly<Record<string, readonly [string, string]>> = {
   '3D000': ['does not exist', 'Create it, or check the name in the database URL.'],
   '53300': ['has no connection left', 'Use a pooler, or raise max_connections.'],
   '57P03': ['is starting or stopping', 'Try again in a moment.'],
-  '42501': [
-    'does not let this user do that',
-    'Use a role that may create schemas, or have an administrator run: waybill migrate sql',
-  ],
 }

@@ -71,6 +71,11 @@ test('the arguments of containers are commands that there are', async () => {
   }
 })
 
+test('what is installed here does not cover what the image has installed', async () => {
+  expect(await read('Dockerfile')).toMatch(/RUN npm ci[\s\S]*COPY \. \./)
+  expect((await read('Dockerfile.dockerignore')).split('\n')).toContain('**/node_modules')
+})
+
 test('the services compile', async () => {
   expect(await runCommand(['tsc', '--noEmit', '-p', deploy])).toMatchObject({ code: 0, output: '' })
 })

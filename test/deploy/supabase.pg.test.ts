@@ -27,9 +27,9 @@ test('after the migration there is nothing left to migrate, and the schema is th
 test('the logins belong to roles that the migration makes', async () => {
   const text = await readFile(new URL('logins.sql', folder), 'utf8')
   const groups = [...text.matchAll(/in role (\w+);/g)].map((match) => match[1])
-  expect(groups).toHaveLength(3)
+  expect(groups).toHaveLength(4)
   const { rows } = await db.query('select rolname from pg_roles where rolname = any ($1::text::text[])', [
     `{${groups.join(',')}}`,
   ])
-  expect(rows).toHaveLength(3)
+  expect(rows).toHaveLength(4)
 })

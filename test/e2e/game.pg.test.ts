@@ -6,9 +6,10 @@ import { runCommand } from '../../scripts/run-command.ts'
 import { startChild } from '../../src/testing/child.ts'
 
 const script = new URL('../../scripts/example.ts', import.meta.url)
+const signalAgain = new URL('../fixtures/signal-again.ts', import.meta.url).href
 
 test('one command starts it, and it serves its commands over HTTP', async () => {
-  await using game = startChild(script, { args: ['game'] })
+  await using game = startChild(script, { args: ['game'], env: { NODE_OPTIONS: `--import=${signalAgain}` } })
   const { url } = await game.message<{ url: string }>((message) => typeof message?.url === 'string')
   const post = async (
     path: string,
@@ -39,8 +40,8 @@ test('one command starts it, and it serves its commands over HTTP', async () => 
     0,
   )
   expect(player.resources.gold).toBe(100 + gold - 5 - 10)
-  await game.kill('SIGTERM')
-}, 120_000)
+  expect(await game.kill('SIGINT')).toEqual({ code: 0, signal: null })
+})
 
 test('it survives its own chaos: inventory, resources and audit agree, and the loot is what was planned', async () => {
   const { code, output } = await runCommand(['node', 'scripts/example.ts', 'game', 'chaos'], { env: { GAME_ROUNDS: '5' } })

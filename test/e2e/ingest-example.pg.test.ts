@@ -4,9 +4,11 @@ import { startChild } from '../../src/testing/child.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 
 const script = new URL('../../scripts/example.ts', import.meta.url)
+const signalAgain = new URL('../fixtures/signal-again.ts', import.meta.url).href
 
 test('one command starts it, and a reading that was accepted is found by its business key once it is in the table', async () => {
-  await using ingest = startChild(script, { args: ['ingest'], env: { INGEST_BROKER: 'pubsub' } })
+  const env = { INGEST_BROKER: 'pubsub', NODE_OPTIONS: `--import=${signalAgain}` }
+  await using ingest = startChild(script, { args: ['ingest'], env })
   const { url } = await ingest.message<{ url: string }>((message) => typeof message?.url === 'string')
   const send = async (): Promise<unknown> => {
     const body = JSON.stringify({ meter: 'm/1', at: 1, value: 42 })
@@ -18,5 +20,5 @@ test('one command starts it, and a reading that was accepted is found by its bus
   expect(first).toEqual([202, { eventId: expect.any(String) }])
   expect(await send()).toEqual(first)
   await eventually(async () => expect(await (await fetch(`${url}/m%2F1/1`)).json()).toMatchObject({ processed: true }))
-  await ingest.kill('SIGTERM')
+  expect(await ingest.kill('SIGINT')).toEqual({ code: 0, signal: null })
 }, 180_000)

@@ -18,6 +18,7 @@ const folder = await mkdtemp(join(tmpdir(), 'waybill-relay-'))
 afterAll(() => rm(folder, { recursive: true }))
 
 const main = new URL('../../src/cli/main.ts', import.meta.url)
+const signalAgain = new URL('../fixtures/signal-again.ts', import.meta.url).href
 const file = join(folder, 'published.txt')
 
 /** A broker that takes its time and writes down what it has. */
@@ -63,6 +64,37 @@ test('on SIGTERM it finishes what is in hand, gives its lanes back and exits wit
   expect({ held: held.rowCount, relays: relays.rowCount }).toEqual({ held: 0, relays: 0 })
   const events = await db.query(`select from ${outbox.tables.schema}.outbox`)
   expect(events.rowCount).toBeGreaterThanOrEqual(500 - lines.length)
+})
+
+test('a Ctrl-C that comes twice, from the terminal and from npm, stops it in order', async () => {
+  const { outbox } = await outboxFixture(db)
+  await writeFile(join(folder, 'waybill.config.ts'), config)
+  await using child = startChild(main, {
+    args: ['relay', '--config', join(folder, 'waybill.config.ts'), '--schema', outbox.tables.schema],
+    env: { DATABASE_URL: database.url, NODE_OPTIONS: `--import=${signalAgain}` },
+  })
+  await eventually(() => child.stderr.includes('publishes the outbox'))
+  expect(await child.kill('SIGINT')).toEqual({ code: 0, signal: null })
+  expect(await child.line(/^Published/)).toBe('Published 0 events.')
+})
+
+test('a topic that is missing is named while it runs', async () => {
+  const { outbox, publish } = await outboxFixture(db)
+  const missing = config.replace(
+    `{ status: 'confirmed', messageId: 'm' }`,
+    `{ status: 'unroutable', error: new Error('no topic video.events') }`,
+  )
+  await writeFile(join(folder, 'missing.config.ts'), missing)
+  await publish('v1', 'one')
+  const stop = new AbortController()
+  const relay = runLine(`relay --config missing.config.ts --schema ${outbox.tables.schema}`, {
+    folder,
+    env: { DATABASE_URL: database.url },
+    signal: stop.signal,
+    onErr: (text) =>
+      void (text.includes('An event failed and stops its key until it is tried again. no topic video.events (') && stop.abort()),
+  })
+  expect(await relay).toMatchObject({ code: 0, err: expect.stringContaining('aggregate_id: v1') })
 })
 
 test('as a job it publishes what is due and removes what is old, batch after batch', async () => {

@@ -14,6 +14,7 @@ import { testDatabase } from '../setup/test-database.ts'
 
 const database = await testDatabase()
 const script = new URL('../../scripts/start.ts', import.meta.url)
+const signalAgain = new URL('../fixtures/signal-again.ts', import.meta.url).href
 
 interface Report {
   readonly verdict: string
@@ -70,28 +71,23 @@ test(
   },
 )
 
-test.each(['SIGINT', 'SIGKILL'] as const)(
-  'ended by %s it leaves no process and no file behind',
-  { timeout: 120_000 },
-  async (signal) => {
-    const folder = await mkdtemp(join(tmpdir(), 'waybill-test-'))
-    await chmod(folder, 0o1777)
-    const demo = startChild(script, { args: ['--rate', '20'], env: { WAYBILL_SERVICE_FOLDER: folder } })
-    const pids = [...(await demo.line('processes')).matchAll(/ (\d+)/g)].map(([, pid]) => Number(pid))
-    const { url } = await demo.message<{ url: string }>((message) => typeof message?.url === 'string')
-    expect(pids).toHaveLength(4)
-    expect(pids.every(isAlive)).toBe(true)
-    expect((await fetch(url)).status).toBe(200)
-    // npm hands Ctrl-C on, although the terminal has sent it to everybody already.
-    if (signal === 'SIGINT') process.kill(demo.pid, signal)
-    const { code } = await demo.kill(signal)
-    expect(code).toBe(signal === 'SIGINT' ? 0 : null)
-    await eventually(() => !pids.some(isAlive))
-    await eventually(async () => expect(await readdir(folder)).toEqual([]))
-    await rm(folder, { recursive: true })
-    await expect(fetch(url)).rejects.toThrow('fetch failed')
-  },
-)
+test.each(['SIGINT', 'SIGKILL'] as const)('ended by %s it leaves no process and no file behind', async (signal) => {
+  const folder = await mkdtemp(join(tmpdir(), 'waybill-test-'))
+  await chmod(folder, 0o1777)
+  const env = { WAYBILL_SERVICE_FOLDER: folder, NODE_OPTIONS: `--import=${signalAgain}` }
+  const demo = startChild(script, { args: ['--rate', '20'], env })
+  const pids = [...(await demo.line('processes')).matchAll(/ (\d+)/g)].map(([, pid]) => Number(pid))
+  const { url } = await demo.message<{ url: string }>((message) => typeof message?.url === 'string')
+  expect(pids).toHaveLength(4)
+  expect(pids.every(isAlive)).toBe(true)
+  expect((await fetch(url)).status).toBe(200)
+  const { code } = await demo.kill(signal)
+  expect(code).toBe(signal === 'SIGINT' ? 0 : null)
+  await eventually(() => !pids.some(isAlive))
+  await eventually(async () => expect(await readdir(folder)).toEqual([]))
+  await rm(folder, { recursive: true })
+  await expect(fetch(url)).rejects.toThrow('fetch failed')
+})
 
 test('a wrong option is explained, and nothing is started', async () => {
   const { code, output } = await runCommand(['node', 'scripts/start.ts', '--for', 'ever'])
