@@ -109,8 +109,8 @@ type Definitions = Readonly<
 const quick: readonly number[] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 const slow: readonly number[] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600]
 
-/** Counted every 5 seconds by one of the relays. */
-const countedOftenMs = 20_000
+/** Counted every 5 seconds by one of the relays; while the broker is out of reach they take lanes, and count, twice a minute only. */
+const countedOftenMs = 45_000
 /** Told with every batch, or every 10 seconds. */
 const toldOftenMs = 60_000
 
