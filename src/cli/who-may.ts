@@ -9,5 +9,5 @@ export function whoMayOperate(schema: string): string {
 
 /** For those that make or change the schema itself. */
 export function whoMayMigrate(schema: string): string {
-  return `Use a role that may create schemas, and roles with --roles; for a schema that has its roles, a member of ${schema}_owner. Or have an administrator run: waybill migrate sql`
+  return `Use a role that may create schemas, and roles with --roles; for a schema that has its roles, a member of ${schema}_owner. Or have an administrator run what \`waybill migrate sql\` prints.`
 }
