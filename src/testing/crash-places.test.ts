@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { claimCommand, commandTables, updateMarker } from '../command/command.sql.ts'
 import { claim } from '../consumer/claim.sql.ts'
-import { startAttempts } from '../consumer/dead-letter.sql.ts'
+import { bury, chargeAttempt, holdAggregate, markRedriven, startAttempts } from '../consumer/dead-letter.sql.ts'
 import { inboxTables, removeStored, storeWaiting, type Scope } from '../consumer/inbox.sql.ts'
 import { fenceLanes, giveLanes, readReceived, removeReceived, storeReceived, takeLanes } from '../consumer/stored.sql.ts'
 import { confirmDispatch, readDispatch, settleDispatch } from '../outbox/dispatch.sql.ts'
@@ -42,6 +42,23 @@ const confirming = made(confirmDispatch, outbox, 'relay', [], [], keep)
 const settling = made(settleDispatch, outbox, 'relay', [], { confirmed: [], stopped: [], hold: [] }, keep)
 const claiming = made(claim, scope, [], [])
 const starting = made(startAttempts, scope, [])
+const charging = made(chargeAttempt, scope, '', '')
+const message = { topic: 't', messageId: 'm', orderingKey: undefined, attributes: {}, body: new Uint8Array(), publishedAtMs: 0 }
+const given = { eventId: '', eventType: 'E', aggregate: undefined, message, reason: 'failed', error: '', attempts: 1 } as const
+const burying = made(bury, scope, given)
+const aggregate = { aggregateType: 'a', aggregateId: '1', version: 1n }
+const held = { event: { ...aggregate, id: '', type: 'E', key: '', schemaVersion: 1, occurredAtMs: 0 } }
+
+/** What both kinds of consumers do with an event that is given up. */
+const burial = (role: string): Readonly<Record<string, Made>> => ({
+  [`${role}: attempt charged`]: charging,
+  [`${role}: last attempt charged`]: charging,
+  [`${role}: letter written`]: burying,
+  [`${role}: aggregate held`]: made(holdAggregate, scope, held),
+  [`${role}: burial commit sent`]: burying,
+  [`${role}: buried`]: burying,
+  [`${role}: letter redriven`]: made(markRedriven, scope, []),
+})
 
 /** Each place around a statement of ours, with that statement. */
 const statements: Readonly<Record<string, Made>> = {
@@ -57,11 +74,13 @@ const statements: Readonly<Record<string, Made>> = {
   'relay: confirmed': confirming,
   'relay: settling': settling,
   'relay: settled': settling,
+  ...burial('consumer'),
   'consumer: attempts started': starting,
   'consumer: inbox claimed': claiming,
   'consumer: projection written': made(upsertNewer, upserted, '[]'),
   'consumer: waiting stored': made(storeWaiting, scope, []),
   'consumer: waiting removed': made(removeStored, scope, []),
+  ...burial('stored consumer'),
   'stored consumer: message stored': made(storeReceived, scope, []),
   'stored consumer: lanes taken': made(takeLanes, scope, lease),
   'stored consumer: messages read': made(readReceived, scope, lease),
@@ -71,9 +90,16 @@ const statements: Readonly<Record<string, Made>> = {
   'stored consumer: messages removed': made(removeReceived, scope, []),
   'stored consumer: lanes given back': made(giveLanes, scope, lease),
 }
-const around = crashPlaces.flatMap((place) =>
-  'statement' in place.at && place.at.statement !== 'own' ? [{ name: crashPointName(place), pattern: place.at.statement }] : [],
-)
+const around = crashPlaces.flatMap((place) => {
+  const pattern = patternOf(place.at)
+  return pattern === undefined ? [] : [{ name: crashPointName(place), pattern }]
+})
+
+/** By what a statement of ours is known, around which a moment is, or around whose transaction. */
+function patternOf(at: CrashMoment): RegExp | undefined {
+  if ('transaction' in at) return at.of
+  return 'statement' in at && at.statement !== 'own' ? at.statement : undefined
+}
 
 test('every place around a statement of ours is known with its statement', () => {
   expect(around.map((place) => place.name).toSorted()).toEqual(Object.keys(statements).toSorted())

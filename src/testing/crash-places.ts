@@ -14,8 +14,11 @@ export type CrashRole = 'writer' | 'command server' | 'relay' | 'consumer' | 'st
 export type CrashMoment =
   /** Around a statement, of a transaction or outside. `own`: any statement that is the service's, not ours. */
   | { readonly statement: RegExp | 'own'; readonly when: 'before' | 'during' | 'after' }
-  /** Around BEGIN and COMMIT. `commit-sent`: it left the process, and the answer was not read. */
-  | { readonly transaction: 'begun' | 'committing' | 'commit-sent' | 'committed' }
+  /**
+   * Around BEGIN and COMMIT. `commit-sent`: it left the process, and the answer was not read. `of`: only of transactions in
+   * which such a statement was sent.
+   */
+  | { readonly transaction: 'begun' | 'committing' | 'commit-sent' | 'committed'; readonly of?: RegExp }
   /** Around a request to the broker, or a delivery. */
   | { readonly publish: 'before' | 'during' | 'after' }
   | { readonly delivery: 'received' | 'acking' | 'acked' }
@@ -72,10 +75,24 @@ const group: Readonly<Record<string, Named>> = {
 }
 
 const confirm = /\bconfirmed as materialized\b/
-const startAttempts = /^\s*insert into \S*"delivery_attempt"/
+const startAttempts = /^\s*insert into \S*"delivery_attempt" as a \([^)]*\bunfinished\b/
+const chargeAttempt = /^\s*insert into \S*"delivery_attempt" as a \([^)]*\bfirst_error\b/
+const bury = /^\s*insert into \S*"dead_letter"/
 const settle = /"outbox_settle"\(/
 
 type Named = CrashMoment | Pick<CrashPlace, 'at' | 'onHit'>
+
+/** An event that fails, is given up after its second attempt, and is redriven. */
+const burial: Readonly<Record<string, Named>> = {
+  'attempt charged': after(chargeAttempt),
+  'last attempt charged': { at: after(chargeAttempt), onHit: 2 },
+  'letter written': after(bury),
+  'aggregate held': after(/^\s*insert into \S*"consumer_position" as p \([^)]*\bheld_by\b/),
+  'burial commit sent': { transaction: 'commit-sent', of: bury },
+  // It is not acknowledged yet.
+  buried: { transaction: 'committed', of: bury },
+  'letter redriven': after(/^\s*update \S*"dead_letter" d\s+set state = 'redriven'/),
+}
 
 const places: Readonly<Record<CrashRole, Readonly<Record<string, Named>>>> = {
   writer: {
@@ -121,6 +138,7 @@ const places: Readonly<Record<CrashRole, Readonly<Record<string, Named>>>> = {
     'waiting removed': after(/^\s*with gone as \([^;]*"inbox_message"[^;]*\bset waiting = /),
     acking: { delivery: 'acking' },
     acked: { delivery: 'acked' },
+    ...burial,
     ...group,
   },
   'stored consumer': {
@@ -137,6 +155,7 @@ const places: Readonly<Record<CrashRole, Readonly<Record<string, Named>>>> = {
     'effect written': after('own'),
     'messages removed': after(/^\s*with gone as \([^;]*"inbox_message"[^;]*\breturning m\.lane\b/),
     'lanes given back': after(/^\s*update \S*"inbox_lane" l set lock_token = null/),
+    ...burial,
     ...group,
   },
 }

@@ -1,4 +1,6 @@
 import { expect, test } from 'vitest'
+import { markTx, type QueryResult } from '../postgres/database.ts'
+import { transaction } from '../postgres/transaction.ts'
 import type { KafkaClient } from '../transport/kafka/kafka-client.ts'
 import { kafkaError } from '../transport/kafka/kafka-errors.ts'
 import { ackAll } from '../transport/ack-all.ts'
@@ -26,6 +28,29 @@ test('a member of a group passes the places around its requests, and hears of a 
     'consumer: offset commit sent',
     'consumer: offsets committed',
     'consumer: rebalance heard',
+  ])
+})
+
+test('the end of a transaction is a place of its own where a certain statement was sent in it', async () => {
+  const passed: string[] = []
+  const points = createCrashPoints('consumer', { failpoints: { hit: async (name) => void passed.push(name) } })
+  const query = async (text: string): Promise<QueryResult> => {
+    passed.push(`(${text.split(' ')[0]})`)
+    return { rows: [], rowCount: 0 }
+  }
+  const db = points.database({ query, attempt: (_, work) => work(markTx({ query, native: undefined })) })
+  for (const text of ['insert into "waybill"."dead_letter" …', 'select from "waybill"."dead_letter"'])
+    await transaction(db, (tx) => tx.query(text))
+  const ends = ['committing', 'commit sent', 'burial commit sent', 'committed', 'buried'].map((name) => `consumer: ${name}`)
+  const other = ends.filter((name) => !name.includes('buri'))
+  expect(passed).toEqual([
+    'consumer: begun',
+    '(insert)',
+    'consumer: letter written',
+    ...ends,
+    'consumer: begun',
+    '(select)',
+    ...other,
   ])
 })
 

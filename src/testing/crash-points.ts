@@ -33,27 +33,31 @@ export interface CrashPointOptions {
 export function createCrashPoints(role: CrashRole, options: CrashPointOptions = {}): CrashPoints {
   const { failpoints = createFailpoints(), schema = defaults.schema } = options
   const places = portPlaces(role, schema)
-  const stepName = (step: string): string => places.steps.get(step) ?? ''
+  const pass = async (step: Step, sent: readonly string[] = []): Promise<void> => {
+    for (const { name, of } of places.steps.filter((place) => place.step === step))
+      if (of === undefined || sent.some((text) => of.test(text))) await failpoints.hit(name)
+  }
   return {
     database: (db) => {
-      const around = (tx: Queryable): Tx<never> =>
-        markTx(withFailpoints(tx as Queryable & { native: never }, { failpoints, places: places.statements }))
+      const around = (tx: Queryable, texts: string[]): Tx<never> =>
+        markTx(withFailpoints(noting(tx as Queryable & { native: never }, texts), { failpoints, places: places.statements }))
       // A service's own statements are those of its transactions; outside of one it only looks.
       const outside = withFailpoints({ query: db.query.bind(db) }, { failpoints, places: places.ourStatements })
       return {
         query: (text, values) => outside.query(text, values),
         attempt: async (begin, work) => {
           let sent: Promise<void> | undefined
+          const texts: string[] = []
           const result = await db.attempt(begin, async (tx) => {
-            await failpoints.hit(stepName('begun'))
-            const value = await work(around(tx))
-            await failpoints.hit(stepName('committing'))
+            await pass('begun')
+            const value = await work(around(tx, texts))
+            await pass('committing', texts)
             // The driver writes COMMIT in this turn, and reads the answer in a later one.
-            sent = setImmediate().then(() => failpoints.hit(stepName('commit-sent')))
+            sent = setImmediate().then(() => pass('commit-sent', texts))
             return value
           })
           await sent
-          await failpoints.hit(stepName('committed'))
+          await pass('committed', texts)
           return result
         },
       }
@@ -66,7 +70,7 @@ export function createCrashPoints(role: CrashRole, options: CrashPointOptions = 
         const watch = deliveryWatch(failpoints, places.delivery)
         const onDelivery = (delivery: Delivery): void => {
           const watched = watch(delivery)
-          line = line.then(() => failpoints.hit(stepName('received'))).then(() => receiving.onDelivery(watched))
+          line = line.then(() => pass('received')).then(() => receiving.onDelivery(watched))
         }
         return transport.receive({ ...receiving, onDelivery })
       },
@@ -74,6 +78,17 @@ export function createCrashPoints(role: CrashRole, options: CrashPointOptions = 
     cache: (cache) => withFailpoints(cache, { failpoints, places: places.cache }),
     kafkaClient: (client) => withFailpoints(client, { failpoints, places: places.kafka }),
   }
+}
+
+/** Takes down what is sent in a transaction. */
+function noting<Port extends Queryable>(tx: Port, texts: string[]): Port {
+  const query: Queryable['query'] = (text, values) => {
+    texts.push(text)
+    return tx.query(text, values)
+  }
+  return new Proxy(tx, {
+    get: (target, property) => (property === 'query' ? query : Reflect.get(target, property, target)),
+  })
 }
 
 /** Puts the places around deliveries, whether they are acknowledged one by one or together. */
@@ -95,6 +110,9 @@ function deliveryWatch(failpoints: Failpoints, places: readonly FailpointPlace[]
     })
 }
 
+/** What no method of a port stands for. */
+type Step = Extract<CrashMoment, { transaction: unknown }>['transaction'] | 'received'
+
 interface PortPlaces {
   readonly statements: readonly FailpointPlace[]
   readonly ourStatements: readonly FailpointPlace[]
@@ -102,8 +120,14 @@ interface PortPlaces {
   readonly delivery: readonly FailpointPlace[]
   readonly cache: readonly FailpointPlace[]
   readonly kafka: readonly FailpointPlace[]
-  /** Places that stand around no method, by their step. */
-  readonly steps: ReadonlyMap<string, string>
+  /** Places that stand around no method. */
+  readonly steps: readonly StepPlace[]
+}
+
+interface StepPlace {
+  readonly name: string
+  readonly step: Step
+  readonly of?: RegExp | undefined
 }
 
 function portPlaces(role: CrashRole, schema: string): PortPlaces {
@@ -134,15 +158,10 @@ function portPlaces(role: CrashRole, schema: string): PortPlaces {
       const place = { method: at.kafka, when: at.when }
       return at.when === 'failed' ? { ...place, match: isRebalance } : place
     }),
-    steps: new Map(
-      all.flatMap(({ name, at }) =>
-        'transaction' in at
-          ? [[at.transaction, name]]
-          : 'delivery' in at && at.delivery === 'received'
-            ? [['received', name]]
-            : [],
-      ),
-    ),
+    steps: all.flatMap(({ name, at }): StepPlace[] => {
+      if ('transaction' in at) return [{ name, step: at.transaction, of: at.of }]
+      return 'delivery' in at && at.delivery === 'received' ? [{ name, step: at.delivery }] : []
+    }),
   }
 }
 

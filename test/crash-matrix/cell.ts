@@ -16,8 +16,8 @@ import { checkHistory, explainVerdict } from '../../src/testing/history/checker.
 import type { CrashReport, CrashSettings } from './crashed-process.ts'
 import { AnswerGotThrough, holdAnswer, prepareFault, strike } from './faults.ts'
 import { judge } from './judge.ts'
-import { leaseMs, type Deposit } from './ledger.ts'
-import { cellName, leftOver, requests, setScene, underWay, type Cell, type Scene } from './scene.ts'
+import { leaseMs, poison, type Deposit } from './ledger.ts'
+import { cellName, isPoisoned, leftOver, requests, setScene, underWay, type Cell, type Scene } from './scene.ts'
 import type { Site } from './site.ts'
 import { stir } from './stir.ts'
 
@@ -34,7 +34,7 @@ export interface CellResult {
 export interface CellOptions {
   /** A known mistake in the process that is crashed. */
   readonly mistake?: CrashSettings['mistake']
-  /** How long the database may take to come to rest once outbox and broker have nothing more. @default 30_000 */
+  /** How long the database may take to come to rest once outbox and broker have nothing more. @default 60_000 */
   readonly patienceMs?: number
 }
 
@@ -81,7 +81,11 @@ async function playOnce(site: Site, cell: Cell, options: CellOptions): Promise<C
 async function act(scene: Scene, options: CellOptions, said: { fired: boolean }): Promise<void> {
   const { cell, crew, child, broker } = scene
   const { place, fault } = cell
-  const { patienceMs = 30_000 } = options
+  const { patienceMs = 60_000 } = options
+  if (isPoisoned(cell)) {
+    await poison(scene.db)
+    crew.startOperator()
+  }
   const first = [...requests('first', scene), ...requests('second', scene)]
   for (const deposit of first) await crew.insist(deposit)
   const isConsumer = place.role === 'consumer' || place.role === 'stored consumer'
@@ -142,7 +146,8 @@ async function crash(scene: Scene, its: readonly Deposit[], { mistake }: CellOpt
   prepareFault(fault, struck)
   const where = { url: proxy.url(url), broker: broker.crashedAddress, redisUrl: site.redis?.url }
   const { role, onHit = 1 } = place
-  child.send({ role, failpoint, onHit, deposits: its, isCondemned, isOvertaken, mistake, ...where } satisfies CrashSettings)
+  const what = { isCondemned, isOvertaken, isPoisoned: isPoisoned(cell), mistake }
+  child.send({ role, failpoint, onHit, deposits: its, ...what, ...where } satisfies CrashSettings)
   let isThere = false
   const stands = child.failpoint(failpoint).then(() => {
     isThere = true
@@ -156,10 +161,11 @@ async function crash(scene: Scene, its: readonly Deposit[], { mistake }: CellOpt
   return stirred
 }
 
-/** What is acknowledged must be in the database, processed or stored. */
+/** What is acknowledged must be in the database: processed, stored or given up. */
 async function look({ broker, db }: Scene): Promise<void> {
   await broker.look?.(async () => {
-    const text = 'select event_id::text as id from waybill.inbox union select event_id::text from waybill.inbox_message'
+    const tables = ['inbox', 'inbox_message', 'dead_letter']
+    const text = tables.map((table) => `select event_id::text as id from waybill.${table}`).join(' union ')
     return ((await db.query(text)).rows as { id: string }[]).map(({ id }) => id)
   })
 }
@@ -191,7 +197,7 @@ async function outliveLease(scene: Scene): Promise<void> {
 /** Whether it came to rest in time; what is left if it did not, the checker is told. */
 async function toRest(scene: Scene, ending: { readonly isDone: boolean }, timeoutMs: number): Promise<boolean> {
   try {
-    await eventually(async () => (await underWay(scene)) === 0, { timeoutMs: 30_000, intervalMs: 20 })
+    await eventually(async () => (await underWay(scene)) === 0, { intervalMs: 20 })
     return await eventually(async () => ending.isDone && (await leftOver(scene)) === 0, { timeoutMs, intervalMs: 20 })
   } catch (error) {
     if (!ending.isDone) throw new Error('The process did not answer what it was asked.', { cause: error })

@@ -5,7 +5,7 @@ import type { Mistake } from './mistakes.ts'
 import { cellName } from './scene.ts'
 import { openSite, type Site } from './site.ts'
 
-const timeout = 120_000
+const timeout = 300_000
 let site: Site
 beforeAll(async () => {
   site = await openSite()
@@ -13,15 +13,15 @@ beforeAll(async () => {
 afterAll(() => site.close(), timeout)
 
 describe('nothing is lost, doubled or out of order when it strikes at', () => {
-  test.each(['relay: published × SIGKILL', 'stored consumer: messages removed × backend terminated'])(
-    '%s',
-    { timeout },
-    async (name) => {
-      const [cell] = cellsLike(name)
-      if (cell === undefined) throw new Error(`There is no cell ${name}.`)
-      expect(await playCell(site, cell)).toMatchObject({ cell: name, fired: true, violations: [] })
-    },
-  )
+  test.each([
+    'relay: published × SIGKILL',
+    'stored consumer: messages removed × backend terminated',
+    'consumer: last attempt charged × SIGSTOP',
+  ])('%s', { timeout }, async (name) => {
+    const [cell] = cellsLike(name)
+    if (cell === undefined) throw new Error(`There is no cell ${name}.`)
+    expect(await playCell(site, cell)).toMatchObject({ cell: name, fired: true, violations: [] })
+  })
 })
 
 /** Plays the cell of this name with a mistake in it. */
@@ -40,6 +40,13 @@ test('a consumer that acknowledges before it commits is found out', { timeout },
   // It is lost, not late: nobody has it any more.
   expect(violations).not.toContainEqual(expect.stringMatching(/outbox rows|messages at the broker/))
   expect(explanation).toMatch(/commit {2}account \w v\d/)
+})
+
+test('a consumer that acknowledges before it commits a dead letter is found out', { timeout }, async () => {
+  const { violations } = await playMistake('consumer: aggregate held × SIGKILL', 'acknowledges its last attempt first', 1_000)
+  // Neither applied nor given up, and nobody has it any more.
+  expect(violations).toContainEqual('one-effect: account a v1 was never applied by ledger')
+  expect(violations).not.toContainEqual(expect.stringMatching(/outbox rows|messages at the broker|dead letters/))
 })
 
 test('a relay that takes refused messages for published is found out', { timeout }, async () => {

@@ -28,6 +28,8 @@ export interface CrashSettings {
   readonly deposits: readonly Deposit[]
   /** Whether a change is to come to it before its predecessor. */
   readonly isOvertaken: boolean
+  /** Whether there is a change that it has to give up. */
+  readonly isPoisoned: boolean
   /** A known mistake, to see that it is noticed. */
   readonly mistake?: Mistake | undefined
 }
@@ -87,7 +89,9 @@ async function work(settings: CrashSettings): Promise<void> {
     case 'consumer':
     case 'stored consumer': {
       const receiver = mistakenReceiver(settings.isOvertaken ? overtaking(transport) : transport, settings.mistake)
-      return await serve(consumerOn(db, points.receiver(receiver), settings.role === 'consumer' ? 'direct' : 'stored'))
+      const { role, isPoisoned } = settings
+      const mode = role === 'consumer' ? 'direct' : 'stored'
+      return await serve(consumerOn(db, points.receiver(receiver), { mode, isPoisoned }))
     }
   }
 }

@@ -1,6 +1,6 @@
 /**
- * The part of the system that nobody crashes: clients that repeat their requests until they know, a relay and a consumer, in the
- * parent's own process. They do what the crashed process left undone, and bring the system to rest.
+ * The part of the system that nobody crashes: clients that repeat their requests until they know, a relay and a consumer, and an
+ * operator, in the parent's own process. They do what the crashed process left undone, and bring the system to rest.
  */
 import { setTimeout } from 'node:timers/promises'
 import { run, type Service } from '../../src/core/lifetime.ts'
@@ -12,7 +12,7 @@ import { answerOf } from '../../src/testing/history/message-entries.ts'
 import type { Transport } from '../../src/transport/transport.ts'
 import type { CommandCache } from '../../src/command/cache.ts'
 import type { Consumer } from '../../src/consumer/consumer.ts'
-import { commandsOn, consumerOn, depositCommand, relayOn, type Deposit } from './ledger.ts'
+import { commandsOn, consumerOn, depositCommand, redrivePoison, relayOn, type Deposit, type LedgerConsumer } from './ledger.ts'
 
 export interface Crew {
   readonly consumer: Consumer
@@ -21,20 +21,21 @@ export interface Crew {
   /** Publishes all there is. */
   publishAll(): Promise<void>
   start(which: { readonly relay: boolean; readonly consumer: boolean }): void
+  /** From now on an operator looks after dead letters. */
+  startOperator(): void
   stop(): Promise<void>
 }
 
-export interface CrewParts {
+export interface CrewParts extends LedgerConsumer {
   readonly db: Database
   readonly cache: CommandCache
   readonly transport: Transport
   readonly history: Recorder
-  readonly mode: 'direct' | 'stored'
 }
 
-export function createCrew({ db, cache, transport, history, mode }: CrewParts): Crew {
+export function createCrew({ db, cache, transport, history, mode, isPoisoned }: CrewParts): Crew {
   const commands = commandsOn(db, cache)
-  const consumer = consumerOn(db, transport, mode)
+  const consumer = consumerOn(db, transport, { mode, isPoisoned })
   const stopping = new AbortController()
   const running: Promise<void>[] = []
   let calls = 0
@@ -58,14 +59,22 @@ export function createCrew({ db, cache, transport, history, mode }: CrewParts): 
       if (!stopping.signal.aborted) await setTimeout(50)
     }
   }
+  /** Also while the database is away: then later. */
+  const operate = async (): Promise<void> => {
+    while (!stopping.signal.aborted) {
+      await redrivePoison(db).catch(() => undefined)
+      await setTimeout(20)
+    }
+  }
   return {
     consumer,
-    insist: async (deposit) => void (await eventually(() => ask(deposit), { intervalMs: 30, timeoutMs: 30_000 })),
+    insist: async (deposit) => void (await eventually(() => ask(deposit), { intervalMs: 30 })),
     publishAll: async () => void (await relayOn(db, transport).once()),
     start: (which) => {
       if (which.relay) running.push(keep(relayOn(db, transport)))
       if (which.consumer) running.push(keep(consumer))
     },
+    startOperator: () => void running.push(operate()),
     stop: async () => {
       stopping.abort()
       await Promise.all(running)

@@ -57,7 +57,7 @@ function proxyOfLostAnswer(fault: FaultName, { at, proxy, broker }: Omit<FaultSc
 /** Does it to a process that stands still, and throws unless it happened. */
 export async function strike(fault: FaultName, scene: FaultScene): Promise<void> {
   const { site, child, proxy, broker } = scene
-  await eventually(() => isStopped(child.pid), { timeoutMs: 5_000 })
+  await eventually(() => isStopped(child.pid))
   switch (fault) {
     case 'SIGKILL':
       return assertHappened((await child.kill()).signal === 'SIGKILL', 'the process was killed')
@@ -114,9 +114,7 @@ async function cut(proxy: FaultProxy, isAnswerLost: boolean): Promise<void> {
 /** Whatever the process has sent before it stopped has been done: an answer may be lost, and its effect may not. */
 async function answered({ url }: FaultScene): Promise<void> {
   await withPool(url, async (query) => {
-    await eventually(async () => (await query(`select count(*)::int as n from ${crashed} and state = 'active'`)) === 0, {
-      timeoutMs: 5_000,
-    })
+    await eventually(async () => (await query(`select count(*)::int as n from ${crashed} and state = 'active'`)) === 0)
   })
 }
 

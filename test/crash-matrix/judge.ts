@@ -29,6 +29,7 @@ export async function judge({ db, broker, crew, history }: JudgedWorld): Promise
     ...(await broker.log()),
     ...(await seenVersions(db, crew.consumer.settings.name)),
     { op: 'rest', source: 'broker', left: { 'messages at the broker': left } },
+    { op: 'rest', source: 'operator', left: { 'dead letters': await unsettledLetters(db) } },
     ...(await readHistory({
       owner: {
         db,
@@ -50,6 +51,12 @@ export async function judge({ db, broker, crew, history }: JudgedWorld): Promise
       ],
     })),
   ]
+}
+
+/** An operator redrives the poison; whatever else is given up had no reason to be. */
+export async function unsettledLetters(db: Database): Promise<number> {
+  const { rows } = await db.query(`select count(*)::int as n from waybill.dead_letter where state <> 'redriven'`)
+  return (rows[0] as { n: number }).n
 }
 
 /** What the requests did. */

@@ -7,6 +7,8 @@ import { command, type Command } from '../../src/command/command.ts'
 import { createCommands, type Commands } from '../../src/command/commands.ts'
 import type { CommandCache } from '../../src/command/cache.ts'
 import { createConsumer, type Consumer } from '../../src/consumer/consumer.ts'
+import { listDeadLetters } from '../../src/consumer/dead-letters.ts'
+import { redriveDeadLetters } from '../../src/consumer/redrive.ts'
 import { delta, state } from '../../src/core/event.ts'
 import { createSignals } from '../../src/core/signals.ts'
 import { stream } from '../../src/core/stream.ts'
@@ -27,6 +29,16 @@ export const tables = `
   create table balance_view (account_id text primary key, balance int, version bigint not null, deleted_at timestamptz);
   create table effect (id bigint generated always as identity primary key, event_id uuid not null, account text not null,
     version bigint not null, amount int not null);
+  -- A change that cannot be applied as long as it is in here.
+  create table poison (account text not null, version bigint not null);
+  create function refuse_poison() returns trigger language plpgsql as $refuse$
+    begin
+      if exists (select from poison p where p.account = new.account and p.version = new.version) then
+        raise 'Account % cannot take its change %.', new.account, new.version;
+      end if;
+      return new;
+    end $refuse$;
+  create trigger refuse_poison before insert on effect for each row execute function refuse_poison();
   -- Every version that the projection ever had, in their order: one that goes back shows also if it comes forward again.
   create table balance_seen (id bigint generated always as identity primary key, account text not null, version bigint not null);
   create function note_balance() returns trigger language plpgsql as $note$
@@ -88,6 +100,20 @@ export const depositCommand: Command<Deposit, { balance: number }> = command('De
   },
 })
 
+/** Poisons the first change of the first account. */
+export async function poison(db: Database): Promise<void> {
+  await db.query(`insert into poison (account, version) values ('a', 1)`)
+}
+
+/** An operator mends what kept the changes of the first account from being applied, once one of them is dead, and redrives it. */
+export async function redrivePoison(db: Database): Promise<void> {
+  const letters = { db, schema: 'waybill' }
+  const filter = { aggregateType: accounts.aggregateType, aggregateId: 'a' }
+  if ((await listDeadLetters(letters, { ...filter, state: 'dead', limit: 1 })).length === 0) return
+  await db.query('delete from poison')
+  await redriveDeadLetters({ ...letters, filter, actor: 'operator', reason: 'mended' })
+}
+
 /** Waits are short: a cell lasts a moment. */
 export function commandsOn(db: Database, cache: CommandCache): Commands {
   const waits = { markerLockMs: 100, lockTimeoutMs: 1_000, statementTimeoutMs: 1_200, pendingTtlMs: 1_500, cacheBudgetMs: 200 }
@@ -109,7 +135,13 @@ export function relayOn(db: Database, transport: Publisher): Relay {
   })
 }
 
-export function consumerOn(db: Database, transport: Pick<Transport, 'receive'>, mode: 'direct' | 'stored'): Consumer {
+export interface LedgerConsumer {
+  readonly mode: 'direct' | 'stored'
+  /** Whether there is a change that it has to give up. */
+  readonly isPoisoned: boolean
+}
+
+export function consumerOn(db: Database, transport: Pick<Transport, 'receive'>, { mode, isPoisoned }: LedgerConsumer): Consumer {
   const consumer = createConsumer({
     db,
     transport,
@@ -121,6 +153,7 @@ export function consumerOn(db: Database, transport: Pick<Transport, 'receive'>, 
     pollMs: 20,
     lockTimeoutMs: 1_000,
     backoff: { firstMs: 10, maxMs: 100 },
+    ...(isPoisoned ? { maxAttempts: 2 } : {}),
     signals: createSignals(),
   })
   consumer.on(accounts.Deposited, async ({ id, aggregateId, version, data }, { tx }) => {

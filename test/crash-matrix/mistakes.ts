@@ -4,19 +4,27 @@ import { transaction } from '../../src/postgres/transaction.ts'
 import type { Publisher, Transport } from '../../src/transport/transport.ts'
 import { apply, tell, write, type Deposit } from './ledger.ts'
 
-export type Mistake = 'acknowledges first' | 'believes in refused messages' | 'adds events before' | 'adds events afterwards'
+export type Mistake =
+  | 'acknowledges first'
+  | 'acknowledges its last attempt first'
+  | 'believes in refused messages'
+  | 'adds events before'
+  | 'adds events afterwards'
 
-/** A consumer that acknowledges what it has not done yet. */
+/** A consumer that acknowledges what it has not done yet: everything, or what it has given back once. */
 export function mistakenReceiver(
   transport: Pick<Transport, 'receive'>,
   mistake: Mistake | undefined,
 ): Pick<Transport, 'receive'> {
-  if (mistake !== 'acknowledges first') return transport
+  if (mistake !== 'acknowledges first' && mistake !== 'acknowledges its last attempt first') return transport
+  const came = new Set<string | undefined>()
   return {
     receive: (options) =>
       transport.receive({
         ...options,
         onDelivery: (delivery) => {
+          const isAgain = came.size === came.add(delivery.message.attributes['event_id']).size
+          if (mistake !== 'acknowledges first' && !isAgain) return options.onDelivery(delivery)
           void delivery.ack()
           const { message, lost } = delivery
           options.onDelivery({ message, lost, nack: (delayMs) => delivery.nack(delayMs), ack: async () => 'confirmed' })

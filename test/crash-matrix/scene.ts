@@ -8,7 +8,7 @@ import { createHistory } from '../../src/testing/history/history.ts'
 import type { BrokerName } from './broker.ts'
 import { createCrew } from './crew.ts'
 import type { FaultName } from './faults.ts'
-import type { JudgedWorld } from './judge.ts'
+import { unsettledLetters, type JudgedWorld } from './judge.ts'
 import type { Deposit } from './ledger.ts'
 import { emptyTables, openPool, type Site } from './site.ts'
 import { transportTo } from './transport-to.ts'
@@ -21,6 +21,21 @@ export interface Cell {
 
 export function cellName({ place, fault, broker }: Cell): string {
   return `${crashPointName(place)} × ${fault}${broker === 'Kafka' ? ' (Kafka)' : ''}`
+}
+
+/** Where a consumer comes to only with a change that it gives up, or that an operator redrives. */
+const placesOfPoison: ReadonlySet<string> = new Set([
+  'attempt charged',
+  'last attempt charged',
+  'letter written',
+  'aggregate held',
+  'burial commit sent',
+  'buried',
+  'letter redriven',
+])
+
+export function isPoisoned({ place }: Cell): boolean {
+  return placesOfPoison.has(place.name)
 }
 
 export interface Scene extends JudgedWorld {
@@ -49,7 +64,7 @@ export async function setScene(site: Site, cell: Cell, closers: (() => unknown)[
   const history = createHistory({ source: 'client' })
   const db = fromPg(pool)
   const mode = cell.place.role === 'stored consumer' ? 'stored' : 'direct'
-  const crew = createCrew({ db, cache: site.cache, transport, history, mode })
+  const crew = createCrew({ db, cache: site.cache, transport, history, mode, isPoisoned: isPoisoned(cell) })
   closers.push(() => crew.stop())
   const child = site.takeChild()
   closers.push(() => child.kill())
@@ -61,9 +76,9 @@ const accounts = ['a', 'b']
 export const requests = (kind: string, { broker }: Pick<Scene, 'broker'>): Deposit[] =>
   accounts.map((account, i) => ({ request: `${kind} ${account} ${broker.id}`, account, amount: 10 + i }))
 
-/** What is not published, not received or not processed. */
+/** What is not published, not received or not processed, or was given up. */
 export async function leftOver(scene: Pick<Scene, 'db' | 'broker'>): Promise<number> {
-  return (await count(scene.db, 'waybill.inbox_message')) + (await underWay(scene))
+  return (await count(scene.db, 'waybill.inbox_message')) + (await unsettledLetters(scene.db)) + (await underWay(scene))
 }
 
 /** What is not published or not acknowledged. */
