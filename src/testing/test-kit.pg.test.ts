@@ -153,6 +153,34 @@ test('assertions that fail say what there is instead', async () => {
   await expect(expectAdded(db, videos.VideoPublished, { schema, times: 2 })).rejects.toThrow(/Expected 2 VideoPublished/)
 })
 
+test('a kit leaves alone what went to the broker of another, and finds what its own has lost', async () => {
+  const fixture = await consumerFixture(db)
+  const { schema, outbox } = fixture
+  await fixture.query('create table $schema.mirror_view (like $schema.video_view including all)')
+  const add = (id: string): Promise<{ readonly id: string }> =>
+    transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, id, { title: id }))
+  const one = createTestKit({ db, outbox })
+  const catalog = catalogOf(fixture, { transport: one.transport })
+  const before = await add('v1')
+  await one.drain([catalog])
+  await one.verify([{ consumer: catalog }])
+
+  const other = createTestKit({ db, outbox })
+  const again = catalogOf(fixture, { transport: other.transport })
+  const mirror = fixture
+    .consumer({ transport: other.transport, name: 'mirror' })
+    .project(videos, { table: `${schema}.mirror_view`, key: 'video_id', set: ({ data }) => ({ title: data.title }) })
+  const added = await add('v2')
+  expect(await other.drain([again, mirror])).toEqual(nothingLeft)
+  await expectApplied(mirror, added)
+  await expectNotApplied(mirror, before)
+  expect(await other.verify([{ consumer: again }, { consumer: mirror }])).toMatchObject({ verdict: 'pass' })
+
+  await add('v3')
+  await fixture.query('delete from $schema.outbox_dispatch')
+  await expect(other.verify([{ consumer: again }])).rejects.toThrow('no-loss: video v3 v1 was committed and never published')
+})
+
 test('verify explains what was broken', async () => {
   const fixture = await consumerFixture(db)
   const kit = createTestKit({ db, outbox: fixture.outbox, transport: fixture.broker })

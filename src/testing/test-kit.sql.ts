@@ -70,6 +70,11 @@ export function readPublished({ outbox, dispatch }: OutboxTables, aggregateTypes
      order by o.aggregate_type, o.aggregate_id, o.version`
 }
 
+/** Every event that has left the outbox. */
+export function readGone({ outbox, dispatch }: OutboxTables): Statement<{ id: string }> {
+  return sql`select o.id::text from ${outbox} o where not exists (select from ${dispatch} d where d.event_id = o.id)`
+}
+
 /**
  * Which of these events the consumer still has to deal with: not applied, not given up, not passed over by a later state, and
  * not waiting behind something that does not move by itself. `place` counts from 1.

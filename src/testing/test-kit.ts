@@ -3,16 +3,21 @@
  *
  * Hand `transport` to your consumers, do what your service does, `drain` and look. `verify` holds the outbox, the broker's log
  * and the consumers' tables to all that this package promises, and explains what was broken.
+ *
+ * What had left the outbox when a kit looked for the first time, and is not in its own broker, went elsewhere: to the kit of an
+ * earlier test, say. Nobody here can have it, and nobody is asked for it.
  */
 import { AssertionError } from 'node:assert'
 import type { Outbox } from '../outbox/outbox.ts'
 import type { RelayOptions } from '../outbox/relay-options.ts'
 import { createRelay, type Relay } from '../outbox/relay.ts'
+import { rows } from '../postgres/database.ts'
 import { memory, type MemoryTransport } from '../transport/memory.ts'
 import { createChecker, explainVerdict, type Verdict } from './history/checker.ts'
-import { logEntry } from './history/message-entries.ts'
+import { eventOf, logEntry } from './history/message-entries.ts'
 import { recordHistory, type HistoryConsumer, type HistoryOwner } from './history/read-history.ts'
 import { drain, type Drained, type DrainedConsumer, type DrainOptions } from './test-kit-drain.ts'
+import { readGone } from './test-kit.sql.ts'
 
 export interface TestKitOptions extends Pick<RelayOptions, 'db'> {
   readonly outbox: Outbox
@@ -26,23 +31,32 @@ export interface TestKit {
   /** The broker. Your consumers receive from it. */
   readonly transport: MemoryTransport
   readonly relay: Relay
-  /** Publishes and applies everything that was committed so far. */
+  /** Publishes and applies everything that was committed so far and did not go elsewhere before. */
   drain(consumers?: readonly DrainedConsumer[], options?: Pick<DrainOptions, 'start' | 'timeoutMs'>): Promise<Drained>
-  /** Checks the whole history of this outbox and these consumers; an AssertionError explains what was broken. */
+  /** Checks the history of this outbox and these consumers; an AssertionError explains what was broken. */
   verify(consumers?: readonly HistoryConsumer[], options?: Pick<HistoryOwner, 'states'>): Promise<Verdict>
 }
 
 export function createTestKit({ db, outbox, transport = memory(), relay: relayOptions }: TestKitOptions): TestKit {
   const relay = createRelay({ db, outbox, transport, backoff: { firstMs: 1, maxMs: 10 }, ...relayOptions })
+  let elsewhere: ReadonlySet<string> | undefined
+  const lookElsewhere = async (): Promise<ReadonlySet<string>> => {
+    if (elsewhere !== undefined) return elsewhere
+    const gone = await rows(db, readGone(outbox.tables))
+    // Read after that: what our relay has sent by now is in the log.
+    const own = new Set(transport.published.map((message) => eventOf(message).event))
+    return (elsewhere ??= new Set(gone.flatMap(({ id }) => (own.has(id) ? [] : [id]))))
+  }
   return {
     transport,
     relay,
-    drain: (consumers = [], options = {}) => drain({ relays: [relay], consumers, ...options }),
+    drain: async (consumers = [], options = {}) =>
+      await drain({ relays: [relay], consumers, elsewhere: await lookElsewhere(), ...options }),
     verify: async (consumers = [], options = {}) => {
+      const owner = { db, schema: outbox.tables.schema, log: 'recorded', elsewhere: await lookElsewhere(), ...options } as const
       const checker = createChecker()
       const { streams } = relay.settings
       for (const message of transport.published) checker.record({ source: 'broker', ...logEntry(message, streams) })
-      const owner = { db, schema: outbox.tables.schema, log: 'recorded', ...options } as const
       await recordHistory(checker, { owner, consumers })
       const verdict = checker.verdict()
       if (verdict.verdict === 'pass') return verdict

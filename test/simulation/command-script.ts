@@ -10,17 +10,25 @@ import {
   updateMarker,
   type CommandTables,
 } from '../../src/command/command.sql.ts'
-import { scriptsOf, weighted, type ScriptStep } from './outbox-script.ts'
+import { businessKeyId } from '../../src/core/id.ts'
+import { addEvent, type OutboxTables } from '../../src/outbox/outbox.sql.ts'
+import { encoded, scriptOf, scriptsOf, weighted, type ScriptStep } from './outbox-script.ts'
 import type { Step } from './sides.ts'
 
-export function commandScripts(tables: CommandTables, sessions: number): fc.Arbitrary<readonly ScriptStep[]> {
+const marker = { command: 'Deposit', fingerprint: 'ff', lockTimeoutMs: 0 }
+
+export interface PipelineTables {
+  readonly tables: CommandTables
+  readonly outbox: OutboxTables
+}
+
+export function commandScripts({ tables, outbox }: PipelineTables, sessions: number): fc.Arbitrary<readonly ScriptStep[]> {
   const some = fc.subarray([
     { type: 'account', id: 'a' },
     { type: 'account', id: 'b' },
   ])
   const key = fc.constantFrom('r0', 'r1').map((requestId) => ({ principal: 'p', requestId }))
   const answer = fc.record({ rejected: fc.boolean(), response: fc.constantFrom('1', '2'), token: fc.constantFrom('t', null) })
-  const marker = { command: 'Deposit', fingerprint: 'ff', lockTimeoutMs: 0 }
   const steps = fc.oneof(
     ...weighted(
       4,
@@ -62,6 +70,87 @@ export function commandScripts(tables: CommandTables, sessions: number): fc.Arbi
             selectVersions(tables, read),
       ),
     ),
+    ...weighted(
+      1,
+      fc.tuple(fc.uuid(), fc.constantFrom(1n, 2n)).map(([id, version]) => add(outbox, id, version)),
+    ),
+    ...weighted(4, fc.constantFrom<Step>('savepoint', 'rollback to savepoint')),
+    ...weighted(2, fc.constant<Step>('status')),
   )
   return scriptsOf(steps, sessions)
+}
+
+/** How the last transaction of the first session ended, only its last neighbour asks. */
+const asker = 2
+
+/** Savepoints at work: what was locked before one stays locked, what came after it goes, and failures are mended by going back. */
+export function commandExamples({ tables, outbox }: PipelineTables): readonly (readonly ScriptStep[])[] {
+  const [first, second] = [
+    { type: 'account', id: 'a' },
+    { type: 'account', id: 'b' },
+  ] as const
+  const key = { principal: 'p', requestId: 'r0' }
+  const claim: Step = () => claimCommand(tables, { ...key, ...marker }, [first])
+  const find: Step = () => selectMarker(tables, key)
+  const keep: Step = () => updateMarker(tables, key, { rejected: true, response: '1', token: null })
+  const lock =
+    (one: typeof first | typeof second): Step =>
+    () =>
+      lockAggregates(tables, [one])
+  const [initial, next, wrong] = [1, 2, 7].map((version) => add(outbox, businessKeyId('event', version), BigInt(version))) as [
+    Step,
+    Step,
+    Step,
+  ]
+  const begun = [
+    [1, initial],
+    [1, lock(second)],
+    [0, 'begin'],
+    [0, claim],
+    [0, 'savepoint'],
+  ] as const
+  return [
+    scriptOf(
+      ...begun,
+      [0, lock(second)],
+      [0, next],
+      [1, lock(second)],
+      [0, 'rollback to savepoint'],
+      [1, lock(first)],
+      [0, keep],
+      [asker, 'status'],
+      [0, 'commit'],
+      [asker, 'status'],
+      [1, find],
+    ),
+    scriptOf(
+      ...begun,
+      [0, lock(second)],
+      [0, wrong],
+      [0, find],
+      [1, lock(second)],
+      [1, lock(first)],
+      [asker, 'status'],
+      [0, 'rollback to savepoint'],
+      [0, keep],
+      [0, 'commit'],
+      [asker, 'status'],
+      [1, find],
+    ),
+    scriptOf(...begun, [0, wrong], [0, 'commit'], [asker, 'status'], [1, find]),
+    scriptOf(
+      [0, 'begin'],
+      [0, claim],
+      [0, 'rollback to savepoint'],
+      [0, 'rollback to savepoint'],
+      [0, find],
+      [asker, 'status'],
+      [0, 'rollback'],
+    ),
+  ]
+}
+
+/** An event of the first account, which must have this version. */
+function add(outbox: OutboxTables, id: string, version: bigint): Step {
+  return () => addEvent(outbox, encoded({ aggregate: 'a', id, aggregateType: 'account', version }))
 }

@@ -11,6 +11,7 @@ import {
 } from '../../src/consumer/dead-letter.sql.ts'
 import { claim, claimRows, claimStored, unclaim } from '../../src/consumer/claim.sql.ts'
 import {
+  countWaiting,
   movePositions,
   readReleased,
   readWaiting,
@@ -20,6 +21,7 @@ import {
   storeWaiting,
   type Scope,
 } from '../../src/consumer/inbox.sql.ts'
+import { makeLanes } from '../../src/consumer/stored.sql.ts'
 import { scriptsOf, weighted, type ScriptStep } from './outbox-script.ts'
 import { aggregates, allTypes, events, sequentialTypes, standing } from './script-events.ts'
 import type { Step } from './sides.ts'
@@ -160,7 +162,11 @@ function directSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; re
     ),
     ...weighted(
       1,
-      fc.constant<Step>(() => registerConsumer(scope)),
+      fc.constantFrom<Step>(
+        () => registerConsumer(scope),
+        () => countWaiting(scope),
+        () => makeLanes(scope),
+      ),
     ),
   ]
 }

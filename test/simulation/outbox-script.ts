@@ -51,6 +51,11 @@ export function scriptsOf(statements: fc.Arbitrary<Step>, sessions: number): fc.
   return fc.array(fc.record({ session, step }), { minLength: 6, maxLength: 40, size: 'max' })
 }
 
+/** A script by hand, for what chance seldom plays: who does what, one after the other. */
+export function scriptOf(...steps: readonly (readonly [session: number, step: Step])[]): readonly ScriptStep[] {
+  return steps.map(([session, step]) => ({ session, step }))
+}
+
 function outboxSteps(tables: OutboxTables): fc.Arbitrary<Step> {
   const token = fc.constantFrom(...tokens)
   const lease = fc.constantFrom(0, never)
@@ -211,11 +216,21 @@ function adding(tables: OutboxTables): fc.Arbitrary<Step> {
   const event = fc.record({ aggregate, id })
   return fc.oneof(
     event.map((each) => () => addEvent(tables, encoded(each))),
-    fc.array(event, { minLength: 2, maxLength: 3 }).map((events) => () => addEvents(tables, events.map(encoded))),
+    fc.array(event, { minLength: 2, maxLength: 3 }).map(
+      (events) => () =>
+        addEvents(
+          tables,
+          events.map((each) => encoded(each)),
+        ),
+    ),
   )
 }
 
-function encoded({ aggregate, id }: { readonly aggregate: string; readonly id: string }): EncodedEvent {
+export function encoded({
+  aggregate,
+  id,
+  ...given
+}: { readonly aggregate: string; readonly id: string } & Partial<EncodedEvent>): EncodedEvent {
   return {
     id,
     topic: 'topic',
@@ -230,6 +245,7 @@ function encoded({ aggregate, id }: { readonly aggregate: string; readonly id: s
     notBefore: undefined,
     source: undefined,
     columns: undefined,
+    ...given,
   }
 }
 

@@ -7,20 +7,38 @@
  */
 import { setImmediate as turn } from 'node:timers/promises'
 import pg from 'pg'
+import { rollBackToSavepoint, setSavepoint } from '../../src/command/command.sql.ts'
+import { serverStart, transactionStatus, type TransactionId } from '../../src/postgres/commit-outcome.ts'
 import type { Statement } from '../../src/postgres/sql.ts'
 import { sqlState } from '../../src/postgres/sql-state.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import type { FakeStore, Surroundings } from './store/fake-store.ts'
 import type { Transaction } from './store/mvcc.ts'
 
-/** What a session does next: `begin`, `commit`, `rollback`, or a statement, which may depend on what the session read last. */
-export type Step = 'begin' | 'commit' | 'rollback' | ((lastRead: readonly Record<string, unknown>[]) => Statement)
+/**
+ * What a session does next: a word that means what it says, or a statement, which may depend on what the session read and took
+ * last. Savepoints are left out outside of transactions. `status` asks how the next session's last transaction ended.
+ */
+export type Step = Word | ((lastRead: readonly Record<string, unknown>[]) => Statement)
+
+type Word = 'begin' | 'commit' | 'rollback' | keyof typeof wordStatements
+
+/** The words for which we have statements. */
+export const wordStatements = {
+  savepoint: setSavepoint(),
+  'rollback to savepoint': rollBackToSavepoint(),
+  status: statusOf({ xid: '', server: '' }),
+} as const
+
+function statusOf(id: TransactionId): Statement {
+  return transactionStatus(id, 0)
+}
 
 /** The rows, or the code of the error. */
 export type Answer = readonly Record<string, unknown>[] | string
 
 export interface Side {
-  start(session: number, step: Exclude<Step, (...args: never[]) => unknown> | Statement): void
+  start(session: number, step: Word | Statement): void
   /** Resolves when every step under way was answered or waits for a lock. */
   rest(): Promise<void>
   isWaiting(session: number): boolean
@@ -62,6 +80,7 @@ class Ledger {
 export function fakeSide(store: FakeStore, sessions: number): Side {
   const ledger = new Ledger()
   const open: (Transaction | undefined)[] = Array.from({ length: sessions })
+  const last: (Transaction | undefined)[] = Array.from({ length: sessions })
   const begin = (): Transaction => store.begin({ isolation: 'read committed', lockTimeoutMs: 0, startedBy: '' })
   const run = async (session: number, { text, values }: Statement): Promise<readonly object[]> => {
     const tx = open[session]
@@ -85,9 +104,13 @@ export function fakeSide(store: FakeStore, sessions: number): Side {
   }
   return {
     start: (session, step) => {
-      if (step === 'begin') open[session] ??= begin()
+      const asked = last[(session + 1) % sessions]
+      if (step === 'begin') last[session] = open[session] ??= begin()
       else if (typeof step !== 'string') ledger.track(session, run(session, step))
-      else if (open[session] !== undefined) ledger.track(session, end(session, step))
+      else if (step === 'status') {
+        if (asked !== undefined) ledger.track(session, run(session, statusOf({ xid: String(asked.id), server: 'fake' })))
+      } else if (open[session] !== undefined)
+        ledger.track(session, step === 'commit' || step === 'rollback' ? end(session, step) : run(session, wordStatements[step]))
     },
     rest: async () => {
       await turn()
@@ -99,6 +122,8 @@ export function fakeSide(store: FakeStore, sessions: number): Side {
 
 export interface PostgresSide extends Side {
   readonly admin: pg.Client
+  /** Another script begins: no session has had a transaction. */
+  forget(): void
   close(): Promise<void>
 }
 
@@ -114,6 +139,14 @@ export async function postgresSide(url: string, sessions: number): Promise<Postg
   )
   const ledger = new Ledger()
   const isIn: boolean[] = clients.map(() => false)
+  const last: (Promise<TransactionId> | undefined)[] = clients.map(() => undefined)
+  const run = async (client: pg.Client, { text, values }: Statement): Promise<object[]> =>
+    (await client.query<object>(text, [...values])).rows
+  const begin = async (client: pg.Client): Promise<TransactionId> => {
+    const text = `begin; select pg_current_xact_id()::text as xid, ${serverStart.quoted} as server`
+    const [, { rows }] = (await client.query(text)) as unknown as [unknown, { readonly rows: [TransactionId] }]
+    return rows[0]
+  }
   /**
    * Whoever is pending is blocked by somebody, and nobody else is at work: nothing more happens by itself. A failure is told
    * before the locks of its transaction are free.
@@ -130,19 +163,24 @@ export async function postgresSide(url: string, sessions: number): Promise<Postg
   }
   return {
     admin,
+    forget: () => void last.fill(undefined),
     start: (session, step) => {
       const client = clients[session] as pg.Client
-      if (typeof step === 'string') {
-        if (isIn[session] === (step === 'begin')) return
-        isIn[session] = step === 'begin'
-        const ended = client.query(step).then(() => [])
-        if (step === 'begin') return void ended
-        return ledger.track(session, ended)
+      const asked = last[(session + 1) % sessions]
+      if (step === 'begin') {
+        if (isIn[session] === false) last[session] = begin(client)
+        isIn[session] = true
+      } else if (typeof step !== 'string') ledger.track(session, run(client, step))
+      else if (step === 'status') {
+        if (asked !== undefined)
+          ledger.track(
+            session,
+            asked.then((id) => run(client, statusOf(id))),
+          )
+      } else if (isIn[session] === true) {
+        isIn[session] = step !== 'commit' && step !== 'rollback'
+        ledger.track(session, run(client, isIn[session] ? wordStatements[step as 'savepoint'] : { text: step, values: [] }))
       }
-      ledger.track(
-        session,
-        client.query(step.text, [...step.values]).then(({ rows }) => rows as object[]),
-      )
     },
     rest: () => eventually(async () => (await isAtRest()) && (await isAtRest()), { intervalMs: 1 }).then(() => undefined),
     isWaiting: (session) => ledger.pending.has(session),
@@ -164,10 +202,12 @@ export function isUndecided(log: readonly string[]): boolean {
 /** Plays a script on one side; what each step led to, in order. Transactions that are open in the end are rolled back. */
 export async function play(side: Side, script: readonly { readonly session: number; readonly step: Step }[]): Promise<string[]> {
   const log: string[] = []
-  const lastRead = new Map<number, readonly Record<string, unknown>[]>()
+  const read = new Map<number, readonly Record<string, unknown>[]>()
+  const taken = new Map<number, readonly Record<string, unknown>[]>()
   const note = (): void => {
     for (const [session, answer] of [...side.answers()].toSorted(([a], [b]) => a - b)) {
-      if (typeof answer !== 'string' && answer[0]?.['seq'] !== undefined) lastRead.set(session, answer)
+      if (typeof answer !== 'string' && answer[0]?.['seq'] !== undefined) read.set(session, answer)
+      if (typeof answer !== 'string' && answer[0]?.['until'] !== undefined) taken.set(session, answer)
       log.push(`${session} ${typeof answer === 'string' ? answer : normal(answer)}`)
     }
   }
@@ -177,7 +217,7 @@ export async function play(side: Side, script: readonly { readonly session: numb
       log.push(`${i}: ${session} waits`)
       continue
     }
-    const said = typeof step === 'function' ? step(lastRead.get(session) ?? []) : step
+    const said = typeof step === 'function' ? step([...(read.get(session) ?? []), ...(taken.get(session) ?? [])]) : step
     log.push(`${i}: ${session} ${typeof said === 'string' ? said : shown(said)}`)
     side.start(session, said)
     await side.rest()
@@ -193,14 +233,14 @@ export async function play(side: Side, script: readonly { readonly session: numb
   return log
 }
 
-/** Enough of a statement to recognise it. */
+/** Enough of a statement to recognise it, without the ends of leases, in microseconds. */
 function shown({ text, values }: Statement): string {
-  return `${text.replaceAll(/\s+/g, ' ').slice(0, 60)} … ${JSON.stringify(values)}`
+  return `${text.replaceAll(/\s+/g, ' ').slice(0, 60)} … ${JSON.stringify(values).replaceAll(/\b\d{16}\b/g, 'until')}`
 }
 
 /** Rows without what a clock decides, in an order of their own. */
 function normal(rows: readonly Record<string, unknown>[]): string {
-  const clocked = new Set(['occurred_at', 'parked_at', 'first_at', 'published_at_ms', 'waited_ms', 'oldest_ms', 'xmin'])
+  const clocked = new Set(['occurred_at', 'parked_at', 'first_at', 'published_at_ms', 'waited_ms', 'oldest_ms', 'xmin', 'until'])
   const lines = rows.map((row) =>
     JSON.stringify(
       Object.fromEntries(

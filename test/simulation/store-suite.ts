@@ -4,20 +4,22 @@
  */
 import fc from 'fast-check'
 import { afterAll, expect, test } from 'vitest'
-import { commandTables, type CommandTables } from '../../src/command/command.sql.ts'
+import { commandTables } from '../../src/command/command.sql.ts'
 import { inboxTables, type Scope } from '../../src/consumer/inbox.sql.ts'
 import { createOutbox } from '../../src/outbox/outbox.ts'
 import type { OutboxTables } from '../../src/outbox/outbox.sql.ts'
 import { fromPg } from '../../src/postgres/from-pg.ts'
 import { migrate } from '../../src/postgres/migrate.ts'
 import { testDatabase } from '../setup/test-database.ts'
-import { commandScripts } from './command-script.ts'
+import { commandExamples, commandScripts, type PipelineTables } from './command-script.ts'
 import { inboxScripts } from './inbox-script.ts'
+import { leaseExamples, leaseScripts } from './lease-script.ts'
 import { outboxScripts, type ScriptStep } from './outbox-script.ts'
 import { atOnce, fakeSide, isUndecided, play, postgresSide, type PostgresSide } from './sides.ts'
 import { defineAdding } from './store/add-statements.ts'
 import { commandStore, defineCommands } from './store/command-statements.ts'
 import { defineDispatch } from './store/dispatch-statements.ts'
+import { defineEffects, effectStore, viewTable } from './store/effect-statements.ts'
 import { FakeStore } from './store/fake-store.ts'
 import { defineInbox } from './store/inbox-statements.ts'
 import { inboxStore } from './store/inbox-tables.ts'
@@ -26,7 +28,8 @@ import { outboxStore } from './store/outbox-tables.ts'
 import { defineParked } from './store/parked-statements.ts'
 import { defineStored, defineStoring } from './store/stored-statements.ts'
 import type { Table } from './store/mvcc.ts'
-import { defineAttempts, defineWaiting } from './store/waiting-statements.ts'
+import { defineTransactions } from './store/transaction-statements.ts'
+import { defineAttempts, defineLeases, defineWaiting } from './store/waiting-statements.ts'
 
 const sessions = 3
 const timeout = 3_600_000
@@ -37,18 +40,29 @@ export async function proveStores({ runs }: { readonly runs: number }): Promise<
   const database = await testDatabase()
   await migrate(fromPg(database.pool), { schema: 'waybill', service: 'test' })
   await database.pool.query('select waybill.outbox_change_lanes(2)')
+  await database.pool.query(
+    `create table ${viewTable} (video_id text primary key, version bigint not null, title text, deleted_at timestamptz)`,
+  )
   const postgres = await postgresSide(database.directUrl, sessions)
   afterAll(() => postgres.close())
   const { tables } = createOutbox()
-  const pipeline = commandTables('waybill')
+  const pipeline = { tables: commandTables('waybill'), outbox: tables }
   test('scripts of the outbox’s statements end alike on the fake store and on PostgreSQL', { timeout }, () =>
     endAlike(outboxScripts(tables, sessions), { postgres, runs, create: () => createOutboxFake(tables) }),
   )
   test('scripts of the consumer’s statements end alike on the fake store and on PostgreSQL', { timeout }, () =>
     endAlike(inboxScripts(scope, sessions), { postgres, runs, create: createInboxFake }),
   )
+  test('scripts of what is leased and of a view end alike on the fake store and on PostgreSQL', { timeout }, () =>
+    endAlike(leaseScripts(scope, sessions), { postgres, runs, examples: leaseExamples(scope), create: createInboxFake }),
+  )
   test('scripts of the pipeline’s statements end alike on the fake store and on PostgreSQL', { timeout }, () =>
-    endAlike(commandScripts(pipeline, sessions), { postgres, runs, create: () => createCommandFake(pipeline) }),
+    endAlike(commandScripts(pipeline, sessions), {
+      postgres,
+      runs,
+      examples: commandExamples(pipeline),
+      create: () => createCommandFake(pipeline),
+    }),
   )
 }
 
@@ -87,7 +101,10 @@ function createOutboxFake(tables: OutboxTables): Fake {
 function createInboxFake(): Fake {
   const store = new FakeStore(atOnce)
   const data = inboxStore()
-  for (const define of [defineInbox, defineWaiting, defineAttempts, defineStoring, defineStored]) define(store, scope, data)
+  for (const define of [defineInbox, defineWaiting, defineLeases, defineAttempts, defineStoring, defineStored])
+    define(store, scope, data)
+  const { view, ...effects } = effectStore()
+  defineEffects(store, { ...effects, view }, new Set())
   const lanes = Array.from({ length: 64 }, (_, lane) => ({
     consumer: scope.consumer,
     lane,
@@ -113,18 +130,23 @@ function createInboxFake(): Fake {
         row.nextAttemptAt === null,
       ]),
       lines(store, data.lane, 'inbox lane', (row) => [row.lane, row.token ?? '-']),
+      lines(store, view, 'view', (row) => [row.id, row.version, row.title, row.deleted]),
     ],
   }
 }
 
-function createCommandFake(pipeline: CommandTables): Fake {
+function createCommandFake({ tables, outbox }: PipelineTables): Fake {
   const store = new FakeStore(atOnce)
-  const data = { ...commandStore(), version: outboxStore(2).version }
-  defineCommands(store, pipeline, data)
+  const events = outboxStore(2)
+  const data = { ...commandStore(), version: events.version }
+  defineCommands(store, tables, data)
+  defineAdding(store, outbox, events)
+  defineTransactions(store)
   return {
     store,
     rows: [
       lines(store, data.version, 'version', (row) => [row.id, row.version]),
+      lines(store, events.outbox, 'outbox', (row) => [row.id, row.aggregateId, row.version]),
       lines(store, data.marker, 'marker', (row) => [row.requestId, row.rejected, row.response ?? '-', row.token ?? '-']),
     ],
   }
@@ -143,10 +165,15 @@ interface Line {
 interface Comparison {
   readonly postgres: PostgresSide
   readonly runs: number
+  /** Played before those that chance makes. */
+  readonly examples?: readonly (readonly ScriptStep[])[]
   readonly create: () => Fake
 }
 
-async function endAlike(scripts: fc.Arbitrary<readonly ScriptStep[]>, { postgres, runs, create }: Comparison): Promise<void> {
+async function endAlike(
+  scripts: fc.Arbitrary<readonly ScriptStep[]>,
+  { postgres, runs, examples = [], create }: Comparison,
+): Promise<void> {
   const property = fc.asyncProperty(scripts, async (script) => {
     const { store, rows } = create()
     const expected = await play(fakeSide(store, sessions), script)
@@ -159,13 +186,18 @@ async function endAlike(scripts: fc.Arbitrary<readonly ScriptStep[]>, { postgres
     const names = new Set(fake.map(({ name }) => name))
     expect(grouped((await postgresLines(postgres)).filter(({ name }) => names.has(name)))).toEqual(grouped(fake))
   })
-  await fc.assert(property, { numRuns: runs, endOnFailure: true })
+  await fc.assert(property, {
+    numRuns: runs + examples.length,
+    examples: examples.map((script) => [script]),
+    endOnFailure: true,
+  })
 }
 
-async function reset({ admin }: PostgresSide): Promise<void> {
+async function reset({ admin, forget }: PostgresSide): Promise<void> {
+  forget()
   await admin.query(`truncate waybill.aggregate_version, waybill.outbox, waybill.outbox_dispatch, waybill.outbox_relay,
     waybill.outbox_receipt, waybill.outbox_source, waybill.inbox, waybill.consumer_position, waybill.delivery_attempt, waybill.inbox_message,
-    waybill.inbox_lane, waybill.command_marker restart identity;
+    waybill.inbox_lane, waybill.command_marker, ${viewTable} restart identity;
     update waybill.outbox_lane set lock_token = null, locked_by = null, lock_expires_at = null;
     insert into waybill.inbox_lane (consumer, lane) select 'catalog', generate_series(0, 63)`)
 }
@@ -184,6 +216,7 @@ async function postgresLines({ admin }: PostgresSide): Promise<readonly Line[]> 
     union all select 'attempt', concat_ws(' ', event_id, attempts, unfinished) from waybill.delivery_attempt
     union all select 'message', concat_ws(' ', seq, key, lane, state, event_id, version, attempts, next_attempt_at is null) from waybill.inbox_message
     union all select 'inbox lane', concat_ws(' ', lane, coalesce(lock_token::text, '-')) from waybill.inbox_lane
+    union all select 'view', concat_ws(' ', video_id, version, title, deleted_at is not null) from ${viewTable}
     union all select 'marker', concat_ws(' ', request_id, rejected, coalesce(response, '-'), coalesce(token, '-')) from waybill.command_marker`)
   return rows
 }

@@ -33,6 +33,11 @@ export interface HistoryOwner {
    * same types. @default versions are compared instead
    */
   readonly states?: Readonly<Record<string, string>>
+  /**
+   * The ids of events that went to another broker: nobody has to have published or applied them. An aggregate whose last event
+   * is one of them is compared only if all who read it have applied that. @default none
+   */
+  readonly elsewhere?: ReadonlySet<string>
 }
 
 /** What is asked of a consumer: any will do, whatever its driver. */
@@ -70,8 +75,9 @@ export async function recordHistory(into: Recorder, { owner, consumers = [] }: R
   const readers: Reader[] = []
   for (const source of consumers) readers.push(await openReader(source))
   const sides = [owner].flat().map((each) => ({ owner: each, tables: outboxTables(each.schema ?? defaults.schema), readers }))
-  for (const side of sides) await recordCommits(into, side)
-  for (const side of sides) await recordStates(into, side)
+  const unread = new Set<string>()
+  for (const side of sides) for (const aggregate of await recordCommits(into, side)) unread.add(aggregate)
+  for (const side of sides) await recordStates(without(unread, into), side)
   const left: Record<string, number> = {}
   for (const { owner: each, tables } of sides)
     for (const { state, count } of await rows(each.db, statements.countDispatch(tables))) {
@@ -144,7 +150,9 @@ interface OwnerSide {
   readonly readers: readonly Reader[]
 }
 
-async function recordCommits(into: Recorder, { owner, tables, readers }: OwnerSide): Promise<void> {
+/** Returns the aggregates whose last event went elsewhere, and not to all who read it. */
+async function recordCommits(into: Recorder, { owner, tables, readers }: OwnerSide): Promise<ReadonlySet<string>> {
+  const unread = new Set<string>()
   let after = { aggregate_type: '', aggregate_id: '', version: '0' }
   const excusing = readers.map((reader) => excuseSuperseded(into, reader))
   for (;;) {
@@ -158,10 +166,27 @@ async function recordCommits(into: Recorder, { owner, tables, readers }: OwnerSi
       if (row.is_published && log !== 'recorded')
         into.record({ op: 'log', source: log, topic: row.topic, isUnordered: true, ...event })
       for (const excuse of excusing) excuse(row)
+      const isElsewhere = owner.elsewhere?.has(row.id) ?? false
+      if (isElsewhere) into.record({ op: 'excuse', source: 'owner', event: row.id, why: 'it went to another broker' })
+      if (isElsewhere && readers.some((reader) => reads(reader, row) && !reader.applied.has(row.id))) unread.add(aggregate)
+      else unread.delete(aggregate)
     }
-    if (page.length < pageSize) return
+    if (page.length < pageSize) return unread
     after = page.at(-1) ?? after
   }
+}
+
+/** Leaves out the states of these aggregates, on both sides. */
+function without(aggregates: ReadonlySet<string>, into: Recorder): Recorder {
+  return {
+    record: (entry) => {
+      if (entry.op !== 'state' || !aggregates.has(entry.aggregate)) into.record(entry)
+    },
+  }
+}
+
+function reads({ consumer }: Reader, row: statements.CommittedRow): boolean {
+  return consumer.settings.streams.some(({ aggregateType }) => aggregateType === row.aggregate_type)
 }
 
 /**

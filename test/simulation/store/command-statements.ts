@@ -13,7 +13,7 @@ import {
 } from '../../../src/command/command.sql.ts'
 import type { SqlValue } from '../../../src/postgres/sql.ts'
 import type { FakeStore } from './fake-store.ts'
-import { Table } from './mvcc.ts'
+import { markSavepoint, Table, undoToSavepoint } from './mvcc.ts'
 import type { OutboxStore } from './outbox-tables.ts'
 import { texts } from './sql-text.ts'
 import type { StatementContext } from './statement-context.ts'
@@ -113,14 +113,16 @@ export function defineCommands(store: FakeStore, tables: CommandTables, data: Co
       return []
     },
   )
-  store.define('setSavepoint', setSavepoint(), async (context) => {
-    context.tx.savepoint = context.tx.undo.length
+  store.define('setSavepoint', setSavepoint(), async ({ tx }) => {
+    markSavepoint(tx)
     return []
   })
-  store.define('rollBackToSavepoint', rollBackToSavepoint(), async ({ tx }) => {
-    while (tx.undo.length > (tx.savepoint ?? 0)) tx.undo.pop()?.()
+  const rollBack = async ({ tx }: StatementContext): Promise<[]> => {
+    undoToSavepoint(tx)
+    tx.failed = false
     return []
-  })
+  }
+  store.define('rollBackToSavepoint', rollBackToSavepoint(), rollBack, { mends: true })
 }
 
 /** The statements of test/command/bank.ts. */

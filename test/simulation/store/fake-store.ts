@@ -8,7 +8,7 @@
  */
 import type { SqlValue, Statement } from '../../../src/postgres/sql.ts'
 import { connectionLost, DatabaseFailure } from './database-failure.ts'
-import { Transaction, Tuple, vacuum, write, type Isolation, type Table } from './mvcc.ts'
+import { Transaction, Tuple, undoToSavepoint, vacuum, write, type Isolation, type Table } from './mvcc.ts'
 import { StatementContext, type StoreTime } from './statement-context.ts'
 
 /** What a statement does; its rows are what the driver returns. */
@@ -38,7 +38,7 @@ export interface Committed {
 const tickMs = 0.000_1
 
 export class FakeStore {
-  readonly #meanings = new Map<string, { readonly name: string; readonly run: Meaning }>()
+  readonly #meanings = new Map<string, { readonly name: string; readonly run: Meaning; readonly mends: boolean }>()
   readonly #active = new Set<Transaction>()
   readonly #status = new Map<number, Transaction>()
   readonly #surroundings: Surroundings
@@ -58,9 +58,12 @@ export class FakeStore {
     }
   }
 
-  /** Says what a statement means. `sample` is the statement with any arguments: its text is always the same. */
-  define(name: string, sample: Statement, run: Meaning): void {
-    this.#meanings.set(sample.text, { name, run })
+  /**
+   * Says what a statement means. `sample` is the statement with any arguments: its text is always the same. One that `mends`
+   * may be sent after another has failed.
+   */
+  define(name: string, sample: Statement, run: Meaning, { mends = false } = {}): void {
+    this.#meanings.set(sample.text, { name, run, mends })
   }
 
   nameOf(text: string): string {
@@ -84,16 +87,17 @@ export class FakeStore {
   async run(tx: Transaction, text: string, values: readonly SqlValue[]): Promise<readonly object[]> {
     const meaning = this.#meanings.get(text)
     if (meaning === undefined) throw new Error(`The fake store does not know this statement; define it:\n${text}`)
-    if (tx.failed)
+    if (tx.failed && !meaning.mends)
       throw new DatabaseFailure('25P02', 'current transaction is aborted, commands ignored until end of transaction block')
-    if (tx.status !== 'in progress') throw connectionLost()
+    if (tx.status !== 'in progress' && !tx.failed) throw connectionLost()
     const context = new StatementContext(tx, this.#time)
     try {
       await this.#surroundings.pause(`${meaning.name} sees`)
       return await meaning.run(context, values)
     } catch (error) {
-      // Its effects and its locks go at once; that it is over is said when it is ended.
-      this.rollBack(tx)
+      // Its effects and its locks go at once, up to the savepoint; that it is over is said when it is ended.
+      if (tx.savepoint === undefined) this.rollBack(tx)
+      else undoToSavepoint(tx)
       tx.failed = true
       throw error
     } finally {
@@ -103,7 +107,10 @@ export class FakeStore {
 
   /** Ends a transaction; what it says, like the server's tag, may be the other thing than what was asked. */
   commit(tx: Transaction): 'COMMIT' | 'ROLLBACK' {
-    if (tx.failed) return 'ROLLBACK'
+    if (tx.failed) {
+      this.rollBack(tx)
+      return 'ROLLBACK'
+    }
     if (tx.status !== 'in progress') throw new DatabaseFailure('25P01', 'there is no transaction in progress')
     const changes = [...tx.written].map(([tuple, table]) => change(tuple, table, tx))
     tx.committedAt = this.#commits += 1
@@ -145,7 +152,7 @@ export class FakeStore {
   #end(tx: Transaction): void {
     this.#active.delete(tx)
     for (const tuple of tx.locked) tuple.holders.delete(tx)
-    tx.ended()
+    tx.released()
   }
 
   #oldestSnapshot(): number {
@@ -159,9 +166,9 @@ export class FakeStore {
 
   async #ended(tx: Transaction, timeoutMs: number): Promise<'ended' | 'timed out'> {
     const ended = new AbortController()
-    tx.onEnd(() => ended.abort())
+    tx.onRelease(() => ended.abort())
     if (timeoutMs > 0) await this.#surroundings.sleep(timeoutMs, ended.signal)
-    else await new Promise<void>((done) => tx.onEnd(done))
+    else await new Promise<void>((done) => tx.onRelease(done))
     await this.#surroundings.pause('lock granted')
     return ended.signal.aborted ? 'ended' : 'timed out'
   }

@@ -83,15 +83,15 @@ export class Transaction {
   /** A statement failed; nothing but a rollback is possible. */
   failed = false
   readonly undo: (() => void)[] = []
-  /** How much of that a rollback to the savepoint leaves. */
-  savepoint: number | undefined
+  /** What a rollback to the savepoint leaves: so many of its changes, and these locks. */
+  savepoint: { readonly changes: number; readonly locks: ReadonlyMap<Tuple<unknown>, LockMode> } | undefined
   readonly written = new Map<Tuple<unknown>, Table<unknown>>()
   readonly locked = new Set<Tuple<unknown>>()
   readonly snapshots = new Set<Snapshot>()
   /** What it sees from its first statement on, unless each statement sees anew. */
   pinned: number | undefined
   waitsFor: Transaction | undefined
-  #onEnd: (() => void)[] = []
+  #onRelease: (() => void)[] = []
 
   constructor(options: {
     readonly id: number
@@ -105,13 +105,14 @@ export class Transaction {
     this.startedBy = options.startedBy
   }
 
-  onEnd(listener: () => void): void {
-    this.#onEnd.push(listener)
+  /** Tells once, as soon as it has given locks back: at its end, or at a rollback to its savepoint. */
+  onRelease(listener: () => void): void {
+    this.#onRelease.push(listener)
   }
 
-  ended(): void {
-    for (const listener of this.#onEnd) listener()
-    this.#onEnd = []
+  released(): void {
+    for (const listener of this.#onRelease) listener()
+    this.#onRelease = []
   }
 }
 
@@ -204,6 +205,28 @@ export function write<R>(
     if (newest === undefined) table.tuples.delete(tuple)
     else newest.end = undefined
   })
+}
+
+/** From here on, a part of the transaction can be undone by itself. */
+export function markSavepoint(tx: Transaction): void {
+  const locks = new Map([...tx.locked].map((tuple) => [tuple, tuple.holders.get(tx) as LockMode]))
+  tx.savepoint = { changes: tx.undo.length, locks }
+}
+
+/** Undoes what came after the savepoint, its locks as well, and lets those go on who wait for them. */
+export function undoToSavepoint(tx: Transaction): void {
+  const { changes, locks } = tx.savepoint ?? refuseSavepoint()
+  while (tx.undo.length > changes) tx.undo.pop()?.()
+  for (const tuple of tx.locked) {
+    const held = locks.get(tuple)
+    if (held !== undefined) tuple.holders.set(tx, held)
+    else if (tuple.holders.delete(tx)) tx.locked.delete(tuple)
+  }
+  tx.released()
+}
+
+function refuseSavepoint(): never {
+  throw new DatabaseFailure('3B001', 'savepoint does not exist')
 }
 
 /** Forgets versions that nobody can see any more. */

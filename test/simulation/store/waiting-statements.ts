@@ -138,7 +138,7 @@ export function defineLeases(store: FakeStore, scope: Scope, data: InboxStore): 
   store.define('giveWaiting', leasedWaiting.give(scope, []), async (context, [ids, untils]) => {
     const untilOf = new Map(texts(ids).map((id, i) => [id, texts(untils)[i]]))
     const isTaken = (row: StoredMessage): boolean =>
-      isMine(row) && row.state === 4 && row.nextAttemptAt !== null && untilOf.get(row.eventId) === leaseOf(row)
+      isMine(row) && row.nextAttemptAt !== null && untilOf.get(row.eventId) === leaseOf(row)
     const set = (row: StoredMessage): StoredMessage => ({ ...row, nextAttemptAt: null })
     await context.updateAll(data.message, context.see(data.message, isTaken), { set, still: isTaken })
     return []
