@@ -91,9 +91,11 @@ test('switching on is refused by parked events, before the switch and after it, 
   expect(await cdcStatus(db, outbox)).toMatchObject(dispatching)
   await db.query(`delete from ${outbox.tables.dispatch.quoted}`)
   await publish('w', '1', '2')
-  const parking = switchCdcOn({ db, outbox, slot, actor, onProgress: () => void refusing.once() })
+  let pass: Promise<unknown> | undefined
+  const parking = switchCdcOn({ db, outbox, slot, actor, onProgress: () => void (pass ??= refusing.once()) })
   await expect(parking).rejects.toMatchObject(refused)
   await expect(parking).rejects.toThrow('Dispatch is off already')
+  await pass
   expect((await dispatch()).map((row) => row['state'])).toEqual([3, 2])
 })
 

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { gate, opened, untilBlocked } from '../../test/outbox/world.ts'
 import { outboxFixture, type OutboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { systemClock } from '../core/clock.ts'
+import { systemClock, type Clock } from '../core/clock.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import type { Database } from './database.ts'
 import { fromPg } from './from-pg.ts'
@@ -12,8 +12,12 @@ import { createLaneLeases, type LaneLeases } from './lane-leases.ts'
 const database = await testDatabase()
 const db = fromPg(database.pool)
 
-function worker({ outbox: { tables }, signals }: OutboxFixture, name: string, leaseMs = 60_000): LaneLeases {
-  return createLaneLeases({ db, tables, worker: name, leaseMs, renewMs: leaseMs / 4, clock: systemClock, signals })
+function worker(
+  { outbox: { tables }, signals }: OutboxFixture,
+  name: string,
+  { leaseMs = 60_000, clock = systemClock }: { readonly leaseMs?: number; readonly clock?: Clock } = {},
+): LaneLeases {
+  return createLaneLeases({ db, tables, worker: name, leaseMs, renewMs: leaseMs / 4, clock, signals })
 }
 
 async function useLanes({ outbox: { tables } }: OutboxFixture, lanes: number): Promise<void> {
@@ -78,12 +82,15 @@ test('a lane whose row an idle transaction holds is given up alone; the others g
   const { lane } = fixture.outbox.tables
   const lost: number[] = []
   fixture.signals.on('lanes.lost', ({ lanes }) => lost.push(...lanes))
-  const busy = worker(fixture, 'busy', 400)
+  const clock = createFakeClock()
+  const busy = worker(fixture, 'busy', { leaseMs: 400, clock })
   await busy.rebalance()
+  await clock.advance(300)
   const idle = await opened(db, (tx) => tx.query(`select from ${lane.quoted} where lane = 7 for update`))
   await busy.renew(undefined)
   expect(lost).toEqual([7])
   expect(busy.held()).toHaveLength(63)
+  await clock.advance(300)
   expect(busy.mayWork()).toBe(true)
   await busy.rebalance()
   expect(busy.held()).toHaveLength(63)

@@ -16,7 +16,7 @@ import { join } from 'node:path'
 import { WaybillError } from '../core/errors.ts'
 import { cacheFolder, temporaryFolder } from './cache-folder.ts'
 import { eventually } from './eventually.ts'
-import { freePort } from './free-port.ts'
+import { onFreePort } from './free-port.ts'
 import { embeddedBinaries } from './postgres-binaries.ts'
 import { createCluster } from './postgres-cluster.ts'
 import { serviceUser } from './service-user.ts'
@@ -69,7 +69,6 @@ export interface Postgres {
 }
 
 const host = '127.0.0.1'
-const portAttempts = 5
 
 /** Starts a PostgreSQL of its own and returns when it accepts connections. */
 export async function startPostgres(options: PostgresOptions = {}): Promise<Postgres> {
@@ -97,7 +96,8 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
   }
   try {
     const version = await createCluster({ binDir, cacheDir, user }, dataDir)
-    const { port, server } = await startOnFreePort(start, options.port)
+    const startOn = async (port: number): Promise<Pick<Parts, 'port' | 'server'>> => ({ port, server: await start(port) })
+    const { port, server } = await (options.port === undefined ? onFreePort(startOn) : startOn(options.port))
     return handle({ port, version, dataDir, logFile, server, start: () => start(port), clean })
   } catch (error) {
     await clean()
@@ -158,21 +158,6 @@ function serverArguments(options: PostgresOptions, port: number): string[] {
     ...options.settings,
   }
   return Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-}
-
-async function startOnFreePort(
-  start: (port: number) => Promise<ChildProcess>,
-  wanted: number | undefined,
-): Promise<{ port: number; server: ChildProcess }> {
-  for (let attempt = 1; ; attempt += 1) {
-    const port = wanted ?? (await freePort())
-    try {
-      return { port, server: await start(port) }
-    } catch (error) {
-      const isTaken = error instanceof Error && error.message.includes('could not bind')
-      if (!isTaken || wanted !== undefined || attempt === portAttempts) throw error
-    }
-  }
 }
 
 interface Launch {

@@ -3,9 +3,9 @@
  *
  * The first start on a machine fetches Kafka's jars, which takes a minute; later ones take seconds.
  */
-import { freePort } from './free-port.ts'
+import { onFreePorts } from './free-port.ts'
 import { createKafkaNode, kafkaId, type KafkaNode, type KafkaPorts } from './kafka-node.ts'
-import { kafkaPrograms } from './kafka-programs.ts'
+import { kafkaPrograms, type KafkaPrograms } from './kafka-programs.ts'
 
 export interface KafkaCluster {
   /** `host:port` of every node. */
@@ -25,9 +25,19 @@ export interface KafkaClusterOptions {
 /** Starts the nodes and returns when all serve. */
 export async function startKafka({ nodes: count = 1 }: KafkaClusterOptions = {}): Promise<KafkaCluster> {
   const programs = await kafkaPrograms()
-  const clusterId = kafkaId()
+  return await onFreePorts(2 * count, (free) => startNodes(programs, portsOf(free)))
+}
+
+/** Two ports for each node. */
+function portsOf(free: readonly number[]): ReadonlyMap<number, KafkaPorts> {
   const ports = new Map<number, KafkaPorts>()
-  for (let id = 1; id <= count; id += 1) ports.set(id, { broker: await freePort(), controller: await freePort() })
+  for (let i = 0; i < free.length; i += 2)
+    ports.set(ports.size + 1, { broker: free[i] as number, controller: free[i + 1] as number })
+  return ports
+}
+
+async function startNodes(programs: KafkaPrograms, ports: ReadonlyMap<number, KafkaPorts>): Promise<KafkaCluster> {
+  const clusterId = kafkaId()
   const nodes = [...ports.keys()].map((id) => createKafkaNode({ programs, clusterId, id, ports }))
   const stop = async (): Promise<void> => {
     await Promise.all(nodes.map((node) => node.remove()))

@@ -9,7 +9,7 @@ import { join } from 'node:path'
 
 import { WaybillError } from '../core/errors.ts'
 import { findProgram } from './find-program.ts'
-import { freePort } from './free-port.ts'
+import { onFreePort } from './free-port.ts'
 import { startService } from './service-process.ts'
 import type { ServiceProcess } from './service-process.ts'
 
@@ -35,9 +35,11 @@ export async function startPgBouncer(serverUrl: string): Promise<PgBouncer> {
       'There is no "pgbouncer" on this machine. Install it (Debian: apt-get install pgbouncer).',
     )
   }
-  const server = new URL(serverUrl)
+  return await onFreePort((port) => startOn(port, { program, server: new URL(serverUrl) }))
+}
+
+async function startOn(port: number, { program, server }: { program: string; server: URL }): Promise<PgBouncer> {
   const host = '127.0.0.1'
-  const port = await freePort()
   const service = await startService({
     name: 'pgbouncer',
     program,

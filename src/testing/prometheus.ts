@@ -5,7 +5,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { findProgram } from './find-program.ts'
-import { freePort } from './free-port.ts'
+import { onFreePort } from './free-port.ts'
 import { startService } from './service-process.ts'
 
 export interface PrometheusProcess {
@@ -16,14 +16,16 @@ export interface PrometheusProcess {
   stop(): Promise<void>
 }
 
-export async function startPrometheus({
-  rules,
-  targets,
-}: {
+export interface PrometheusOptions {
   readonly rules: string
   readonly targets: readonly string[]
-}): Promise<PrometheusProcess> {
-  const port = await freePort()
+}
+
+export async function startPrometheus(options: PrometheusOptions): Promise<PrometheusProcess> {
+  return await onFreePort((port) => startOn(port, options))
+}
+
+async function startOn(port: number, { rules, targets }: PrometheusOptions): Promise<PrometheusProcess> {
   const config = {
     global: { scrape_interval: '500ms', evaluation_interval: '500ms' },
     rule_files: ['waybill.rules.yml'],

@@ -9,7 +9,7 @@ import { connect } from 'node:net'
 
 import { WaybillError } from '../core/errors.ts'
 import { findProgram } from './find-program.ts'
-import { freePort } from './free-port.ts'
+import { onFreePort } from './free-port.ts'
 import { startService } from './service-process.ts'
 import type { ServiceProcess } from './service-process.ts'
 
@@ -36,8 +36,11 @@ export async function startRedis(options: { readonly port?: number } = {}): Prom
       'There is no "redis-server" on this machine. Install it (Debian: apt-get install redis-server).',
     )
   }
+  return await (options.port === undefined ? onFreePort((port) => startOn(port, program)) : startOn(options.port, program))
+}
+
+async function startOn(port: number, program: string): Promise<Redis> {
   const host = '127.0.0.1'
-  const port = options.port ?? (await freePort())
   const service = await startService({
     name: 'redis',
     program,

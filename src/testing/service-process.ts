@@ -68,7 +68,7 @@ export async function startService({ name, program, prepare, readyText }: Servic
 
   const readLog = (): string => readFileSync(logFile, 'utf8')
   const isReady = (): boolean => readLog().includes(readyText)
-  await eventually(() => hasEnded() || isReady(), { intervalMs: 5, timeoutMs: 30_000 }).catch(kill)
+  await eventually(() => hasEnded() || isReady(), { intervalMs: 5 }).catch(kill)
   if (child.pid === undefined || hasEnded()) {
     const end = readLog().slice(-2_000)
     await stop()

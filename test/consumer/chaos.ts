@@ -91,7 +91,7 @@ async function runToTheEnd(run: Run): Promise<boolean> {
       ])
       return broker.isEmpty && (rows as { waiting: number }[])[0]?.waiting === 0
     },
-    { timeoutMs: run.mutation.patienceMs ?? 20_000 },
+    { timeoutMs: run.mutation.patienceMs ?? 60_000 },
   ).catch(() => false)
   for (const instance of running) instance.stop()
   await Promise.all([...running].map(({ ended }) => ended))

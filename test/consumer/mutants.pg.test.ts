@@ -1,6 +1,7 @@
 /**
  * The check of exactly-once.pg.test.ts is only worth something if it finds consumers that break one rule. Each mutant breaks
- * one, through a port or in the schema, and must be caught in one of a few worlds.
+ * one, through a port or in the schema, and must be caught in one of thirty worlds. Some escape every second one; the world in
+ * which a mutant is caught is its last.
  */
 import { expect, test } from 'vitest'
 import { z } from 'zod'
@@ -23,7 +24,7 @@ const worldOf = (seed: number): World => ({
     aggregateType,
     choices: Array.from({ length: 13 }, (_, n) => ((n + 1) * (37 + i + seed)) % 99),
   })),
-  instances: 1 + (seed % 4),
+  instances: 2 + (Math.floor(seed / 3) % 3),
   batchSize: [1, 7, 500][seed % 3] ?? 1,
   deaths: [7 + seed, 19, 31 + seed, 11],
 })
@@ -127,15 +128,15 @@ test.each(mutants)(
     await createChaosTables({ db, schema })
     if (schemaChange !== undefined) await db.query(schemaChange(schema))
     rewritten = 0
-    const patienceMs = rests ? 20_000 : 6_000
+    const patienceMs = rests ? 60_000 : 6_000
     const found: string[] = []
-    for (let seed = 1; seed <= 8 && !found.some((each) => reason.test(each)); seed += 1)
+    for (let seed = 1; seed <= 30 && !found.some((each) => reason.test(each)); seed += 1)
       found.push(...(await happen({ db, schema }, worldOf(seed), { patienceMs, ...named(mutation, schema) })))
     expect(rewritten > 0).toBe(mutation.database !== undefined)
     expect(found).toEqual(expect.arrayContaining([expect.stringMatching(reason)]))
     expect(rests && found.some((each) => each.endsWith(restless))).toBe(false)
   },
-  180_000,
+  600_000,
 )
 
 test('the same worlds find nothing wrong with the consumer as it is', async () => {

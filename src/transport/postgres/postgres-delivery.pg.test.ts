@@ -6,6 +6,7 @@ import { fromPg } from '../../postgres/from-pg.ts'
 import { migrate } from '../../postgres/migrate.ts'
 import { transaction } from '../../postgres/transaction.ts'
 import { eventually } from '../../testing/eventually.ts'
+import { createFakeClock } from '../../testing/fake-clock.ts'
 import { interleaved, message, probe, publishAll } from '../../testing/transport-probe.ts'
 import type { Delivery } from '../transport.ts'
 import { postgresTransport, type PostgresTransport } from './postgres-transport.ts'
@@ -25,7 +26,7 @@ afterEach(async () => {
 })
 
 function open(options: Partial<Parameters<typeof postgresTransport>[0]> = {}): PostgresTransport {
-  const transport = postgresTransport({ db, leaseMs: 600, ...options })
+  const transport = postgresTransport({ db, leaseMs: 60_000, ...options })
   opened.push(transport)
   return transport
 }
@@ -41,6 +42,12 @@ function stallable(): { readonly db: Queryable; stall(): void; resume(): void } 
     },
     resume: () => resume(),
   }
+}
+
+/** The leases under way are over, and nobody has heard of their holders lately. */
+async function endLeases(): Promise<void> {
+  await db.query('update waybill.transport_lane set lock_expires_at = clock_timestamp() where locked_by is not null')
+  await db.query(`update waybill.transport_receiver set seen_at = seen_at - interval '2 minutes'`)
 }
 
 const newTopic = (): string => `delivery-${++topics}`
@@ -110,15 +117,18 @@ test('a publisher that waits for a new subscription to be made publishes to it',
 
 test('a receiver that stalls beyond its lease loses what it has in hand, is told so, and changes nothing any more', async () => {
   const way = stallable()
-  const stalled = open({ db: way.db })
+  const clock = createFakeClock()
+  const stalled = open({ db: way.db, clock })
   const healthy = open()
   const topic = newTopic()
   await publishAll(healthy, interleaved(topic, ['a'], 3))
   const first = await probe(stalled, { topic, on: () => undefined })
   await first.until(3)
   way.stall()
+  await clock.advance(60_000)
+  expect(first.deliveries.map((each) => each.lost.aborted)).toEqual([true, true, true])
+  await endLeases()
   const second = await probe(healthy, { topic, on: () => undefined })
-  await eventually(() => expect(first.deliveries.map((each) => each.lost.aborted)).toEqual([true, true, true]))
   await second.until(3)
   way.resume()
   expect(await first.deliveries[0]?.ack()).toBe('lost')
@@ -135,6 +145,7 @@ test('an ack that was on its way when the lease ran out is fenced off', async ()
   await first.until(1)
   way.stall()
   const ack = first.deliveries[0]?.ack()
+  await endLeases()
   const second = await probe(healthy, { topic, on: () => undefined })
   await second.until(1)
   way.resume()
@@ -143,7 +154,8 @@ test('an ack that was on its way when the lease ran out is fenced off', async ()
 })
 
 test('lanes move to receivers that come, and back when they go', async () => {
-  const transport = open()
+  // They move when leases are renewed, every third of one.
+  const transport = open({ leaseMs: 600 })
   const topic = newTopic()
   const left = await probe(transport, { topic })
   const held = async (): Promise<number[]> => {
@@ -166,20 +178,26 @@ test('lanes move to receivers that come, and back when they go', async () => {
 })
 
 test('a lane with messages in hand is not given to a receiver that comes before they are settled', async () => {
-  const transport = open({ lanes: 1 })
+  const clock = createFakeClock()
+  let beats = 0
+  const counting: Queryable = {
+    query: async (text, values) => {
+      const result = await db.query(text, values)
+      if (text.includes('transport_lease')) beats += 1
+      return result
+    },
+  }
+  const transport = open({ db: counting, lanes: 1, clock })
   const topic = newTopic()
   const first = await probe(transport, { topic, on: () => undefined })
   await publishAll(transport, interleaved(topic, ['a'], 3))
   await first.until(3)
   const second = await probe(transport, { topic })
-  const beats = async (): Promise<string> => {
-    const { rows } = await db.query('select max(seen_at)::text as at from waybill.transport_receiver')
-    return (rows[0] as { at: string }).at
-  }
   // Several heartbeats of both, each of which could move the lane.
-  for (let beat = 0; beat < 6; beat += 1) {
-    const before = await beats()
-    await eventually(async () => (await beats()) !== before)
+  for (let round = 0; round < 6; round += 1) {
+    const before = beats
+    await clock.advance(20_000)
+    await eventually(() => beats >= before + 2)
   }
   expect(second.deliveries).toHaveLength(0)
   expect(first.deliveries.map((each) => each.lost.aborted)).toEqual([false, false, false])
@@ -238,7 +256,7 @@ test('the relay’s role can publish and the consumer’s role can receive, and 
   }
   const [relayPool, consumerPool] = [await asRole('relay'), await asRole('consumer')]
   const relay = postgresTransport({ db: fromPg(relayPool) })
-  const consumer = postgresTransport({ db: fromPg(consumerPool), retentionMs: 0 })
+  const consumer = postgresTransport({ db: fromPg(consumerPool), retentionMs: 0, leaseMs: 60_000 })
   await publishAll(relay, interleaved(topic, ['a'], 3))
   let nacked = false
   const received = await probe(consumer, {
