@@ -16,8 +16,9 @@ const config: ViteUserConfig = defineConfig({
     globalSetup: ['test/setup/postgres.ts', 'test/setup/kafka.ts'],
     setupFiles: ['test/setup/seed.ts'],
     pool: 'forks',
-    // More would only queue at the one Postgres that all files share.
-    maxWorkers: Math.min(4, availableParallelism()),
+    // One more than there are cores, since tests wait a good deal; a suite of the proof keeps them busy. Many more would only queue
+    // at the one Postgres that all files share.
+    maxWorkers: Math.min(4, availableParallelism() + (proof ? 0 : 1)),
     sequence: { shuffle: false, seed: 20_250_101 },
     // Beyond the patience of `eventually`, whose error says more than a time-out.
     testTimeout: 180_000,

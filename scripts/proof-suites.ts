@@ -3,6 +3,7 @@
  *
  * A suite reads WAYBILL_PROOF (`ci` or `full`) to choose how much to do; its seed is fixed, so that `ci` proves the same each time.
  */
+import { availableParallelism } from 'node:os'
 import { installedPostgresFolders, services } from './services.ts'
 
 export interface ProofSuite {
@@ -30,7 +31,10 @@ const left = [
   // What they say of the tests does not depend on the server.
   'test/{consumer,outbox}/mutants.pg.test.ts',
 ]
-const postgresTests = ['node', 'scripts/test.ts', '--require-all', '.pg.test.ts', ...left.flatMap((glob) => ['--exclude', glob])]
+// One worker more than there are cores: these tests wait for the server a good deal.
+const workers = `--maxWorkers=${Math.min(4, availableParallelism() + 1)}`
+const excluded = left.flatMap((glob) => ['--exclude', glob])
+const postgresTests = ['node', 'scripts/test.ts', '--require-all', '.pg.test.ts', workers, ...excluded]
 
 export const proofSuites: readonly ProofSuite[] = [
   {
@@ -101,7 +105,7 @@ export const proofSuites: readonly ProofSuite[] = [
     summary: 'every place of every process crossed with every fault; in CI a part that its seed chooses',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/crash-matrix'],
     inCi: true,
-    minutes: 8,
+    minutes: 10,
     missing: () => missingService('redis'),
   },
   {
@@ -109,7 +113,7 @@ export const proofSuites: readonly ProofSuite[] = [
     summary: 'the same with Kafka as the broker, and the places of its requests and of its groups',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/kafka-crash-matrix'],
     inCi: true,
-    minutes: 7,
+    minutes: 9,
     missing: () => missingService('kafka'),
   },
   {

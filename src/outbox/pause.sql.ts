@@ -1,7 +1,7 @@
 /**
  * Statements on streams and aggregates that an operator holds back.
  */
-import { sql, type Statement } from '../postgres/sql.ts'
+import { name, sql, type Statement } from '../postgres/sql.ts'
 import type { OutboxTables } from './outbox.sql.ts'
 
 export interface PauseRow {
@@ -32,9 +32,16 @@ export function deletePause(tables: OutboxTables, aggregateType: string, aggrega
   return sql`delete from ${tables.pause} where aggregate_type = ${aggregateType} and aggregate_id = ${aggregateId}`
 }
 
-/** Every lane: an aggregate's own is not worth computing for a rare act. */
-export function selectLanes(tables: OutboxTables): Statement<{ lane: number }> {
-  return sql`select lane from ${tables.lane} order by lane`
+/** Every lane, or an aggregate's own. */
+export function selectLanes(
+  tables: OutboxTables,
+  { aggregateType, aggregateId }: { readonly aggregateType: string; readonly aggregateId: string },
+): Statement<{ lane: number }> {
+  return sql`
+    select l.lane from ${tables.lane} l
+     where ${aggregateId} = ''
+        or l.lane = (('x' || encode(substring(sha256(convert_to(${aggregateType}::text || chr(31) || ${aggregateId}::text, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint & (${name(tables.schema, 'outbox_lanes')}() - 1))
+     order by l.lane`
 }
 
 export interface WakeRequest {

@@ -77,7 +77,7 @@ export async function resumeOutbox(action: PauseAction): Promise<number | undefi
     return true
   })
   let woken = 0
-  for (const { lane } of await rows(db, selectLanes(outbox.tables))) {
+  for (const { lane } of await rows(db, selectLanes(outbox.tables, { aggregateType, aggregateId }))) {
     woken += await wakeLane({ db, outbox, aggregateType, aggregateId }, lane)
   }
   return resumed || woken > 0 ? woken : undefined

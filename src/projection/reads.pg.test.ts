@@ -139,7 +139,7 @@ test('a forged, foreign or absurd token is refused before anybody waits', async 
 
 test('10,000 waiters cost the database as many queries as one, and a place more is refused', async () => {
   const fixture = await consumerFixture(db)
-  const [waitMs, waitPollMs] = [500, 100]
+  const [waitMs, waitPollMs] = [200, 100]
   let late: unknown
   const wait = async (waiters: number): Promise<number> => {
     const [asked, clock] = [counted(), createFakeClock()]

@@ -3,4 +3,4 @@
  */
 import { proveStores } from '../simulation/store-suite.ts'
 
-await proveStores({ runs: process.env['WAYBILL_PROOF'] === 'full' ? 300 : 100 })
+await proveStores({ runs: process.env['WAYBILL_PROOF'] === 'full' ? 300 : 60 })

@@ -119,7 +119,7 @@ test('what is old and not settled keeps nothing behind it, however much it is, n
     `insert into waybill.transport_delivery (subscription_id, lane, seq, bytes)
      select s.id, waybill.transport_lane_of(null, m.seq, s.lanes), m.seq, 0
        from waybill.transport_subscription s join waybill.transport_message m on m.topic_id = s.topic_id
-      where s.consumer = 'stuck' order by m.seq offset 1 limit 10_000`,
+      where s.consumer = 'stuck' order by m.seq offset 1 limit 10000`,
   )
   expect([await transport.sweep(), await transport.sweep(), await transport.sweep()]).toEqual([0, 5, 0])
   expect(await stored(topic)).toBe(10_001)

@@ -29,7 +29,7 @@ transportContract('postgres', {
   test,
   open: () => {
     const way = breakable()
-    const transport = postgresTransport({ db: way.db, leaseMs: 9_000 })
+    const transport = postgresTransport({ db: way.db, leaseMs: 4_000 })
     return Promise.resolve({
       transport,
       makeTopic: async (consumers) => {
