@@ -80,7 +80,7 @@ export function commandScripts({ tables, outbox }: PipelineTables, sessions: num
   return scriptsOf(steps, sessions)
 }
 
-/** How the last transaction of the first session ended, only its last neighbour asks. */
+/** The session whose `status` is about the first one. */
 const asker = 2
 
 /** Savepoints at work: what was locked before one stays locked, what came after it goes, and failures are mended by going back. */

@@ -33,10 +33,11 @@ function leaseSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; rea
     ),
     ...weighted(
       1,
-      items.map((some): Step => {
-        const ids = some.map(({ event }) => event.id)
-        return () => removeStored(scope, ids)
-      }),
+      fc.constantFrom(...events).map(
+        ({ event }): Step =>
+          () =>
+            removeStored(scope, [event.id]),
+      ),
     ),
     ...weighted(
       4,
@@ -56,16 +57,20 @@ function leaseSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; rea
     ),
     ...weighted(
       2,
-      stale.map(
-        (isStale): Step =>
+      // One at a time: in which order it would wait for several, no plan promises.
+      fc.tuple(stale, fc.nat(2)).map(
+        ([isStale, place]): Step =>
           (read) =>
-            leasedWaiting.give(scope, takenOf(read, isStale)),
+            leasedWaiting.give(scope, takenOf(read, isStale).slice(place, place + 1)),
       ),
     ),
   ]
 }
 
-/** Leases that hold against others, are prolonged, are over, and are given back; by their own name only, and past locked rows. */
+/**
+ * Leases that hold against others, are prolonged, are over, and are given back; by their own name only, and past locked rows.
+ * Versions that come late, and a removed row that keeps what it had.
+ */
 export function leaseExamples(scope: Scope): readonly (readonly ScriptStep[])[] {
   const some = events.slice(0, 3)
   const store: Step = () => storeWaiting(scope, some)
@@ -104,6 +109,7 @@ export function leaseExamples(scope: Scope): readonly (readonly ScriptStep[])[] 
       [0, give(false)],
       [1, 'commit'],
     ),
+    scriptOf([0, write({ a: 2, b: 1 })], [0, write({ a: 1, b: 2 })], [0, write({ a: 3 }, true)], [0, write({ a: 2 })]),
   ]
 }
 
@@ -112,22 +118,25 @@ function takenOf(read: readonly Record<string, unknown>[], isStale: boolean): Ta
   return read
     .filter((row) => row['until'] !== undefined)
     .map((row) => ({ id: String(row['id']), until: isStale ? '1' : String(row['until']) }))
+    .toSorted((a, b) => (a.id < b.id ? -1 : 1))
 }
 
-/** Rows of a batch, by key; of a removed one nothing but that is written. */
 function viewSteps(): fc.Arbitrary<Step> {
-  const version = fc.integer({ min: 1, max: 4 }).map(String)
+  const version = fc.integer({ min: 1, max: 4 })
   const keys = fc.subarray(['a', 'b'], { minLength: 1 })
-  const shape = { table: name(viewTable), keyColumns: ['video_id'], versionColumn: 'version' }
   return fc
-    .record({ keys, versions: fc.tuple(version, version), isRemoved: fc.boolean() })
-    .map(({ keys: some, versions, isRemoved }): Step => () => {
-      const records = some.map((key, i) => {
-        const row = { video_id: key, version: versions[i] }
-        return isRemoved
-          ? { ...row, deleted_at: '2025-01-01T00:00:00Z' }
-          : { ...row, deleted_at: null, title: `${key} ${versions[i]}` }
-      })
-      return upsertNewer({ ...shape, columns: isRemoved ? ['deleted_at'] : ['deleted_at', 'title'] }, JSON.stringify(records))
-    })
+    .tuple(keys, version, version, fc.boolean())
+    .map(([some, a, b, isRemoved]) => write(Object.fromEntries(some.map((key, i) => [key, i === 0 ? a : b])), isRemoved))
+}
+
+/** The versions of a batch by key; of a removed row nothing but that is written. */
+function write(versions: Readonly<Record<string, number>>, isRemoved = false): Step {
+  const records = Object.entries(versions).map(([key, version]) => ({
+    video_id: key,
+    version: String(version),
+    ...(isRemoved ? { deleted_at: '2025-01-01T00:00:00Z' } : { deleted_at: null, title: `${key} ${version}` }),
+  }))
+  const columns = isRemoved ? ['deleted_at'] : ['deleted_at', 'title']
+  const shape = { table: name(viewTable), keyColumns: ['video_id'], versionColumn: 'version', columns }
+  return () => upsertNewer(shape, JSON.stringify(records))
 }

@@ -46,9 +46,12 @@ export interface Side {
   answers(): ReadonlyMap<number, Answer>
 }
 
-/** A fake store's surroundings without any schedule: everything happens at once, and nobody waits in vain. */
+/**
+ * A fake store's surroundings without any schedule: everything happens at once, and nobody waits in vain. Its clock counts from
+ * the start of the process: so small a number has room for the parts by which two looks differ.
+ */
 export const atOnce: Surroundings = {
-  nowMs: () => Date.now(),
+  nowMs: () => performance.now(),
   pause: () => Promise.resolve(),
   sleep: (_ms, signal) => new Promise((done) => signal.addEventListener('abort', () => done(), { once: true })),
 }
@@ -218,7 +221,7 @@ export async function play(side: Side, script: readonly { readonly session: numb
       continue
     }
     const said = typeof step === 'function' ? step([...(read.get(session) ?? []), ...(taken.get(session) ?? [])]) : step
-    log.push(`${i}: ${session} ${typeof said === 'string' ? said : shown(said)}`)
+    log.push(`${i}: ${session} ${typeof said === 'string' ? said : shown(said, taken.get(session) ?? [])}`)
     side.start(session, said)
     await side.rest()
     note()
@@ -233,9 +236,10 @@ export async function play(side: Side, script: readonly { readonly session: numb
   return log
 }
 
-/** Enough of a statement to recognise it, without the ends of leases, in microseconds. */
-function shown({ text, values }: Statement): string {
-  return `${text.replaceAll(/\s+/g, ' ').slice(0, 60)} … ${JSON.stringify(values).replaceAll(/\b\d{16}\b/g, 'until')}`
+/** Enough of a statement to recognise it, without the ends of the leases that it is about. */
+function shown({ text, values }: Statement, taken: readonly Record<string, unknown>[]): string {
+  const given = taken.reduce((all, row) => all.replaceAll(String(row['until']), 'until'), JSON.stringify(values))
+  return `${text.replaceAll(/\s+/g, ' ').slice(0, 60)} … ${given}`
 }
 
 /** Rows without what a clock decides, in an order of their own. */

@@ -7,7 +7,6 @@ import { afterAll, expect, test } from 'vitest'
 import { commandTables } from '../../src/command/command.sql.ts'
 import { inboxTables, type Scope } from '../../src/consumer/inbox.sql.ts'
 import { createOutbox } from '../../src/outbox/outbox.ts'
-import type { OutboxTables } from '../../src/outbox/outbox.sql.ts'
 import { fromPg } from '../../src/postgres/from-pg.ts'
 import { migrate } from '../../src/postgres/migrate.ts'
 import { testDatabase } from '../setup/test-database.ts'
@@ -35,6 +34,35 @@ const sessions = 3
 const timeout = 3_600_000
 const scope: Scope = { tables: inboxTables('waybill'), consumer: 'catalog', generation: 1 }
 
+/** Scripts, and what of the fake store they are about. */
+export interface Scripted {
+  readonly what: string
+  readonly scripts: fc.Arbitrary<readonly ScriptStep[]>
+  /** Played before those that chance makes. */
+  readonly examples?: readonly (readonly ScriptStep[])[]
+  readonly create: () => Fake
+}
+
+const { tables } = createOutbox()
+const pipeline: PipelineTables = { tables: commandTables('waybill'), outbox: tables }
+
+export const allScripted: readonly Scripted[] = [
+  { what: 'the outbox’s statements', scripts: outboxScripts(tables, sessions), create: createOutboxFake },
+  { what: 'the consumer’s statements', scripts: inboxScripts(scope, sessions), create: createInboxFake },
+  {
+    what: 'what is leased and of a view',
+    scripts: leaseScripts(scope, sessions),
+    examples: leaseExamples(scope),
+    create: createInboxFake,
+  },
+  {
+    what: 'the pipeline’s statements',
+    scripts: commandScripts(pipeline, sessions),
+    examples: commandExamples(pipeline),
+    create: createCommandFake,
+  },
+]
+
 /** Registers the tests; each plays `runs` scripts on both. */
 export async function proveStores({ runs }: { readonly runs: number }): Promise<void> {
   const database = await testDatabase()
@@ -45,28 +73,13 @@ export async function proveStores({ runs }: { readonly runs: number }): Promise<
   )
   const postgres = await postgresSide(database.directUrl, sessions)
   afterAll(() => postgres.close())
-  const { tables } = createOutbox()
-  const pipeline = { tables: commandTables('waybill'), outbox: tables }
-  test('scripts of the outbox’s statements end alike on the fake store and on PostgreSQL', { timeout }, () =>
-    endAlike(outboxScripts(tables, sessions), { postgres, runs, create: () => createOutboxFake(tables) }),
-  )
-  test('scripts of the consumer’s statements end alike on the fake store and on PostgreSQL', { timeout }, () =>
-    endAlike(inboxScripts(scope, sessions), { postgres, runs, create: createInboxFake }),
-  )
-  test('scripts of what is leased and of a view end alike on the fake store and on PostgreSQL', { timeout }, () =>
-    endAlike(leaseScripts(scope, sessions), { postgres, runs, examples: leaseExamples(scope), create: createInboxFake }),
-  )
-  test('scripts of the pipeline’s statements end alike on the fake store and on PostgreSQL', { timeout }, () =>
-    endAlike(commandScripts(pipeline, sessions), {
-      postgres,
-      runs,
-      examples: commandExamples(pipeline),
-      create: () => createCommandFake(pipeline),
-    }),
-  )
+  for (const scripted of allScripted)
+    test(`scripts of ${scripted.what} end alike on the fake store and on PostgreSQL`, { timeout }, () =>
+      endAlike(scripted, { postgres, runs }),
+    )
 }
 
-function createOutboxFake(tables: OutboxTables): Fake {
+function createOutboxFake(): Fake {
   const store = new FakeStore(atOnce)
   const data = outboxStore(2)
   for (const define of [defineAdding, defineDispatch, defineLanes, defineParked]) define(store, tables, data)
@@ -135,12 +148,12 @@ function createInboxFake(): Fake {
   }
 }
 
-function createCommandFake({ tables, outbox }: PipelineTables): Fake {
+function createCommandFake(): Fake {
   const store = new FakeStore(atOnce)
   const events = outboxStore(2)
   const data = { ...commandStore(), version: events.version }
-  defineCommands(store, tables, data)
-  defineAdding(store, outbox, events)
+  defineCommands(store, pipeline.tables, data)
+  defineAdding(store, tables, events)
   defineTransactions(store)
   return {
     store,
@@ -152,7 +165,7 @@ function createCommandFake({ tables, outbox }: PipelineTables): Fake {
   }
 }
 
-interface Fake {
+export interface Fake {
   readonly store: FakeStore
   readonly rows: readonly (() => readonly Line[])[]
 }
@@ -162,17 +175,9 @@ interface Line {
   readonly line: string
 }
 
-interface Comparison {
-  readonly postgres: PostgresSide
-  readonly runs: number
-  /** Played before those that chance makes. */
-  readonly examples?: readonly (readonly ScriptStep[])[]
-  readonly create: () => Fake
-}
-
 async function endAlike(
-  scripts: fc.Arbitrary<readonly ScriptStep[]>,
-  { postgres, runs, examples = [], create }: Comparison,
+  { scripts, examples = [], create }: Scripted,
+  { postgres, runs }: { readonly postgres: PostgresSide; readonly runs: number },
 ): Promise<void> {
   const property = fc.asyncProperty(scripts, async (script) => {
     const { store, rows } = create()

@@ -145,8 +145,9 @@ export function defineLeases(store: FakeStore, scope: Scope, data: InboxStore): 
   })
 }
 
+/** The end of a lease names it, and there are no two alike. */
 function leaseOf({ nextAttemptAt }: StoredMessage): string {
-  return String(Math.round((nextAttemptAt ?? 0) * 1_000))
+  return String(nextAttemptAt)
 }
 
 export function defineAttempts(store: FakeStore, scope: Scope, data: InboxStore): void {
