@@ -1,6 +1,7 @@
 /**
  * Every statement on attempts and dead letters that the consumer itself makes. Operators' statements are elsewhere.
  */
+import { aggregateKey } from '../postgres/lanes.sql.ts'
 import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
 import { storableMoment } from '../postgres/storable-moment.ts'
 import { storableText } from '../postgres/storable-text.ts'
@@ -149,7 +150,7 @@ export function moveOverGap(
           where m.consumer = p.consumer and m.generation = p.generation and m.state = 4 and m.aggregate_type = p.aggregate_type
             and m.aggregate_id = p.aggregate_id and m.version < ${version}::text::bigint)
        and not exists (
-         select from (select ('x' || encode(substring(sha256(convert_to(p.aggregate_type || chr(31) || p.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint as key) k
+         select from (select ${aggregateKey('p')} as key) k
            join ${tables.message} m on m.consumer = p.consumer and m.generation = p.generation and m.lane = (k.key & 63)::smallint and m.state in (0, 1, 2)
             and m.aggregate_type = p.aggregate_type and m.aggregate_id = p.aggregate_id and m.version < ${version}::text::bigint)
     returning p.version::text`

@@ -1,6 +1,7 @@
 /**
  * The operators' statements on dead letters, and on the operations that redrive them. The consumer's own are elsewhere.
  */
+import { aggregateKey } from '../postgres/lanes.sql.ts'
 import { name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
 import type { InboxTables } from './inbox.sql.ts'
 import { voidEventType } from './received-event.ts'
@@ -191,7 +192,7 @@ export function leaveVoids(
                select from ${tables.message} m
                 where m.consumer = d.consumer and m.generation = d.generation and m.state = 4 and m.aggregate_type = d.aggregate_type
                   and m.aggregate_id = d.aggregate_id and m.version < d.version) and not exists (
-               select from (select ('x' || encode(substring(sha256(convert_to(d.aggregate_type || chr(31) || d.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint as key) k
+               select from (select ${aggregateKey('d')} as key) k
                  join ${tables.message} m on m.consumer = d.consumer and m.generation = d.generation and m.lane = (k.key & 63)::smallint and m.state in (0, 1, 2)
                   and m.aggregate_type = d.aggregate_type and m.aggregate_id = d.aggregate_id and m.version < d.version) as in_turn
         from unnest(${sqlArray(voids.map((each) => each.letterId))}::text::bigint[], ${sqlArray(voids.map((each) => each.eventId))}::text::uuid[]) as v (id, void_id)
@@ -204,7 +205,7 @@ export function leaveVoids(
              d.topic, d.ordering_key, d.message_id,
              d.attributes || jsonb_build_object('event_id', d.void_id::text, 'event_type', ${voidEventType}::text), ''::bytea, d.published_at
         from discarded d
-       cross join lateral (select ('x' || encode(substring(sha256(convert_to(d.aggregate_type || chr(31) || d.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint as key) k
+       cross join lateral (select ${aggregateKey('d')} as key) k
        where d.position < d.version and not d.in_turn
       returning consumer, generation, aggregate_type, aggregate_id
     )

@@ -4,6 +4,7 @@
  *
  * Positions are locked behind inbox rows, in the order of aggregates.
  */
+import { aggregateKey } from '../postgres/lanes.sql.ts'
 import { Name, name, sql, sqlArray, sqlBytesArray, type Statement } from '../postgres/sql.ts'
 import { storableMoment } from '../postgres/storable-moment.ts'
 import { storableText } from '../postgres/storable-text.ts'
@@ -104,7 +105,7 @@ export function storeWaiting(
                     ${sqlBytesArray(items.map(({ message }) => message.body))}::text::bytea[],
                     ${sqlArray(items.map(({ message }) => storableMoment(message.publishedAtMs)))}::text::timestamptz[])
                as i (event_id, aggregate_type, aggregate_id, version, topic, ordering_key, message_id, attributes, body, published_at),
-             lateral (select ('x' || encode(substring(sha256(convert_to(i.aggregate_type || chr(31) || i.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint as key) k
+             lateral (select ${aggregateKey('i')} as key) k
        order by i.event_id
       on conflict (consumer, generation, event_id) do nothing
       returning aggregate_type, aggregate_id

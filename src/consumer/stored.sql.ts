@@ -7,6 +7,7 @@
  * the transaction itself prolonged would be undone with it, and the lane lost before the next try.
  * Lanes are locked in order of lane everywhere, and before inbox rows and positions.
  */
+import { aggregateKey } from '../postgres/lanes.sql.ts'
 import { sql, sqlArray, sqlBytesArray, type Statement } from '../postgres/sql.ts'
 import { storableMoment } from '../postgres/storable-moment.ts'
 import { attributesJson, storableKey, type Scope, type StoredRow } from './inbox.sql.ts'
@@ -46,7 +47,7 @@ export function storeReceived(
                   ${sqlBytesArray(items.map(({ message }) => message.body))}::text::bytea[],
                   ${sqlArray(items.map(({ message }) => storableMoment(message.publishedAtMs)))}::text::timestamptz[])
              with ordinality as i (event_id, aggregate_type, aggregate_id, version, topic, ordering_key, message_id, attributes, body, published_at, place),
-           lateral (select ('x' || encode(substring(sha256(convert_to(i.aggregate_type || chr(31) || i.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint as key) k
+           lateral (select ${aggregateKey('i')} as key) k
      order by i.place
     on conflict (consumer, generation, event_id) do nothing`
 }

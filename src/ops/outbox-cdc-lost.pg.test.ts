@@ -1,31 +1,16 @@
 /** What becomes of the events when the slot of a connector is gone, or the switch to it is in doubt. */
-import pg from 'pg'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { outboxFixture } from '../../test/setup/outbox-fixture.ts'
+import { logicalDatabase } from '../../test/setup/logical-database.ts'
 import { readInserts } from '../../test/setup/pgoutput.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { Database } from '../postgres/database.ts'
-import { fromPg } from '../postgres/from-pg.ts'
-import { startPostgres, type Postgres } from '../testing/embedded-postgres.ts'
 import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'
 import { cdcPublication, cdcStatus, giveUpSlot, switchCdcOff, switchCdcOn } from './outbox-cdc.ts'
 
-let server: Postgres
-let pool: pg.Pool
-let db: Database
+const { pool, db } = await logicalDatabase()
 const actor = 'ada'
-
-beforeAll(async () => {
-  server = await startPostgres({ logical: true })
-  pool = new pg.Pool({ connectionString: server.url })
-  pool.on('error', () => {})
-  db = fromPg(pool)
-})
-afterAll(async () => {
-  await pool.end()
-  await server.stop('immediate')
-})
 
 let slots = 0
 const newSlot = (): string => `waybill_lost_${(slots += 1)}`

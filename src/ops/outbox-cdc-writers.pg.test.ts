@@ -1,31 +1,15 @@
-import pg from 'pg'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { opened, untilBlocked } from '../../test/outbox/world.ts'
 import { outboxFixture, videos } from '../../test/setup/outbox-fixture.ts'
+import { logicalDatabase } from '../../test/setup/logical-database.ts'
 import { event, type NewEvent } from '../outbox/outbox.ts'
 import { pauseOutbox, resumeOutbox } from '../outbox/pause.ts'
-import type { Database } from '../postgres/database.ts'
-import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
-import { startPostgres, type Postgres } from '../testing/embedded-postgres.ts'
 import { memory } from '../transport/memory.ts'
 import { cdcStatus, switchCdcOn } from './outbox-cdc.ts'
 
-let server: Postgres
-let pool: pg.Pool
-let db: Database
+const { pool, db } = await logicalDatabase()
 const actor = 'ada'
-
-beforeAll(async () => {
-  server = await startPostgres({ logical: true })
-  pool = new pg.Pool({ connectionString: server.url })
-  pool.on('error', () => {})
-  db = fromPg(pool)
-})
-afterAll(async () => {
-  await pool.end()
-  await server.stop('immediate')
-})
 
 test('a date ahead is refused while a connector publishes; one that has passed, and none, are not', async () => {
   const fixture = await outboxFixture(db)

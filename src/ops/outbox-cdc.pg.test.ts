@@ -2,36 +2,23 @@ import { execFile } from 'node:child_process'
 import { readFile } from 'node:fs/promises'
 import { promisify } from 'node:util'
 import pg from 'pg'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { everybodyEnded } from '../../test/setup/everybody-ended.ts'
 import { outboxFixture, videos, type OutboxFixture } from '../../test/setup/outbox-fixture.ts'
+import { logicalDatabase } from '../../test/setup/logical-database.ts'
 import { readInserts } from '../../test/setup/pgoutput.ts'
 import { createOutboxRetention, type OutboxRetention } from '../outbox/retention.ts'
-import type { Database } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
-import { startPostgres, type Postgres } from '../testing/embedded-postgres.ts'
+import { startPostgres } from '../testing/embedded-postgres.ts'
 import { eventually } from '../testing/eventually.ts'
 import { findProgram } from '../testing/find-program.ts'
 import { memory } from '../transport/memory.ts'
 import { cdcPublication, cdcStatus, switchCdcOff, switchCdcOn } from './outbox-cdc.ts'
 import { outboxStatus } from './outbox-status.ts'
 
-let server: Postgres
-let pool: pg.Pool
-let db: Database
+const { url, pool, db } = await logicalDatabase()
 const actor = 'ada'
-
-beforeAll(async () => {
-  server = await startPostgres({ logical: true })
-  pool = new pg.Pool({ connectionString: server.url })
-  pool.on('error', () => {})
-  db = fromPg(pool)
-})
-afterAll(async () => {
-  await pool.end()
-  await server.stop('immediate')
-})
 
 /** The properties that the guide tells people to use. */
 const guide = await readFile(new URL('../../docs/guides/cdc.md', import.meta.url), 'utf8')
@@ -137,16 +124,7 @@ test.runIf(findProgram('psql') !== undefined)('events added by psql alone are re
     begin;
     select ${schema}.add_event('video.events', 'video', '19', 'VideoPublished', convert_to('{}', 'UTF8'));
     rollback;`
-  await promisify(execFile)('psql', [
-    '--no-psqlrc',
-    '--quiet',
-    '--set',
-    'ON_ERROR_STOP=1',
-    '--dbname',
-    server.url,
-    '--command',
-    script,
-  ])
+  await promisify(execFile)('psql', ['--no-psqlrc', '--quiet', '--set', 'ON_ERROR_STOP=1', '--dbname', url, '--command', script])
   const broker = memory()
   expect(await relay(broker).once()).toBe(3)
   expect(await states()).toEqual({ '17 1': 'PUBLISHED', '17 2': 'PUBLISHED', '18 1': 'PUBLISHED' })

@@ -2,6 +2,7 @@
  * What operators ask about an outbox, and how they hand it over, as statements.
  */
 import type { OutboxTables } from '../outbox/outbox.sql.ts'
+import { aggregateKey } from '../postgres/lanes.sql.ts'
 import { name, sql, type Statement } from '../postgres/sql.ts'
 import type { OutboxState } from './outbox-states.ts'
 
@@ -164,7 +165,7 @@ export function dispatchAgain(tables: OutboxTables, since: string): Statement<{ 
   return sql`
     with again as materialized (
       select o.id, o.aggregate_type, o.aggregate_id, o.version,
-             ('x' || encode(substring(sha256(convert_to(o.aggregate_type || chr(31) || o.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint as key
+             ${aggregateKey('o')} as key
         from ${tables.outbox} o
        where o.occurred_at >= ${since}::text::timestamptz - interval '1 minute'
     ), removed as (

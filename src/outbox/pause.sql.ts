@@ -1,6 +1,7 @@
 /**
  * Statements on streams and aggregates that an operator holds back.
  */
+import { aggregateKey } from '../postgres/lanes.sql.ts'
 import { name, sql, type Statement } from '../postgres/sql.ts'
 import type { OutboxTables } from './outbox.sql.ts'
 
@@ -39,8 +40,8 @@ export function selectLanes(
 ): Statement<{ lane: number }> {
   return sql`
     select l.lane from ${tables.lane} l
-     where ${aggregateId} = ''
-        or l.lane = (('x' || encode(substring(sha256(convert_to(${aggregateType}::text || chr(31) || ${aggregateId}::text, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint & (${name(tables.schema, 'outbox_lanes')}() - 1))
+     cross join (select ${aggregateType}::text as aggregate_type, ${aggregateId}::text as aggregate_id) a
+     where a.aggregate_id = '' or l.lane = (${aggregateKey('a')} & (${name(tables.schema, 'outbox_lanes')}() - 1))
      order by l.lane`
 }
 

@@ -4,7 +4,7 @@
  * Lanes are locked in order of lane everywhere, so that no two sessions wait for each other. Time is the database's
  * `clock_timestamp()`: `now()` would be the start of the transaction.
  */
-import { sql, sqlArray, type Name, type Statement } from './sql.ts'
+import { Name, sql, sqlArray, type Statement } from './sql.ts'
 
 export interface LaneTables {
   readonly lane: Name
@@ -14,6 +14,15 @@ export interface LaneTables {
 export interface HeldLane {
   readonly lane: number
   readonly token: string
+}
+
+/**
+ * The key of the aggregate in a row of this alias, whose low bits are its lane: the first 8 bytes of the SHA-256 of type and id, as
+ * add_event makes it.
+ */
+export function aggregateKey(alias: 'a' | 'd' | 'i' | 'o' | 'p'): Name {
+  const text = `${alias}.aggregate_type || chr(31) || ${alias}.aggregate_id`
+  return new Name(`('x' || encode(substring(sha256(convert_to(${text}, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint`)
 }
 
 /**
