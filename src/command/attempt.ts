@@ -2,16 +2,16 @@
  * One attempt: one transaction, with a fixed order of locks: marker → aggregates → what `execute` touches → events.
  *
  * The marker's insert is the first statement. If it finds the request there, nothing else is done. Otherwise all that follows
- * commits with it or not at all.
+ * commits with it or not at all. So a rejection that is kept has an attempt of its own, which does nothing else: what was rejected
+ * is rolled back first, with whatever it still has under way.
  */
 import { isWaybillError, WaybillError } from '../core/errors.ts'
-import { execute, rows, type Tx } from '../postgres/database.ts'
+import { rows, type Tx } from '../postgres/database.ts'
 import { transaction } from '../postgres/transaction.ts'
-import { takeOver } from '../postgres/tx-scope.ts'
 import type { Admitted } from './admission.ts'
 import { aggregateKey, lockAggregates, type Aggregate, type LockedAggregate } from './aggregate.ts'
 import { withCommandId } from './command-id.ts'
-import { rollBackToSavepoint, selectVersions, setSavepoint, type MarkerKey, type MarkerRow } from './command.sql.ts'
+import { selectVersions, type MarkerKey, type MarkerRow } from './command.sql.ts'
 import type { AttemptState } from './execute-plan.ts'
 import type { Pipeline } from './pipeline.ts'
 import { allNodes, validResponse, type PlanNode } from './plan-command.ts'
@@ -78,19 +78,16 @@ async function perform(pipeline: Pipeline, work: Work, tx: Tx): Promise<AttemptR
   for (const each of taken) aggregates.set(aggregateKey(each), each)
   assertExpected(asked, node, aggregates)
   attempt.isClaimed = true
-  const keepsRejections = key !== undefined && node.definition.storeRejections
-  if (keepsRejections) await execute(tx, setSavepoint())
-  try {
-    return await executeAndAnswer(pipeline, work, { tx, key, aggregates })
-  } catch (error) {
-    const rejection = rejectionOf(error)
-    if (rejection === undefined || !keepsRejections) throw error
-    // Another child, or a statement beside the one that failed, may be under way: it must not write behind the rollback.
-    const rest = takeOver(tx)
-    await execute(rest, rollBackToSavepoint())
-    await markers.keep(rest, key, { rejected: true, response: JSON.stringify(rejection), token: null })
-    return { kind: 'rejected', rejection }
-  }
+  if (node.failure === undefined) return await executeAndAnswer(pipeline, work, { tx, key, aggregates })
+  const rejection = keptRejection(asked, node.failure.error)
+  if (rejection === undefined || key === undefined) throw node.failure.error
+  await markers.keep(tx, key, { rejected: true, response: JSON.stringify(rejection), token: null })
+  return { kind: 'rejected', rejection }
+}
+
+/** The rejection that an error is, if repeats are to be told of it. */
+export function keptRejection({ definition, requestId }: Admitted, error: unknown): Rejection | undefined {
+  return requestId !== undefined && definition.storeRejections ? rejectionOf(error) : undefined
 }
 
 async function knownRequest({ markers }: Pipeline, tx: Tx, key: MarkerKey): Promise<AttemptResult> {

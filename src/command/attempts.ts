@@ -3,6 +3,8 @@
  *
  * Every attempt begins with the marker, so repeating one is always safe; without a request id there is none, and only an attempt
  * that was rolled back for certain is repeated. A COMMIT that was never answered is looked up before anything is said about it.
+ *
+ * A rejection that is kept is told after the attempt that keeps it. If the same request has taken effect meanwhile, that is told.
  */
 import { backoffMs } from '../core/backoff.ts'
 import { isWaybillError } from '../core/errors.ts'
@@ -10,13 +12,14 @@ import { runAfterCommit } from '../postgres/after-commit.ts'
 import { commitOutcome, transactionIdOf, type TransactionId } from '../postgres/commit-outcome.ts'
 import { isLockTimeout, isRetryableState, sqlState } from '../postgres/sql-state.ts'
 import type { Admitted } from './admission.ts'
-import { runAttempt, type Attempt, type AttemptResult } from './attempt.ts'
+import { keptRejection, runAttempt, type Attempt, type AttemptResult } from './attempt.ts'
 import { committedOutcome, currentToken, parseResponse } from './committed.ts'
 import { failed, type Outcome } from './outcome.ts'
 import type { Pipeline } from './pipeline.ts'
-import type { PlanNode } from './plan-command.ts'
+import { failedPlan, type PlanNode } from './plan-command.ts'
 
-export async function runAttempts(pipeline: Pipeline, asked: Admitted, node: PlanNode): Promise<Outcome> {
+export async function runAttempts(pipeline: Pipeline, asked: Admitted, planned: PlanNode): Promise<Outcome> {
+  let node = planned
   for (let number = 1; ; number += 1) {
     const attempt: Attempt = { number }
     let result: AttemptResult
@@ -25,6 +28,10 @@ export async function runAttempts(pipeline: Pipeline, asked: Admitted, node: Pla
     } catch (error) {
       // The plan's own error is no failure of the attempt, whatever it looks like.
       if (node.failure !== undefined && error === node.failure.error) throw error
+      if (keptRejection(asked, error) !== undefined) {
+        node = failedPlan(node, error)
+        continue
+      }
       const verdict = await judge(pipeline, asked, attempt, error)
       if (verdict === 'again') continue
       if (verdict !== 'committed') return verdict

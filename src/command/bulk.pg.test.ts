@@ -112,41 +112,44 @@ describe('children', () => {
     expect([await bank.effects(request.requestId), await events(request.input.account)]).toEqual([0, 0])
   })
 
-  test('that are still under way when another is rejected leave nothing beside the rejection that is kept', async () => {
-    const begun = gate()
-    const ended = Promise.withResolvers<unknown>()
-    const busy = command('Busy', {
-      input: z.object({ account: z.string() }),
-      execute: async (tx, { account }, { requestId }) => {
-        try {
-          for (;;) {
-            await note(tx, account, requestId)
-            begun.open()
+  test.each(['ours', 'native'] as const)(
+    'that are still under way when another is rejected leave nothing beside the rejection that is kept (%s)',
+    async (way) => {
+      const begun = gate()
+      const ended = Promise.withResolvers<unknown>()
+      const busy = command('Busy', {
+        input: z.object({ account: z.string() }),
+        execute: async (tx, { account }, { requestId }) => {
+          try {
+            for (;;) {
+              await note(way === 'ours' ? tx : (tx.native as Tx), account, requestId)
+              begun.open()
+            }
+          } catch (error) {
+            ended.resolve(error)
           }
-        } catch (error) {
-          ended.resolve(error)
-        }
-      },
-    })
-    const refusing = command('Refusing', {
-      input: z.object({}),
-      execute: async () => {
-        await begun.opened
-        throw reject('full')
-      },
-    })
-    const parent = command('Both', {
-      input: z.object({ account: z.string() }),
-      storeRejections: true,
-      plan: async (input, { child }) => [await child(busy, input), await child(refusing, {})],
-      execute: async (_tx, planned, { run }) => void (await Promise.all(planned.map((each) => run<unknown>(each)))),
-    })
-    const request = { principal: 'ann', requestId: newRequest(), input: { account: newAccount() } }
-    expect(await commandsWith().run(parent, request)).toMatchObject({ status: 'rejected', replayed: false })
-    expect(await ended.promise).toMatchObject({ code: 'NOT_A_TRANSACTION' })
-    expect(await commandsWith().run(parent, request)).toMatchObject({ status: 'rejected', replayed: true })
-    expect(await bank.effects(request.requestId)).toBe(0)
-  })
+        },
+      })
+      const refusing = command('Refusing', {
+        input: z.object({}),
+        execute: async () => {
+          await begun.opened
+          throw reject('full')
+        },
+      })
+      const parent = command('Both', {
+        input: z.object({ account: z.string() }),
+        storeRejections: true,
+        plan: async (input, { child }) => [await child(busy, input), await child(refusing, {})],
+        execute: async (_tx, planned, { run }) => void (await Promise.all(planned.map((each) => run<unknown>(each)))),
+      })
+      const request = { principal: 'ann', requestId: newRequest(), input: { account: newAccount() } }
+      expect(await commandsWith().run(parent, request)).toMatchObject({ status: 'rejected', replayed: false })
+      expect(await ended.promise).toMatchObject({ code: 'NOT_A_TRANSACTION' })
+      expect(await commandsWith().run(parent, request)).toMatchObject({ status: 'rejected', replayed: true })
+      expect(await bank.effects(request.requestId)).toBe(0)
+    },
+  )
 
   test('that are not awaited roll the whole back, and what comes after its end is refused', async () => {
     const parent = command('Hasty', {

@@ -107,15 +107,6 @@ export function setReadOnly(): Statement {
   return sql`set transaction read only`
 }
 
-/** A rejection that is stored undoes what was written after this point and keeps the marker. */
-export function setSavepoint(): Statement {
-  return sql`savepoint waybill_execute`
-}
-
-export function rollBackToSavepoint(): Statement {
-  return sql`rollback to savepoint waybill_execute`
-}
-
 /**
  * Deletes the oldest markers that nobody honours any more.
  *

@@ -4,6 +4,7 @@ import { commandSetup, gate, heard } from '../../test/command/command-setup.ts'
 import { createTokens } from '../core/token.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import { connect } from '../postgres/connect.ts'
+import type { Database } from '../postgres/database.ts'
 import { migrate } from '../postgres/migrate.ts'
 import { createCommands } from './commands.ts'
 import { memoryCache } from './memory-cache.ts'
@@ -164,6 +165,28 @@ describe('a rejection', () => {
     })
     expect(await bank.balance('trace')).toBe(0)
     expect(await bank.effects(asked.requestId)).toBe(0)
+  })
+
+  test('that is to be kept is not told if the same request has taken effect meanwhile', async () => {
+    const deposit = depositCommand({ storeRejections: true, store: 'response' })
+    const asked = request(newAccount())
+    let attempts = 0
+    let winner: unknown
+    const beaten: Database = {
+      ...db,
+      attempt: async (options, work) => {
+        if ((attempts += 1) === 2) {
+          const fill = { ...asked, requestId: newRequest(), input: { ...asked.input, amount: 50 } }
+          await commandsWith().run(depositCommand({ name: 'Fill' }), fill)
+          winner = await commandsWith().run(deposit, asked)
+        }
+        return await db.attempt(options, work)
+      },
+    }
+    const outcome = await commandsWith({ db: beaten }).run(deposit, asked)
+    expect(winner).toMatchObject({ status: 'executed', response: { balance: 45 } })
+    expect(outcome).toMatchObject({ status: 'replayed', response: { balance: 45 }, from: 'marker' })
+    expect(await bank.effects(asked.requestId)).toBe(1)
   })
 })
 

@@ -134,6 +134,13 @@ test('a transaction whose id the database has forgotten is known by its marker',
   const commands = commandsWith({ db: forgetful })
   proxy.arm({ name: 'answer lost, id forgotten', direction: 'toClient', on: { match: isCommitReply }, action: 'cut' })
   expect(await commands.run(depositCommand(), request)).toMatchObject({ status: 'executed', response: { balance: 5 } })
+  proxy.arm({ name: 'rejection kept, id forgotten', direction: 'toClient', on: { match: isCommitReply }, action: 'cut' })
+  const refused = { ...ask(), input: { account: newAccount(), amount: -5 } }
+  expect(await commands.run(depositCommand({ name: 'Refused', storeRejections: true }), refused)).toMatchObject({
+    status: 'rejected',
+    replayed: false,
+  })
+  expect(proxy.firings('rejection kept, id forgotten')).toBe(1)
   proxy.arm({ name: 'commit lost, id forgotten', direction: 'toServer', on: { match: isCommitRequest }, action: 'cut' })
   const other = ask()
   expect(await commands.run(depositCommand({ name: 'Other' }), other)).toMatchObject({ code: 'UNAVAILABLE' })

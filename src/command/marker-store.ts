@@ -24,7 +24,7 @@ export interface MarkerStore {
   /** The marker, if its transaction has committed. */
   find(db: Queryable, key: MarkerKey): Promise<MarkerRow | undefined>
   /** Keeps the answer in the marker's row. */
-  keep(tx: Queryable, key: MarkerKey, answer: MarkerAnswer): Promise<void>
+  keep(tx: Tx, key: MarkerKey, answer: MarkerAnswer): Promise<void>
 }
 
 export function postgresMarkers(tables: CommandTables): MarkerStore {

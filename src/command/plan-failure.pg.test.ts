@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
 import { commandSetup, gate, heard } from '../../test/command/command-setup.ts'
 import { errorMessage, WaybillError } from '../core/errors.ts'
-import type { Database, Queryable } from '../postgres/database.ts'
+import type { Database } from '../postgres/database.ts'
 import { command, type Command } from './command.ts'
 import { memoryCache } from './memory-cache.ts'
 import { reject, versionConflict } from './rejection.ts'
@@ -177,9 +177,8 @@ describe.each(cases)(
         attempt: (options, work) =>
           db.attempt(options, async (tx) => {
             const result = await work(tx)
-            // The transaction itself takes no more statements once a rejection is kept.
             const text = 'select count(*)::int as n from waybill.command_marker where request_id = $1'
-            const { rows } = await (tx.native as Queryable).query(text, [request.requestId])
+            const { rows } = await tx.query(text, [request.requestId])
             if ((rows[0] as { n: number }).n > 0) throw new Error('refused at COMMIT')
             return result
           }),

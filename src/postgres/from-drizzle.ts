@@ -4,10 +4,12 @@
  * Over a node-postgres pool we take the client out ourselves: Drizzle never gives one back whose BEGIN was refused, so
  * each broken connection would cost the pool a place for good.
  */
-import { borrowClient, type PgPool } from './borrow-client.ts'
+import { borrowClient, type PgClient, type PgPool } from './borrow-client.ts'
 import type { Database, Isolation, Queryable, Tx } from './database.ts'
 import { postgresJsConnection, postgresJsQueryable, type PostgresJsExecutor } from './from-postgres-js.ts'
-import { ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
+import { guardPgClient } from './guard-pg-client.ts'
+import { guardBegin } from './guard-postgres-js.ts'
+import { ormDatabase, ormTx, wrongHandle, type Begin } from './orm-database.ts'
 import type { SqlValue } from './sql.ts'
 import { isConnectionLoss, isReadOnly } from './sql-state.ts'
 
@@ -38,7 +40,7 @@ export function fromDrizzle<Native extends DrizzleTransaction>(
   if (isTransaction(handle)) return ormTx(queryableOf(handle), handle)
   return ormDatabase<Native>({
     ...queryableOf(handle),
-    begin: (isolation, work) => begin(handle, isolation, work),
+    begin: (how, work) => begin(handle, how, work),
     connection: (native) => queryableOf(native, postgresJsConnection),
   })
 }
@@ -48,22 +50,28 @@ function isTransaction<Native extends DrizzleTransaction>(handle: Native | Drizz
 }
 
 interface Session<Native> {
-  readonly client?: Partial<PgPool>
+  readonly client?: Partial<PgPool & PgClient & { begin: unknown }>
   transaction: DrizzleDatabase<Native>['transaction']
 }
 
+/** Drizzle's statements, those that end the transaction too, go through the client of the session: that is where the gate is. */
 function begin<Native, Result>(
   db: DrizzleDatabase<Native>,
-  isolation: Isolation,
+  { isolation, gate }: Begin,
   work: (native: Native) => Promise<Result>,
 ): Promise<Result> {
   const session = (db as { _?: { session?: Session<Native> } })._?.session
-  const pool = session?.client
-  if (session === undefined || pool?.totalCount === undefined) return db.transaction(work, { isolationLevel: isolation })
-  return borrowClient(pool as PgPool, async (client, clean) => {
-    const onClient = Object.create(session, { client: { value: client } }) as Session<Native>
+  const beginOn = (client: object): Promise<Result> => {
+    const onClient = Object.create(session as object, { client: { value: client } }) as Session<Native>
+    return onClient.transaction(work, { isolationLevel: isolation })
+  }
+  const given = session?.client
+  if (typeof given?.begin === 'function') return beginOn(guardBegin(given, gate))
+  if (typeof given?.getTransactionStatus === 'function') return beginOn(guardPgClient(given as PgClient, gate))
+  if (given?.totalCount === undefined) return db.transaction(work, { isolationLevel: isolation })
+  return borrowClient(given as PgPool, async (client, clean) => {
     try {
-      const result = await onClient.transaction(work, { isolationLevel: isolation })
+      const result = await beginOn(guardPgClient(client, gate))
       clean()
       return result
     } catch (error) {

@@ -5,6 +5,7 @@
  * also inside quotes and in operators, and there is no way to escape one behind a backslash.
  */
 import type { Database, Isolation, Queryable, QueryResult, Tx } from './database.ts'
+import { endedTransaction, letsThrough, type Gate } from './gate.ts'
 import { notUnderWay, ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
 import type { SqlValue } from './sql.ts'
 
@@ -30,7 +31,8 @@ export function fromKnex<Native extends KnexTransaction>(handle: Native | KnexDa
   if (isTransaction(handle)) return ormTx(queryableOf(handle), handle, () => assertOpen(handle))
   return ormDatabase<Native>({
     ...queryableOf(handle),
-    begin: (isolation, work) => handle.transaction(work, { isolationLevel: isolation }),
+    begin: ({ isolation, gate }, work) =>
+      handle.transaction((trx) => work(guardTransaction(trx, gate)), { isolationLevel: isolation }),
     connection: (trx) => ({
       query: async (text, values) => {
         assertOpen(trx)
@@ -57,6 +59,24 @@ interface Client {
 
 interface Connection {
   query(text: string, values: readonly SqlValue[]): Promise<{ rows: unknown[]; rowCount: number | null }>
+}
+
+interface TransactionClient {
+  query(connection: unknown, asked: string | { readonly sql?: string }): Promise<unknown>
+  stream(connection: unknown, asked: string | { readonly sql?: string }, ...rest: unknown[]): Promise<unknown>
+}
+
+/** The client of a transaction is there for it only, and Knex ends it through the same client. */
+function guardTransaction<Native extends KnexTransaction>(trx: Native, gate: Gate): Native {
+  const client = trx.client as TransactionClient
+  for (const way of ['query', 'stream'] as const) {
+    const send = client[way]
+    client[way] = (connection, asked, ...rest) => {
+      const text = typeof asked === 'string' ? asked : asked.sql
+      return letsThrough(gate, text) ? send.call(client, connection, asked, ...rest) : Promise.reject(endedTransaction())
+    }
+  }
+  return trx
 }
 
 function queryableOf(handle: { readonly client: unknown }): Queryable {

@@ -6,6 +6,7 @@
  * of a transaction ends the process: `pool.on('connect', (client) => client.on('error', report))`.
  */
 import type { Database, Isolation, Queryable, Tx } from './database.ts'
+import { endedTransaction, isEnd, letsThrough, type Gate } from './gate.ts'
 import { ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
 
 /** The part of a Kysely instance that runs statements. */
@@ -43,7 +44,14 @@ export function fromKysely<Native extends KyselyTransaction>(
   if (isTransaction(handle)) return ormTx(queryableOf(handle), handle)
   return ormDatabase<Native>({
     ...queryableOf(handle),
-    begin: (isolation, work) => handle.transaction().setIsolationLevel(isolation).execute(work),
+    begin: ({ isolation, gate }, work) =>
+      handle
+        .transaction()
+        .setIsolationLevel(isolation)
+        .execute(async (trx) => {
+          await guardConnection(trx, gate)
+          return await work(trx)
+        }),
     connection: queryableOf,
   })
 }
@@ -62,6 +70,43 @@ function queryableOf(handle: KyselyExecutor): Queryable {
       return { rows, rowCount: numAffectedRows === undefined ? rows.length : Number(numAffectedRows) }
     },
   }
+}
+
+interface ConnectionProvider {
+  provideConnection<Result>(work: (connection: Connection) => Promise<Result>): Promise<Result>
+}
+
+/** Kysely's own connection, which it keeps for as long as the client lives. */
+interface Connection {
+  executeQuery: (query: { readonly sql: string }, ...rest: unknown[]) => Promise<unknown>
+  streamQuery: (query: { readonly sql: string }, ...rest: unknown[]) => unknown
+}
+
+/**
+ * Puts the gate before the connection until Kysely has ended the transaction. Kysely refuses statements only after the answer to
+ * its COMMIT or ROLLBACK; those that come before that, or were waiting for their turn, would run behind it.
+ */
+async function guardConnection(trx: KyselyExecutor, gate: Gate): Promise<void> {
+  const connection = await connectionOf(trx)
+  const { executeQuery, streamQuery } = connection
+  const takeAway = (): void => void Object.assign(connection, { executeQuery, streamQuery })
+  const guarded: Connection = {
+    executeQuery: (query, ...rest) => {
+      if (!letsThrough(gate, query.sql)) return Promise.reject(endedTransaction())
+      const answer = executeQuery.call(connection, query, ...rest)
+      return gate.state === 'ending' && isEnd(query.sql) ? answer.finally(takeAway) : answer
+    },
+    streamQuery: (query, ...rest) => {
+      if (!letsThrough(gate, query.sql)) throw endedTransaction()
+      return streamQuery.call(connection, query, ...rest)
+    },
+  }
+  Object.assign(connection, guarded)
+}
+
+async function connectionOf(trx: KyselyExecutor): Promise<Connection> {
+  const provider = trx as unknown as { getExecutor(): ConnectionProvider }
+  return await provider.getExecutor().provideConnection(async (connection) => connection)
 }
 
 interface CompiledQuery {

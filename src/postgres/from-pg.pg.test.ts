@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import pg from 'pg'
 import { expect, test } from 'vitest'
 
@@ -45,6 +46,23 @@ test('a client outside a transaction is refused, before it is used and after its
   } finally {
     client.release()
   }
+})
+
+test('a client that outlives its transaction refuses statements in the way that they are sent', async () => {
+  const pool = new pg.Pool({ connectionString: database.url, max: 1 })
+  const late = await transaction(fromPg(pool), async ({ native }) => {
+    expect(native).toBeInstanceOf(pg.Client)
+    expect((await native.query({ text: 'select $1::int as id', values: [1], rowMode: 'array' })).rows).toEqual([[1]])
+    return native
+  })
+  const refused = { code: 'NOT_A_TRANSACTION' }
+  await expect(late.query('rollback')).rejects.toMatchObject(refused)
+  const { promise, reject } = Promise.withResolvers()
+  late.query('select 1', reject)
+  await expect(promise).rejects.toMatchObject(refused)
+  const [error] = (await once(late.query(new pg.Query('select 1')), 'error').catch((raised: unknown) => [raised])) as [unknown]
+  expect(error).toMatchObject(refused)
+  await pool.end()
 })
 
 test('a client that leads to a server without writes does not go back to the pool', async () => {

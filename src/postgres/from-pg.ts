@@ -8,9 +8,11 @@ import { WaybillError } from '../core/errors.ts'
 import { borrowClient, type PgClient, type PgPool, type PgPoolClient } from './borrow-client.ts'
 import { serverStart, type TransactionId } from './commit-outcome.ts'
 import type { BeginOptions, Database, QueryResult, Queryable, Tx } from './database.ts'
+import { openGate } from './gate.ts'
+import { guardPgClient } from './guard-pg-client.ts'
 import type { SqlValue } from './sql.ts'
 import { isConnectionLoss, isReadOnly } from './sql-state.ts'
-import { beginning, commitFailure, durability, endedByItself, openTxScope, transactionAborted } from './tx-scope.ts'
+import { beginning, commitFailure, durability, endedByItself, openTx, transactionAborted } from './tx-scope.ts'
 
 /** What a pool hands out, with the driver's own type where it can be told. */
 export type PgClientOf<Pool> = Pool extends { connect: { (): Promise<infer Client>; (...args: never[]): unknown } }
@@ -49,19 +51,20 @@ async function attemptOn<Result>(
   { client, clean, options }: Attempt,
   work: (tx: Tx<PgPoolClient>) => Promise<Result>,
 ): Promise<Result> {
-  const scope = openTxScope(queryableOf(client), client)
+  const gate = openGate()
+  const tx = openTx(queryableOf(client), guardPgClient(client, gate), gate)
   let begun: TransactionId
   let result: Result
   try {
     begun = await begin(client, options)
-    result = await work(scope.tx)
+    result = await work(tx)
     if (client.getTransactionStatus?.() === 'I') throw endedByItself()
   } catch (error) {
-    scope.end()
+    gate.state = 'over'
     await rollBack(client, error, clean)
     throw error
   }
-  scope.end()
+  gate.state = 'over'
   const tag = await commit(client, begun)
   clean()
   if (tag !== 'COMMIT') throw transactionAborted()
@@ -105,7 +108,7 @@ async function begin(client: PgClient, options: BeginOptions): Promise<Transacti
 function fromClient(client: PgClient): Tx<PgClient> {
   const connection = queryableOf(client)
   assertInTransaction(client)
-  return openTxScope(
+  return openTx(
     {
       query: async (text, values) => {
         assertInTransaction(client)
@@ -113,7 +116,7 @@ function fromClient(client: PgClient): Tx<PgClient> {
       },
     },
     client,
-  ).tx
+  )
 }
 
 /** `T` is a transaction under way, `E` a failed one (its next statement fails by itself), `I` none. */

@@ -4,6 +4,7 @@ import { expect, test } from 'vitest'
 import { adapterContract } from '../../test/contract/adapter-contract.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPostgresJs } from './from-postgres-js.ts'
+import { transaction } from './transaction.ts'
 
 const database = await testDatabase()
 
@@ -34,6 +35,48 @@ test.each(['camel', 'pascal', 'kebab', 'toCamel'] as const)(
     await sql.end()
   },
 )
+
+test('the sql of a transaction works as ever while that lasts, and not after it', async () => {
+  const sql = postgres(database.url, { max: 1, prepare: false })
+  const [late, written] = await transaction(fromPostgresJs(sql), async ({ native }) => {
+    const list = [1, 2].map((id) => ({ id, text: 'a' }))
+    await native`insert into note ${native(list)}`
+    const failing = native.savepoint(async (inner) => {
+      await inner`insert into note values (3, 'undone')`
+      throw new Error('card declined')
+    })
+    await expect(failing).rejects.toThrow('card declined')
+    await native.savepoint('named', (inner) => [4, 5].map((id) => inner`insert into note values (${id}, ${'b'})`))
+    // It is sent when it is awaited.
+    return [native, native`insert into note values (6, 'late')`] as const
+  })
+  for (const each of [written, late`select 1`, late.unsafe('rollback'), late.savepoint(async () => undefined)])
+    await expect(each).rejects.toMatchObject({ code: 'NOT_A_TRANSACTION' })
+  expect((await sql`select array_agg(id order by id) as ids from note`)[0]?.['ids']).toEqual([1, 2, 4, 5])
+  await sql`truncate note`
+  await sql.end()
+})
+
+test('a savepoint that fails after its transaction has ended is not rolled back to', async () => {
+  const sent: string[] = []
+  const sql = postgres(database.url, { max: 1, prepare: false, debug: (_connection, text) => void sent.push(text) })
+  const leave = Promise.withResolvers<void>()
+  let late: Promise<unknown> = Promise.resolve()
+  await transaction(fromPostgresJs(sql), async ({ native }) => {
+    const entered = Promise.withResolvers<void>()
+    late = native.savepoint(async (inner) => {
+      entered.resolve()
+      await leave.promise
+      await inner`select 1`
+    })
+    await entered.promise
+  })
+  leave.resolve()
+  await expect(late).rejects.toMatchObject({ code: 'NOT_A_TRANSACTION' })
+  await sql`select 1`
+  expect(sent.filter((text) => /rollback/.test(text))).toEqual([])
+  await sql.end()
+})
 
 test('a reserved connection, or something else, is refused with a sentence that says what is expected', async () => {
   const sql = postgres(database.url, { max: 1, prepare: false })

@@ -9,6 +9,7 @@
  */
 import { WaybillError } from '../core/errors.ts'
 import type { Database, Queryable, Tx } from './database.ts'
+import { guardPostgresJs } from './guard-postgres-js.ts'
 import { ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
 
 /** The part of a postgres.js client or transaction that runs statements. */
@@ -42,8 +43,10 @@ export function fromPostgresJs<Native extends PostgresJsTransaction>(
   }
   return ormDatabase<Native>({
     ...postgresJsQueryable(handle),
-    begin: async (isolation, work) =>
-      (await handle.begin(`isolation level ${isolation}`, work)) as Awaited<ReturnType<typeof work>>,
+    begin: async ({ isolation, gate }, work) => {
+      const guarded = (sql: Native): ReturnType<typeof work> => work(guardPostgresJs(sql, gate))
+      return (await handle.begin(`isolation level ${isolation}`, guarded)) as Awaited<ReturnType<typeof work>>
+    },
     connection: postgresJsConnection,
   })
 }

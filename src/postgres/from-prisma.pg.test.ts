@@ -1,8 +1,10 @@
 import { expect, test } from 'vitest'
 
 import { adapterContract } from '../../test/contract/adapter-contract.ts'
+import { lockWaits, notes } from '../../test/contract/adapter-harness.ts'
 import { openPrisma, type PrismaClient, type PrismaTx } from '../../test/setup/prisma-client.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import { eventually } from '../testing/eventually.ts'
 import { fromPrisma } from './from-prisma.ts'
 import { isUnavailable } from './sql-state.ts'
 import { transaction } from './transaction.ts'
@@ -38,6 +40,30 @@ test('a pool without a free connection is an outage, and is waited for as long a
   })
   expect(asked).toEqual([10_000])
   await prisma.$disconnect()
+})
+
+test('an operation of several statements that the closure left under way is rolled back as a whole', async () => {
+  const prisma = await openPrisma(database.url)
+  const other = await database.pool.connect()
+  await other.query('begin; lock table note in access exclusive mode')
+  const closed = Promise.withResolvers<void>()
+  let late: PromiseLike<unknown> | undefined
+  const work = transaction(fromPrisma(prisma), async (tx) => {
+    // Looks for the one, then makes the other.
+    const both = tx.native.note.upsert({ where: { id: 1 }, create: { id: 2, text: 'late' }, update: {} })
+    late = both.then(undefined, () => undefined)
+    await eventually(async () => (await database.pool.query(lockWaits)).rowCount === 1, { intervalMs: 1 })
+    closed.resolve()
+    throw new Error('card declined')
+  })
+  work.catch(() => undefined)
+  await closed.promise
+  await other.query('rollback')
+  other.release()
+  await expect(work).rejects.toThrow('card declined')
+  await late
+  await prisma.$disconnect()
+  expect(await notes(database)).toEqual([])
 })
 
 test('something else is refused with a sentence that says what is expected', () => {

@@ -7,6 +7,7 @@
  * only common ones, so statements cast the others to text.
  */
 import type { Database, Isolation, Queryable, Tx } from './database.ts'
+import { endedTransaction, letsThrough, type Gate } from './gate.ts'
 import { ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
 import { returnsRows } from './statement-kind.ts'
 
@@ -45,8 +46,8 @@ export function fromPrisma<Native extends PrismaExecutor>(
   if (!isDatabase(handle)) return ormTx(queryableOf(handle), handle)
   return ormDatabase<Native>({
     ...queryableOf(handle),
-    begin: (isolation, work) =>
-      handle.$transaction(work, {
+    begin: ({ isolation, gate }, work) =>
+      guardClient(handle, gate).$transaction(work, {
         isolationLevel: isolationLevels[isolation],
         maxWait: freeConnectionMs,
         timeout: longestTimerMs,
@@ -65,6 +66,35 @@ const longestTimerMs = 2_147_483_647
 
 function isDatabase<Native extends PrismaExecutor>(handle: PrismaDatabase<Native> | Native): handle is PrismaDatabase<Native> {
   return typeof (handle as { $connect?: unknown }).$connect === 'function'
+}
+
+interface Extension {
+  readonly query: { $allOperations(asked: Operation): Promise<unknown> }
+}
+
+interface Operation {
+  readonly args: unknown
+  readonly query: (args: unknown) => Promise<unknown>
+}
+
+/**
+ * The client for one transaction. Prisma makes several statements of one operation, and looks only before the first whether the
+ * transaction is under way: what it began is waited for, or the rest of it would run behind the ROLLBACK.
+ */
+function guardClient<Native>(prisma: PrismaDatabase<Native>, gate: Gate): PrismaDatabase<Native> {
+  const extensible = prisma as PrismaDatabase<Native> & { $extends?(extension: Extension): PrismaDatabase<Native> }
+  const begin = async ({ args, query }: Operation): Promise<unknown> => {
+    if (!letsThrough(gate, Array.isArray(args) ? args[0] : undefined)) throw endedTransaction()
+    return await query(args)
+  }
+  const $allOperations = (asked: Operation): Promise<unknown> => {
+    const operation = begin(asked)
+    const forget = (): void => void gate.underWay.delete(operation)
+    gate.underWay.add(operation)
+    operation.then(forget, forget)
+    return operation
+  }
+  return extensible.$extends?.({ query: { $allOperations } }) ?? prisma
 }
 
 function queryableOf(handle: PrismaExecutor): Queryable {

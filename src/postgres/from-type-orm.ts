@@ -4,6 +4,9 @@
  * Statements go through the query runner with the structured result, the only one that tells rows and count apart.
  */
 import type { Database, Isolation, Queryable, Tx } from './database.ts'
+import type { PgClient } from './borrow-client.ts'
+import type { Gate } from './gate.ts'
+import { guardPgClient } from './guard-pg-client.ts'
 import { notUnderWay, ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
 
 /** The part of a query runner we use. */
@@ -57,9 +60,19 @@ function fromDataSource<Native extends TypeOrmManager>(dataSource: TypeOrmDataSo
         await runner.release()
       }
     },
-    begin: (isolation, work) => dataSource.transaction(isolation.toUpperCase() as Uppercase<Isolation>, work),
+    begin: ({ isolation, gate }, work) =>
+      dataSource.transaction(isolation.toUpperCase() as Uppercase<Isolation>, (manager) => {
+        guardRunner(activeRunner(manager), gate)
+        return work(manager)
+      }),
     connection: (manager) => queryableOf(activeRunner(manager)),
   })
+}
+
+/** The runner is there for this transaction only. It ends it through the same client, and refuses statements only after that. */
+function guardRunner(runner: TypeOrmQueryRunner & { databaseConnection?: PgClient }, gate: Gate): void {
+  const { databaseConnection } = runner
+  if (databaseConnection !== undefined) runner.databaseConnection = guardPgClient(databaseConnection, gate)
 }
 
 function activeRunner(handle: TypeOrmManager | TypeOrmQueryRunner): TypeOrmQueryRunner {

@@ -11,24 +11,21 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { WaybillError } from '../core/errors.ts'
 import type { TransactionId } from './commit-outcome.ts'
 import { one, type BeginOptions, type Database, type Isolation, type Queryable, type Tx } from './database.ts'
+import { currentTransaction, openGate, shut, type Gate } from './gate.ts'
 import { sqlState } from './sql-state.ts'
-import { sql, type Statement } from './sql.ts'
-import {
-  beginning,
-  commitFailure,
-  endedByItself,
-  openTxScope,
-  setUpTransaction,
-  transactionAborted,
-  type TxScope,
-} from './tx-scope.ts'
+import { beginning, commitFailure, endedByItself, openTx, setUpTransaction, transactionAborted } from './tx-scope.ts'
 
 /** What an adapter must be able to do with its ORM. */
 export interface Orm<Native> extends Queryable {
-  /** Runs `work` in a transaction of the ORM, with the isolation set by its first statement. */
-  begin<Result>(isolation: Isolation, work: (native: Native) => Promise<Result>): Promise<Result>
+  /** Runs `work` in a transaction of the ORM, with the isolation set by its first statement. Its statements pass the gate. */
+  begin<Result>(how: Begin, work: (native: Native) => Promise<Result>): Promise<Result>
   /** Runs statements inside that transaction. */
   connection(native: Native): Queryable
+}
+
+export interface Begin {
+  readonly isolation: Isolation
+  readonly gate: Gate
 }
 
 /** Makes a database of an ORM. */
@@ -42,7 +39,7 @@ export function ormDatabase<Native>(orm: Orm<Native>): Database<Native> {
 /** Makes a transaction of the user's own, already begun; `assertOpen` throws when the ORM knows that it has ended. */
 export function ormTx<Native>(connection: Queryable, native: Native, assertOpen: () => void = () => undefined): Tx<Native> {
   assertOpen()
-  return openTxScope(
+  return openTx(
     {
       query: async (text, values) => {
         assertOpen()
@@ -50,7 +47,7 @@ export function ormTx<Native>(connection: Queryable, native: Native, assertOpen:
       },
     },
     native,
-  ).tx
+  )
 }
 
 /** The sentence for a handle that is neither a database nor a transaction. */
@@ -63,11 +60,9 @@ export function notUnderWay(adapter: string, advice: string): WaybillError {
   return new WaybillError('NOT_A_TRANSACTION', `${adapter}(handle): this transaction is not under way. ${advice}`)
 }
 
-interface Run<Native, Result> {
-  scope?: TxScope<Native>
+interface Run<Result> {
   id?: TransactionId
   done?: { readonly result: Result }
-  isOver: boolean
 }
 
 async function attemptWith<Native, Result>(
@@ -75,17 +70,18 @@ async function attemptWith<Native, Result>(
   options: BeginOptions,
   work: (tx: Tx<Native>) => Promise<Result>,
 ): Promise<Result> {
-  const run: Run<Native, Result> = { isOver: false }
+  const gate = openGate()
+  const run: Run<Result> = {}
   try {
-    await orm.begin(options.isolation, (native) =>
-      silentOnceOver(run, async () => {
+    await orm.begin({ isolation: options.isolation, gate }, (native) =>
+      silentOnceOver(gate, async () => {
         const connection = orm.connection(native)
         const id = await beginning(one(connection, setUpTransaction(options)))
-        const scope = openTxScope(connection, native)
-        Object.assign(run, { scope, id })
-        // Before the ORM sends its ROLLBACK: a statement behind that would commit by itself.
-        const result = await work(scope.tx).finally(() => scope.end())
-        if (run.isOver) throw endedByItself()
+        run.id = id
+        const result = await work(openTx(connection, native, gate))
+        // Before the last question: a statement behind that could fail, and COMMIT would not say so.
+        await shut(gate)
+        if (isOver(gate)) throw endedByItself()
         await assertUnderWay(connection, id.xid)
         run.done = { result }
       }),
@@ -94,8 +90,7 @@ async function attemptWith<Native, Result>(
     throw run.done === undefined ? error : commitFailure(error, run.id)
   } finally {
     // Also when the ORM gave up while the closure still runs: its connection may serve somebody else by now.
-    run.isOver = true
-    run.scope?.end()
+    gate.state = 'over'
   }
   if (run.done === undefined) throw endedByItself()
   return run.done.result
@@ -105,15 +100,21 @@ async function attemptWith<Native, Result>(
  * Keeps an ORM that has given up already from hearing of the closure's failure: postgres.js would answer it with a
  * ROLLBACK on the connection that is gone, which ends the process.
  */
-async function silentOnceOver(run: { readonly isOver: boolean }, work: () => Promise<void>): Promise<void> {
+async function silentOnceOver(gate: Gate, work: () => Promise<void>): Promise<void> {
   try {
     await work()
   } catch (error) {
+    // Before the ORM sends its ROLLBACK: a statement behind that would commit by itself.
+    await shut(gate)
     // The end of a connection reaches the closure and the ORM in the same turn, in no certain order.
     await nextTurn()
-    if (run.isOver) await new Promise(() => undefined)
+    if (isOver(gate)) await new Promise(() => undefined)
     throw error
   }
+}
+
+function isOver({ state }: Gate): boolean {
+  return state === 'over'
 }
 
 async function assertUnderWay(connection: Queryable, xid: string): Promise<void> {
@@ -124,8 +125,4 @@ async function assertUnderWay(connection: Queryable, xid: string): Promise<void>
     throw sqlState(error) === '25P02' ? transactionAborted(error) : error
   }
   if (now.xid !== xid) throw endedByItself()
-}
-
-function currentTransaction(): Statement<{ xid: string | null }> {
-  return sql`select pg_current_xact_id_if_assigned()::text as xid`
 }

@@ -1,54 +1,22 @@
 /**
  * What every adapter's transaction shares: it is marked as one while it lasts, and it refuses statements afterwards.
  *
- * A statement that a closure forgot to await would otherwise run on a connection that already serves somebody else.
+ * A statement that a closure forgot to await would otherwise run on a connection that already serves somebody else. The adapters
+ * hang the driver's own transaction object, `native`, behind the same gate.
  */
 import { WaybillError } from '../core/errors.ts'
 import { serverStart, type TransactionId } from './commit-outcome.ts'
 import { markTx, type BeginOptions, type Queryable, type Tx } from './database.ts'
+import { endedTransaction, openGate, type Gate } from './gate.ts'
 import { isConnectionLoss, isReadOnly, isSystemFailure, sqlState } from './sql-state.ts'
 import { Name, sql, type Statement } from './sql.ts'
 
-export interface TxScope<Native> {
-  readonly tx: Tx<Native>
-  /** From here on the transaction refuses statements. */
-  end(): void
-}
-
-const takers = new WeakMap<Tx, () => Queryable>()
-
-/** Wraps a connection that is inside a transaction. */
-export function openTxScope<Native>(connection: Queryable, native: Native): TxScope<Native> {
-  let open = true
-  const end = (): void => {
-    open = false
-  }
-  const tx = markTx({
+/** Wraps a connection that is inside a transaction. Once the gate is shut, the transaction refuses statements. */
+export function openTx<Native>(connection: Queryable, native: Native, gate: Gate = openGate()): Tx<Native> {
+  return markTx({
     native,
-    query: (text, values) => {
-      if (open) return connection.query(text, values)
-      return Promise.reject(
-        new WaybillError(
-          'NOT_A_TRANSACTION',
-          'This transaction has ended; the statement was not run. Is an await missing inside the closure?',
-        ),
-      )
-    },
+    query: (text, values) => (gate.state === 'open' ? connection.query(text, values) : Promise.reject(endedTransaction())),
   } satisfies Queryable & { readonly native: Native })
-  takers.set(tx, () => {
-    if (!open) return tx
-    end()
-    return connection
-  })
-  return { tx, end }
-}
-
-/**
- * From here on the transaction refuses the statements of everybody else; whoever took it over ends it. What a failed closure still
- * has under way would otherwise go on behind a rollback to a savepoint.
- */
-export function takeOver(tx: Tx): Queryable {
-  return takers.get(tx)?.() ?? tx
 }
 
 /** What `synchronous_commit` becomes: `on` means at least that, so a session that waits for its standbys to apply goes on doing so. */

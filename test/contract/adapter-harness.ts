@@ -31,3 +31,6 @@ export async function notes(database: FileDatabase): Promise<unknown[]> {
 export async function backendPid(tx: Queryable): Promise<unknown> {
   return ((await tx.query('select pg_backend_pid() as pid')).rows[0] as { pid: unknown }).pid
 }
+
+/** One row for each connection that waits for a lock. */
+export const lockWaits = `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`

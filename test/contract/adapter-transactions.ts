@@ -5,7 +5,9 @@ import { seededRandom } from '../../src/core/random.ts'
 import { assertTx, isTx, type Tx } from '../../src/postgres/database.ts'
 import { isUniqueViolation, sqlState } from '../../src/postgres/sql-state.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
-import { notes, type AdapterContext } from './adapter-harness.ts'
+import { eventually } from '../../src/testing/eventually.ts'
+import type { FileDatabase } from '../setup/test-database.ts'
+import { lockWaits, notes, type AdapterContext, type AdapterHarness } from './adapter-harness.ts'
 
 export function oneTransaction<Native>({ database, use }: AdapterContext<Native>): void {
   test('our statements and the native ones run in the same transaction', async () => {
@@ -63,6 +65,26 @@ export function oneTransaction<Native>({ database, use }: AdapterContext<Native>
     expect(await notes(database)).toEqual([])
   })
 
+  test('nor can the native statements that it still has under way, and whoever has the connection next is undisturbed', async () => {
+    const { db, insertNote } = await use()
+    const { late, ended } = await endedWhileUnderWay(database, { db, insertNote }, 2, () => {
+      throw new Error('card declined')
+    })
+    await expect(ended).rejects.toThrow('card declined')
+    expect(await late).toBe('NOT_A_TRANSACTION')
+    await transaction(db, (tx) => insertNote(tx.native, 3, 'the next one'))
+    expect(await notes(database)).toEqual([{ id: 3, text: 'the next one' }])
+  })
+
+  test('what a closure that returned still has under way cannot spoil the COMMIT that is reported', async () => {
+    const { db, insertNote } = await use()
+    // Were the second one run, its failure would roll everything back.
+    const { late, ended } = await endedWhileUnderWay(database, { db, insertNote }, 1, () => undefined)
+    await ended
+    expect(await late).toBe('NOT_A_TRANSACTION')
+    expect(await notes(database)).toEqual([{ id: 1, text: 'under way' }])
+  })
+
   test('given a transaction, the runner joins it', async () => {
     const { db, nativeXid } = await use()
     await transaction(db, (outer) =>
@@ -90,6 +112,42 @@ export function oneTransaction<Native>({ database, use }: AdapterContext<Native>
     await expect(failed[0]!.query('select 1')).rejects.toMatchObject({ code: 'NOT_A_TRANSACTION' })
     expect(await notes(database)).toEqual([])
   })
+}
+
+function codeOf(error: unknown): unknown {
+  return (error as { code?: unknown } | undefined)?.code
+}
+
+/**
+ * Ends a closure in the middle of two native statements that it does not await: the first waits for a lock until it has ended.
+ * `late` is what became of the second one.
+ */
+async function endedWhileUnderWay<Native>(
+  { pool }: FileDatabase,
+  { db, insertNote }: Pick<AdapterHarness<Native>, 'db' | 'insertNote'>,
+  secondId: number,
+  end: () => void,
+): Promise<{ readonly late: Promise<unknown>; readonly ended: Promise<void> }> {
+  const other = await pool.connect()
+  await other.query(`begin; insert into note values (1, 'in the way')`)
+  let late: Promise<unknown> = Promise.resolve()
+  const closed = Promise.withResolvers<void>()
+  const ended = transaction(db, async (tx) => {
+    const both = async (): Promise<unknown> => {
+      await insertNote(tx.native, 1, 'under way')
+      return await insertNote(tx.native, secondId, 'late')
+    }
+    // Some libraries put an error of their own around it.
+    late = both().catch((error: unknown) => codeOf((error as Error).cause) ?? codeOf(error))
+    await eventually(async () => (await pool.query(lockWaits)).rowCount === 1, { intervalMs: 1 })
+    closed.resolve()
+    end()
+  })
+  ended.catch(() => undefined)
+  await closed.promise
+  await other.query('rollback')
+  other.release()
+  return { late, ended }
 }
 
 export function theTruth<Native>({ database, use }: AdapterContext<Native>): void {

@@ -62,11 +62,9 @@ export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>>
   ],
   'stands where "projection written" does, in fact tables': ['projection/fact-table.insertRows'],
   'stands where "event added" does, for one event': ['outbox/outbox.addEvent'],
-  'in the transaction of "marker claimed" and "state written", or in one that only looks: locks and savepoints end with it': [
+  'in the transaction of "marker claimed" and "state written", or in one that only looks: locks end with it': [
     'command/command.lockAggregates',
-    'command/command.rollBackToSavepoint',
     'command/command.setReadOnly',
-    'command/command.setSavepoint',
   ],
   'in the transaction of "letter written", "aggregate held" and "burial commit sent": whatever ends it there ends it here': [
     'consumer/dead-letter.forgetSeen',
@@ -95,8 +93,10 @@ export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>>
     'postgres/lanes.releaseLanes',
   ],
   'a hint: without it the same happens a little later': [
+    'consumer/clock-steps.pullBackLetters',
+    'consumer/clock-steps.pullBackMessages',
     'outbox/dispatch.pullBackRetries',
-    'outbox/dispatch.wakeTopic',
+    'outbox/dispatch.wakeTopics',
     'outbox/notify.notifyChannel',
     'projection/reads.markComplete',
   ],

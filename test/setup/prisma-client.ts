@@ -19,6 +19,7 @@ import { cached } from '../../src/testing/cache-folder.ts'
 export interface NoteModel {
   create(arguments_: { data: { id: number; text: string } }): PromiseLike<unknown>
   update(arguments_: { where: { id: number }; data: { text: string } }): PromiseLike<unknown>
+  upsert(arguments_: { where: { id: number }; create: { id: number; text: string }; update: object }): PromiseLike<unknown>
 }
 
 export interface PrismaTx {

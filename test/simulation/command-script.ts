@@ -74,7 +74,6 @@ export function commandScripts({ tables, outbox }: PipelineTables, sessions: num
       1,
       fc.tuple(fc.uuid(), fc.constantFrom(1n, 2n)).map(([id, version]) => add(outbox, id, version)),
     ),
-    ...weighted(4, fc.constantFrom<Step>('savepoint', 'rollback to savepoint')),
     ...weighted(2, fc.constant<Step>('status')),
   )
   return scriptsOf(steps, sessions)
@@ -83,7 +82,7 @@ export function commandScripts({ tables, outbox }: PipelineTables, sessions: num
 /** The session whose `status` is about the first one. */
 const asker = 2
 
-/** Savepoints at work: what was locked before one stays locked, what came after it goes, and failures are mended by going back. */
+/** Rejections at work: what was rejected is rolled back with its locks, also after a failure, and then its marker is kept. */
 export function commandExamples({ tables, outbox }: PipelineTables): readonly (readonly ScriptStep[])[] {
   const [first, second] = [
     { type: 'account', id: 'a' },
@@ -107,46 +106,22 @@ export function commandExamples({ tables, outbox }: PipelineTables): readonly (r
     [1, lock(second)],
     [0, 'begin'],
     [0, claim],
-    [0, 'savepoint'],
+  ] as const
+  const kept = [
+    [0, 'rollback'],
+    [1, lock(first)],
+    [0, 'begin'],
+    [0, claim],
+    [0, keep],
+    [asker, 'status'],
+    [0, 'commit'],
+    [asker, 'status'],
+    [1, find],
   ] as const
   return [
-    scriptOf(
-      ...begun,
-      [0, lock(second)],
-      [0, next],
-      [1, lock(second)],
-      [0, 'rollback to savepoint'],
-      [1, lock(first)],
-      [0, keep],
-      [asker, 'status'],
-      [0, 'commit'],
-      [asker, 'status'],
-      [1, find],
-    ),
-    scriptOf(
-      ...begun,
-      [0, lock(second)],
-      [0, wrong],
-      [0, find],
-      [1, lock(second)],
-      [1, lock(first)],
-      [asker, 'status'],
-      [0, 'rollback to savepoint'],
-      [0, keep],
-      [0, 'commit'],
-      [asker, 'status'],
-      [1, find],
-    ),
+    scriptOf(...begun, [0, lock(second)], [0, next], [1, lock(second)], ...kept),
+    scriptOf(...begun, [0, lock(second)], [0, wrong], [0, find], [1, lock(second)], [asker, 'status'], ...kept),
     scriptOf(...begun, [0, wrong], [0, 'commit'], [asker, 'status'], [1, find]),
-    scriptOf(
-      [0, 'begin'],
-      [0, claim],
-      [0, 'rollback to savepoint'],
-      [0, 'rollback to savepoint'],
-      [0, find],
-      [asker, 'status'],
-      [0, 'rollback'],
-    ),
   ]
 }
 

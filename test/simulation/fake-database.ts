@@ -7,7 +7,8 @@
 import type { BeginOptions, Database, Queryable, Tx } from '../../src/postgres/database.ts'
 import type { SqlValue } from '../../src/postgres/sql.ts'
 import { isConnectionLoss } from '../../src/postgres/sql-state.ts'
-import { commitFailure, openTxScope, transactionAborted } from '../../src/postgres/tx-scope.ts'
+import { openGate } from '../../src/postgres/gate.ts'
+import { commitFailure, openTx, transactionAborted } from '../../src/postgres/tx-scope.ts'
 import type { Actor } from './actor.ts'
 import type { Stage } from './stage.ts'
 import type { FakeStore } from './store/fake-store.ts'
@@ -58,11 +59,11 @@ async function attempt<Result>(
       return { rows, rowCount: rows.length }
     },
   }
-  const scope = openTxScope(queryable, undefined)
+  const gate = openGate()
   try {
     await actor.ask('begin', () => Promise.resolve(session.begin(options)))
-    const result = await work(scope.tx)
-    scope.end()
+    const result = await work(openTx(queryable, undefined, gate))
+    gate.state = 'over'
     const tag = await actor
       .ask('commit', () => session.commit())
       .catch((error: unknown) => {
@@ -71,7 +72,7 @@ async function attempt<Result>(
     if (tag !== 'COMMIT') throw transactionAborted()
     return result
   } catch (error) {
-    scope.end()
+    gate.state = 'over'
     if (isConnectionLoss(error)) void session.abandon()
     else if (session.isOpen) await actor.ask('rollback', () => session.rollBack()).catch(() => undefined)
     throw error

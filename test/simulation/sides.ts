@@ -7,7 +7,6 @@
  */
 import { setImmediate as turn } from 'node:timers/promises'
 import pg from 'pg'
-import { rollBackToSavepoint, setSavepoint } from '../../src/command/command.sql.ts'
 import { serverStart, transactionStatus, type TransactionId } from '../../src/postgres/commit-outcome.ts'
 import type { Statement } from '../../src/postgres/sql.ts'
 import { sqlState } from '../../src/postgres/sql-state.ts'
@@ -17,7 +16,7 @@ import type { Transaction } from './store/mvcc.ts'
 
 /**
  * What a session does next: a word that means what it says, or a statement, which may depend on what the session read and took
- * last. Savepoints are left out outside of transactions. `status` asks how the next session's last transaction ended.
+ * last. `status` asks how the next session's last transaction ended.
  */
 export type Step = Word | ((lastRead: readonly Record<string, unknown>[]) => Statement)
 
@@ -25,8 +24,6 @@ type Word = 'begin' | 'commit' | 'rollback' | keyof typeof wordStatements
 
 /** The words for which we have statements. */
 export const wordStatements = {
-  savepoint: setSavepoint(),
-  'rollback to savepoint': rollBackToSavepoint(),
   status: statusOf({ xid: '', server: '' }),
 } as const
 
@@ -112,8 +109,7 @@ export function fakeSide(store: FakeStore, sessions: number): Side {
       else if (typeof step !== 'string') ledger.track(session, run(session, step))
       else if (step === 'status') {
         if (asked !== undefined) ledger.track(session, run(session, statusOf({ xid: String(asked.id), server: 'fake' })))
-      } else if (open[session] !== undefined)
-        ledger.track(session, step === 'commit' || step === 'rollback' ? end(session, step) : run(session, wordStatements[step]))
+      } else if (open[session] !== undefined) ledger.track(session, end(session, step))
     },
     rest: async () => {
       await turn()
@@ -181,8 +177,8 @@ export async function postgresSide(url: string, sessions: number): Promise<Postg
             asked.then((id) => run(client, statusOf(id))),
           )
       } else if (isIn[session] === true) {
-        isIn[session] = step !== 'commit' && step !== 'rollback'
-        ledger.track(session, run(client, isIn[session] ? wordStatements[step as 'savepoint'] : { text: step, values: [] }))
+        isIn[session] = false
+        ledger.track(session, run(client, { text: step, values: [] }))
       }
     },
     rest: () => eventually(async () => (await isAtRest()) && (await isAtRest()), { intervalMs: 1 }).then(() => undefined),

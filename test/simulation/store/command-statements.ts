@@ -4,16 +4,14 @@
 import {
   claimCommand,
   lockAggregates,
-  rollBackToSavepoint,
   selectMarker,
   selectVersions,
-  setSavepoint,
   updateMarker,
   type CommandTables,
 } from '../../../src/command/command.sql.ts'
 import type { SqlValue } from '../../../src/postgres/sql.ts'
 import type { FakeStore } from './fake-store.ts'
-import { markSavepoint, Table, undoToSavepoint } from './mvcc.ts'
+import { Table } from './mvcc.ts'
 import type { OutboxStore } from './outbox-tables.ts'
 import { texts } from './sql-text.ts'
 import type { StatementContext } from './statement-context.ts'
@@ -113,16 +111,6 @@ export function defineCommands(store: FakeStore, tables: CommandTables, data: Co
       return []
     },
   )
-  store.define('setSavepoint', setSavepoint(), async ({ tx }) => {
-    markSavepoint(tx)
-    return []
-  })
-  const rollBack = async ({ tx }: StatementContext): Promise<[]> => {
-    undoToSavepoint(tx)
-    tx.failed = false
-    return []
-  }
-  store.define('rollBackToSavepoint', rollBackToSavepoint(), rollBack, { mends: true })
 }
 
 /** The statements of test/command/bank.ts. */

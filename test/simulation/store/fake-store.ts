@@ -8,7 +8,7 @@
  */
 import type { SqlValue, Statement } from '../../../src/postgres/sql.ts'
 import { connectionLost, DatabaseFailure } from './database-failure.ts'
-import { Transaction, Tuple, undoToSavepoint, vacuum, write, type Isolation, type Table } from './mvcc.ts'
+import { Transaction, Tuple, vacuum, write, type Isolation, type Table } from './mvcc.ts'
 import { StatementContext, type StoreTime } from './statement-context.ts'
 
 /** What a statement does; its rows are what the driver returns. */
@@ -38,7 +38,7 @@ export interface Committed {
 const tickMs = 0.000_1
 
 export class FakeStore {
-  readonly #meanings = new Map<string, { readonly name: string; readonly run: Meaning; readonly mends: boolean }>()
+  readonly #meanings = new Map<string, { readonly name: string; readonly run: Meaning }>()
   readonly #active = new Set<Transaction>()
   readonly #status = new Map<number, Transaction>()
   readonly #surroundings: Surroundings
@@ -58,12 +58,9 @@ export class FakeStore {
     }
   }
 
-  /**
-   * Says what a statement means. `sample` is the statement with any arguments: its text is always the same. One that `mends`
-   * may be sent after another has failed.
-   */
-  define(name: string, sample: Statement, run: Meaning, { mends = false } = {}): void {
-    this.#meanings.set(sample.text, { name, run, mends })
+  /** Says what a statement means. `sample` is the statement with any arguments: its text is always the same. */
+  define(name: string, sample: Statement, run: Meaning): void {
+    this.#meanings.set(sample.text, { name, run })
   }
 
   nameOf(text: string): string {
@@ -87,17 +84,16 @@ export class FakeStore {
   async run(tx: Transaction, text: string, values: readonly SqlValue[]): Promise<readonly object[]> {
     const meaning = this.#meanings.get(text)
     if (meaning === undefined) throw new Error(`The fake store does not know this statement; define it:\n${text}`)
-    if (tx.failed && !meaning.mends)
+    if (tx.failed)
       throw new DatabaseFailure('25P02', 'current transaction is aborted, commands ignored until end of transaction block')
-    if (tx.status !== 'in progress' && !tx.failed) throw connectionLost()
+    if (tx.status !== 'in progress') throw connectionLost()
     const context = new StatementContext(tx, this.#time)
     try {
       await this.#surroundings.pause(`${meaning.name} sees`)
       return await meaning.run(context, values)
     } catch (error) {
-      // Its effects and its locks go at once, up to the savepoint; that it is over is said when it is ended.
-      if (tx.savepoint === undefined) this.rollBack(tx)
-      else undoToSavepoint(tx)
+      // Its effects and its locks go at once; that it is over is said when it is ended.
+      this.rollBack(tx)
       tx.failed = true
       throw error
     } finally {

@@ -83,8 +83,6 @@ export class Transaction {
   /** A statement failed; nothing but a rollback is possible. */
   failed = false
   readonly undo: (() => void)[] = []
-  /** What a rollback to the savepoint leaves: so many of its changes, and these locks. */
-  savepoint: { readonly changes: number; readonly locks: ReadonlyMap<Tuple<unknown>, LockMode> } | undefined
   readonly written = new Map<Tuple<unknown>, Table<unknown>>()
   readonly locked = new Set<Tuple<unknown>>()
   readonly snapshots = new Set<Snapshot>()
@@ -105,7 +103,7 @@ export class Transaction {
     this.startedBy = options.startedBy
   }
 
-  /** Tells once, as soon as it has given locks back: at its end, or at a rollback to its savepoint. */
+  /** Tells once, as soon as it has given its locks back. */
   onRelease(listener: () => void): void {
     this.#onRelease.push(listener)
   }
@@ -205,28 +203,6 @@ export function write<R>(
     if (newest === undefined) table.tuples.delete(tuple)
     else newest.end = undefined
   })
-}
-
-/** From here on, a part of the transaction can be undone by itself. */
-export function markSavepoint(tx: Transaction): void {
-  const locks = new Map([...tx.locked].map((tuple) => [tuple, tuple.holders.get(tx) as LockMode]))
-  tx.savepoint = { changes: tx.undo.length, locks }
-}
-
-/** Undoes what came after the savepoint, its locks as well, and lets those go on who wait for them. */
-export function undoToSavepoint(tx: Transaction): void {
-  const { changes, locks } = tx.savepoint ?? refuseSavepoint()
-  while (tx.undo.length > changes) tx.undo.pop()?.()
-  for (const tuple of tx.locked) {
-    const held = locks.get(tuple)
-    if (held !== undefined) tuple.holders.set(tx, held)
-    else if (tuple.holders.delete(tx)) tx.locked.delete(tuple)
-  }
-  tx.released()
-}
-
-function refuseSavepoint(): never {
-  throw new DatabaseFailure('3B001', 'savepoint does not exist')
 }
 
 /** Forgets versions that nobody can see any more. */

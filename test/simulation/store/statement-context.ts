@@ -34,7 +34,7 @@ export interface StoreTime {
   now(): number
   /** Lets others run, if the schedule says so. */
   pause(what: string): Promise<void>
-  /** Resolves when `tx` has ended or gone back to its savepoint, or after `timeoutMs`; tells which. */
+  /** Resolves when `tx` has ended, or after `timeoutMs`; tells which. */
   ended(tx: Transaction, timeoutMs: number): Promise<'ended' | 'timed out'>
   lastCommit(): number
 }
