@@ -69,13 +69,23 @@ export async function admit(
       definition,
       principal: keyText(request.principal, 'principal'),
       requestId: requestId === undefined ? undefined : keyText(requestId, 'request id'),
-      fingerprint: parts.fingerprint(definition.name, definition.fingerprint(request.input)),
+      fingerprint: parts.fingerprint(definition.name, await identityOf(definition, request.input)),
       token: request.token,
       waitForWinnerMs,
     }
     return { ...known, ...(await judgeInput(definition, request, parts.tokens)) }
   } catch (error) {
     if (isWaybillError(error, 'INVALID_INPUT')) return failed('INVALID_INPUT', error.message, { cause: error })
+    throw error
+  }
+}
+
+/** What makes it the same request. It is asked about any input; if it cannot take one that its schema refuses, that is the reason. */
+async function identityOf(definition: CommandDefinition, input: unknown): Promise<unknown> {
+  try {
+    return definition.fingerprint(input)
+  } catch (error) {
+    await validInput(definition, input)
     throw error
   }
 }

@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
 import { depositCommand } from '../../test/command/bank.ts'
 import { commandSetup } from '../../test/command/command-setup.ts'
+import { bulk } from './bulk.ts'
 import { command } from './command.ts'
 import { reject, versionConflict } from './rejection.ts'
 
@@ -136,4 +137,65 @@ describe('the transaction', () => {
     })
     await expect(commandsWith().run(vain, { principal: 'ann', requestId: newRequest(), input: {} })).rejects.toThrow(TypeError)
   })
+
+  test('an input is frozen as well, where the plan is another', async () => {
+    const vain = command('Vain', {
+      input: z.object({ lines: z.array(z.number()) }),
+      plan: () => ({}),
+      execute: async (_tx, _plan, { input }) => ({ paid: input.lines.shift() }),
+    })
+    const request = { principal: 'ann', requestId: newRequest(), input: { lines: [1, 2] } }
+    await expect(commandsWith().run(vain, request)).rejects.toThrow(TypeError)
+  })
+
+  test('what one run does to its time is not seen by the next, nor by the next of a bulk', async () => {
+    const days: number[] = []
+    const later = command('Later', {
+      input: z.object({}),
+      plan: (_input, { now }) => ({ at: now.setUTCDate(1) }),
+      execute: async (_tx, _plan, { now, attempt }) => {
+        now.setUTCFullYear(now.getUTCFullYear() + 1)
+        days.push(now.getTime())
+        if (attempt < 2) throw versionConflict('the row')
+        return {}
+      },
+    })
+    const items = [1, 2, 3].map(() => ({ input: {} }))
+    await commandsWith().run(bulk('LaterAll', later), { principal: 'ann', requestId: newRequest(), input: items })
+    expect(days).toHaveLength(4)
+    expect(new Set(days).size).toBe(1)
+  })
+})
+
+test('load has the limits of the commands', async () => {
+  const limits = `select current_setting('statement_timeout') || ' ' || current_setting('lock_timeout') as found`
+  const look = command('Look', {
+    input: z.object({}),
+    load: async (reader) => (await reader.query(limits)).rows[0] as { found: string },
+    plan: (_input, { loaded }) => loaded,
+    execute: async (_tx, plan) => plan,
+  })
+  const commands = commandsWith({ statementTimeoutMs: 1_234, lockTimeoutMs: 4_321 })
+  const outcome = await commands.run(look, { principal: 'ann', requestId: newRequest(), input: {} })
+  expect(outcome).toMatchObject({ response: { found: '1234ms 4321ms' } })
+})
+
+test('an input that its fingerprint cannot take is invalid if its schema says so, and a mistake of the fingerprint if not', async () => {
+  const dated = command('Dated', {
+    input: z.object({ sentAt: z.string(), amount: z.number() }),
+    fingerprint: ({ sentAt, ...rest }) => (sentAt.length, rest),
+    execute: async () => ({}),
+  })
+  const run = (input: unknown) =>
+    commandsWith().run(dated, { principal: 'ann', requestId: newRequest(), input: input as { sentAt: string; amount: number } })
+  expect(await run(null)).toMatchObject({ status: 'failed', code: 'INVALID_INPUT' })
+  const broken = command('Broken', {
+    input: z.object({}),
+    fingerprint: () => {
+      throw new Error('no idea')
+    },
+    execute: async () => ({}),
+  })
+  const request = { principal: 'ann', requestId: newRequest(), input: {} }
+  await expect(commandsWith().run(broken, request)).rejects.toThrow('no idea')
 })

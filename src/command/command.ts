@@ -59,7 +59,7 @@ export interface PlanContext<Loaded> extends RequestContext {
 
 export interface ExecuteContext<Input> extends RequestContext {
   readonly input: Input
-  /** The locked aggregate; `undefined` for a command that has none. */
+  /** The locked aggregate. Asking for it is INVALID_OPTION in a command that has none. */
   readonly aggregate: LockedAggregate
   /** 1 for the first attempt. */
   readonly attempt: number

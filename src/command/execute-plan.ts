@@ -9,7 +9,7 @@ import type { Tx } from '../postgres/database.ts'
 import { aggregateKey, type LockedAggregate } from './aggregate.ts'
 import type { EmittedEvent } from './command-outbox.ts'
 import type { ExecuteContext, Planned } from './command.ts'
-import { validResponse, type PlanNode } from './plan-command.ts'
+import { validResponse, withOwnTime, type PlanNode } from './plan-command.ts'
 
 /** What one attempt shares among the command and its children. */
 export interface AttemptState {
@@ -31,7 +31,7 @@ interface Course {
 export async function executePlan(tx: Tx, node: PlanNode, state: AttemptState): Promise<unknown> {
   const course: Course = { ran: new Set(), open: new Set(), isOver: false }
   const context: ExecuteContext<unknown> = {
-    ...node.request,
+    ...withOwnTime(node.request),
     input: node.input,
     attempt: state.attempt,
     get aggregate() {

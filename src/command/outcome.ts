@@ -27,7 +27,7 @@ export type CommandErrorCode = (typeof commandErrorCodes)[number]
 export interface Executed<Response> {
   readonly status: 'executed'
   readonly response: Response
-  /** Readers that hold it see this command's change or a later one. */
+  /** Readers that hold it see this command's change of its aggregate, or a later one. Without an aggregate it is that of the last event. */
   readonly token: string | undefined
   readonly attempts: number
 }

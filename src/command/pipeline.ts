@@ -1,7 +1,7 @@
 /**
  * The pipeline that every command goes through, in this order and no other:
  *
- *   validate → fingerprint → L1 claim → load → plan (once) →
+ *   fingerprint → validate → L1 claim → load → plan (once) →
  *     loop: BEGIN · marker · aggregates · execute · events · [response] · COMMIT
  *   → L1 complete → outcome
  *
@@ -148,7 +148,8 @@ function isOutage(error: unknown): boolean {
 }
 
 async function plan(pipeline: Pipeline, asked: Admitted): Promise<PlanNode> {
-  const { db, random, clock } = pipeline
+  const { db, random, clock, signals, limits } = pipeline
+  const { statementTimeoutMs, lockTimeoutMs } = limits
   const request = {
     principal: asked.principal,
     requestId: asked.requestId,
@@ -159,7 +160,8 @@ async function plan(pipeline: Pipeline, asked: Admitted): Promise<PlanNode> {
   const seeded = seededRandom(newToken(random))
   const what = { definition: asked.definition, input: asked.input, request }
   if (asked.invalid !== undefined) return failedPlan(what, asked.invalid)
-  return await planCommand({ db, random: seeded }, what).catch((error: unknown) => failedPlan(what, error))
+  const loading = { statementTimeoutMs, lockTimeoutMs, signals, clock, random }
+  return await planCommand({ db, random: seeded, loading }, what).catch((error: unknown) => failedPlan(what, error))
 }
 
 /** What repeats may be told from the cache; undefined if the run left nothing behind. */

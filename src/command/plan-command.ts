@@ -1,13 +1,13 @@
 /**
  * Deciding: validates, loads and plans a command and, through its plan, its children. Happens once per run.
  *
- * What was decided is frozen, so that an attempt cannot leave traces in it for the next one.
+ * What was asked and decided is frozen, so that an attempt cannot leave traces in it for the next one.
  */
 import { WaybillError } from '../core/errors.ts'
 import type { Random } from '../core/random.ts'
 import { describeIssues, type StandardSchema } from '../core/standard-schema.ts'
 import { execute, type Database } from '../postgres/database.ts'
-import { transaction } from '../postgres/transaction.ts'
+import { transaction, type TransactionOptions } from '../postgres/transaction.ts'
 import { assertAggregate, type Aggregate } from './aggregate.ts'
 import { definitionOf, type CommandDefinition, type PlanContext, type Planned, type RequestContext } from './command.ts'
 import { setReadOnly } from './command.sql.ts'
@@ -21,7 +21,7 @@ export interface PlanNode {
   readonly request: RequestContext
   /** By the handles that the plan was given. */
   readonly children: ReadonlyMap<Planned, PlanNode>
-  /** Why there is no plan; executing the node throws it. */
+  /** Why there is nothing to execute. It is the answer, once the marker is claimed. */
   readonly failure?: { readonly error: unknown }
 }
 
@@ -35,16 +35,19 @@ interface PlanRequest {
 export interface PlanParts {
   readonly db: Database
   readonly random: Random
+  /** For the transaction of `load`. */
+  readonly loading: Pick<TransactionOptions, 'statementTimeoutMs' | 'lockTimeoutMs' | 'signals' | 'clock' | 'random'>
 }
 
 /** Decides what a command with a valid input will do. */
 export async function planCommand(parts: PlanParts, { definition, input, request }: PlanRequest): Promise<PlanNode> {
+  deepFreeze(input)
   const aggregate = definition.aggregate?.(input)
   if (aggregate !== undefined) assertAggregate(aggregate)
-  const loaded = definition.load === undefined ? undefined : await load(parts.db, definition.load, input, request)
+  const loaded = definition.load === undefined ? undefined : await load(parts, definition.load, input, request)
   const children = new Map<Planned, PlanNode>()
   const context: PlanContext<unknown> = {
-    ...request,
+    ...withOwnTime(request),
     loaded,
     random: parts.random,
     child: async (command, childInput, { metadata } = {}) => {
@@ -60,16 +63,9 @@ export async function planCommand(parts: PlanParts, { definition, input, request
   return { definition, input, plan, aggregate, request, children }
 }
 
-/** In place of a plan that could not be made: locks nothing, and fails as the plan did, once the marker is claimed. */
+/** In place of a plan that could not be made, or was rejected: locks nothing, executes nothing, and only asks for the marker. */
 export function failedPlan({ definition, input, request }: PlanRequest, error: unknown): PlanNode {
-  const failing: CommandDefinition = {
-    ...definition,
-    execute: () => {
-      throw error
-    },
-  }
-  const none = { plan: undefined, aggregate: undefined, children: new Map<Planned, PlanNode>() }
-  return { definition: failing, input, request, ...none, failure: { error } }
+  return { definition, input, request, plan: undefined, aggregate: undefined, children: new Map(), failure: { error } }
 }
 
 /** The input as its schema returns it, or INVALID_INPUT. */
@@ -96,7 +92,7 @@ async function valid(schema: StandardSchema, value: unknown, complaint: string):
 }
 
 async function load(
-  db: Database,
+  { db, loading }: PlanParts,
   reader: NonNullable<CommandDefinition['load']>,
   input: unknown,
   request: RequestContext,
@@ -105,10 +101,15 @@ async function load(
     db,
     async (tx) => {
       await execute(tx, setReadOnly())
-      return await reader(tx, input, request)
+      return await reader(tx, input, withOwnTime(request))
     },
-    { isolation: 'repeatable read', onUnknown: 'throw' },
+    { ...loading, isolation: 'repeatable read', onUnknown: 'throw' },
   )
+}
+
+/** A Date cannot be frozen: whoever gets it gets one that nobody else has. */
+export function withOwnTime(request: RequestContext): RequestContext {
+  return { ...request, now: new Date(request.now) }
 }
 
 function deepFreeze(value: unknown): unknown {

@@ -17,6 +17,7 @@ import type { ConsumerSettings } from './consumer-options.ts'
 import { forgetAttempts, lockRedriving, markRedriven } from './dead-letter.sql.ts'
 import { fromStored, withinBytes } from './decode.ts'
 import { createEmissions, type Emissions } from './emissions.ts'
+import { dataForRun, type DataOf } from './handed-out.ts'
 import type { ConsumedEvent } from './handler.ts'
 import { createHandlerCalls, type HandlerCall } from './call-handler.ts'
 import {
@@ -89,8 +90,9 @@ export async function applyIn(
   await deps.guard?.(tx)
   const open = await takeLetters(tx, scope, await takeOffsets(tx, scope, items))
   const claimed = readClaim(await claimItems(deps, tx, open))
-  const isLate = latenessOf(open, claimed)
-  const turns = takeTurns(open, claimed, turnOptions(deps))
+  const options = turnOptions(deps)
+  const isLate = latenessOf(open, claimed, options)
+  const turns = takeTurns(open, claimed, options)
   const withoutEffect = [...turns.wait, ...turns.skip]
   // Before anything stored is looked at: a stored copy of one that waits here may be what is applied.
   if (settings.inbox && withoutEffect.length > 0) await execute(tx, unclaim(scope, withoutEffect))
@@ -100,8 +102,9 @@ export async function applyIn(
 
   // What waited goes before what came.
   const applied = drained.apply.length === 0 ? turns.apply : [...turns.apply, ...drained.apply].toSorted(byVersion)
-  await writeRows(tx, routes, applied)
-  const emissions = await handle(deps, { tx, items: applied, isLate, attempts })
+  const consumed = consumedBy(await dataForRun(applied, routes))
+  await writeRows(tx, routes, { items: applied, consumed })
+  const emissions = await handle(deps, { tx, items: applied, consumed, isLate, attempts })
   await emissions.record(tx)
   await conclude(deps, { tx, turns, drained, aggregates: claimed.aggregates })
   if (attempts.size > 0) await execute(tx, forgetAttempts(scope, [...attempts.keys()]))
@@ -135,7 +138,7 @@ function claimPlaced({ scope, routes, settings }: ApplyDeps, items: readonly Ite
   if (isRows && settings.inbox) return claimRows(scope, items)
   // Without an inbox the position says what handlers have got: it moves with what is applied, not before.
   if (isRows && !routes.hasHandlers) return moveRows(scope, items)
-  return settings.inbox ? claim(scope, items, routes.sequentialTypes) : moveOnly(scope, items, routes.handledTypes)
+  return settings.inbox ? claim(scope, items) : moveOnly(scope, items, routes.handledTypes)
 }
 
 async function claimUnplaced({ scope, settings }: ApplyDeps, tx: Tx, items: readonly Item[]): Promise<readonly ClaimRow[]> {
@@ -185,26 +188,30 @@ async function takeStored(deps: ApplyDeps, tx: Tx, aggregates: ReadonlyMap<strin
   }
 }
 
-async function writeRows(tx: Tx, routes: Routes, items: readonly Item[]): Promise<void> {
+interface Handing {
+  readonly items: readonly Item[]
+  readonly consumed: (item: Item) => ConsumedEvent
+}
+
+async function writeRows(tx: Tx, routes: Routes, { items, consumed }: Handing): Promise<void> {
   for (const projection of routes.projections) {
     const changes: VersionedChange[] = []
     for (const item of items) {
       if (item.route?.projections.includes(projection) !== true) continue
-      changes.push({ event: toConsumed(item), removed: item.route.kind === 'tombstone' })
+      changes.push({ event: consumed(item), removed: item.route.kind === 'tombstone' })
     }
     if (changes.length > 0) await upsertChanges(tx, projection, changes)
   }
   for (const factTable of routes.factTables) {
-    const events = items.filter(({ route }) => route?.factTables.includes(factTable) === true).map(toConsumed)
+    const events = items.filter(({ route }) => route?.factTables.includes(factTable) === true).map(consumed)
     if (events.length > 0) await insertFacts(tx, factTable, events)
   }
 }
 
 async function handle(
   { settings, emitting, aborting, onAlive }: ApplyDeps,
-  batch: {
+  batch: Handing & {
     readonly tx: Tx
-    readonly items: readonly Item[]
     readonly isLate: (item: Item) => boolean
     readonly attempts: ReadonlyMap<string, number>
   },
@@ -216,7 +223,7 @@ async function handle(
       const handler = item.route?.handler
       if (handler === undefined) continue
       onAlive?.()
-      const event = toConsumed(item)
+      const event = batch.consumed(item)
       const call = (calling: HandlerCall): Promise<void> | void =>
         handler(event as never, {
           tx: batch.tx as Tx<never>,
@@ -278,18 +285,20 @@ function placesOf(items: readonly Item[]): readonly StoredPlace[] {
 }
 
 /** The event as handlers and projections see it. */
-export function toConsumed(item: Item): ConsumedEvent {
-  const { event, route, message, data } = item
-  if (route === undefined) throw new WaybillError('INTERNAL', `Event ${event.id} has no route.`)
-  return {
-    id: event.id,
-    type: event.type,
-    kind: route.kind,
-    aggregateType: event.aggregateType,
-    aggregateId: event.aggregateId,
-    version: event.version,
-    occurredAt: new Date(event.occurredAtMs),
-    attributes: message.attributes,
-    data,
+function consumedBy(dataOf: DataOf): (item: Item) => ConsumedEvent {
+  return (item) => {
+    const { event, route, message } = item
+    if (route === undefined) throw new WaybillError('INTERNAL', `Event ${event.id} has no route.`)
+    return {
+      id: event.id,
+      type: event.type,
+      kind: route.kind,
+      aggregateType: event.aggregateType,
+      aggregateId: event.aggregateId,
+      version: event.version,
+      occurredAt: new Date(event.occurredAtMs),
+      attributes: message.attributes,
+      data: dataOf(item),
+    }
   }
 }

@@ -76,8 +76,8 @@ export const mutants: Readonly<Record<string, Variant>> = {
     execute: async (tx, node, state) => {
       if (state.attempt === 1) return await pipeline.execute(tx, node, state)
       const { definition, input, request } = node
-      const random = seededRandom(systemRandom.next())
-      return await pipeline.execute(tx, await planCommand({ db: pipeline.db, random }, { definition, input, request }), state)
+      const parts = { db: pipeline.db, random: seededRandom(systemRandom.next()), loading: {} }
+      return await pipeline.execute(tx, await planCommand(parts, { definition, input, request }), state)
     },
   }),
 
