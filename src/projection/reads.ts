@@ -123,13 +123,15 @@ async function readRowOf(options: ReadsOptions, room: WaitingRoom, wanted: Wante
   const row = { projection, key: projection.keyOf(wanted.aggregateId) }
   const witness = at === undefined ? undefined : witnessOf(options, at)
   const deadlineMs = clock.monotonicMs() + checkWait(waitMs)
-  for (;;) {
+  for (let isTold = false; ; isTold = true) {
     const found = await one(db, readRow(options, row, { awaited: at, witness }))
     const seen = newer(BigInt(found.waybill_position ?? 0), BigInt(found.waybill_version ?? 0))
     if (at === undefined || seen >= at.version) return found.waybill_found ? withoutOurs(found) : undefined
     if (isAbsurd(at.version, seen)) throw absurd(at, seen)
     const leftMs = deadlineMs - clock.monotonicMs()
     if (leftMs <= 0) throw notYet(at, seen)
+    // Told that it is there, yet not here: behind one address there may be several replicas, and this one is not as far.
+    if (isTold) await clock.sleep(Math.min(options.waitPollMs, leftMs), signal)
     await room.wait(at, { waitMs: leftMs, signal })
   }
 }
