@@ -2,7 +2,8 @@
  * `waybill outbox cdc [on | off]`: hands the outbox over to a connector and back, in the order that loses nothing.
  */
 import { WaybillError } from '../core/errors.ts'
-import { cdcPublication, cdcStatus, giveUpSlot, switchCdcOff, switchCdcOn, type CdcOptions } from '../ops/outbox-cdc.ts'
+import { cdcPublication } from '../ops/outbox-cdc-slot.ts'
+import { cdcStatus, giveUpSlot, switchCdcOff, switchCdcOn, type CdcOptions } from '../ops/outbox-cdc.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import type { Command, CommandContext, CommandResult, OptionSpec } from './command.ts'
 import { textOption } from './outbox-commands.ts'
@@ -64,7 +65,7 @@ export const outboxCdcOff: Command = {
       if (context.values['lost'] === true) {
         const events = await giveUpSlot(options)
         return {
-          text: `${events} events were put in line again, all since the connector took over: some of them it has published already, and readers remove those. Start the relays, and take the slot from retention.`,
+          text: `${events} events were put in line again, all since the connector took over: some of them it has published already, and readers remove those. Start the relays, take the slot from retention, and drop the slot if it is still there.`,
           data: { slot: options.slot, events },
         }
       }

@@ -32,7 +32,7 @@ test('who may not operate is told what Postgres refused, and who may; a member o
   const refused = await as(logins.app, pause)
   expect(refused).toMatchObject({ code: 1, out: '' })
   expect(refused.err).toBe(
-    `This database role may not do that: permission denied for table outbox_pause. Operators connect as a member of ${schema}_owner, relays of ${schema}_relay, consumers of ${schema}_consumer (made by: waybill migrate up --roles).\n`,
+    `This database role may not do that: permission denied for table outbox. Operators connect as a member of ${schema}_owner, relays of ${schema}_relay, consumers of ${schema}_consumer (made by: waybill migrate up --roles).\n`,
   )
   expect(JSON.parse((await as(logins.app, `${pause} --json`)).err)).toMatchObject({ error: { code: 'FORBIDDEN' } })
   expect(await as(logins.owner, pause)).toMatchObject({ code: 0, err: '' })

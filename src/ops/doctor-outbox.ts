@@ -4,9 +4,12 @@
  * It only reads. Each finding says what is wrong, what that leads to, and what to do about it.
  */
 import { readBacklog } from '../outbox/backlog.sql.ts'
+import { selectDispatching } from '../outbox/dispatching.sql.ts'
 import type { Outbox } from '../outbox/outbox.ts'
-import { one, type Queryable } from '../postgres/database.ts'
+import { selectSlot } from '../outbox/retention.sql.ts'
+import { first, one, type Queryable } from '../postgres/database.ts'
 import { selectGuards, selectMayReadAudit, selectRelaysSince, selectServerSettings, selectTroubles } from './doctor-outbox.sql.ts'
+import { selectSwitchedOn } from './outbox.sql.ts'
 
 export type OutboxProblem =
   | 'updates-allowed'
@@ -21,6 +24,7 @@ export type OutboxProblem =
   | 'bytes'
   | 'event-lost'
   | 'event-missing'
+  | 'slot-gone'
   | 'lane-unowned'
   | 'snapshot-old'
   | 'snapshots-hidden'
@@ -35,7 +39,13 @@ const oldSnapshotMs = 600_000
 
 /** Everything that is wrong; empty if nothing is. */
 export async function doctorOutbox(db: Queryable, outbox: Pick<Outbox, 'tables'>): Promise<readonly OutboxFinding[]> {
-  return [...(await guardFindings(db, outbox)), ...(await serverFindings(db)), ...(await rowFindings(db, outbox))]
+  const { readable } = await one(db, selectMayReadAudit(outbox.tables.schema))
+  return [
+    ...(await guardFindings(db, outbox)),
+    ...(await serverFindings(db)),
+    ...(await rowFindings(db, outbox, readable)),
+    ...(readable ? await connectorFindings(db, outbox) : []),
+  ]
 }
 
 async function guardFindings(db: Queryable, { tables }: Pick<Outbox, 'tables'>): Promise<OutboxFinding[]> {
@@ -102,8 +112,10 @@ async function serverFindings(db: Queryable): Promise<OutboxFinding[]> {
   ]
 }
 
-async function rowFindings(db: Queryable, { tables }: Pick<Outbox, 'tables'>): Promise<OutboxFinding[]> {
-  const troubles = await one(db, selectTroubles(tables, await relaysSince(db, tables.schema)))
+/** Who may not read the audit log does not know when relays published and when a connector did: then no event is called lost. */
+async function rowFindings(db: Queryable, { tables }: Pick<Outbox, 'tables'>, mayReadAudit: boolean): Promise<OutboxFinding[]> {
+  const relaysSince = mayReadAudit ? (await one(db, selectRelaysSince(tables.schema))).since : 'infinity'
+  const troubles = await one(db, selectTroubles(tables, relaysSince))
   const { parked, oldestSnapshotAgeMs } = await one(db, readBacklog(tables))
   const minutes = Math.round((oldestSnapshotAgeMs ?? 0) / 60_000)
   return [
@@ -140,10 +152,18 @@ async function rowFindings(db: Queryable, { tables }: Pick<Outbox, 'tables'>): P
   ]
 }
 
-/** Who may not read the audit log does not know when relays published and when a connector did: then no event is called lost. */
-async function relaysSince(db: Queryable, schema: string): Promise<string> {
-  const { readable } = await one(db, selectMayReadAudit(schema))
-  return readable ? (await one(db, selectRelaysSince(schema))).since : 'infinity'
+/** While a connector publishes, what it has not read stands in the slot that was switched onto, and nowhere else. */
+async function connectorFindings(db: Queryable, { tables }: Pick<Outbox, 'tables'>): Promise<OutboxFinding[]> {
+  const { dispatching } = await one(db, selectDispatching(tables))
+  const switched = dispatching ? undefined : await first(db, selectSwitchedOn(tables))
+  if (switched === undefined || switched.slot === '') return []
+  const slot = await first(db, selectSlot(switched.slot, '0/0'))
+  const what = slot === undefined ? 'is not in this database' : 'has lost its log'
+  return when(
+    slot === undefined || slot.lost,
+    'slot-gone',
+    `a connector publishes since ${switched.at}, and its replication slot "${switched.slot}" ${what}: nobody publishes what it had not read, nor what is added. Unless it reads a copy of that slot, stop it, and let relays publish again: waybill outbox cdc off --slot ${switched.slot} --lost`,
+  )
 }
 
 function when(isWrong: boolean, problem: OutboxProblem, text: string): OutboxFinding[] {

@@ -7,7 +7,8 @@ import { WaybillError } from '../core/errors.ts'
 import type { Database } from '../postgres/database.ts'
 import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'
-import { cdcPublication, cdcStatus, giveUpSlot, switchCdcOff, switchCdcOn } from './outbox-cdc.ts'
+import { cdcPublication } from './outbox-cdc-slot.ts'
+import { cdcStatus, giveUpSlot, switchCdcOff, switchCdcOn } from './outbox-cdc.ts'
 
 const { pool, db } = await logicalDatabase()
 const actor = 'ada'

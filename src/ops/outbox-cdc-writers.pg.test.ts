@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { opened, untilBlocked } from '../../test/outbox/world.ts'
 import { outboxFixture, videos } from '../../test/setup/outbox-fixture.ts'
-import { logicalDatabase } from '../../test/setup/logical-database.ts'
+import { logicalDatabase, makeSlot } from '../../test/setup/logical-database.ts'
 import { event, type NewEvent } from '../outbox/outbox.ts'
 import { pauseOutbox, resumeOutbox } from '../outbox/pause.ts'
 import { transaction } from '../postgres/transaction.ts'
@@ -104,7 +104,7 @@ test.each([
   'an event with a date that is committed while the switch waits for its writer undoes the switch, and the slot that was made for it ($slot)',
   async ({ slot, isMade }) => {
     const { outbox } = await outboxFixture(db)
-    if (isMade) await pool.query(`select pg_create_logical_replication_slot($1, 'pgoutput')`, [slot])
+    if (isMade) await makeSlot(pool, outbox, slot)
     const writer = await opened(db, (tx) =>
       outbox.add(tx, videos.VideoPublished, 'v', { title: 'x' }, { notBefore: new Date('9000-01-01') }),
     )
@@ -124,7 +124,7 @@ test('switching on gives up behind a transaction that adds events and does not e
   const { outbox } = await outboxFixture(db)
   const slot = 'waybill_busy'
   // To make one would wait for the transaction as well, and for as long as it takes.
-  await pool.query(`select pg_create_logical_replication_slot($1, 'pgoutput')`, [slot])
+  await makeSlot(pool, outbox, slot)
   await transaction(db, async (tx) => {
     await outbox.add(tx, videos.VideoPublished, 'v', { title: 'x' })
     await expect(switchCdcOn({ db, outbox, slot, actor })).rejects.toMatchObject({

@@ -13,8 +13,10 @@ import { transaction } from '../postgres/transaction.ts'
 import { startPostgres } from '../testing/embedded-postgres.ts'
 import { eventually } from '../testing/eventually.ts'
 import { findProgram } from '../testing/find-program.ts'
+import { fromRecord } from '../transport/kafka/kafka-records.ts'
 import { memory } from '../transport/memory.ts'
-import { cdcPublication, cdcStatus, switchCdcOff, switchCdcOn } from './outbox-cdc.ts'
+import { cdcPublication } from './outbox-cdc-slot.ts'
+import { cdcStatus, switchCdcOff, switchCdcOn } from './outbox-cdc.ts'
 import { outboxStatus } from './outbox-status.ts'
 
 const { url, pool, db } = await logicalDatabase()
@@ -53,9 +55,10 @@ function routed(row: Readonly<Record<string, string>>): Message {
   }
 }
 
-/** As the guide says: the header `headers` is spread beneath the others. */
-function spread({ headers: { headers: own = '{}', ...promised }, ...rest }: Message): Message {
-  return { ...rest, headers: { ...(JSON.parse(own) as Record<string, string>), ...promised } }
+/** What a consumer gets of it. */
+function received({ headers, ...rest }: Message): Message {
+  const record = { offset: 0n, timestampMs: 0, key: null, value: null, headers: Object.entries(headers) }
+  return { ...rest, headers: fromRecord(record, { topic: rest.topic, partition: 0 }).attributes }
 }
 
 /** `2026-01-02 03:04:05.6+00` as connectors write it, with all six decimals. */
@@ -84,7 +87,7 @@ async function addVariety({ outbox }: OutboxFixture): Promise<void> {
   })
 }
 
-test('mapped as the guide says, what a plain pgoutput client reads is what a relay sends', async () => {
+test('mapped as the guide says, what a plain pgoutput client reads reaches a consumer as what a relay sends', async () => {
   const fixture = await outboxFixture(db)
   const slot = newSlot()
   await switchCdcOn({ db, outbox: fixture.outbox, slot, actor })
@@ -107,7 +110,7 @@ test('mapped as the guide says, what a plain pgoutput client reads is what a rel
     body: `\\x${Buffer.from(body).toString('hex')}`,
   }))
   const byId = (a: Message, b: Message): number => ((a.headers['event_id'] ?? '') < (b.headers['event_id'] ?? '') ? -1 : 1)
-  expect(captured.map(spread).toSorted(byId)).toEqual(sent.toSorted(byId))
+  expect(captured.map(received).toSorted(byId)).toEqual(sent.toSorted(byId))
 })
 
 test.runIf(findProgram('psql') !== undefined)('events added by psql alone are relayed like the others', async () => {
@@ -210,6 +213,13 @@ test('switching off refuses running relays, and waits until the connector has pa
   expect((await outboxStatus(db, outbox)).relays).toEqual([])
   await expect(switchCdcOff({ db, outbox, slot: 'nobody', actor })).rejects.toMatchObject({ code: 'NOT_FOUND' })
 
+  let early: Promise<unknown> | undefined
+  const startRelay = `insert into ${outbox.tables.schema}.outbox_relay values ('early', clock_timestamp())`
+  await expect(
+    switchCdcOff({ db, outbox, slot, actor, onProgress: () => void (early ??= db.query(startRelay)) }),
+  ).rejects.toThrow(/early.*Dispatch is on already/)
+  await early
+  await db.query(`delete from ${outbox.tables.schema}.outbox_relay where worker = 'early'`)
   const told: string[] = []
   const switching = switchCdcOff({ db, outbox, slot, actor, onProgress: (text) => told.push(text) })
   await eventually(() => told.length > 0)

@@ -19,21 +19,21 @@ import { insertAudit } from '../postgres/migrate.sql.ts'
 import { isLockTimeout } from '../postgres/sql-state.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { countDated, readPauses } from '../outbox/dispatch.sql.ts'
+import { selectDispatching } from '../outbox/dispatching.sql.ts'
 import type { Outbox } from '../outbox/outbox.ts'
-import { selectSlot, type SlotRow } from '../outbox/retention.sql.ts'
+import { selectSlot } from '../outbox/retention.sql.ts'
+import { cdcPublication, dropUnused, findCdc, readSlot, refuseAnother, refuseGone, refuseUnfit } from './outbox-cdc-slot.ts'
 import {
   callSetDispatching,
   countWaiting,
   createPublication,
   createSlot,
   dispatchAgain,
-  dropSlot,
-  selectCdc,
-  selectDispatching,
   selectLsn,
   selectRelays,
   selectSlots,
   selectSwitchedOn,
+  type CdcRow,
 } from './outbox.sql.ts'
 
 export interface CdcOptions {
@@ -63,11 +63,6 @@ export interface CdcStatus {
 const lookEveryMs = 500
 const tellEveryMs = 5_000
 
-/** The publication that a connector subscribes to. */
-export function cdcPublication(outbox: Pick<Outbox, 'tables'>): string {
-  return `${outbox.tables.schema}_outbox`
-}
-
 export async function cdcStatus(db: Queryable, outbox: Pick<Outbox, 'tables'>): Promise<CdcStatus> {
   const slots = await rows(db, selectSlots())
   return {
@@ -78,45 +73,42 @@ export async function cdcStatus(db: Queryable, outbox: Pick<Outbox, 'tables'>): 
 
 /** Resolves when the relays have drained the outbox: then, and not before, the connector may be started. */
 export async function switchCdcOn(options: CdcOptions): Promise<void> {
-  const { db, outbox, slot, actor } = options
-  const publication = cdcPublication(outbox)
-  const found = await one(db, selectCdc(slot, publication))
+  const { db, outbox } = options
+  const found = await findCdc(db, options)
   if (found.wal_level !== 'logical') {
     throw new WaybillError(
       'REFUSED',
       `The server writes too little into its log for a connector: set wal_level = logical (it is ${found.wal_level}) and restart it.`,
     )
   }
-  if (found.plugin !== null && found.plugin !== 'pgoutput')
-    throw new WaybillError('REFUSED', `The replication slot "${slot}" is there, but of ${found.plugin}, not of pgoutput.`)
-  if (found.plugin === null || found.lost) await refuseNewSlot(options)
-  await countDrainable(db, outbox)
-  if (!found.published) await rows(db, createPublication(outbox.tables, publication))
-  if (found.plugin === null) await rows(db, createSlot(slot))
-  try {
-    await setDispatching(db, outbox, { dispatching: false, details: { slot, publication }, actor })
-  } catch (error) {
-    // For a slot that nobody reads the server would keep its log until the disk is full. If the switch may have taken effect
-    // after all, this slot is the only place where what is added from now on can be found.
-    const mayBeSwitched = isWaybillError(error) && error.code === 'COMMIT_UNKNOWN'
-    if (found.plugin === null && !mayBeSwitched) await rows(db, dropSlot(slot)).catch(() => undefined)
-    throw error
-  }
+  const { dispatching } = await one(db, selectDispatching(outbox.tables))
+  if (dispatching) await stopDispatching(options, found)
+  await refuseAnother(options, await findCdc(db, options))
   await until(options, async () => {
-    const waiting = await countDrainable(db, outbox).catch(explainSwitched)
+    await readSlot(options, '0/0').catch(explainOff)
+    const waiting = await countDrainable(db, outbox).catch(explainOff)
     return waiting === 0 ? true : `${waiting} events wait for a relay. Relays must run until they are out.`
   })
 }
 
-/** While a connector publishes, what was added since its slot confirmed something for the last time stands in that slot alone. */
-async function refuseNewSlot({ db, outbox, slot }: CdcOptions): Promise<void> {
-  if ((await one(db, selectDispatching(outbox.tables))).dispatching) return
-  const switched = await first(db, selectSwitchedOn(outbox.tables))
-  const since = switched === undefined ? '' : ` since ${switched.at}, with the slot "${switched.slot}"`
-  throw new WaybillError(
-    'REFUSED',
-    `Relays have not dispatched${since}, and the slot "${slot}" is not there or has lost its log. A new one would begin now, and nobody would publish what the connector had not read. If the connector's slot is there under another name, pass that. If it is gone, run \`waybill outbox cdc off --slot ${switched?.slot ?? slot} --lost\`, start relays, and run this again when you like.`,
-  )
+async function stopDispatching(options: CdcOptions, found: CdcRow): Promise<void> {
+  const { db, outbox, slot, actor } = options
+  const publication = cdcPublication(outbox)
+  const isMine = found.plugin === null
+  if (!isMine) refuseUnfit(options, found)
+  await countDrainable(db, outbox)
+  if (!found.published) await rows(db, createPublication(outbox.tables, publication))
+  if (isMine) await rows(db, createSlot(slot))
+  const check = async (tx: Queryable): Promise<void> => {
+    refuseGone(options, await findCdc(tx, options))
+    await countDrainable(tx, outbox)
+  }
+  try {
+    await setDispatching(options, { dispatching: false, details: { slot, publication }, actor, check })
+  } catch (error) {
+    if (isMine) await dropUnused(options).catch(() => undefined)
+    throw error
+  }
 }
 
 /**
@@ -142,40 +134,42 @@ async function countDrainable(db: Queryable, { tables }: Pick<Outbox, 'tables'>)
   return waiting
 }
 
-function explainSwitched(cause: unknown): never {
+function explainOff(cause: unknown): never {
+  explainSwitched(cause, 'Dispatch is off already: until this is done, nobody publishes what is added.')
+}
+
+function explainOn(cause: unknown): never {
+  explainSwitched(cause, 'Dispatch is on already: until this is done, what relays publish overtakes the connector.')
+}
+
+function explainSwitched(cause: unknown, what: string): never {
   if (!isWaybillError(cause)) throw cause
-  const { code, message } = cause
-  throw new WaybillError(code, `${message} Dispatch is off already: until this is done, nobody publishes what is added.`, {
-    cause,
-  })
+  throw new WaybillError(cause.code, `${cause.message} ${what}`, { cause })
 }
 
 /** Resolves when the connector has everything that only it can publish: then it may be stopped, and relays started. */
 export async function switchCdcOff(options: CdcOptions): Promise<void> {
-  const { db, outbox, slot, actor } = options
+  const { db, slot, actor } = options
   await readSlot(options, '0/0')
   await refuseRelays(options)
-  await setDispatching(db, outbox, { dispatching: true, details: { slot }, actor })
+  const check = (tx: Queryable): Promise<void> => refuseWaiting(tx, options)
+  await setDispatching(options, { dispatching: true, details: { slot }, actor, check })
   const { lsn } = await one(db, selectLsn())
   await until(options, async () => {
-    await refuseRelays(options)
+    await refuseRelays(options).catch(explainOn)
     const { reached, confirmed } = await readSlot(options, lsn)
     if (reached) return true
     return `The connector has confirmed ${confirmed ?? 'nothing'} and has to reach ${lsn}. It must run until then.`
   })
 }
 
-/** A slot from which the connector can still read all that it has not read. */
-async function readSlot({ db, slot }: CdcOptions, lsn: string): Promise<SlotRow> {
-  const state = await first(db, selectSlot(slot, lsn))
-  if (state !== undefined && !state.lost) return state
-  const [code, what] =
-    state === undefined
-      ? (['NOT_FOUND', `There is no logical replication slot "${slot}" in this database.`] as const)
-      : (['REFUSED', `The replication slot "${slot}" has lost its log, so its connector can go on no more.`] as const)
+/** What relays have not published since before the switch is older than all that the connector publishes: it would come after it. */
+async function refuseWaiting(tx: Queryable, { outbox, slot }: CdcOptions): Promise<void> {
+  const { waiting } = await one(tx, countWaiting(outbox.tables))
+  if (waiting === 0) return
   throw new WaybillError(
-    code,
-    `${what} If the connector used this one, pass --lost: then relays publish again all that was added since it took over.`,
+    'REFUSED',
+    `${waiting} events wait for a relay, since before the connector took over: they would come after newer ones. Stop the connector, let relays drain them (run \`waybill outbox cdc on --slot ${slot}\` again), and then run this again. If the connector never ran, drop the slot instead, and pass --lost. Nothing was switched.`,
   )
 }
 
@@ -206,16 +200,19 @@ export async function giveUpSlot(options: CdcOptions): Promise<number> {
   return await transaction(db, work, { statementTimeoutMs: 0 })
 }
 
-async function setDispatching(
-  db: Database,
-  { tables }: Pick<Outbox, 'tables'>,
-  change: { readonly dispatching: boolean; readonly actor: string; readonly details: Readonly<Record<string, unknown>> },
-): Promise<void> {
+interface Change {
+  readonly dispatching: boolean
+  readonly actor: string
+  readonly details: Readonly<Record<string, unknown>>
+  /** Behind the lock of the switch: no writer can come in between any more, and a refusal undoes it. */
+  readonly check: (tx: Queryable) => Promise<void>
+}
+
+async function setDispatching({ db, outbox: { tables } }: CdcOptions, change: Change): Promise<void> {
   await transaction(db, async (tx) => {
     if ((await one(tx, selectDispatching(tables))).dispatching === change.dispatching) return
     await rows(tx, callSetDispatching(tables, change.dispatching)).catch(explainBusy)
-    // Again, behind the lock of the switch: no writer can come in between any more, and a refusal undoes it.
-    if (!change.dispatching) await countDrainable(tx, { tables })
+    await change.check(tx)
     const action = change.dispatching ? 'outbox.cdc-off' : 'outbox.cdc-on'
     await one(tx, insertAudit(tables.schema, { actor: change.actor, action, details: change.details }))
   })

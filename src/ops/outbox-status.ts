@@ -5,20 +5,13 @@ import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import { parseId } from '../core/id.ts'
 import { readBacklog, type Backlog } from '../outbox/backlog.sql.ts'
+import { selectDispatching } from '../outbox/dispatching.sql.ts'
 import type { Outbox } from '../outbox/outbox.ts'
 import { listPauses, type Pause } from '../outbox/pause.ts'
 import { one, rows, type Database, type Queryable } from '../postgres/database.ts'
 import { insertAudit } from '../postgres/migrate.sql.ts'
 import { transaction } from '../postgres/transaction.ts'
-import {
-  callChangeLanes,
-  selectDispatching,
-  selectHistory,
-  selectLanes,
-  selectRelays,
-  selectWaiting,
-  type OutboxEventRow,
-} from './outbox.sql.ts'
+import { callChangeLanes, selectHistory, selectLanes, selectRelays, selectWaiting, type OutboxEventRow } from './outbox.sql.ts'
 import type { OutboxState } from './outbox-states.ts'
 
 type Of = Pick<Outbox, 'tables'>
@@ -37,7 +30,7 @@ export async function outboxStatus(db: Queryable, outbox: Of): Promise<OutboxSta
   const relays = await rows(db, selectRelays(outbox.tables, defaults.relay.leaseMs))
   return {
     dispatching,
-    backlog: await one(db, readBacklog(outbox.tables)),
+    backlog: await one(db, readBacklog(outbox.tables, null)),
     relays: relays.map(({ relay, lanes, seen_ms }) => ({ relay, lanes, seenMs: seen_ms })),
     pauses: await listPauses(db, outbox),
   }

@@ -124,10 +124,6 @@ export function selectRelays(
      order by 1`
 }
 
-export function selectDispatching(tables: OutboxTables): Statement<{ dispatching: boolean }> {
-  return sql`select ${tables.dispatching}() as dispatching`
-}
-
 export function callChangeLanes(tables: OutboxTables, lanes: number): Statement {
   return sql`select ${tables.changeLanes}(${lanes}::int)`
 }
@@ -136,14 +132,25 @@ export function callSetDispatching(tables: OutboxTables, dispatching: boolean): 
   return sql`select ${tables.setDispatching}(${dispatching}::boolean)`
 }
 
+export interface CdcRow {
+  readonly wal_level: string
+  /** Whether the publication is there. */
+  readonly published: boolean
+  /** `null` if there is no such slot. */
+  readonly plugin: string | null
+  /** The server has removed log that its reader had not read. */
+  readonly lost: boolean
+  /** It has a place in the log from which everything can be read. Until then it is being made. */
+  readonly made: boolean
+  /** Who makes it or reads it now. */
+  readonly pid: number | null
+}
+
 /** What a connector needs of the server, as far as it is there. */
-export function selectCdc(
-  slot: string,
-  publication: string,
-): Statement<{ wal_level: string; plugin: string | null; lost: boolean; published: boolean }> {
+export function selectCdc(slot: string, publication: string): Statement<CdcRow> {
   return sql`
-    select current_setting('wal_level') as wal_level, s.plugin::text, coalesce(s.wal_status = 'lost', false) as lost,
-           exists (select from pg_publication where pubname = ${publication}) as published
+    select current_setting('wal_level') as wal_level, exists (select from pg_publication where pubname = ${publication}) as published,
+           s.plugin::text, coalesce(s.wal_status = 'lost', false) as lost, s.confirmed_flush_lsn is not null as made, s.active_pid as pid
       from (select) here
       left join pg_replication_slots s on s.slot_name = ${slot} and s.database = current_database()`
 }

@@ -41,7 +41,7 @@ test('operators who redrive, skip, pause and resume while relays work lose nothi
       }
     }),
   )
-  const all = { db, outbox, actor, filter: {} }
+  const all = { db, outbox, actor, filter: { all: true } } as const
   const aggregate = (): { aggregateType: string; aggregateId: string } => ({
     aggregateType: 'account',
     aggregateId: ids[randomInt(random, 0, ids.length - 1)] ?? '',

@@ -128,3 +128,15 @@ function brokenAfter(transactions: number): Database {
     attempt: (options, work) => (left-- > 0 ? db.attempt(options, work) : Promise.reject(new Error('gone'))),
   }
 }
+
+test('a pause is refused while a connector publishes, which would not heed it, though the switch commits only now', async () => {
+  const { outbox } = await outboxFixture(db)
+  const { schema } = outbox.tables
+  const switching = await opened(db, (tx) => tx.query(`select ${schema}.outbox_set_dispatching(false)`))
+  const pausing = pauseOutbox({ db, outbox, actor, aggregateType: 'video' })
+  pausing.catch(() => {})
+  await untilBlocked(db, pausing)
+  await switching.commit()
+  await expect(pausing).rejects.toMatchObject({ code: 'REFUSED', message: expect.stringContaining('stop the connector') })
+  expect(await listPauses(db, outbox)).toEqual([])
+})

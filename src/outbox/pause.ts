@@ -9,6 +9,7 @@ import { WaybillError } from '../core/errors.ts'
 import { execute, one, rows, type Database, type Queryable } from '../postgres/database.ts'
 import { insertAudit } from '../postgres/migrate.sql.ts'
 import { transaction } from '../postgres/transaction.ts'
+import { lockDispatching, selectDispatching } from './dispatching.sql.ts'
 import type { Outbox } from './outbox.ts'
 import { lockLanes } from './parked.sql.ts'
 import { deletePause, insertPause, selectLanes, selectPauses, wakePaused } from './pause.sql.ts'
@@ -50,17 +51,28 @@ export async function listPauses(db: Queryable, outbox: Pick<Outbox, 'tables'>):
   }))
 }
 
-/** Holds back; returns `false` if it was paused already. */
+/** Holds back; returns `false` if it was paused already. REFUSED while a connector publishes. */
 export async function pauseOutbox(action: PauseAction): Promise<boolean> {
   const { db, outbox, actor, reason = '' } = action
   const { aggregateType, aggregateId } = named(action)
   return await transaction(db, async (tx) => {
+    await refuseConnector(tx, outbox)
     const row = { aggregate_type: aggregateType, aggregate_id: aggregateId, reason, paused_by: actor }
     if ((await execute(tx, insertPause(outbox.tables, row))) === 0) return false
     const details = { aggregateType, aggregateId, reason }
     await one(tx, insertAudit(outbox.tables.schema, { actor, action: 'outbox.pause', details }))
     return true
   })
+}
+
+/** A switch to a connector looks for pauses and this looks for a switch: the lock lets one of them see the other. */
+async function refuseConnector(tx: Queryable, { tables }: Pick<Outbox, 'tables'>): Promise<void> {
+  await rows(tx, lockDispatching(tables))
+  if ((await one(tx, selectDispatching(tables))).dispatching) return
+  throw new WaybillError(
+    'REFUSED',
+    'A connector publishes the outbox, and heeds no pause. To hold events back, stop the connector: they wait in its slot.',
+  )
 }
 
 /**

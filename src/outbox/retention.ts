@@ -71,21 +71,38 @@ export function createOutboxRetention(options: OutboxRetentionOptions): OutboxRe
     sources: createSweep(settings, 'sources', () => limitOf(sourcesMs)),
     events: createSweep(settings, 'events', settings.slot === undefined ? () => limitOf(eventsMs) : createSlotLimit(settings)),
   }
-  const sweepAll = async (): Promise<readonly Swept[]> => {
-    // Events last: behind a slot that is gone they cannot be removed, and the rest shall not wait for that.
-    const receipts = await sweeps.receipts()
-    const sources = await sweeps.sources()
-    const events = await sweeps.events()
-    const removed = { events: events.removed, receipts: receipts.removed, sources: sources.removed }
-    if (removed.events + removed.receipts + removed.sources > 0) signals.emit('outbox.retained', removed)
-    return [receipts, sources, events]
+  /** One that fails does not keep the others from their turn. What went is told, and then the failure. */
+  const sweepAll = async (): Promise<Round> => {
+    const removed = { events: 0, receipts: 0, sources: 0 }
+    const swept: Swept[] = []
+    const failures: unknown[] = []
+    for (const what of ['receipts', 'sources', 'events'] as const) {
+      try {
+        const batch = await sweeps[what]()
+        removed[what] = batch.removed
+        swept.push(batch)
+      } catch (error) {
+        failures.push(error)
+      }
+    }
+    if (swept.some((each) => each.removed > 0)) signals.emit('outbox.retained', removed)
+    return { swept, failures }
   }
-  const pass: Pass = async () => ((await sweepAll()).some(({ removed, more }) => more && removed > 0) ? 'more' : 'idle')
+  const pass: Pass = async () => {
+    const { swept, failures } = await sweepAll()
+    if (failures.length > 0) throw failures[0]
+    return swept.some(({ removed, more }) => more && removed > 0) ? 'more' : 'idle'
+  }
   return {
     name,
     pass,
     once: async (signal) => {
-      while (!signal.aborted) if (!(await sweepAll()).some(({ more }) => more)) return
+      while (!signal.aborted) {
+        const { swept, failures } = await sweepAll()
+        if (swept.some(({ more }) => more)) continue
+        if (failures.length > 0) throw failures[0]
+        return
+      }
     },
     run: (life) =>
       loop(pass, life, {
@@ -100,6 +117,12 @@ interface Swept {
   readonly removed: number
   /** It is not at its end, or finds so much that it goes round again. */
   readonly more: boolean
+}
+
+/** One batch of each kind, but for those that failed. */
+interface Round {
+  readonly swept: readonly Swept[]
+  readonly failures: readonly unknown[]
 }
 
 type Sweep = () => Promise<Swept>

@@ -11,6 +11,7 @@ const outline: Readonly<Record<string, string>> = {
     select n.nspname || ' owner ' || pg_get_userbyid(n.nspowner) from pg_namespace n where n.nspname = $1`,
   relation: `
     select c.relname || ' ' || c.relkind::text || ' owner ' || pg_get_userbyid(c.relowner) || ' ' || coalesce(c.reloptions::text, '')
+           || case c.relreplident when 'f' then ' replica identity full' else '' end
       from pg_class c where c.relnamespace = $1::text::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'S')`,
   column: `
     select c.relname || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod)

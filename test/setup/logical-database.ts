@@ -3,6 +3,7 @@
  */
 import pg from 'pg'
 import { afterAll } from 'vitest'
+import type { Outbox } from '../../src/outbox/outbox.ts'
 import type { Database } from '../../src/postgres/database.ts'
 import { fromPg } from '../../src/postgres/from-pg.ts'
 import { startPostgres } from '../../src/testing/embedded-postgres.ts'
@@ -23,4 +24,10 @@ export async function logicalDatabase(): Promise<LogicalDatabase> {
     await server.stop('immediate')
   })
   return { url: server.url, pool, db: fromPg(pool) }
+}
+
+/** A slot as an operator makes it, as the guide says: behind the publication. */
+export async function makeSlot(pool: pg.Pool, { tables }: Pick<Outbox, 'tables'>, slot: string): Promise<void> {
+  await pool.query(`create publication ${tables.schema}_outbox for table ${tables.outbox.quoted} with (publish = 'insert')`)
+  await pool.query(`select pg_create_logical_replication_slot($1, 'pgoutput')`, [slot])
 }

@@ -7,6 +7,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { z } from 'zod'
 import { command } from '../../src/command/command.ts'
 import { createCommands } from '../../src/command/commands.ts'
+import { newId } from '../../src/core/id.ts'
 import { run } from '../../src/core/lifetime.ts'
 import { openTelemetryTracing } from '../../src/opentelemetry.ts'
 import { createOutbox } from '../../src/outbox/outbox.ts'
@@ -15,6 +16,8 @@ import { fetchCommand } from '../../src/integrations/fetch.ts'
 import { fromPg } from '../../src/postgres/from-pg.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
 import { eventually } from '../../src/testing/eventually.ts'
+import { kafka } from '../../src/transport/kafka/kafka.ts'
+import { FakeKafka } from '../kafka/fake-kafka.ts'
 import { consumerFixture, mails, videos } from '../setup/consumer-fixture.ts'
 import { testDatabase } from '../setup/test-database.ts'
 import { asyncContext } from './async-context.ts'
@@ -128,6 +131,34 @@ test('an event that nobody traced is applied, and begins no trace of its own', a
   expect(handled.parentSpanContext?.spanId).toBe(batch.spanContext().spanId)
   expect([...spans('publish VideoPublished'), ...spans('project VideoPublished')]).toEqual([])
   await services.stop()
+})
+
+test('an event that a connector published to Kafka is handled in its trace, with its own headers beside those that we promise', async () => {
+  const fixture = await consumerFixture(db)
+  const broker = new FakeKafka(1)
+  const transport = kafka({ brokers: ['nowhere:1'], client: () => broker.client() })
+  const catalog = fixture.consumer({ transport, streams: [videos], tracing })
+  const attributes: Readonly<Record<string, string>>[] = []
+  catalog.on(videos.VideoPublished, (event) => void attributes.push(event.attributes))
+  const stop = fixture.start(catalog)
+  const promised = {
+    event_id: newId(),
+    event_type: 'VideoPublished',
+    aggregate_type: 'video',
+    aggregate_id: 'v1',
+    version: '1',
+    schema_version: '1',
+    content_type: 'application/json',
+    occurred_at: '2026-01-02T03:04:05.600000Z',
+  }
+  const own = `{"tenant": "acme", "version": "mine", "number": 12345678901234567890, "traceparent": "${traceparent}"}`
+  broker.append(0, 'v1', { value: Buffer.from('{"title":"x"}'), headers: Object.entries({ ...promised, headers: own }) })
+  const handled = await spanOf('handle VideoPublished')
+  expect(handled.spanContext().traceId).toBe(traceId)
+  expect(handled.parentSpanContext?.spanId).toBe('b7ad6b7169203331')
+  expect(attributes).toEqual([{ tenant: 'acme', number: '12345678901234567890', traceparent, ...promised }])
+  await stop()
+  await transport.close()
 })
 
 test('a failed handler marks its span, and no span of a batch that was rolled back says that it projected', async () => {

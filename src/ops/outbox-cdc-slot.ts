@@ -1,0 +1,114 @@
+/**
+ * The replication slot of a connector: what it must be before the outbox is handed over to it, and what is refused of it.
+ *
+ * A slot begins where it was finished: what was committed before stands in no slot. So nothing is switched onto one that is not
+ * there, is still being made or has lost its log, and while dispatch is off there is one slot that has it all: the one that was
+ * switched onto.
+ */
+import { WaybillError } from '../core/errors.ts'
+import { lockDispatching, selectDispatching } from '../outbox/dispatching.sql.ts'
+import type { Outbox } from '../outbox/outbox.ts'
+import { selectSlot, type SlotRow } from '../outbox/retention.sql.ts'
+import { first, one, rows, type Database, type Queryable } from '../postgres/database.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { dropSlot, selectCdc, selectSwitchedOn, type CdcRow } from './outbox.sql.ts'
+
+export interface SlotOptions {
+  readonly db: Database
+  readonly outbox: Pick<Outbox, 'tables'>
+  readonly slot: string
+}
+
+/** The publication that a connector subscribes to. */
+export function cdcPublication(outbox: Pick<Outbox, 'tables'>): string {
+  return `${outbox.tables.schema}_outbox`
+}
+
+/** What is there of all that a connector needs. */
+export async function findCdc(db: Queryable, { outbox, slot }: Pick<SlotOptions, 'outbox' | 'slot'>): Promise<CdcRow> {
+  return await one(db, selectCdc(slot, cdcPublication(outbox)))
+}
+
+/** A slot that is there, but from which a connector could not read all that is added from now on, or would read too early. */
+export function refuseUnfit({ outbox, slot }: Pick<SlotOptions, 'outbox' | 'slot'>, found: CdcRow): void {
+  const what = `The replication slot "${slot}"`
+  const drop = `select pg_drop_replication_slot('${slot}')`
+  if (!found.made)
+    throw refused(
+      `${what} is still being made, by process ${found.pid ?? 'unknown'}: that waits for transactions that were open when it began, and what is committed before it is done is not in it. Run this again when it is done, or end that process, which removes the slot (pg_terminate_backend).`,
+    )
+  if (found.plugin !== 'pgoutput') throw refused(`${what} is there, but of ${found.plugin}, not of pgoutput.`)
+  if (found.lost)
+    throw refused(
+      `${what} has lost its log, so no connector can read what was added since. Drop it (${drop}), and run this again.`,
+    )
+  if (found.pid !== null)
+    throw refused(
+      `${what} is being read, by process ${found.pid}. A connector that runs now would overtake what relays have yet to publish. Stop it, and start it when this is done.`,
+    )
+  if (!found.published)
+    throw refused(
+      `${what} is there, and the publication "${cdcPublication(outbox)}" is not: a connector that reads from the slot looks for it where the slot begins, even if it is made now. Drop the slot (${drop}), and run this again, which makes both; or make the publication first, then the slot.`,
+    )
+}
+
+/** The same, of a slot that must be there: whoever made it may have removed it meanwhile. */
+export function refuseGone(options: Pick<SlotOptions, 'outbox' | 'slot'>, found: CdcRow): void {
+  if (found.plugin === null)
+    throw refused(`The replication slot "${options.slot}" was dropped meanwhile. Nothing was switched; run this again.`)
+  refuseUnfit(options, found)
+}
+
+/** While dispatch is off, what was added since stands in the slot that was switched onto, and in no other. */
+export async function refuseAnother({ db, outbox, slot }: SlotOptions, found: CdcRow): Promise<void> {
+  const switched = await first(db, selectSwitchedOn(outbox.tables))
+  const what = otherwise({ outbox, slot }, found, switched?.slot ?? '')
+  if (what === undefined) return
+  const since = switched === undefined ? '' : ` since ${switched.at}, with the slot "${switched.slot}"`
+  throw refused(
+    `Relays have not dispatched${since}, and the slot "${slot}" ${what}. Nobody would publish what the connector had not read, for a new one begins now. If the connector's slot is there under another name, pass that. If it is gone, run \`waybill outbox cdc off --slot ${switched?.slot ?? slot} --lost\`, start relays, and run this again when you like.`,
+  )
+}
+
+/** In what it differs from the slot that a connector can go on with. */
+function otherwise(
+  { outbox, slot }: Pick<SlotOptions, 'outbox' | 'slot'>,
+  { plugin, made, lost, published }: CdcRow,
+  switchedOnto: string,
+): string | undefined {
+  if (plugin === null) return 'is not there'
+  if (lost) return 'has lost its log'
+  if (!made) return 'is still being made'
+  if (switchedOnto !== '' && switchedOnto !== slot) return 'is another one'
+  return published ? undefined : `is without its publication "${cdcPublication(outbox)}"`
+}
+
+/** A slot from which the connector can still read all that it has not read. */
+export async function readSlot({ db, slot }: SlotOptions, lsn: string): Promise<SlotRow> {
+  const state = await first(db, selectSlot(slot, lsn))
+  if (state !== undefined && !state.lost) return state
+  const [code, what] =
+    state === undefined
+      ? (['NOT_FOUND', `There is no logical replication slot "${slot}" in this database.`] as const)
+      : (['REFUSED', `The replication slot "${slot}" has lost its log, so its connector can go on no more.`] as const)
+  throw new WaybillError(
+    code,
+    `${what} If the connector used this one, run \`waybill outbox cdc off --slot ${slot} --lost\`: then relays publish again all that was added since it took over.`,
+  )
+}
+
+/**
+ * Drops a slot that was made for a switch that failed: for one that nobody reads the server would keep its log until the disk is
+ * full. It stays if dispatch is off after all, because COMMIT was not heard, or because somebody else found the slot and switched:
+ * then it is the only place where what is added from now on can be found.
+ */
+export async function dropUnused({ db, outbox, slot }: SlotOptions): Promise<void> {
+  await transaction(db, async (tx) => {
+    await rows(tx, lockDispatching(outbox.tables))
+    if ((await one(tx, selectDispatching(outbox.tables))).dispatching) await rows(tx, dropSlot(slot))
+  })
+}
+
+function refused(message: string): WaybillError {
+  return new WaybillError('REFUSED', message)
+}
