@@ -88,6 +88,18 @@ test('a gap is shown and repaired from the outbox, and a replay changes nothing'
     err: expect.stringContaining('beyond the memory of the inbox'),
   })
   expect((await waybill('replay books --from 2025-01-01T00:00:00Z --beyond-memory')).code).toBe(0)
+
+  // What waits is older than the moment, and is kept unless somebody insists.
+  const { now } = (await db.query(`select to_json(clock_timestamp()) #>> '{}' as now`)).rows[0] as { now: string }
+  expect((await waybill(`replay books --from ${now}`)).code).toBe(0)
+  expect(await count('select from waybill.transport_delivery')).toBe(3)
+  expect(await waybill('replay books --from 2999-01-01T00:00:00Z --skip-older')).toMatchObject({
+    code: 3,
+    err: expect.stringContaining('begins in the future'),
+  })
+  expect(await count('select from waybill.transport_delivery')).toBe(3)
+  expect((await waybill(`replay books --from ${now} --skip-older`)).code).toBe(0)
+  expect(await count('select from waybill.transport_delivery')).toBe(0)
 })
 
 test('what the owner has not kept is told', async () => {

@@ -52,12 +52,15 @@ export const replayCommand: Command = {
   details: [
     'The inbox recognises what was applied before. A replay that reaches beyond its memory is refused, because handlers would',
     'be called again; --beyond-memory is for consumers whose only effects are project(…) and insert(…).',
+    'What is older and was not applied yet still comes. Google Pub/Sub cannot tell what that is: there, replay from earliest, or',
+    'let the consumer drain first and pass --skip-older. A time in the future, by the clock of the database, is refused.',
   ],
   argument: 'consumer',
   options: {
     ...databaseOptions,
     from: { type: 'string', value: '<where>', help: 'earliest, or a time such as 2026-05-01T00:00:00Z' },
     'beyond-memory': { type: 'boolean', help: 'also what the inbox has forgotten' },
+    'skip-older': { type: 'boolean', help: 'what is older and was not applied yet never comes' },
   },
   async run({ values, settings, user: actor }) {
     const { service } = settings.names()
@@ -72,7 +75,8 @@ export const replayCommand: Command = {
         if (offsets === 'postgres') throw keepsOffsets(name)
         const { topics } = consumer.routes()
         const beyondMemory = values['beyond-memory'] === true
-        await replayConsumer({ db, schema, transport, consumer: name, topics, to, beyondMemory, actor })
+        const skipOlder = values['skip-older'] === true
+        await replayConsumer({ db, schema, transport, consumer: name, topics, to, beyondMemory, skipOlder, actor })
         return {
           text: `${name} gets ${topics.join(', ')} again from ${textOption(values, 'from')}.`,
           data: { consumer: name, topics, from: to },

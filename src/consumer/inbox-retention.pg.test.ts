@@ -1,8 +1,11 @@
 import { expect, test } from 'vitest'
 import { consumerFixture, deposited, published, videos, type ConsumerFixture } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import { one } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
+import type { Consumer } from './consumer.ts'
+import { selectMoment } from './inbox-retention.sql.ts'
 import { createInboxRetention, type InboxRetentionOptions } from './inbox-retention.ts'
 import { replayConsumer } from './replay.ts'
 
@@ -11,14 +14,18 @@ const db = fromPg(database.pool)
 const dayMs = 86_400_000
 const aborting = new AbortController().signal
 
+const catalog = (fixture: ConsumerFixture): Consumer =>
+  fixture
+    .consumer()
+    .project(videos, { table: `${fixture.schema}.video_view`, key: 'video_id', set: (e) => ({ title: e.data.title }) })
+
+/** The moment, by the database's clock. */
+const moment = async (): Promise<number> => Number((await one(db, selectMoment())).at_ms)
+
 /** A consumer that has applied three videos, the first of them 40 days ago. */
 async function aged(): Promise<ConsumerFixture> {
   const fixture = await consumerFixture(db)
-  const stop = fixture.start(
-    fixture
-      .consumer()
-      .project(videos, { table: `${fixture.schema}.video_view`, key: 'video_id', set: (e) => ({ title: e.data.title }) }),
-  )
+  const stop = fixture.start(catalog(fixture))
   await fixture.publish(published('a', 1), published('b', 1), published('c', 1))
   await fixture.settled(3)
   await stop()
@@ -147,13 +154,13 @@ test('a replay beyond the memory of the inbox is refused and says why; within it
     code: 'REFUSED',
   })
   await expect(replayConsumer({ ...options, consumer: 'nobody', to: 'earliest' })).rejects.toMatchObject({ code: 'NOT_FOUND' })
+  const future = { sinceMs: (await moment()) + dayMs }
+  await expect(replayConsumer({ ...options, to: future, beyondMemory: true, skipOlder: true })).rejects.toThrow(
+    /begins in the future: by the clock of the database it is /,
+  )
   expect(fixture.broker.deliveries).toHaveLength(3)
 
-  const stop = fixture.start(
-    fixture
-      .consumer()
-      .project(videos, { table: `${fixture.schema}.video_view`, key: 'video_id', set: (e) => ({ title: e.data.title }) }),
-  )
+  const stop = fixture.start(catalog(fixture))
   await eventually(async () => {
     await replayConsumer({ ...options, to: { sinceMs: Date.now() - dayMs } })
     return fixture.broker.deliveries.length >= 6
@@ -163,4 +170,25 @@ test('a replay beyond the memory of the inbox is refused and says why; within it
   await fixture.publish(deposited('x', 1, 1))
   await stop()
   expect(await fixture.count('video_view')).toBe(3)
+})
+
+test('a replay skips nothing that was not applied; over a broker that cannot tell what that is, only by choice', async () => {
+  const fixture = await aged()
+  const { schema, broker: transport } = fixture
+  const options = { db, schema, transport, consumer: 'catalog', topics: ['video.events'] }
+  await fixture.publish(published('d', 1))
+  const to = { sinceMs: await moment() }
+  const sought: unknown[] = []
+  const blind = { ...options, transport: { seek: async (target: unknown) => void sought.push(target) } }
+  await expect(replayConsumer({ ...blind, to })).rejects.toThrow(
+    /cannot tell what consumer catalog has not settled.*Replay from earliest.*let its backlog come to zero.*--skip-older/,
+  )
+  await replayConsumer({ ...blind, to: 'earliest' })
+  await replayConsumer({ ...blind, to, skipOlder: true })
+  expect(sought).toEqual(['earliest', to].map((each) => ({ topic: 'video.events', consumer: 'catalog', to: each })))
+
+  await replayConsumer({ ...options, to })
+  const stop = fixture.start(catalog(fixture))
+  await eventually(async () => (await fixture.count('video_view')) === 4)
+  await stop()
 })

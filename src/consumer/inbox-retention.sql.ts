@@ -77,6 +77,11 @@ export function selectMemory(tables: InboxTables, consumer: string): Statement<{
     select (extract(epoch from c.forgotten_before) * 1000)::bigint::text as forgotten_before_ms from ${tables.consumer} c where c.name = ${consumer}::text`
 }
 
+/** The moment, by the database's clock. Index: none. */
+export function selectMoment(): Statement<{ at_ms: string }> {
+  return sql`select floor(extract(epoch from clock_timestamp()) * 1000)::bigint::text as at_ms`
+}
+
 /** The place before every row of a block. */
 export function firstOf(block: number): string {
   return `(${block},0)`

@@ -66,6 +66,10 @@ export async function planProvision(admin: PubsubAdmin, desired: DesiredResource
   }
 }
 
+/** How to change what cannot be changed in place. Provisioned topics keep nothing: what comes meanwhile is not there to be read. */
+export const howToMakeAnew =
+  'What is published while a subscription is not there reaches nobody. So first let nothing be published to its topic: pause every stream of it (waybill outbox pause --stream <type>) or stop its relays. Let the consumer drain what it has, delete what cannot be changed, run waybill provision --apply, and resume.'
+
 /** Makes the changes, in an order in which each finds what it needs. REFUSED, before any, if one of them is blocked. */
 export async function applyProvision(
   admin: PubsubAdmin,
@@ -75,10 +79,7 @@ export async function applyProvision(
   const blocked = plan.changes.filter(({ action }) => action === 'blocked')
   if (blocked.length > 0) {
     const names = blocked.map(({ kind, name }) => `${kind} ${name}`).join(', ')
-    throw new WaybillError(
-      'REFUSED',
-      `These cannot be changed in place: ${names}. Delete each when its consumer has drained it, and apply again.`,
-    )
+    throw new WaybillError('REFUSED', `These cannot be changed in place: ${names}. ${howToMakeAnew}`)
   }
   for (const change of plan.changes) {
     await apply(admin, change)

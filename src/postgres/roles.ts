@@ -105,6 +105,7 @@ export const functionGrants: Readonly<Record<string, readonly GrantedRole[]>> = 
   transport_publish: ['relay'],
   transport_subscribe: ['consumer'],
   transport_seek: ['consumer'],
+  transport_rewind: ['consumer'],
   transport_lease: ['consumer'],
   transport_lane_of: ['consumer'],
   transport_horizon: ['consumer'],

@@ -1,6 +1,6 @@
 /** What a transport promises to those who receive: who gets what, in which order, and how much at a time. */
 import assert from 'node:assert/strict'
-import type { Delivery } from '../transport/transport.ts'
+import type { AckOutcome, Delivery } from '../transport/transport.ts'
 import { eventually } from './eventually.ts'
 import type { TransportPromise } from './transport-contract.ts'
 import { abandoned, interleaved, letTimePass, message, nameOf, probe, publishAll } from './transport-probe.ts'
@@ -190,6 +190,33 @@ export const receivingPromises: readonly TransportPromise[] = [
       await after.until(2)
       await letTimePass()
       assert.deepEqual(after.ofKey('a'), ['a4', 'a5'])
+    },
+  },
+  {
+    name: 'a consumer that is moved back to a moment, where that can be done, skips nothing: what is older and not settled comes first',
+    check: async ({ transport, makeTopic }) => {
+      // A broker that does not tell what is settled cannot keep it.
+      if (transport.rewind === undefined) return
+      const topic = await makeTopic(['one'])
+      const acks: Promise<AckOutcome>[] = []
+      const before = await probe(transport, {
+        topic,
+        on: (delivery) => void (nameOf(delivery) === 'a2' || acks.push(delivery.ack())),
+      })
+      await publishAll(transport, [message(topic, 'a1', 'a')])
+      await before.until(1)
+      await Promise.all(acks)
+      await publishAll(transport, [message(topic, 'a2', 'a')])
+      await letTimePass()
+      await publishAll(transport, [message(topic, 'a3', 'a')])
+      await before.until(3)
+      const sinceMs = before.deliveries.find((each) => nameOf(each) === 'a3')?.message.publishedAtMs ?? 0
+      await before.receiver.close(abandoned)
+      await transport.rewind({ topic, consumer: 'one', sinceMs })
+      const after = await probe(transport, { topic })
+      await after.until(2)
+      await letTimePass()
+      assert.deepEqual(after.ofKey('a'), ['a2', 'a3'])
     },
   },
 ]

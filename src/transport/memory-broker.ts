@@ -71,12 +71,22 @@ export class MemoryBroker {
 
   seek(topic: string, consumer: string, to: SeekTarget): void {
     const sinceMs = to === 'earliest' ? -Infinity : to.sinceMs
-    this.subscription(topic, consumer).reset(this.#topic(topic).log.filter(({ publishedAtMs }) => publishedAtMs >= sinceMs))
+    this.subscription(topic, consumer).reset(this.#since(topic, sinceMs))
+  }
+
+  rewind(topic: string, consumer: string, sinceMs: number): void {
+    const subscription = this.subscription(topic, consumer)
+    const kept = new Set([...subscription.unsettled(), ...this.#since(topic, sinceMs)])
+    subscription.reset([...kept].toSorted((a, b) => a.sequence - b.sequence))
   }
 
   close(): void {
     for (const { subscriptions } of this.#topics.values())
       for (const subscription of subscriptions.values()) subscription.closeAll()
+  }
+
+  #since(topic: string, sinceMs: number): readonly StoredMessage[] {
+    return this.#topic(topic).log.filter(({ publishedAtMs }) => publishedAtMs >= sinceMs)
   }
 
   #topic(name: string): Topic {

@@ -28,6 +28,7 @@ export class MemorySubscription implements Settling {
   readonly #lanes = new Map<string, Lane>()
   readonly #ready = new Fifo<Lane>()
   readonly #receivers: MemoryReceiver[] = []
+  readonly #unsettled = new Set<StoredMessage>()
   readonly #closed = new AbortController()
   #life = 0
   #scheduled = false
@@ -39,8 +40,14 @@ export class MemorySubscription implements Settling {
 
   add(stored: StoredMessage): void {
     const lane = this.#laneOf(stored.orderingKey)
+    this.#unsettled.add(stored)
     lane.waiting.push({ stored, attempts: 0 })
     this.#offer(lane)
+  }
+
+  /** What waits or is in hand. */
+  unsettled(): Iterable<StoredMessage> {
+    return this.#unsettled
   }
 
   /** Forgets everything, what is in hand included, and starts over with `messages`. */
@@ -52,6 +59,7 @@ export class MemorySubscription implements Settling {
     }
     this.#lanes.clear()
     this.#ready.clear()
+    this.#unsettled.clear()
     for (const message of messages) this.add(message)
   }
 
@@ -82,6 +90,7 @@ export class MemorySubscription implements Settling {
     if (lane.inHand[0] !== held) lane.ackedAhead.push(entry)
     this.#release(held, 'acked')
     if (again) lane.waiting.putBack([entry], bySequence)
+    else this.#unsettled.delete(entry.stored)
     this.#offer(lane)
     return dropped ? 'unconfirmed' : 'confirmed'
   }

@@ -82,6 +82,7 @@ export function memory(options: MemoryOptions = {}): MemoryTransport {
       return Promise.resolve(broker.subscription(receiveOptions.topic, receiveOptions.consumer).receive(receiveOptions))
     },
     seek: ({ topic, consumer, to }) => Promise.resolve(broker.seek(topic, consumer, to)),
+    rewind: ({ topic, consumer, sinceMs }) => Promise.resolve(broker.rewind(topic, consumer, sinceMs)),
     close: () => {
       closed = true
       return Promise.resolve(broker.close())

@@ -96,6 +96,8 @@ export interface ReceiveOptions {
   readonly onDelivery: (delivery: Delivery) => void
   /** Told when receiving is disturbed; the transport goes on trying. */
   readonly onError: (error: Error) => void
+  /** The consumer never gives up a message: `onError` is told of a broker that would, after so many deliveries. @default false */
+  readonly givesNothingUp?: boolean | undefined
   /**
    * For partitioned logs, whose reader may keep its own offsets: asked whenever partitions are assigned, before anything of
    * them is read. The offset it returns for a partition wins over what the broker remembers.
@@ -115,8 +117,18 @@ export interface Transport extends Publisher {
   readonly name: string
   /** Resolves when the broker has accepted the subscription and deliveries can come. */
   receive(options: ReceiveOptions): Promise<Receiver>
-  /** Moves a consumer's position: everything retained since the target is delivered again. */
+  /**
+   * Moves a consumer's position: everything retained since the target is delivered, again or for the first time. What is older
+   * counts as settled, whether it is or not.
+   */
   seek(options: { readonly topic: string; readonly consumer: string; readonly to: SeekTarget }): Promise<void>
+  /**
+   * Delivers again what is retained since a moment, and skips nothing: what is older and not settled still comes, in order. Left
+   * out where the broker cannot tell what is settled.
+   */
+  rewind?(options: { readonly topic: string; readonly consumer: string; readonly sinceMs: number }): Promise<void>
+  /** The topic to which the broker moves what a consumer never settled, read by that consumer. Left out where it moves nothing. */
+  deadLetterTopic?(topic: string, consumer: string): string
   /** Removes a consumer's subscription to a topic, if there is one. Left out where the broker's operators make and remove them. */
   unsubscribe?(topic: string, consumer: string): Promise<void>
   /** Ends all receivers and connections; deliveries still in hand are given up and come again. Publishes under way are awaited. */

@@ -107,7 +107,7 @@ export interface FetchedRecord {
   readonly timestampMs: number
   readonly key: Uint8Array | null
   readonly value: Uint8Array | null
-  /** Values as bytes, or as the text that they are. */
+  /** Values as bytes, or as the text that they are. Bytes that are no UTF-8 are given as bytes. */
   readonly headers: readonly (readonly [name: string, value: string | Uint8Array])[]
 }
 

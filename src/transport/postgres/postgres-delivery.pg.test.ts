@@ -7,7 +7,7 @@ import { migrate } from '../../postgres/migrate.ts'
 import { transaction } from '../../postgres/transaction.ts'
 import { eventually } from '../../testing/eventually.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
-import { interleaved, message, probe, publishAll } from '../../testing/transport-probe.ts'
+import { interleaved, message, nameOf, probe, publishAll } from '../../testing/transport-probe.ts'
 import type { Delivery } from '../transport.ts'
 import { postgresTransport, type PostgresTransport } from './postgres-transport.ts'
 import { publishMessages, transportTables } from './transport.sql.ts'
@@ -245,6 +245,27 @@ test('a seek while messages are in hand takes them away, and they come again', a
   await eventually(() => expect(received.names()).toEqual(['a1', 'a2', 'a3', 'a1', 'a2', 'a3']))
 })
 
+test('a rewind keeps what rests and is older: its key waits for it, and what was in hand is lost', async () => {
+  const transport = open({ lanes: 1 })
+  const topic = newTopic()
+  const inHand: Delivery[] = []
+  const on = (delivery: Delivery): void => {
+    if (nameOf(delivery) === 'a1') void delivery.nack(60_000)
+    else if (nameOf(delivery) === 'b1') inHand.push(delivery)
+    else void delivery.ack()
+  }
+  const received = await probe(transport, { topic, on })
+  await publishAll(transport, interleaved(topic, ['a', 'b'], 1))
+  await received.until(2)
+  await db.query(`update waybill.transport_message set published_at = published_at - interval '1 hour'`)
+  await publishAll(transport, [message(topic, 'a2', 'a'), message(topic, 'b2', 'b')])
+  await received.until(3)
+  const sinceMs = received.deliveries.at(-1)?.message.publishedAtMs ?? 0
+  await transport.rewind?.({ topic, consumer: 'one', sinceMs })
+  expect(await inHand[0]?.ack()).toBe('lost')
+  await eventually(() => expect(received.names()).toEqual(['a1', 'b1', 'b2', 'b1', 'b2']))
+})
+
 test('the relay’s role can publish and the consumer’s role can receive, and neither needs more', async () => {
   const topic = newTopic()
   const asRole = async (role: 'relay' | 'consumer'): Promise<pg.Pool> => {
@@ -269,6 +290,7 @@ test('the relay’s role can publish and the consumer’s role can receive, and 
   })
   await eventually(() => expect(received.names().slice(-3)).toEqual(['a1', 'a2', 'a3']))
   await consumer.seek({ topic, consumer: 'one', to: 'earliest' })
+  await consumer.rewind?.({ topic, consumer: 'one', sinceMs: 0 })
   await consumer.sweep()
   await relay.close()
   await consumer.close()

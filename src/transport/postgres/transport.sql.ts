@@ -8,6 +8,7 @@ export interface TransportTables {
   readonly publish: Name
   readonly subscribe: Name
   readonly seek: Name
+  readonly rewind: Name
   readonly unsubscribe: Name
   readonly lease: Name
   readonly horizon: Name
@@ -25,6 +26,7 @@ export function transportTables(schema: string): TransportTables {
     publish: of('publish'),
     subscribe: of('subscribe'),
     seek: of('seek'),
+    rewind: of('rewind'),
     unsubscribe: of('unsubscribe'),
     lease: of('lease'),
     horizon: of('horizon'),
@@ -67,6 +69,14 @@ export function seekSubscription(
   to: { readonly topic: string; readonly subscription: number; readonly sinceMs: number | undefined },
 ): Statement {
   return sql`select ${tables.seek}(${to.topic}::text, ${to.subscription}::int, to_timestamp(${to.sinceMs ?? null}::float8 / 1000))`
+}
+
+/** Gives a subscription again what is retained since a moment, beside what it has not settled. */
+export function rewindSubscription(
+  tables: TransportTables,
+  to: { readonly topic: string; readonly subscription: number; readonly sinceMs: number },
+): Statement {
+  return sql`select ${tables.rewind}(${to.topic}::text, ${to.subscription}::int, to_timestamp(${to.sinceMs}::float8 / 1000))`
 }
 
 export interface LeasedLane {
