@@ -19,14 +19,15 @@ const pauseOptions: Readonly<Record<string, OptionSpec>> = {
 export const pauseCommand: Command = {
   summary: 'Stop a consumer, or one aggregate of it',
   details: [
-    'A paused consumer takes no deliveries; the broker keeps them. Events of a paused aggregate are stored and wait.',
+    'A paused consumer takes no deliveries; the broker keeps them. Events of a paused aggregate are stored and wait, and so',
+    'does a dead letter of it that is redriven.',
     'To hold events back where they are written: waybill outbox pause.',
   ],
   options: pauseOptions,
   run: async (context) =>
     await withAction(context, async (action, what) => {
       const paused = await pauseConsumer(action)
-      return { text: paused ? `Paused: ${what}.` : `${what} is held already.`, data: { paused } }
+      return { text: paused ? `Paused: ${what}.` : `${what} was paused already.`, data: { paused } }
     }),
 }
 

@@ -56,6 +56,7 @@ test('list counts by consumer, reason and type, or shows each; show has the body
     bodyBase64: Buffer.from('{"amount":7}').toString('base64'),
   })
   expect(await run('dlq list --state lost')).toMatchObject({ code: 2 })
+  expect(await run('dlq list --aggregate x')).toMatchObject({ code: 2, err: expect.stringContaining('the type is missing') })
   expect((await run('dlq list --state redriven')).out).toBe('None.\n')
 })
 
@@ -97,8 +98,8 @@ test('pause and resume name a consumer, or one aggregate of it', async () => {
   expect((await run('pause --consumer catalog --stream account --aggregate z')).out).toBe(
     'Paused: account z of consumer catalog.\n',
   )
-  expect((await run('pause --consumer catalog --stream account --aggregate x')).out).toBe(
-    'account x of consumer catalog is held already.\n',
+  expect((await run('pause --consumer catalog --stream account --aggregate z')).out).toBe(
+    'account z of consumer catalog was paused already.\n',
   )
   expect(await run('resume --consumer catalog --stream account --aggregate x')).toMatchObject({ code: 4 })
   expect(await run('pause --consumer nobody')).toMatchObject({ code: 1, err: expect.stringContaining('has never run here') })

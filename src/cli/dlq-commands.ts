@@ -5,11 +5,12 @@ import { groupDeadLetters, listDeadLetters, showDeadLetter, type DeadLetterFilte
 import type { DeadLetterDetail, DeadLetterState } from '../consumer/dead-letters.ts'
 import { discardDeadLetters, planDiscard } from '../consumer/discard-dead-letters.ts'
 import { planRedrive, redriveDeadLetters, resumeRedrive, type PlannedRedrive } from '../consumer/redrive.ts'
+import type { Chosen } from '../core/chosen.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { Database } from '../postgres/database.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult } from './command.ts'
 import type { OptionSpec, OptionValues } from './command.ts'
-import { textOption, wholeOption } from './outbox-commands.ts'
+import { chosenBy, textOption, wholeOption } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'
 import { textTable } from './text-table.ts'
 import { withSchema } from './with-schema.ts'
@@ -116,13 +117,13 @@ export const dlqRedrive: Command = {
       const { values, user, note } = context
       const resume = textOption(values, 'resume')
       const limits = { maxRedrives: wholeOption(values, 'max-redrives'), beyondMemory: values['beyond-memory'] === true }
-      if (values['dry-run'] === true) return planText(await planRedrive({ ...store, ...limits, filter: restricted(values) }))
+      if (values['dry-run'] === true) return planText(await planRedrive({ ...store, ...limits, filter: chosenOf(values) }))
       const outcome =
         resume === undefined
           ? await redriveDeadLetters({
               ...store,
               ...limits,
-              filter: restricted(values),
+              filter: chosenOf(values),
               actor: user,
               reason: textOption(values, 'why'),
             })
@@ -144,7 +145,7 @@ export const dlqDiscard: Command = {
   run: async (context) =>
     await withStore(context, async (store) => {
       const { values, user, note } = context
-      const filter = restricted(values)
+      const filter = chosenOf(values)
       if (values['yes'] !== true) {
         const found = await planDiscard({ ...store, filter })
         note('Nothing was changed. To discard, run the same with --yes.')
@@ -178,15 +179,9 @@ function filterOf(values: OptionValues): DeadLetterFilter {
   }
 }
 
-/** Everything must be asked for: a forgotten option must not mean all. */
-function restricted(values: OptionValues): DeadLetterFilter {
-  const filter = filterOf(values)
-  const isRestricted = Object.values(filter).some((value) => value !== undefined)
-  if (isRestricted !== (values['all'] === true)) return filter
-  throw new WaybillError(
-    'INVALID_OPTION',
-    'Which dead letters? Pass --consumer, --reason, --type, --stream (with --aggregate), --event or --id, or --all alone.',
-  )
+function chosenOf(values: OptionValues): Chosen<DeadLetterFilter> {
+  const options = '--consumer, --reason, --type, --stream (with --aggregate), --event or --id, or --all alone'
+  return chosenBy(values, filterOf(values), `Which dead letters? Pass ${options}.`)
 }
 
 function stateOption(values: OptionValues): DeadLetterState {

@@ -89,7 +89,7 @@ test.each([
   ['outbox list --limit many', '--limit needs a whole number'],
   ['outbox redrive', 'Which parked events?'],
   ['outbox skip --all --stream account', 'Which parked events?'],
-  ['outbox drop --stream= --yes', '--stream needs a value'],
+  ['outbox drop --stream= --yes', '--stream is empty'],
   ['outbox pause', 'Which stream?'],
   ['outbox cdc on', 'Which replication slot?'],
 ])('%s is a mistake', async (line, message) => {

@@ -1,6 +1,7 @@
 /**
  * `waybill outbox status | list | lanes`: what waits in the outbox, where an event is, and who works on it.
  */
+import type { Chosen } from '../core/chosen.ts'
 import { WaybillError } from '../core/errors.ts'
 import { changeLanes, listLanes, listOutbox, outboxStatus, type OutboxStatus } from '../ops/outbox-status.ts'
 import { outboxStates, type OutboxState } from '../ops/outbox-states.ts'
@@ -23,6 +24,14 @@ export function textOption(values: OptionValues, option: string): string | undef
   if (value === undefined) return undefined
   if (typeof value === 'string' && value !== '') return value
   throw new WaybillError('INVALID_OPTION', `--${option} needs a value.`)
+}
+
+/** What an action is for. Everything must be asked for: a forgotten option must not mean all. */
+export function chosenBy<Filter extends object>(values: OptionValues, filter: Filter, question: string): Chosen<Filter> {
+  const named = Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== undefined))
+  const isRestricted = Object.keys(named).length > 0
+  if (isRestricted === (values['all'] === true)) throw new WaybillError('INVALID_OPTION', question)
+  return (isRestricted ? named : { all: true }) as Chosen<Filter>
 }
 
 export const outboxStatusCommand: Command = {

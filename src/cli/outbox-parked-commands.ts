@@ -1,8 +1,8 @@
 /**
  * `waybill outbox redrive | skip | drop`: what to do with events that gave up. All of it is audited.
  */
+import type { Chosen } from '../core/chosen.ts'
 import { defaults } from '../core/defaults.ts'
-import { WaybillError } from '../core/errors.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import {
   dropParked,
@@ -21,7 +21,7 @@ import {
   type OptionSpec,
   type OptionValues,
 } from './command.ts'
-import { textOption, whichOptions } from './outbox-commands.ts'
+import { chosenBy, textOption, whichOptions } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'
 import { withSchema } from './with-schema.ts'
 
@@ -62,10 +62,10 @@ export const outboxDrop: Command = {
     const { publishTimeoutMs, leaseMs } = { ...defaults.relay, ...context.settings.config.relay }
     const drop = (action: ParkedAction): Promise<ParkedOutcome> => dropParked({ ...action, publishTimeoutMs, leaseMs })
     if (context.values['yes'] === true) return await act(context, drop, 'Dropped')
-    const filter = filterOf(context.values)
-    const { settings, note } = context
+    const { values, settings, note } = context
+    chosenOf(values)
     return await withSchema(settings, async (db, schema) => {
-      const found = await listParked(db, createOutbox({ schema }), { ...filter, limit: 1_000 })
+      const found = await listParked(db, createOutbox({ schema }), { ...filterOf(values), limit: 1_000 })
       note('Nothing was changed. Dropping leaves a gap in the versions; skip does not. To drop, run the same with --yes.')
       const text = found.map(
         (event) =>
@@ -81,7 +81,7 @@ async function act(
   perform: (action: ParkedAction) => Promise<ParkedOutcome>,
   done: string,
 ): Promise<CommandResult> {
-  const filter = filterOf(values)
+  const filter = chosenOf(values)
   const reason = textOption(values, 'reason')
   return await withSchema(settings, async (db, schema) => {
     const outbox = createOutbox({ schema })
@@ -93,18 +93,16 @@ async function act(
   })
 }
 
-/** Everything must be asked for: a forgotten option must not mean all. */
 function filterOf(values: OptionValues): ParkedFilter {
-  const filter: ParkedFilter = {
+  return {
     eventId: textOption(values, 'event'),
     aggregateType: textOption(values, 'stream'),
     aggregateId: textOption(values, 'aggregate'),
     error: textOption(values, 'error'),
   }
-  const isRestricted = Object.values(filter).some((value) => value !== undefined)
-  if (isRestricted !== (values['all'] === true)) return filter
-  throw new WaybillError(
-    'INVALID_OPTION',
-    'Which parked events? Pass --event, --stream (with --aggregate), --error, or --all alone.',
-  )
+}
+
+function chosenOf(values: OptionValues): Chosen<ParkedFilter> {
+  const question = 'Which parked events? Pass --event, --stream (with --aggregate), --error, or --all alone.'
+  return chosenBy(values, filterOf(values), question)
 }

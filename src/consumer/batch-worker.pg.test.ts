@@ -114,8 +114,8 @@ test.each([
     async () => (await fixture.count('dead_letter')) === 1 && (await fixture.count('inbox_message', 'state = 4')) === 1,
   )
   await refuse('second')
-  if (fate === 'redriven') await redriveDeadLetters({ db, schema: fixture.schema, filter: {}, actor: 'ada' })
-  else await discardDeadLetters({ db, schema: fixture.schema, filter: {}, actor: 'ada' })
+  if (fate === 'redriven') await redriveDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })
+  else await discardDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })
   await eventually(async () => (await fixture.count('dead_letter', `state = 'dead' and version = 2`)) === 1)
   await stop()
   expect(await fixture.query('select version::int, state from $schema.dead_letter order by 1')).toEqual([

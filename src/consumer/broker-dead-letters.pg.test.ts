@@ -63,7 +63,7 @@ test.each(['redriven at once', 'redriven in the end'])(
       topics,
     } as const
     const redrive = async (): Promise<unknown> =>
-      await redriveDeadLetters({ db, schema: fixture.schema, filter: {}, actor: 'ada' })
+      await redriveDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })
     const versions = async (): Promise<readonly number[]> =>
       (await fixture.query<{ version: number }>('select version::int from $schema.effect order by at')).map((row) => row.version)
     const stop = fixture.start(consumer, drainBrokerDeadLetters(options) as Consumer)
@@ -96,7 +96,7 @@ test('a redriven letter that fails at its turn is not overtaken by the void that
   const stop = fixture.start(consumer, drain as Consumer)
   await fixture.publish({ ...deposited('x', 3, 1), topic, orderingKey: undefined })
   await eventually(async () => (await fixture.count('dead_letter')) === 1)
-  await redriveDeadLetters({ db, schema, filter: {}, actor: 'ada' })
+  await redriveDeadLetters({ db, schema, filter: { all: true }, actor: 'ada' })
   await eventually(async () => (await fixture.count('inbox_message')) === 2)
   await fixture.publish(deposited('x', 1, 1), deposited('x', 2, 1))
   await eventually(async () => (await fixture.count('inbox_message')) === 0)

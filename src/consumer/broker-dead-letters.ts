@@ -87,8 +87,9 @@ async function record({ db, onDead, signals }: Settings, scope: Scope, { message
   const reason = isOurs ? 'broker' : 'not_ours'
   const attempts = message.deliveryAttempt ?? 1
   const aggregate = isOurs ? { type: event.aggregateType, id: event.aggregateId, version: event.version } : undefined
+  const holds = isOurs && onDead === 'hold'
   const isNew = await transaction(db, async (tx) => {
-    const burial = { eventId: event.id, eventType: event.type, aggregate, message, reason, error, attempts } as const
+    const burial = { eventId: event.id, eventType: event.type, aggregate, message, reason, error, attempts, holds } as const
     const letter = await makeDeadLetter(tx, scope, burial)
     if (letter === undefined) return false
     if (isOurs && onDead === 'hold') await execute(tx, holdAggregate(scope, { event }))
@@ -107,7 +108,7 @@ async function record({ db, onDead, signals }: Settings, scope: Scope, { message
     aggregateId: aggregate?.id ?? '',
     reason,
     attempts,
-    held: isOurs && onDead === 'hold',
+    held: holds,
     error,
   })
 }

@@ -5,7 +5,7 @@ import { aggregateKey } from '../postgres/lanes.sql.ts'
 import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
 import { storableMoment } from '../postgres/storable-moment.ts'
 import { storableText } from '../postgres/storable-text.ts'
-import { attributesJson, foundInLine, storableKey, type BatchBounds, type Scope, type StoredRow } from './inbox.sql.ts'
+import { attributesJson, foundInLine, pauseId, storableKey, type BatchBounds, type Scope, type StoredRow } from './inbox.sql.ts'
 import type { Item } from './item.ts'
 import type { DeadReason, RawMessage } from './received-event.ts'
 
@@ -71,6 +71,8 @@ export interface Burial {
   readonly reason: DeadReason
   readonly error: string
   readonly attempts: number
+  /** Later versions of its aggregate wait until it is settled. */
+  readonly holds: boolean
 }
 
 /** Locks the letter of an event, if it has one. Letters are locked before inbox rows, everywhere. Index: the unique one on the event. */
@@ -81,10 +83,11 @@ export function lockLetter({ tables, consumer, generation }: Scope, eventId: str
 }
 
 /**
- * Records a dead letter. One that died before is dead again, with its history. Returns its id, or nothing if it was discarded.
+ * Records a dead letter. One that died before is dead again, with its history, which also says whether it holds its aggregate:
+ * while that is paused, its row does not. Returns the letter's id, or nothing if it was discarded.
  */
 export function bury({ tables, consumer, generation }: Scope, burial: Burial): Statement<{ id: string }> {
-  const { eventId, eventType, aggregate, message, reason, error, attempts } = burial
+  const { eventId, eventType, aggregate, message, reason, error, attempts, holds } = burial
   const state = reason === 'discarded' ? 'discarded' : 'dead'
   return sql`
     insert into ${tables.deadLetter} as d (consumer, generation, event_id, event_type, topic, aggregate_type, aggregate_id, version,
@@ -94,7 +97,8 @@ export function bury({ tables, consumer, generation }: Scope, burial: Burial): S
            ${reason}::text, ${error}::text, ${attempts}::int, ${state}::text, ${storableKey(message.orderingKey)}::text, ${message.messageId}::text,
            ${attributesJson(message.attributes)}::text::jsonb, ${message.body}::bytea, ${storableMoment(message.publishedAtMs)}::text::timestamptz,
            coalesce((select a.first_at from ${tables.attempt} a where a.consumer = ${consumer}::text and a.generation = ${generation}::int and a.event_id = ${eventId}::text::uuid), clock_timestamp()),
-           jsonb_build_array(jsonb_build_object('at', clock_timestamp(), 'state', ${state}::text, 'error', ${error}::text, 'attempts', ${attempts}::int))
+           jsonb_build_array(jsonb_build_object('at', clock_timestamp(), 'state', ${state}::text, 'error', ${error}::text, 'attempts', ${attempts}::int,
+                                                'holds', ${holds}::boolean))
     on conflict (consumer, generation, event_id) do update
       set state = excluded.state, reason = excluded.reason, error = excluded.error, attempts = d.attempts + excluded.attempts, dead_at = clock_timestamp(),
           redrives = d.redrives + (d.state = 'redriving')::int, history = d.history || excluded.history
@@ -102,7 +106,7 @@ export function bury({ tables, consumer, generation }: Scope, burial: Burial): S
     returning d.id::text`
 }
 
-/** Holds an aggregate back until its dead letter is settled. The first one that died holds. */
+/** Holds an aggregate back until its dead letter is settled. The first one that died holds; a pause holds while it lasts. */
 export function holdAggregate({ tables, consumer, generation }: Scope, { event }: Pick<Item, 'event'>): Statement {
   return sql`
     insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version, held_by)
@@ -188,7 +192,7 @@ export function countDead({ tables, consumer }: Scope, bound: number): Statement
 
 /**
  * Dead letters that an operator gave another life. None that rests or is in somebody's hand, nor what is behind one in its
- * aggregate. Indexes: dead_letter_redriving_idx, dead_letter_aggregate_idx.
+ * aggregate, nor any whose aggregate is paused. Indexes: dead_letter_redriving_idx, dead_letter_aggregate_idx, primary key.
  */
 export function readRedriving({ tables, consumer, generation }: Scope, bounds: BatchBounds): Statement<StoredRow> {
   return sql`
@@ -200,6 +204,9 @@ export function readRedriving({ tables, consumer, generation }: Scope, bounds: B
          and not exists (select from ${tables.deadLetter} f
                           where f.consumer = d.consumer and f.generation = d.generation and f.aggregate_type = d.aggregate_type and f.aggregate_id = d.aggregate_id
                             and f.version < d.version and f.state = 'redriving' and f.next_attempt_at > (select clock_timestamp()))
+         and not exists (select from ${tables.position} p
+                          where p.consumer = d.consumer and p.generation = d.generation and p.aggregate_type = d.aggregate_type and p.aggregate_id = d.aggregate_id
+                            and p.held_by = ${pauseId}::text::uuid)
        order by d.aggregate_type, d.aggregate_id, d.version, d.id desc limit ${bounds.batchSize}::int
     )
     ${foundInLine}
@@ -229,7 +236,7 @@ export function markRedriven({ tables }: Scope, letterIds: readonly string[]): S
 /** A redrive met an outage: the letter rests, and is tried again. Index: primary key. */
 export function restLetter({ tables }: Scope, letterId: string, delayMs: number): Statement {
   return sql`
-    update ${tables.deadLetter} d set next_attempt_at = clock_timestamp() + ${delayMs}::int * interval '1 millisecond'
+    update ${tables.deadLetter} d set next_attempt_at = clock_timestamp() + ${delayMs}::float8 * interval '1 millisecond'
      where d.id = ${letterId}::text::bigint and d.state = 'redriving'`
 }
 

@@ -13,7 +13,7 @@ import { eventually } from '../testing/eventually.ts'
 import { drainBrokerDeadLetters } from './broker-dead-letters.ts'
 import type { Consumer } from './consumer.ts'
 import type { ConsumerOptions } from './consumer-options.ts'
-import { groupDeadLetters, listDeadLetters, showDeadLetter } from './dead-letters.ts'
+import { groupDeadLetters, listDeadLetters, showDeadLetter, type DeadLetterFilter } from './dead-letters.ts'
 import { discardDeadLetters } from './discard-dead-letters.ts'
 import { pauseConsumer, resumeConsumer } from './pause-consumer.ts'
 import { planRedrive, redriveDeadLetters, resumeRedrive } from './redrive.ts'
@@ -74,6 +74,38 @@ test('letters are grouped by consumer, reason and type, and one shows its histor
   })
   await expect(showDeadLetter(store(fixture), '999')).rejects.toMatchObject({ code: 'NOT_FOUND' })
   await expect(listDeadLetters(store(fixture), { aggregateId: 'y' })).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+  await expect(groupDeadLetters(store(fixture), { aggregateId: 'y' })).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+})
+
+test('every field of a filter restricts the letters and their groups alike, and one that names nothing is no filter', async () => {
+  const fixture = await consumerFixture(db)
+  const stop = fixture.start(ledger(fixture, new Set([7])))
+  const [x, v] = [deposited('x', 1, 7), published('v', 1, 'seven77')]
+  await fixture.publish(x, v, { ...x, attributes: { ...x.attributes, event_id: 'unknown' } })
+  await eventually(async () => (await letters(fixture, 'dead')) === 3)
+  await stop()
+  const [letter] = await listDeadLetters(store(fixture), { aggregateType: 'account' })
+  const filters: readonly DeadLetterFilter[] = [
+    { consumer: 'other' },
+    { reason: 'not_ours' },
+    { eventType: 'VideoPublished' },
+    { ids: [letter?.id ?? ''] },
+    { ids: [] },
+    { eventId: letter?.eventId },
+    { aggregateType: 'video' },
+    { aggregateType: 'account', aggregateId: 'y' },
+  ]
+  for (const filter of filters) {
+    const found = (await listDeadLetters(store(fixture), { ...filter, state: 'dead' })).length
+    expect({ ...filter, found: found < 2 }).toEqual({ ...filter, found: true })
+    const counts = (await groupDeadLetters(store(fixture), filter)).map(({ count }) => count)
+    expect({ ...filter, found: counts.reduce((sum, count) => sum + count, 0) }).toEqual({ ...filter, found })
+  }
+  const unsaid = [{}, { consumer: undefined }, { reason: 'failed', consumer: undefined }, { consumers: 'x' }] as { all: true }[]
+  for (const act of [planRedrive, redriveDeadLetters, discardDeadLetters])
+    for (const filter of unsaid)
+      await expect(act({ ...store(fixture), filter })).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+  expect(await letters(fixture, 'dead')).toBe(3)
 })
 
 test('a redrive of a group applies each letter once, what waited follows in order, and a second redrive finds nothing', async () => {
@@ -153,7 +185,7 @@ test('a plan predicts duplicates, stale versions and order, and refuses what is 
     { verdict: 'out-of-order', because: expect.stringContaining('Version 1') },
   ])
 
-  const outcome = await redriveDeadLetters({ ...store(fixture), filter: {} })
+  const outcome = await redriveDeadLetters({ ...store(fixture), filter: { all: true } })
   expect(outcome).toMatchObject({ redriven: 5, refused: 3 })
   expect(outcome.refusals.find(({ verdict }) => verdict === 'forgotten')?.because).toMatch(
     /before the time that the inbox of catalog remembers.*applied twice/,
@@ -210,7 +242,7 @@ test('a discarded letter lets the next versions go on in order, and its late del
   expect(await fixture.count('consumer_position', 'waiting <> 0 or held_by is not null')).toBe(0)
   expect(await letters(fixture, 'discarded')).toBe(2)
   expect(await fixture.count('audit_log', `action = 'dlq.discard' and details->>'reason' = 'a test'`)).toBe(1)
-  expect(await discardDeadLetters({ ...store(fixture), filter: {} })).toEqual([])
+  expect(await discardDeadLetters({ ...store(fixture), filter: { all: true } })).toEqual([])
 })
 
 test('a paused aggregate waits and goes on in order; others are not disturbed; a paused consumer takes nothing', async () => {

@@ -2,8 +2,8 @@
  * The operators' statements on dead letters, and on the operations that redrive them. The consumer's own are elsewhere.
  */
 import { aggregateKey } from '../postgres/lanes.sql.ts'
-import { name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
-import type { InboxTables } from './inbox.sql.ts'
+import { Name, name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import { pauseId, type InboxTables } from './inbox.sql.ts'
 import { voidEventType } from './received-event.ts'
 
 export type DeadLetterState = 'dead' | 'redriving' | 'redriven' | 'discarded'
@@ -41,6 +41,11 @@ export function selectGroups(tables: InboxTables, filter: DeadLetterFilter, stat
        and (${filter.consumer ?? null}::text is null or d.consumer = ${filter.consumer ?? null}::text)
        and (${filter.reason ?? null}::text is null or d.reason = ${filter.reason ?? null}::text)
        and (${filter.eventType ?? null}::text is null or d.event_type = ${filter.eventType ?? null}::text)
+       and (${filter.ids === undefined ? null : sqlArray(filter.ids)}::text is null
+            or d.id = any (${filter.ids === undefined ? '{}' : sqlArray(filter.ids)}::text::bigint[]))
+       and (${filter.eventId ?? null}::text is null or d.event_id = ${filter.eventId ?? null}::text::uuid)
+       and (${filter.aggregateType ?? null}::text is null or d.aggregate_type = ${filter.aggregateType ?? null}::text)
+       and (${filter.aggregateId ?? null}::text is null or d.aggregate_id = ${filter.aggregateId ?? null}::text)
      group by 1, 2, 3 order by 1, 2, 3`
 }
 
@@ -68,6 +73,8 @@ export interface LetterRow {
   /** How far the consumer is with the aggregate. */
   readonly position: string | null
   readonly holds: boolean
+  /** An operator has paused the aggregate. */
+  readonly paused: boolean
   readonly waiting: number
   /** An older version of the aggregate that is dead as well. */
   readonly earlier_dead: string | null
@@ -85,7 +92,8 @@ export function selectLetters(
            d.attempts, d.redrives, d.state, to_char(d.dead_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as dead_at,
            coalesce(d.generation = c.generation, false) as current, coalesce(d.dead_at < c.forgotten_before, false) as forgotten,
            exists (select from ${tables.inbox} i where i.consumer = d.consumer and i.generation = d.generation and i.event_id = d.event_id) as applied,
-           p.version::text as position, coalesce(p.held_by = d.event_id, false) as holds, coalesce(p.waiting, 0) as waiting,
+           p.version::text as position, coalesce(${holderOf(tables)} = d.event_id, false) as holds,
+           coalesce(p.held_by = ${pauseId}::text::uuid, false) as paused, coalesce(p.waiting, 0) as waiting,
            (select min(e.version)::text from ${tables.deadLetter} e
              where e.consumer = d.consumer and e.generation = d.generation and e.aggregate_type = d.aggregate_type and e.aggregate_id = d.aggregate_id
                and e.version < d.version and e.state = 'dead') as earlier_dead
@@ -104,6 +112,22 @@ export function selectLetters(
        and (${filter.aggregateId ?? null}::text is null or d.aggregate_id = ${filter.aggregateId ?? null}::text)
      order by d.id
      limit ${page.limit}::int`
+}
+
+/**
+ * The letter that holds an aggregate `p`, also while that is paused: then it is the first that died of those which nobody has
+ * settled and which were buried to hold it. Letters say so since they are asked; of an older one its version tells. `unsettled`
+ * adds those that are being settled now. Index: dead_letter_aggregate_idx.
+ */
+export function holderOf({ deadLetter }: InboxTables, unsettled: '' | 'or l.id in (select g.id from given g)' = ''): Name {
+  return new Name(`
+    case when p.held_by is distinct from '${pauseId}'::uuid then p.held_by else (
+      select l.event_id from ${deadLetter.quoted} l
+       where l.consumer = p.consumer and l.generation = p.generation and l.aggregate_type = p.aggregate_type and l.aggregate_id = p.aggregate_id
+         and (l.state in ('dead', 'redriving') ${unsettled})
+         and coalesce((select (h.entry ->> 'holds')::boolean from jsonb_array_elements(l.history) with ordinality as h (entry, place)
+                        where h.entry -> 'holds' is not null order by h.place desc limit 1), l.version > p.version)
+       order by l.id limit 1) end`)
 }
 
 /** What else there is to say of one letter. */
@@ -186,16 +210,18 @@ export function leaveVoids(
   voids: readonly { readonly letterId: string; readonly eventId: string }[],
 ): Statement {
   return sql`
-    with discarded as materialized (
+    with given as materialized (
+      select * from unnest(${sqlArray(voids.map((each) => each.letterId))}::text::bigint[], ${sqlArray(voids.map((each) => each.eventId))}::text::uuid[]) as v (id, void_id)
+    ), discarded as materialized (
       select d.*, v.void_id, p.version as position,
-             coalesce(p.held_by = d.event_id, false) and d.reason not in ('broker', 'crashed') and not exists (
+             coalesce(${holderOf(tables, 'or l.id in (select g.id from given g)')} = d.event_id, false) and d.reason not in ('broker', 'crashed') and not exists (
                select from ${tables.message} m
                 where m.consumer = d.consumer and m.generation = d.generation and m.state = 4 and m.aggregate_type = d.aggregate_type
                   and m.aggregate_id = d.aggregate_id and m.version < d.version) and not exists (
                select from (select ${aggregateKey('d')} as key) k
                  join ${tables.message} m on m.consumer = d.consumer and m.generation = d.generation and m.lane = (k.key & 63)::smallint and m.state in (0, 1, 2)
                   and m.aggregate_type = d.aggregate_type and m.aggregate_id = d.aggregate_id and m.version < d.version) as in_turn
-        from unnest(${sqlArray(voids.map((each) => each.letterId))}::text::bigint[], ${sqlArray(voids.map((each) => each.eventId))}::text::uuid[]) as v (id, void_id)
+        from given v
         join ${tables.deadLetter} d on d.id = v.id
         join ${tables.position} p on p.consumer = d.consumer and p.generation = d.generation and p.aggregate_type = d.aggregate_type and p.aggregate_id = d.aggregate_id
     ), stored as (

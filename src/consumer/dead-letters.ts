@@ -1,8 +1,10 @@
 /**
  * What an operator sees of dead letters: how many of which kind, which ones, and everything that is known of one.
  */
+import { chosen, type Chosen } from '../core/chosen.ts'
 import { WaybillError } from '../core/errors.ts'
 import { parseId } from '../core/id.ts'
+import { refuseUnknown } from '../core/options.ts'
 import { first, rows, type Queryable } from '../postgres/database.ts'
 import { selectGroups, selectLetterDetail, selectLetters } from './dead-letters.sql.ts'
 import type { DeadLetterFilter, DeadLetterState, LetterRow } from './dead-letters.sql.ts'
@@ -65,7 +67,7 @@ export async function groupDeadLetters(
   { db, schema }: DeadLetterStore,
   { state = 'dead', ...filter }: DeadLetterFilter & { readonly state?: DeadLetterState | undefined } = {},
 ): Promise<readonly DeadLetterGroup[]> {
-  return (await rows(db, selectGroups(inboxTables(schema), filter, state))).map((row) => ({
+  return (await rows(db, selectGroups(inboxTables(schema), checkedFilter(filter), state))).map((row) => ({
     consumer: row.consumer,
     reason: row.reason,
     eventType: row.event_type,
@@ -109,8 +111,24 @@ export async function showDeadLetter({ db, schema }: DeadLetterStore, id: string
   }
 }
 
-/** The filter, or INVALID_OPTION for one that names nothing. */
-export function checkedFilter(filter: DeadLetterFilter): DeadLetterFilter {
+const fields = Object.keys({
+  consumer: true,
+  reason: true,
+  eventType: true,
+  ids: true,
+  eventId: true,
+  aggregateType: true,
+  aggregateId: true,
+} satisfies Record<keyof DeadLetterFilter, true>)
+
+/** The filter of an action, or INVALID_OPTION for one that names nothing. */
+export function chosenLetters(filter: Chosen<DeadLetterFilter>): DeadLetterFilter {
+  return checkedFilter(chosen<DeadLetterFilter>(fields, filter))
+}
+
+/** The filter, or INVALID_OPTION for one that nothing can fit. */
+function checkedFilter(filter: DeadLetterFilter): DeadLetterFilter {
+  refuseUnknown('filter', filter, fields)
   if (filter.aggregateId !== undefined && filter.aggregateType === undefined)
     throw new WaybillError('INVALID_OPTION', 'An aggregate is named by its type and its id: the type is missing.')
   for (const id of filter.ids ?? [])

@@ -5,17 +5,18 @@
  * empty message takes its place in line, so that no version is missing. Every discard is in the audit log, in the same transaction.
  * A letter that was redriven and is not applied yet is taken back by it; one that is being applied is left alone.
  */
+import type { Chosen } from '../core/chosen.ts'
 import { newId } from '../core/id.ts'
 import { execute, one, rows, type Database } from '../postgres/database.ts'
 import { insertAudit } from '../postgres/migrate.sql.ts'
 import { transaction } from '../postgres/transaction.ts'
-import { checkedFilter, toDeadLetter, type DeadLetter, type DeadLetterFilter, type DeadLetterStore } from './dead-letters.ts'
+import { chosenLetters, toDeadLetter, type DeadLetter, type DeadLetterFilter, type DeadLetterStore } from './dead-letters.ts'
 import { discardable, leaveVoids, lockAggregates, moveLetters, rememberDiscarded, selectLetters } from './dead-letters.sql.ts'
 import { inboxTables } from './inbox.sql.ts'
 
 export interface DiscardAction extends DeadLetterStore<Database> {
-  /** Which of the letters that are dead or being redriven. Empty means all of them. */
-  readonly filter: DeadLetterFilter
+  /** Which of the letters that are dead or being redriven; `{ all: true }` for all of them. */
+  readonly filter: Chosen<DeadLetterFilter>
   /** Who does it, for the audit log. */
   readonly actor: string
   readonly reason?: string | undefined
@@ -27,17 +28,15 @@ const batchSize = 200
 const longestList = 1_000
 
 /** What a discard would take, up to a thousand; nothing is changed. */
-export async function planDiscard(
-  action: DeadLetterStore & { readonly filter: DeadLetterFilter },
-): Promise<readonly DeadLetter[]> {
+export async function planDiscard(action: DeadLetterStore & Pick<DiscardAction, 'filter'>): Promise<readonly DeadLetter[]> {
   const page = { states: discardable, after: '0', limit: longestList }
-  return (await rows(action.db, selectLetters(inboxTables(action.schema), checkedFilter(action.filter), page))).map(toDeadLetter)
+  return (await rows(action.db, selectLetters(inboxTables(action.schema), chosenLetters(action.filter), page))).map(toDeadLetter)
 }
 
 /** Discards what fits; returns the numbers of the letters. */
 export async function discardDeadLetters(action: DiscardAction): Promise<readonly string[]> {
   const { db, schema, actor, reason = '' } = action
-  const filter = checkedFilter(action.filter)
+  const filter = chosenLetters(action.filter)
   const tables = inboxTables(schema)
   const discarded: string[] = []
   let after = '0'

@@ -57,7 +57,7 @@ test.each(['its handler discards it', 'it is passed over', 'an operator discards
     await fixture.publish(deposited('x', 11, 1))
     if (how === 'an operator discards it') {
       await eventually(async () => (await fixture.count('inbox_message')) === 1)
-      await discardDeadLetters({ db, schema: fixture.schema, actor: 'ada', filter: {} })
+      await discardDeadLetters({ db, schema: fixture.schema, actor: 'ada', filter: { all: true } })
     }
     await eventually(async () => (await fixture.count('effect')) === 1)
     await stop()
@@ -121,7 +121,7 @@ test('a state that an operator discards in stored mode loses none of the deltas 
   // As if nobody had looked at them yet.
   await fixture.query('update $schema.inbox_message set state = 0')
   await fixture.query('update $schema.consumer_position set waiting = 0')
-  await discardDeadLetters({ db, schema: fixture.schema, actor: 'ada', filter: {} })
+  await discardDeadLetters({ db, schema: fixture.schema, actor: 'ada', filter: { all: true } })
   const again = fixture.start(consumer())
   await eventually(async () => (await fixture.count('effect')) === 3)
   await again()

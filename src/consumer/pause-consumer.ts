@@ -4,13 +4,16 @@
  * A paused consumer takes no deliveries in any of its processes; the broker keeps them. The events of a paused aggregate are
  * stored as they come, and applied in order once it goes on. Processes hear of it within `pollMs`; what is under way then is
  * finished.
+ *
+ * A pause of an aggregate is above its dead letters: one that is redriven meanwhile waits, and settling one does not end the
+ * pause. At its end the aggregate is held by the first of them that nobody has settled, as if it had never been paused.
  */
 import { WaybillError } from '../core/errors.ts'
 import { execute, first, one, type Database, type Tx } from '../postgres/database.ts'
 import { insertAudit } from '../postgres/migrate.sql.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { inboxTables, readConsumer, type Scope } from './inbox.sql.ts'
-import { pauseAggregate, resumeAggregate, setPaused } from './pause-consumer.sql.ts'
+import { lockPaused, pauseAggregate, resumeAggregate, setPaused } from './pause-consumer.sql.ts'
 
 export interface ConsumerPauseAction {
   readonly db: Database
@@ -32,11 +35,12 @@ export async function pauseConsumer(action: ConsumerPauseAction): Promise<boolea
   })
 }
 
-/** Returns `false` if it was not paused. */
+/** Returns `false` if it was not paused. An aggregate that a dead letter holds goes on when that is settled. */
 export async function resumeConsumer(action: ConsumerPauseAction): Promise<boolean> {
   return await change(action, 'consumer.resume', async (tx, scope) => {
     const { aggregate, actor } = action
     if (aggregate === undefined) return (await execute(tx, setPaused(scope, { paused: false, actor }))) > 0
+    if ((await first(tx, lockPaused(scope, aggregate))) === undefined) return false
     return (await execute(tx, resumeAggregate(scope, aggregate))) > 0
   })
 }

@@ -54,8 +54,10 @@ const versions = async (fixture: ConsumerFixture): Promise<readonly number[]> =>
 
 const letters = (fixture: ConsumerFixture, state: string): Promise<number> => fixture.count('dead_letter', `state = '${state}'`)
 
-const redrive = ({ schema }: ConsumerFixture, filter = {}): Promise<unknown> =>
-  redriveDeadLetters({ db, schema, filter, actor: 'ada' })
+const redrive = (
+  { schema }: ConsumerFixture,
+  filter: Parameters<typeof redriveDeadLetters>[0]['filter'] = { all: true },
+): Promise<unknown> => redriveDeadLetters({ db, schema, filter, actor: 'ada' })
 
 const atRest = { version: 60, waiting: 0, held_by: null }
 const position = 'select version::int, waiting, held_by from $schema.consumer_position'
@@ -215,7 +217,7 @@ test('a redrive that is taken back has no effect, whoever has it in hand, and wh
   const fixture = await consumerFixture(db)
   await deadVideo(fixture)
   const { apply } = await inHand(fixture)
-  expect(await discardDeadLetters({ db, schema: fixture.schema, filter: {}, actor: 'ada' })).toHaveLength(1)
+  expect(await discardDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })).toHaveLength(1)
   expect(await apply()).toMatchObject({ applied: 0 })
   expect(await letters(fixture, 'discarded')).toBe(1)
   const stop = fixture.start(
@@ -241,7 +243,7 @@ test('a letter that is being applied cannot be discarded', async () => {
     }),
   )
   await handling.promise
-  expect(await discardDeadLetters({ db, schema: fixture.schema, filter: {}, actor: 'ada' })).toEqual([])
+  expect(await discardDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })).toEqual([])
   gate.resolve()
   await eventually(async () => (await letters(fixture, 'redriven')) === 1)
   await stop()

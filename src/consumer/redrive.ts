@@ -9,13 +9,14 @@
  * together with how far it is, and one that was interrupted goes on from there. A plan says beforehand what would happen.
  * What the inbox no longer remembers, or what was redriven too often, is refused unless the caller insists.
  */
+import type { Chosen } from '../core/chosen.ts'
 import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import { newId } from '../core/id.ts'
 import { execute, first, one, rows, type Database, type Tx } from '../postgres/database.ts'
 import { insertAudit } from '../postgres/migrate.sql.ts'
 import { transaction } from '../postgres/transaction.ts'
-import { checkedFilter, toDeadLetter, type DeadLetter, type DeadLetterFilter, type DeadLetterStore } from './dead-letters.ts'
+import { chosenLetters, toDeadLetter, type DeadLetter, type DeadLetterFilter, type DeadLetterStore } from './dead-letters.ts'
 import { insertOperation, lockOperation, moveLetters, saveOperation, selectLetters, type LetterRow } from './dead-letters.sql.ts'
 import { inboxTables, type InboxTables } from './inbox.sql.ts'
 
@@ -47,8 +48,8 @@ export interface RedriveLimits {
 }
 
 export interface RedriveAction extends DeadLetterStore<Database>, RedriveLimits {
-  /** Which of the dead letters. Empty means all of them. */
-  readonly filter: DeadLetterFilter
+  /** Which of the dead letters; `{ all: true }` for all of them. */
+  readonly filter: Chosen<DeadLetterFilter>
   /** Who does it, for the audit log. */
   readonly actor: string
   readonly reason?: string | undefined
@@ -70,17 +71,17 @@ const refusedVerdicts: readonly RedriveVerdict[] = ['capped', 'forgotten', 'supe
 
 /** What a redrive would do, letter by letter; nothing is changed. */
 export async function planRedrive(
-  action: DeadLetterStore & RedriveLimits & { readonly filter: DeadLetterFilter; readonly limit?: number | undefined },
+  action: DeadLetterStore & RedriveLimits & Pick<RedriveAction, 'filter'> & { readonly limit?: number | undefined },
 ): Promise<readonly PlannedRedrive[]> {
   const { db, schema, limit = longestList } = action
   const page = { states: dead, after: '0', limit }
-  const found = await rows(db, selectLetters(inboxTables(schema), checkedFilter(action.filter), page))
+  const found = await rows(db, selectLetters(inboxTables(schema), chosenLetters(action.filter), page))
   return planAll(found, action)
 }
 
 /** Redrives what fits and is not refused. The consumer applies it within its `pollMs`. */
 export async function redriveDeadLetters(action: RedriveAction): Promise<RedriveOutcome> {
-  const filter = checkedFilter(action.filter)
+  const filter = chosenLetters(action.filter)
   const tables = inboxTables(action.schema)
   const operation = newId()
   const { maxRedrives, beyondMemory, actor, reason = '' } = action
@@ -95,11 +96,16 @@ export async function resumeRedrive(store: DeadLetterStore<Database>, operation:
   const tables = inboxTables(store.schema)
   const found = await transaction(store.db, (tx) => first(tx, lockOperation(tables, operation)))
   if (found === undefined) throw new WaybillError('NOT_FOUND', `There is no redrive ${operation}.`)
-  const given = JSON.parse(found.arguments) as Omit<RedriveAction, 'db' | 'schema'>
+  const given = JSON.parse(found.arguments) as Omit<Redrive, 'db' | 'schema'>
   return await goOn({ ...store, ...given }, tables, operation)
 }
 
-async function goOn(action: RedriveAction, tables: InboxTables, operation: string): Promise<RedriveOutcome> {
+/** A redrive as it is kept: an empty filter means all. */
+interface Redrive extends Omit<RedriveAction, 'filter'> {
+  readonly filter: DeadLetterFilter
+}
+
+async function goOn(action: Redrive, tables: InboxTables, operation: string): Promise<RedriveOutcome> {
   const refusals: PlannedRedrive[] = []
   for (;;) {
     const step = await transaction(action.db, (tx) => redriveBatch(tx, action, { tables, operation }))
@@ -117,7 +123,7 @@ interface Step {
 
 async function redriveBatch(
   tx: Tx,
-  action: RedriveAction,
+  action: Redrive,
   { tables, operation }: { readonly tables: InboxTables; readonly operation: string },
 ): Promise<Step> {
   const { schema, filter, actor, reason = '' } = action
@@ -144,15 +150,17 @@ function planAll(found: readonly LetterRow[], limits: RedriveLimits): readonly P
   const selected = new Set(found.map(versionName))
   return found.map((row) => {
     const isLeftBehind = row.earlier_dead !== null && !selected.has(versionName({ ...row, version: row.earlier_dead }))
-    return { ...toDeadLetter(row), ...judge(row, limits, isLeftBehind) }
+    return { ...toDeadLetter(row), ...putOff(row, judge(row, limits, isLeftBehind)) }
   })
 }
+
+type Judged = Pick<PlannedRedrive, 'verdict' | 'because'>
 
 function judge(
   row: LetterRow,
   { maxRedrives = defaults.deadLetters.maxRedrives, beyondMemory = false }: RedriveLimits,
   isLeftBehind: boolean,
-): Pick<PlannedRedrive, 'verdict' | 'because'> {
+): Judged {
   if (!row.current)
     return { verdict: 'superseded', because: `Consumer ${row.consumer} was rebuilt since; the letter belongs to its past life.` }
   if (row.applied) return { verdict: 'duplicate', because: 'Its effect is committed already; redriving it changes nothing.' }
@@ -182,6 +190,11 @@ function judge(
     verdict: 'apply',
     because: isNext ? 'It is applied.' : 'It is applied, a delta when its turn comes: until then it is stored.',
   }
+}
+
+function putOff({ paused }: LetterRow, judged: Judged): Judged {
+  if (!paused || refusedVerdicts.includes(judged.verdict)) return judged
+  return { ...judged, because: `${judged.because} Its aggregate is paused: nothing happens before that is resumed.` }
 }
 
 function versionName(row: LetterRow): string {

@@ -95,6 +95,7 @@ export function createUndertaker(deps: UndertakerDeps): Undertaker {
         reason: 'not_ours' as const,
         error: cut(problem),
         attempts: 1,
+        holds: false,
       }
       await transaction(settings.db, async (tx) => {
         if (place !== undefined) await moveOver(tx, scope, [place])
@@ -206,7 +207,7 @@ async function buryItem(
     const isDone = (await takeOffsets(tx, scope, [item])).length === 0
     if (isDone) return false
     const isSettled = origin.kind === 'dead' && (await rows(tx, lockRedriving(scope, [origin.letterId]))).length === 0
-    const burial = { eventId: event.id, eventType: event.type, aggregate, message, reason, error: cut(error), attempts }
+    const burial = { eventId: event.id, eventType: event.type, aggregate, message, reason, error: cut(error), attempts, holds }
     const letter = isSettled ? undefined : await makeDeadLetter(tx, scope, burial)
     await execute(tx, forgetAttempts(scope, [event.id]))
     if (origin.kind === 'waiting') await execute(tx, removeStored(scope, [event.id]))

@@ -159,7 +159,7 @@ test('a redrive during an outage is not over: the letter is tried again, and tho
   await eventually(async () => (await fixture.count('dead_letter', `state = 'dead'`)) === 2)
   await report('a', 1, large)
   bucket.isDown = true
-  const redrive = await redriveDeadLetters({ db, schema: fixture.schema, filter: {}, actor: 'ada' })
+  const redrive = await redriveDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })
   expect(redrive.redriven).toBe(2)
   await eventually(() => bucket.refused >= 3)
   expect(await fixture.query('select version::int, state, redrives from $schema.dead_letter order by 1')).toEqual([

@@ -85,7 +85,7 @@ test('a state that waited behind a discarded one closes the gap before it', asyn
   const stop = fixture.start(recorder(fixture, { streams: [accounts] }))
   await fixture.publish(balance(10, 'no balance'), balance(11, { balance: 5 }), deposited('x', 12, 1))
   await eventually(async () => (await fixture.count('dead_letter')) === 1 && (await fixture.count('inbox_message')) === 2)
-  await discardDeadLetters({ db, schema: fixture.schema, filter: {}, actor: 'ada' })
+  await discardDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })
   await eventually(async () => (await fixture.count('effect')) === 2)
   await stop()
   expect(await versions(fixture)).toEqual([11, 12])

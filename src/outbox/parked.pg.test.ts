@@ -87,7 +87,7 @@ describe('redrive', () => {
     const fixture = await parkedHead()
     const { outbox, broker, relay, heal } = fixture
     const [parked] = await listParked(db, outbox)
-    const done = await redriveParked({ db, outbox, actor, filter: { eventId: parked?.eventId }, reason: 'schema fixed' })
+    const done = await redriveParked({ db, outbox, actor, filter: { eventId: parked?.eventId ?? '' }, reason: 'schema fixed' })
     expect(done).toEqual({ events: [parked?.eventId], refused: [] })
     expect(await fixture.states()).toMatchObject({ 'bad 2': 'RELEASED', 'bad 3': 'HELD', 'bad 4': 'HELD' })
     expect((await fixture.dispatch()).map((row) => row['publish_attempts'])).toEqual([0, 0, 0])
@@ -112,7 +112,7 @@ describe('redrive', () => {
     await publish('v', 'one')
     await relay(broker, { streams: [videos], maxAttempts: 1, onPark: 'pass' }).once()
     expect(await listParked(db, outbox)).toMatchObject([{ aggregateId: 'v', void: true }])
-    await redriveParked({ db, outbox, actor, filter: {} })
+    await redriveParked({ db, outbox, actor, filter: { all: true } })
     broker.setRejects(() => false)
     await relay(broker).once()
     expect(broker.published.map(({ attributes }) => attributes['event_type'])).toEqual(['VideoPublished'])
@@ -128,9 +128,24 @@ describe('redrive', () => {
     await fixture.relay(broker, { maxAttempts: 1 }).once()
     const { events } = await redriveParked({ db, outbox: fixture.outbox, actor, filter: { aggregateType: 'video' } })
     expect(new Set(events).size).toBe(1_201)
-    expect(await redriveParked({ db, outbox: fixture.outbox, actor, filter: {} })).toEqual({ events: [], refused: [] })
+    expect(await redriveParked({ db, outbox: fixture.outbox, actor, filter: { all: true } })).toEqual({ events: [], refused: [] })
     broker.setRejects(() => false)
     expect(await fixture.relay(broker).once()).toBe(1_201)
+  })
+
+  test('and its siblings take no filter that names nothing: what was forgotten or misspelt does not mean all', async () => {
+    const fixture = await parkedHead()
+    const { outbox } = fixture
+    const unsaid = [{}, { eventId: undefined }, { aggregateType: 'account', error: undefined }, { eventid: 'x' }] as {
+      all: true
+    }[]
+    for (const act of [redriveParked, skipParked, dropParked])
+      for (const filter of unsaid) {
+        const wrong = act({ db, outbox, actor, filter, publishTimeoutMs: 0, leaseMs: 0 })
+        await expect(wrong).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+      }
+    await expect(listParked(db, outbox, { eventid: 'x' } as object)).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+    expect(await fixture.states()).toMatchObject({ 'bad 2': 'PARKED' })
   })
 
   test('that names only the id of an aggregate is refused: ids are unique within a stream', async () => {
@@ -158,7 +173,7 @@ describe('drop', () => {
   test('waits until no attempt can be under way any more', async () => {
     const fixture = await parkedHead()
     const { outbox } = fixture
-    const done = await dropParked({ db, outbox, actor, filter: {} })
+    const done = await dropParked({ db, outbox, actor, filter: { all: true } })
     expect(done).toEqual({ events: [], refused: [{ eventId: expect.any(String), reason: expect.stringContaining('15 s') }] })
     expect(await fixture.states()).toMatchObject({ 'bad 2': 'PARKED' })
     expect(await audit(fixture)).toEqual([])
@@ -170,7 +185,7 @@ describe('drop', () => {
     await db.query(
       `update ${outbox.tables.schema}.outbox_dispatch set parked_at = parked_at - interval '16 seconds' where state = 3`,
     )
-    expect((await dropParked({ db, outbox, actor, filter: {}, reason: 'test data' })).events).toHaveLength(1)
+    expect((await dropParked({ db, outbox, actor, filter: { all: true }, reason: 'test data' })).events).toHaveLength(1)
     expect(await relay(broker).once()).toBe(2)
     expect(firstOccurrences(broker, 'bad')).toEqual([1, 3, 4])
     expect(Object.keys(await fixture.states())).toEqual(['bad 1', 'bad 3', 'bad 4', 'good 1'])
@@ -184,9 +199,9 @@ test('a head whose event is missing cannot be skipped, only dropped', async () =
   const [parked] = await listParked(db, outbox)
   await db.query(`delete from ${outbox.tables.schema}.outbox where id = $1`, [parked?.eventId ?? ''])
   expect(await listParked(db, outbox)).toMatchObject([{ aggregateType: undefined, held: 2 }])
-  const skipped = await skipParked({ db, outbox, actor, filter: {} })
+  const skipped = await skipParked({ db, outbox, actor, filter: { all: true } })
   expect(skipped).toEqual({ events: [], refused: [{ eventId: parked?.eventId, reason: expect.stringContaining('dropped') }] })
-  const dropped = await dropParked({ db, outbox, actor, filter: {}, publishTimeoutMs: 0, leaseMs: 0 })
+  const dropped = await dropParked({ db, outbox, actor, filter: { all: true }, publishTimeoutMs: 0, leaseMs: 0 })
   expect(dropped.events).toEqual([parked?.eventId])
   expect(await relay(broker).once()).toBe(2)
 })

@@ -9,9 +9,11 @@
  * next one is promoted at once). Every action is serialised with the relays by the lane's row and leaves a line in the
  * audit log, in the same transaction.
  */
+import { chosen, type Chosen } from '../core/chosen.ts'
 import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import { parseId } from '../core/id.ts'
+import { refuseUnknown } from '../core/options.ts'
 import { one, rows, type Database, type Queryable, type Tx } from '../postgres/database.ts'
 import { insertAudit } from '../postgres/migrate.sql.ts'
 import { transaction } from '../postgres/transaction.ts'
@@ -43,8 +45,8 @@ export interface ParkedEvent {
 export interface ParkedAction {
   readonly db: Database
   readonly outbox: Pick<Outbox, 'tables'>
-  /** Which of the parked events. Empty means all of them. */
-  readonly filter: ParkedFilter
+  /** Which of the parked events; `{ all: true }` for all of them. */
+  readonly filter: Chosen<ParkedFilter>
   /** Who does it, for the audit log. */
   readonly actor: string
   /** Why, for the audit log. */
@@ -123,7 +125,7 @@ const missingEvent = 'its event is missing from the outbox, so there is nothing 
 
 async function inBatches(action: ParkedAction, name: string, act: Act): Promise<ParkedOutcome> {
   const { db, outbox, actor, reason } = action
-  const filter = checked(action.filter)
+  const filter = checked(chosen<ParkedFilter>(fields, action.filter))
   const events: string[] = []
   const refused: { eventId: string; reason: string }[] = []
   let after: RowIdentity | undefined
@@ -155,7 +157,15 @@ async function revive(
   return { events: revived.map((row) => row.event_id), refused: [] }
 }
 
+const fields = Object.keys({
+  eventId: true,
+  aggregateType: true,
+  aggregateId: true,
+  error: true,
+} satisfies Record<keyof ParkedFilter, true>)
+
 function checked(filter: ParkedFilter): ParkedFilter {
+  refuseUnknown('filter', filter, fields)
   if (filter.aggregateId !== undefined && filter.aggregateType === undefined) {
     throw new WaybillError('INVALID_OPTION', 'An aggregate is named by its type and its id: the type is missing.')
   }

@@ -40,12 +40,12 @@ function made<Args extends unknown[]>(by: (...args: Args) => Statement, ...args:
 
 const confirming = made(confirmDispatch, outbox, 'relay', [], [], keep)
 const settling = made(settleDispatch, outbox, 'relay', [], { confirmed: [], stopped: [], hold: [] }, keep)
-const claiming = made(claim, scope, [], [])
+const claiming = made(claim, scope, [])
 const starting = made(startAttempts, scope, [])
 const charging = made(chargeAttempt, scope, '', '')
 const message = { topic: 't', messageId: 'm', orderingKey: undefined, attributes: {}, body: new Uint8Array(), publishedAtMs: 0 }
-const given = { eventId: '', eventType: 'E', aggregate: undefined, message, reason: 'failed', error: '', attempts: 1 } as const
-const burying = made(bury, scope, given)
+const given = { eventId: '', eventType: 'E', aggregate: undefined, message, error: '', attempts: 1, holds: false } as const
+const burying = made(bury, scope, { ...given, reason: 'failed' })
 const aggregate = { aggregateType: 'a', aggregateId: '1', version: 1n }
 const held = { event: { ...aggregate, id: '', type: 'E', key: '', schemaVersion: 1, occurredAtMs: 0 } }
 
