@@ -6,11 +6,12 @@
  * already: sorting and grouping them here costs the database more than us. Ids are unpacked once, for the same reason.
  */
 import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import { batchVersions, type BatchVersions } from './batch-versions.ts'
 import type { Scope } from './inbox.sql.ts'
 import type { Item } from './item.ts'
-import { aggregateIds, aggregateTypes, ids, versions } from './item-arrays.ts'
+import { aggregateIds, aggregateTypes, ids } from './item-arrays.ts'
 
-/** A duplicate (`id`), or an aggregate that needs a second look: it is sequential, held, waited for, or ahead of the batch. */
+/** A duplicate (`id`), or an aggregate that needs a second look: only locked, held, waited for, or ahead of the batch. */
 export interface ClaimRow {
   readonly id: string | null
   readonly aggregate_type: string | null
@@ -24,16 +25,13 @@ export interface ClaimRow {
  * The first statement of every batch: records the events that are new, and moves their aggregates' positions forward.
  *
  * A duplicate whose first delivery is still under way waits here for its end (`lock_timeout` bounds it): committed makes it a
- * duplicate, rolled back makes it new. Positions of sequential aggregates are only locked and read; a held aggregate stays
- * where it is. Each aggregate's row is read after it was locked, whatever this statement's snapshot says.
+ * duplicate, rolled back makes it new. Positions of sequential aggregates, and of those that the batch has with a gap, are only
+ * locked and read: their target is zero, and they are moved later, by what is applied. A held aggregate stays where it is.
+ * Each aggregate's row is read after it was locked, whatever this statement's snapshot says.
  * Indexes: the primary keys of inbox and consumer_position.
  */
-export function claim(
-  { tables, consumer, generation }: Scope,
-  items: readonly Item[],
-  sequentialTypes: readonly string[],
-): Statement<ClaimRow> {
-  const at = targetsOf(items)
+export function claim({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
+  const at = targetsOf(items, ({ sequential, hasGap }) => sequential || hasGap)
   return sql`
     with input as materialized (
       select * from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[]) as i (event_id, source)
@@ -43,11 +41,10 @@ export function claim(
       on conflict do nothing
       returning event_id
     ), target as materialized (
-      select t.*, t.aggregate_type = any (${sqlArray(sequentialTypes)}::text::text[]) as sequential
-        from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
+      select * from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
     ), moved as (
       insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
-      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, case when t.sequential then 0 else t.version end from target t
+      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version from target t
       on conflict (consumer, generation, aggregate_type, aggregate_id) do update
         set version = case when p.held_by is null then greatest(p.version, excluded.version) else p.version end,
             updated_at = clock_timestamp()
@@ -58,7 +55,7 @@ export function claim(
     union all
     select null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
       from moved m join target t on t.aggregate_type = m.aggregate_type and t.aggregate_id = m.aggregate_id
-     where m.waiting > 0 or m.held_by is not null or m.version > t.version or t.sequential`
+     where m.waiting > 0 or m.held_by is not null or m.version > t.version or t.version = 0`
 }
 
 /**
@@ -187,13 +184,13 @@ export function unclaim({ tables, consumer, generation }: Scope, items: readonly
      where consumer = ${consumer}::text and generation = ${generation}::int and event_id = any (${ids(items)}::text::uuid[])`
 }
 
-/** The newest version of each aggregate, in the order that everybody locks them in. */
-function targetsOf(items: readonly Pick<Item, 'event' | 'key'>[]): Record<'types' | 'ids' | 'versions', string> {
-  const newest = new Map<string, Item['event']>()
-  for (const { key, event } of items) {
-    const known = newest.get(key)
-    if (known === undefined || known.version < event.version) newest.set(key, event)
-  }
-  const sorted = [...newest].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, event]) => ({ event }))
-  return { types: aggregateTypes(sorted), ids: aggregateIds(sorted), versions: versions(sorted) }
+/** The newest version of each aggregate, in the order that everybody locks them in; zero for those that are only locked. */
+function targetsOf(
+  items: readonly Item[],
+  isLocked: (each: BatchVersions) => boolean = () => false,
+): Record<'types' | 'ids' | 'versions', string> {
+  const sorted = [...batchVersions(items)].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, each]) => each)
+  const newest = sorted.map(({ newest: event }) => ({ event }))
+  const targets = sorted.map((each) => (isLocked(each) ? 0n : each.newest.version))
+  return { types: aggregateTypes(newest), ids: aggregateIds(newest), versions: sqlArray(targets) }
 }

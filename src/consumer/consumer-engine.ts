@@ -303,6 +303,7 @@ function createReceiving({ settings, routes, life, watch }: EngineDeps, engine: 
           maxBytes: Math.max(1, Math.floor(maxInFlightBytes / share)),
           onDelivery,
           onError: (error) => signals.emit('consumer.disturbed', { consumer: name, topic, error }),
+          givesNothingUp: settings.onPoison === 'stop',
         }),
       )
       const opened = await allReceivers(opening, givenUp)

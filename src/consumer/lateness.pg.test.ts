@@ -5,6 +5,8 @@ import { fromPg } from '../postgres/from-pg.ts'
 import type { OutgoingMessage } from '../transport/transport.ts'
 import type { Consumer } from './consumer.ts'
 
+type Note = Parameters<Consumer['on']>[1]
+
 const database = await testDatabase()
 const db = fromPg(database.pool)
 
@@ -12,13 +14,7 @@ test('late is what comes after a newer version, not what a newer one follows in 
   const fixture = await consumerFixture(db)
   const balance = (version: number): OutgoingMessage =>
     message({ stream: accounts, type: 'BalanceSet', id: 'x', version }, { balance: version })
-  const note: Parameters<Consumer['on']>[1] = async (event, { tx, late }) => {
-    await tx.query(`insert into ${fixture.schema}.effect (aggregate_id, version, note) values ($1, $2, $3)`, [
-      event.aggregateId,
-      String(event.version),
-      late ? 'late' : '',
-    ])
-  }
+  const note = noteIn(fixture.schema)
   const consumer = fixture.consumer({ lingerMs: 100 }).on(videos.VideoPublished, note)
   const stop = fixture.start(consumer.on(accounts.Deposited, note).on(accounts.BalanceSet, note))
   const newest = published('a', 3)
@@ -45,3 +41,31 @@ test('late is what comes after a newer version, not what a newer one follows in 
     { name: 'x 2', note: '' },
   ])
 })
+
+test('late is also what falls into a gap of its own batch, behind a newer version that was seen before', async () => {
+  const fixture = await consumerFixture(db)
+  const stop = fixture.start(fixture.consumer({ lingerMs: 100 }).on(videos.VideoPublished, noteIn(fixture.schema)))
+  await fixture.publish(published('a', 5))
+  await fixture.settled(1)
+  const again = [3, 6].map((version) => ({ ...published('a', version), orderingKey: 'p' }))
+  await fixture.publish(...again)
+  await fixture.settled(3)
+  await stop()
+  expect(await fixture.query(`select version::int, note from $schema.effect order by version`)).toEqual([
+    { version: 3, note: 'late' },
+    { version: 5, note: '' },
+    { version: 6, note: '' },
+  ])
+  expect(await fixture.query(`select version::int from $schema.consumer_position`)).toEqual([{ version: 6 }])
+})
+
+/** Writes down what it got, and whether it was late. */
+function noteIn(schema: string): Note {
+  return async (event, { tx, late }) => {
+    await tx.query(`insert into ${schema}.effect (aggregate_id, version, note) values ($1, $2, $3)`, [
+      event.aggregateId,
+      String(event.version),
+      late ? 'late' : '',
+    ])
+  }
+}

@@ -32,16 +32,34 @@ function slowStore(
 
 const batch = Array.from({ length: 32 }, (_, nth) => published(`v${nth}`, 1))
 
-test('a batch that nobody can store in time is given back after a few statements, and comes again', async () => {
+test('a batch that nobody can store in time waits in hand; only the first that ran out of time alone is given back', async () => {
   const fixture = await consumerFixture(db)
   let isLocked = true
   const { consumer, tried } = slowStore(fixture, () => isLocked)
-  fixture.signals.on('consumer.disturbed', () => void (isLocked &&= tried.length < 7))
+  fixture.signals.on('consumer.retried', () => void (isLocked = tried.length < 9))
+  const stop = fixture.start(consumer)
+  await fixture.publish(...batch)
+  await fixture.settled(31)
+  // As many as fill a batch with the one that comes again.
+  await fixture.publish(...Array.from({ length: 31 }, (_, nth) => published(`w${nth}`, 1)))
+  await fixture.settled(63)
+  await stop()
+  expect(tried).toEqual([32, 16, 8, 4, 2, 1, 1, 1, 1, 1, 2, 4, 8, 16, 32])
+  expect(fixture.broker.deliveries.length).toBe(64)
+})
+
+test('an outage of the database gives nothing back, however long it lasts: what waits in hand is stored after it', async () => {
+  const fixture = await consumerFixture(db)
+  const { consumer, tried } = slowStore(fixture, () => {
+    if (tried.length < 25) throw Object.assign(new Error('the database system is shutting down'), { code: '57P03' })
+    return false
+  })
   const stop = fixture.start(consumer)
   await fixture.publish(...batch)
   await fixture.settled(32)
   await stop()
-  expect(tried.slice(0, 8)).toEqual([32, 16, 8, 4, 2, 1, 1, 32])
+  expect(tried).toEqual(Array.from({ length: 25 }, () => 32))
+  expect(fixture.broker.deliveries.length).toBe(32)
 })
 
 test('a batch that is too much for one statement is stored in parts', async () => {

@@ -3,13 +3,14 @@
  * the commit. It decodes nothing, so that a message nobody can read is stored like any other.
  *
  *   batch ──stored──▶ ack
- *     ├ outage: all that is left of it is given back
- *     ├ statement time-out: halves, as it may have been too much; after two that ran out of time alone it is an outage
+ *     ├ outage: the same again after a while, in hand: a broker may count what is given back, and give it up
+ *     ├ statement time-out: halves, as it may have been too much; from the second that runs out of time alone it is an outage
  *     ├ the process stops: what did not go at the first try is given back
  *     └ any other error: halves, until what cannot be stored is given back alone, and what is behind it in line with it
  *
- * What is given back comes again after a delay that grows while the trouble lasts.
+ * The delays grow while the trouble lasts.
  */
+import { errorMessage } from '../core/errors.ts'
 import { execute } from '../postgres/database.ts'
 import { isStatementTimeout } from '../postgres/sql-state.ts'
 import { ackAll } from '../transport/ack-all.ts'
@@ -52,7 +53,7 @@ interface Round {
 /** Makes the function that stores and acknowledges a batch, as much of it as can be. It never rejects. */
 export function createStoredReceiver(deps: StoredReceiverDeps): (batch: readonly ReceivedDelivery[]) => Promise<void> {
   const { settings, scope, onGivenBack, onAcking, stopping, aborting } = deps
-  const { db, signals, name } = settings
+  const { signals, name } = settings
   const patience = createPatience(settings, longestPauseMs)
 
   const giveBack = (part: readonly ReceivedDelivery[], error: unknown): void => {
@@ -63,6 +64,20 @@ export function createStoredReceiver(deps: StoredReceiverDeps): (batch: readonly
     }
     signals.emit('consumer.disturbed', { consumer: name, topic: part[0]?.delivery.message.topic ?? '', error })
   }
+  const insert = async (part: readonly ReceivedDelivery[], round: Round): Promise<void> => {
+    const messages = part.flatMap(({ event, delivery }) => (isForeign(event) ? [] : [{ event, message: delivery.message }]))
+    for (;;) {
+      try {
+        await execute(settings.db, storeReceived(scope, messages))
+        return
+      } catch (error) {
+        if (stopping.aborted || !isPassing(error, part.length, round)) throw error
+        const delayMs = patience()
+        signals.emit('consumer.retried', { consumer: name, count: part.length, delayMs, error: errorMessage(error) })
+        await settings.clock.sleep(delayMs, stopping)
+      }
+    }
+  }
   const store = async (part: readonly ReceivedDelivery[], round: Round): Promise<void> => {
     const isBehind = ({ key, delivery }: ReceivedDelivery): boolean =>
       round.broken.has(key) && delivery.message.orderingKey !== undefined
@@ -72,10 +87,9 @@ export function createStoredReceiver(deps: StoredReceiverDeps): (batch: readonly
     if (aborting.aborted) round.end ??= { error: new Error('The process is stopping.') }
     if (round.end !== undefined) return giveBack(open, round.end.error)
     try {
-      const messages = open.flatMap(({ event, delivery }) => (isForeign(event) ? [] : [{ event, message: delivery.message }]))
-      await execute(db, storeReceived(scope, messages))
+      await insert(open, round)
     } catch (error) {
-      if (stopping.aborted || isEnd(error, open.length, round)) round.end = { error }
+      if (stopping.aborted) round.end = { error }
       else if (open.length > 1) {
         const middle = Math.ceil(open.length / 2)
         for (const half of [open.slice(0, middle), open.slice(middle)]) await store(half, round)
@@ -90,10 +104,11 @@ export function createStoredReceiver(deps: StoredReceiverDeps): (batch: readonly
   return async (batch) => await store(batch, { broken: new Set(), slow: 0, end: undefined })
 }
 
-/** Whether the others of the batch would meet the same. One that runs out of time alone may be to blame, two are not. */
-function isEnd(error: unknown, count: number, round: Round): boolean {
+/** Whether it says nothing about what was to be stored. One that runs out of time alone may be to blame, two are not. */
+function isPassing(error: unknown, count: number, round: Round): boolean {
   if (!isStatementTimeout(error)) return isOutage(error)
-  if (count === 1) round.slow += 1
+  if (count > 1) return false
+  round.slow += 1
   return round.slow > 1
 }
 

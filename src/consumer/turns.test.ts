@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Item } from './item.ts'
-import { positionChanges, readClaim, takeStoredTurns, takeTurns, type TurnOptions } from './turns.ts'
+import { latenessOf, positionChanges, readClaim, takeStoredTurns, takeTurns, type TurnOptions } from './turns.ts'
 
 type Kind = Item['origin']['kind']
 
@@ -9,7 +9,7 @@ const routes = { delta: { kind: 'delta', handler }, state: { kind: 'state', hand
 
 /** An event of the one aggregate of these tests, whose deltas are handled. */
 function item(version: number, kind: Kind = 'delivery', route: keyof typeof routes = 'delta'): Item {
-  const event = { id: `v${version}`, version: BigInt(version) }
+  const event = { id: `v${version}`, aggregateType: 'account', version: BigInt(version) }
   return { key: aggregate, event, route: routes[route], sequential: true, origin: { kind } } as unknown as Item
 }
 
@@ -93,4 +93,13 @@ test('an aggregate that may begin anywhere begins with what waits, and with the 
   expect(decide([item(7, 'waiting')], claimed({ version: 0, waiting: 2 }), any)).toMatchObject({ apply: ['v7'] })
   expect(decide([item(7, 'dead')], claimed({ version: 0, waiting: 2, heldBy: 'v7' }), any)).toMatchObject({ apply: ['v7'] })
   expect(decide([item(8, 'dead')], claimed({ version: 0, waiting: 1 }), any)).toMatchObject({ wait: ['v8'] })
+})
+
+test('what is redriven behind a newer version is late, although its batch has a newer one still', () => {
+  const items = [item(3, 'dead', 'state'), item(6, 'dead', 'state')]
+  expect(items.map(latenessOf(items, claimed({ version: 5 }), first))).toEqual([true, false])
+  const next = [3, 4].map((version) => ({ ...item(version, 'dead', 'state'), sequential: false }))
+  // Moved by the batch itself, as far as anybody knows; without an inbox it is moved by what is applied.
+  expect(next.map(latenessOf(next, claimed({ version: 4 }), first))).toEqual([false, false])
+  expect(next.map(latenessOf(next, claimed({ version: 4 }), { ...first, byVersion: ['account'] }))).toEqual([true, false])
 })

@@ -10,6 +10,7 @@
  * has passed is applied late.
  */
 import type { Version } from '../core/version.ts'
+import { batchVersions } from './batch-versions.ts'
 import type { ClaimRow } from './claim.sql.ts'
 import type { PositionChange } from './inbox.sql.ts'
 import type { Item } from './item.ts'
@@ -88,21 +89,24 @@ export function takeTurns(
 
 /**
  * Whether a newer version than an item's was seen before this batch. Asked before turns are taken: they move the aggregates.
- * A position that is not ahead of the whole batch was moved by the batch itself; then only its duplicates tell.
+ * A position that the batch itself has moved is that of its newest; then only its duplicates tell, and there is no gap.
  */
-export function latenessOf(items: readonly Item[], { seen, aggregates }: ReturnType<typeof readClaim>): (item: Item) => boolean {
+export function latenessOf(
+  items: readonly Item[],
+  { seen, aggregates }: ReturnType<typeof readClaim>,
+  { byVersion }: TurnOptions,
+): (item: Item) => boolean {
   if (seen.size === 0 && aggregates.size === 0) return () => false
-  const newest = new Map<string, { batch: Version; seen: Version }>()
-  for (const { key, event } of items) {
-    const known = newest.get(key) ?? { batch: 0n, seen: 0n }
-    if (event.version > known.batch) known.batch = event.version
-    if (seen.has(event.id) && event.version > known.seen) known.seen = event.version
-    newest.set(key, known)
-  }
   const ahead = new Map<string, Version>()
-  for (const [key, known] of newest) {
-    const at = aggregates.get(key)?.version ?? 0n
-    ahead.set(key, at > known.batch ? at : known.seen)
+  for (const { key, event } of items) {
+    if (seen.has(event.id) && event.version > (ahead.get(key) ?? 0n)) ahead.set(key, event.version)
+  }
+  for (const [key, { newest, hasGap, sequential }] of batchVersions(items)) {
+    const aggregate = aggregates.get(key)
+    if (aggregate === undefined) continue
+    const isUnmoved = sequential || hasGap || aggregate.heldBy !== undefined || byVersion.includes(newest.aggregateType)
+    const isBefore = isUnmoved || aggregate.version > newest.version
+    if (isBefore && aggregate.version > (ahead.get(key) ?? 0n)) ahead.set(key, aggregate.version)
   }
   return ({ key, route, event }) => route?.kind !== 'delta' && (ahead.get(key) ?? 0n) > event.version
 }
@@ -179,7 +183,8 @@ function take({ event }: Item, aggregate: AggregateState): 'apply' {
 function leaveBehind({ event, sequential }: Item, aggregate: AggregateState | undefined): void {
   if (aggregate === undefined) return
   if (aggregate.heldBy === event.id) release(aggregate)
-  if (sequential && event.version === aggregate.version + 1n) move(aggregate, event.version)
+  const isNext = sequential ? event.version === aggregate.version + 1n : event.version > aggregate.version
+  if (isNext && (sequential || aggregate.heldBy === undefined)) move(aggregate, event.version)
 }
 
 function move(aggregate: AggregateState, version: Version): void {

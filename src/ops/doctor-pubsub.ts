@@ -6,7 +6,7 @@
 import type { PubsubAdmin } from '../transport/pubsub-admin.ts'
 import type { SubscriptionSettings } from '../transport/pubsub-resources.ts'
 import type { DesiredResources } from './provision-desired.ts'
-import { missingGrants } from './provision.ts'
+import { howToMakeAnew, missingGrants } from './provision.ts'
 
 export type PubsubProblem =
   | 'topic-missing'
@@ -17,6 +17,7 @@ export type PubsubProblem =
   | 'acked-not-retained'
   | 'expires'
   | 'dead-letter-missing'
+  | 'dead-letter-unwanted'
   | 'dead-letter-unreachable'
   | 'dead-letter-unsubscribed'
   | 'grant-missing'
@@ -62,13 +63,12 @@ async function checkSubscription(
   if (found === undefined)
     return [finding('subscription-missing', name, 'the subscription does not exist: its consumer gets nothing')]
   // A dead-letter subscription is drained, not replayed, so no horizon but its own applies to it.
-  const isReplayed = wanted.deadLetter !== undefined
+  const isReplayed = wanted.isRetainingAcked
   const horizonSeconds = isReplayed ? (options.replaySeconds ?? wanted.retentionSeconds) : wanted.retentionSeconds
   const findings: PubsubFinding[] = []
   if (wanted.isOrdered && !found.isOrdered) {
-    findings.push(
-      finding('ordering-off', name, 'message ordering is off: events of one aggregate can overtake each other. Make it anew'),
-    )
+    const text = 'message ordering is off: events of one aggregate can overtake each other. That cannot be changed in place'
+    findings.push(finding('ordering-off', name, text, howToMakeAnew))
   }
   if (found.retry === undefined) {
     findings.push(
@@ -86,10 +86,18 @@ async function checkSubscription(
     const days = Math.floor(found.expiresAfterSeconds / 86_400)
     findings.push(finding('expires', name, `it is deleted, with its backlog, after ${days} days without a consumer`))
   }
-  return isReplayed ? [...findings, ...(await checkDeadLetters(admin, found))] : findings
+  return isReplayed ? [...findings, ...(await checkDeadLetters(admin, wanted, found))] : findings
 }
 
-async function checkDeadLetters(admin: PubsubAdmin, { name, deadLetter }: SubscriptionSettings): Promise<PubsubFinding[]> {
+async function checkDeadLetters(
+  admin: PubsubAdmin,
+  wanted: SubscriptionSettings,
+  { name, deadLetter }: SubscriptionSettings,
+): Promise<PubsubFinding[]> {
+  if (wanted.deadLetter === undefined) {
+    const text = 'it has a dead-letter topic: Pub/Sub takes away what its consumer stopped at, and the key goes on without it'
+    return deadLetter === undefined ? [] : [finding('dead-letter-unwanted', name, text)]
+  }
   if (deadLetter === undefined) {
     return [
       finding('dead-letter-missing', name, 'it has no dead-letter topic: a message that always fails blocks its key for ever'),
@@ -109,6 +117,6 @@ async function checkDeadLetters(admin: PubsubAdmin, { name, deadLetter }: Subscr
   ]
 }
 
-function finding(problem: PubsubProblem, resource: string, text: string): PubsubFinding {
-  return { problem, resource, text: `${resource}: ${text}. Run: waybill provision --apply` }
+function finding(problem: PubsubProblem, resource: string, text: string, how = 'Run: waybill provision --apply'): PubsubFinding {
+  return { problem, resource, text: `${resource}: ${text}. ${how}` }
 }

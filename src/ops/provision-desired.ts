@@ -2,8 +2,9 @@
  * What a service needs in a Pub/Sub project, worked out from its streams and consumers as plain data.
  *
  * Each stream has its topic, which others may share. Each consumer of a topic has one subscription, with a dead-letter topic
- * of its own that has a subscription too: what is published to a topic without one is lost. Every grant is on one resource,
- * never on the project.
+ * of its own that has a subscription too: what is published to a topic without one is lost. A consumer that stops at what fails
+ * has none: Pub/Sub would take away what it stopped at, and what is behind it would go on. Every grant is on one resource, never
+ * on the project.
  */
 import { WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
@@ -20,6 +21,8 @@ export interface ProvisionedConsumer {
   readonly streams: readonly ProvisionedStream[]
   /** Exactly-once delivery within the subscription. @default false */
   readonly exactlyOnce?: boolean
+  /** As the consumer's own. With `stop` its subscriptions have no dead-letter policy. @default 'dead-letter' */
+  readonly onPoison?: 'dead-letter' | 'stop'
   /** Who may receive: `serviceAccount:catalog@project.iam.gserviceaccount.com`. @default [] */
   readonly subscribers?: readonly string[]
 }
@@ -43,7 +46,10 @@ export interface ProvisionOptions {
   readonly ackDeadlineSeconds?: number
   /** Back-off between deliveries of one message. @default { minSeconds: 1, maxSeconds: 60 } */
   readonly retry?: { readonly minSeconds: number; readonly maxSeconds: number }
-  /** Deliveries before Pub/Sub moves a message to the dead letters, 5 to 100. More than the consumer's own attempts. @default 20 */
+  /**
+   * Deliveries before Pub/Sub moves a message to the dead letters, 5 to 100. It counts each one, also of what nobody failed at: let
+   * our own attempts end long before. @default 100
+   */
   readonly maxAttempts?: number
 }
 
@@ -83,8 +89,9 @@ export function desiredResources(options: ProvisionOptions): DesiredResources {
       schema: schema === undefined ? undefined : { name: schema.name, encoding: schema.encoding },
     }
   })
+  consumers.forEach(checkPoison)
   const parts = consumers.flatMap((consumer) => readTopics(consumer).map((topic) => forConsumer(consumer, topic, options)))
-  const isMissingAgent = parts.length > 0 && projectNumber === undefined
+  const isMissingAgent = projectNumber === undefined && parts.some(({ subscriptions }) => subscriptions.some(hasDeadLetters))
   return {
     schemas: Object.values(schemas).map(({ name, type, definition }) => ({ name, type, definition })),
     topics: [...topics, ...parts.flatMap((part) => part.topics)],
@@ -126,11 +133,12 @@ function forConsumer(consumer: ProvisionedConsumer, { topic, isOrdered }: ReadTo
     retentionSeconds = 604_800,
     deadLetterRetentionSeconds = 2_678_400,
     ackDeadlineSeconds = 60,
-    maxAttempts = 20,
+    maxAttempts = 100,
   } = options
   const { retry = { minSeconds: 1, maxSeconds: 60 }, projectNumber } = options
   const name = subscriptionName(topic, consumer.name)
   const deadTopic = deadLetterName(topic, consumer.name)
+  const stops = consumer.onPoison === 'stop'
   const main: SubscriptionSettings = {
     name,
     topic,
@@ -140,7 +148,7 @@ function forConsumer(consumer: ProvisionedConsumer, { topic, isOrdered }: ReadTo
     isOrdered,
     isExactlyOnce: consumer.exactlyOnce ?? false,
     retry,
-    deadLetter: { topic: deadTopic, maxAttempts },
+    deadLetter: stops ? undefined : { topic: deadTopic, maxAttempts },
     expiresAfterSeconds: 0,
   }
   const dead: SubscriptionSettings = {
@@ -152,8 +160,9 @@ function forConsumer(consumer: ProvisionedConsumer, { topic, isOrdered }: ReadTo
     isExactlyOnce: false,
     deadLetter: undefined,
   }
+  const subscriptions = stops ? [main] : [main, dead]
   const readers = (consumer.subscribers ?? []).flatMap((member) =>
-    [main, dead].map((subscription): PubsubGrant => ({
+    subscriptions.map((subscription): PubsubGrant => ({
       kind: 'subscription',
       name: subscription.name,
       role: subscriberRole,
@@ -162,17 +171,30 @@ function forConsumer(consumer: ProvisionedConsumer, { topic, isOrdered }: ReadTo
   )
   const agent = projectNumber === undefined ? undefined : serviceAgent(projectNumber)
   const mover: PubsubGrant[] =
-    agent === undefined
+    agent === undefined || stops
       ? []
       : [
           { kind: 'topic', name: deadTopic, role: publisherRole, member: agent },
           { kind: 'subscription', name, role: subscriberRole, member: agent },
         ]
+  const topics: TopicSettings[] = stops ? [] : [{ name: deadTopic, retentionSeconds: 0, schema: undefined }]
   return {
-    topics: [{ name: deadTopic, retentionSeconds: 0, schema: undefined }] satisfies TopicSettings[],
-    subscriptions: [main, dead],
+    topics,
+    subscriptions,
     grants: [...mover, ...readers],
   }
+}
+
+function hasDeadLetters({ deadLetter }: SubscriptionSettings): boolean {
+  return deadLetter !== undefined
+}
+
+function checkPoison({ name, onPoison = 'dead-letter' }: ProvisionedConsumer): void {
+  if (onPoison === 'dead-letter' || onPoison === 'stop') return
+  throw new WaybillError(
+    'INVALID_OPTION',
+    `provision.consumers: onPoison of ${name} must be 'dead-letter' or 'stop', got ${JSON.stringify(onPoison)}.`,
+  )
 }
 
 function checkRanges(options: ProvisionOptions): void {

@@ -17,7 +17,7 @@ test('the gcloud commands make what the plan would', () => {
     `gcloud pubsub schemas create video --type=avro --definition='{"type":"record","doc":"it'\\''s \${x}"}' --project=shop`,
     'gcloud pubsub topics create video.events --schema=video --message-encoding=json --project=shop',
     'gcloud pubsub topics create video.events.catalog.dead --project=shop',
-    'gcloud pubsub subscriptions create video.events.catalog --topic=video.events --ack-deadline=60 --message-retention-duration=604800s --retain-acked-messages --enable-message-ordering --expiration-period=never --min-retry-delay=1s --max-retry-delay=60s --dead-letter-topic=video.events.catalog.dead --max-delivery-attempts=20 --project=shop',
+    'gcloud pubsub subscriptions create video.events.catalog --topic=video.events --ack-deadline=60 --message-retention-duration=604800s --retain-acked-messages --enable-message-ordering --expiration-period=never --min-retry-delay=1s --max-retry-delay=60s --dead-letter-topic=video.events.catalog.dead --max-delivery-attempts=100 --project=shop',
     'gcloud pubsub subscriptions create video.events.catalog.dead.catalog --topic=video.events.catalog.dead --ack-deadline=60 --message-retention-duration=2678400s --enable-message-ordering --expiration-period=never --min-retry-delay=1s --max-retry-delay=60s --project=shop',
     'gcloud pubsub topics add-iam-policy-binding video.events.catalog.dead --role=roles/pubsub.publisher --member=serviceAccount:service-123456@gcp-sa-pubsub.iam.gserviceaccount.com --project=shop',
     'gcloud pubsub subscriptions add-iam-policy-binding video.events.catalog --role=roles/pubsub.subscriber --member=serviceAccount:service-123456@gcp-sa-pubsub.iam.gserviceaccount.com --project=shop',

@@ -90,7 +90,7 @@ describe('provisioning', () => {
       retainAckedMessages: true,
       messageRetentionDuration: { seconds: '604800' },
       retryPolicy: { minimumBackoff: { seconds: '1' }, maximumBackoff: { seconds: '60' } },
-      deadLetterPolicy: { deadLetterTopic: `projects/${projectId}/topics/${name}.dead`, maxDeliveryAttempts: 20 },
+      deadLetterPolicy: { deadLetterTopic: `projects/${projectId}/topics/${name}.dead`, maxDeliveryAttempts: 100 },
     })
     expect(found.expirationPolicy?.ttl ?? null).toBeNull()
     const [policy] = await client.topic(`${name}.dead`).iam.getPolicy()
@@ -132,8 +132,28 @@ describe('provisioning', () => {
     const other = desiredResources({ ...options, ackDeadlineSeconds: 20, consumers: [{ name: 'catalog', streams: [unordered] }] })
     const plan = await planProvision(admin, other)
     expect(planText(plan)).toContain('! subscription video.events.catalog (cannot be changed in place)')
-    await expect(applyProvision(admin, plan)).rejects.toMatchObject({ code: 'REFUSED' })
+    await expect(applyProvision(admin, plan)).rejects.toMatchObject({
+      code: 'REFUSED',
+      message: expect.stringMatching(
+        /reaches nobody.* pause every stream of it \(waybill outbox pause --stream <type>\) or stop its relays.* drain .* delete .* provision --apply.* resume/,
+      ),
+    })
     expect(await admin.getSubscription(name)).toMatchObject({ ackDeadlineSeconds: 60, isOrdered: true })
+  })
+
+  test('a consumer that stops at what fails has no dead letters at Pub/Sub, and one that had them loses the policy', async () => {
+    const stopping = desiredResources({ ...options, consumers: [{ name: 'catalog', streams: [videos], onPoison: 'stop' }] })
+    expect(stopping.topics.map((each) => each.name)).toEqual(['video.events'])
+    expect(stopping.subscriptions.map((each) => each.name)).toEqual([name])
+    await applyProvision(admin, await planProvision(admin, desired))
+    const findings = await doctorPubsub(admin, { desired: stopping })
+    expect(findings.map(({ problem, resource }) => ({ problem, resource }))).toEqual([
+      { problem: 'dead-letter-unwanted', resource: name },
+    ])
+    await applyProvision(admin, await planProvision(admin, stopping))
+    expect((await planProvision(admin, stopping)).changes).toEqual([])
+    expect(await admin.getSubscription(name)).toMatchObject({ deadLetter: undefined, isRetainingAcked: true })
+    expect(await doctorPubsub(admin, { desired: stopping })).toEqual([])
   })
 
   test('a changed schema is committed as a new revision; white space is no change', async () => {
@@ -195,6 +215,14 @@ describe('the doctor', () => {
   ])('finds %s', async (problem, change) => {
     await provisionedWith(change)
     expect(await problems()).toEqual([problem])
+  })
+
+  test('tells to let nothing be published while a subscription is made anew', async () => {
+    await provisionedWith({ isOrdered: false })
+    const [found] = await doctorPubsub(admin, { desired })
+    expect(found?.text).toMatch(
+      /ordering is off: .*let nothing be published to its topic.*delete what cannot be changed, run waybill provision --apply, and resume\.$/,
+    )
   })
 
   test('finds retention shorter than the replay that is asked for', async () => {

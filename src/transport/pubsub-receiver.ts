@@ -47,6 +47,7 @@ export class PubsubReceiver implements Receiver, DeliveryOwner {
   #inHandBytes = 0
   #isHandingOver = false
   #isAbandoned = false
+  #hasToldOfDeadLetters = false
   #whenSettled: (() => void)[] = []
   #closing: Promise<void> | undefined
 
@@ -122,6 +123,7 @@ export class PubsubReceiver implements Receiver, DeliveryOwner {
   #arrive(messages: readonly ReceivedMessage[], isExactlyOnce: boolean): void {
     const { clock, topic, leaseMs, exactlyOnce, subscription, onError } = this.#options
     if (exactlyOnce && !isExactlyOnce) onError(notExactlyOnce(subscription))
+    this.#watchDeadLetters(messages)
     const nowMs = clock.monotonicMs()
     const arrived = messages.map((message) => new PubsubDelivery(message, this, { topic, nowMs, leaseMs }))
     for (const delivery of arrived) this.#register(delivery)
@@ -134,6 +136,16 @@ export class PubsubReceiver implements Receiver, DeliveryOwner {
       if (this.#checking === checked) this.#checking = undefined
     })
     this.#checking = checked
+  }
+
+  /** Only a subscription with a dead-letter policy counts. Told of at the first, and of each that has come again: it is on its way. */
+  #watchDeadLetters(messages: readonly ReceivedMessage[]): void {
+    const { givesNothingUp, subscription, onError } = this.#options
+    if (givesNothingUp !== true) return
+    const attempt = Math.max(...messages.map(({ deliveryAttempt }) => deliveryAttempt))
+    if (attempt <= (this.#hasToldOfDeadLetters ? 1 : 0)) return
+    this.#hasToldOfDeadLetters = true
+    onError(hasDeadLetters(subscription, attempt))
   }
 
   #register(delivery: PubsubDelivery): void {
@@ -265,6 +277,13 @@ export class PubsubReceiver implements Receiver, DeliveryOwner {
     }
     void this.#giveBack(unsettled, 0)
   }
+}
+
+function hasDeadLetters(subscription: string, attempt: number): WaybillError {
+  return new WaybillError(
+    'INVALID_OPTION',
+    `${subscription} has a dead-letter policy, and its consumer stops at what fails: Pub/Sub takes that away after some deliveries (this is number ${attempt}), and its key goes on without it. Provision the consumer with onPoison: 'stop', which removes the policy.`,
+  )
 }
 
 function notExactlyOnce(subscription: string): WaybillError {

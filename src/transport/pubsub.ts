@@ -3,7 +3,8 @@
  * receiving by StreamingPull with our own bounds, leases and drain.
  *
  * Topics and subscriptions must exist: `waybill provision` makes them. The subscription of a consumer is `<topic>.<consumer>`.
- * Order holds within a region, so with ordering keys name a regional `apiEndpoint`.
+ * Order holds within a region, so with ordering keys name a regional `apiEndpoint`. It has no rewind: Pub/Sub does not tell what is
+ * not acknowledged, and a seek acknowledges all that is older.
  */
 import { systemClock, type Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
@@ -12,7 +13,7 @@ import { systemRandom, type Random } from '../core/random.ts'
 import { publishRuns } from './publish-runs.ts'
 import { LazyConnection, type PubsubConnectOptions } from './pubsub-client.ts'
 import { pubsubError } from './pubsub-errors.ts'
-import { subscriptionName, subscriptionPath } from './pubsub-names.ts'
+import { deadLetterName, subscriptionName, subscriptionPath } from './pubsub-names.ts'
 import { pubsubLimits, pubsubSender } from './pubsub-publisher.ts'
 import { PubsubReceiver } from './pubsub-receiver.ts'
 import type { PublishOutcome, Transport } from './transport.ts'
@@ -91,6 +92,7 @@ export function pubsub(options: PubsubOptions): Transport {
         throw pubsubError(error, `seek ${subscription}`)
       })
     },
+    deadLetterTopic: deadLetterName,
     close: async () => {
       await Promise.all([...receivers].map((receiver) => receiver.close(AbortSignal.abort())))
       await Promise.allSettled(publishing)

@@ -2,6 +2,7 @@
  * Scripts of the consumer's statements: few events, few aggregates, few tokens, so that sessions meet each other.
  */
 import fc from 'fast-check'
+import { pullBackMessages } from '../../src/consumer/clock-steps.sql.ts'
 import {
   chargeAttempt,
   forgetAttempts,
@@ -45,7 +46,7 @@ function directSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; re
       items.map(
         (some): Step =>
           () =>
-            claim(scope, some, sequentialTypes),
+            claim(scope, some),
       ),
     ),
     ...weighted(
@@ -165,6 +166,7 @@ function directSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; re
       fc.constantFrom<Step>(
         () => registerConsumer(scope),
         () => countWaiting(scope),
+        () => pullBackMessages(scope),
         () => makeLanes(scope),
       ),
     ),

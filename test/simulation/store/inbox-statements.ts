@@ -20,16 +20,14 @@ export function defineInbox(store: FakeStore, scope: Scope, data: InboxStore): v
   })
   store.define('readConsumer', readConsumer(scope), () => Promise.resolve([{ generation: scope.generation, paused: false }]))
 
-  store.define('claim', claim(scope, [], []), async (context, values) => {
-    const [ids, , , , sequential, types, aggregates, versions] = values
+  store.define('claim', claim(scope, []), async (context, values) => {
+    const [ids, , , , types, aggregates, versions] = values
     const fresh = await record(context, data, { ...mine, ids: texts(ids) })
-    const sequentialTypes = texts(sequential)
-    const targets = targetsOf(types, aggregates, versions)
     const moved: object[] = []
-    for (const target of targets) {
-      const isSequential = sequentialTypes.includes(target.type)
-      const row = await move(context, data, { ...mine, ...target, version: isSequential ? 0 : target.version })
-      if (row.waiting > 0 || row.heldBy !== null || row.version > target.version || isSequential) moved.push(aggregateRow(row))
+    for (const target of targetsOf(types, aggregates, versions)) {
+      const row = await move(context, data, { ...mine, ...target })
+      const isLookedAt = row.version > target.version || target.version === 0
+      if (row.waiting > 0 || row.heldBy !== null || isLookedAt) moved.push(aggregateRow(row))
     }
     return [
       ...texts(ids)

@@ -1,0 +1,69 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { published, videos } from '../../test/setup/consumer-fixture.ts'
+import { runLine } from '../../test/setup/run-line.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { desiredResources } from '../ops/provision-desired.ts'
+import { applyProvision, planProvision } from '../ops/provision.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { migrate } from '../postgres/migrate.ts'
+import { startPubsubServer, type PubsubServer } from '../pubsub-server/pubsub-server.ts'
+import { eventually } from '../testing/eventually.ts'
+import { createPubsubAdmin } from '../transport/pubsub-admin.ts'
+import { pubsub } from '../transport/pubsub.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+const folder = await mkdtemp(join(tmpdir(), 'waybill-consume-cli-'))
+const source = (path: string): string => JSON.stringify(new URL(`../../${path}`, import.meta.url).href)
+let server: PubsubServer
+
+beforeAll(async () => {
+  server = await startPubsubServer()
+  await migrate(db, { schema: 'waybill', service: 'test' })
+  await writeFile(
+    join(folder, 'waybill.config.ts'),
+    `import { createConsumer } from ${source('src/consumer/consumer.ts')}
+     import { pubsub } from ${source('src/transport/pubsub.ts')}
+     import { videos } from ${source('test/setup/consumer-fixture.ts')}
+     export default {
+       service: 'test',
+       transport: () => pubsub({ projectId: 'shop', emulatorHost: '${server.emulatorHost}' }),
+       consumers: (context) => ['catalog', 'search'].map((name) =>
+         createConsumer({ ...context, name, streams: [videos], pollMs: 5 }).on(videos.VideoPublished, () => undefined)),
+     }`,
+  )
+})
+
+afterAll(async () => {
+  await server.stop()
+  await rm(folder, { recursive: true })
+})
+
+test('what Pub/Sub gave up becomes a dead letter here; a consumer whose dead letters cannot be read goes on without', async () => {
+  const admin = createPubsubAdmin({ projectId: 'shop', emulatorHost: server.emulatorHost })
+  const consumers = [
+    { name: 'catalog', streams: [videos] },
+    { name: 'search', streams: [videos], onPoison: 'stop' },
+  ] as const
+  await applyProvision(admin, await planProvision(admin, desiredResources({ streams: [videos], consumers })))
+  await admin.close()
+  const transport = pubsub({ projectId: 'shop', emulatorHost: server.emulatorHost })
+  // As Pub/Sub does itself, after so many deliveries.
+  const given = { ...published('a', 1), topic: `${videos.topic}.catalog.dead` }
+  await transport.publish([given, published('b', 1)], { signal: new AbortController().signal, maySend: () => true })
+  await transport.close()
+  const stop = new AbortController()
+  const consuming = runLine('consume', { folder, env: { DATABASE_URL: database.url }, signal: stop.signal })
+  const letters = async (): Promise<unknown> =>
+    (await db.query('select consumer, reason, aggregate_id, version::int from waybill.dead_letter')).rows
+  const applied = async (): Promise<readonly unknown[]> => (await db.query('select consumer from waybill.inbox order by 1')).rows
+  await eventually(async () => (await applied()).length === 2)
+  await eventually(async () => ((await letters()) as unknown[]).length === 1)
+  stop.abort()
+  expect(await consuming).toMatchObject({ code: 0 })
+  expect(await letters()).toEqual([{ consumer: 'catalog', reason: 'broker', aggregate_id: 'a', version: 1 }])
+  expect(await applied()).toEqual([{ consumer: 'catalog' }, { consumer: 'search' }])
+})

@@ -1,0 +1,34 @@
+/**
+ * What a batch holds of each aggregate: its newest event, and whether its versions follow each other without a gap.
+ *
+ * A position that was moved to the newest of a batch no longer tells where it was. Without a gap it need not: had it been within
+ * the batch, the event there would be a duplicate, and had it been beyond, it would still be. In a gap nothing tells.
+ */
+import type { Version } from '../core/version.ts'
+import type { Item } from './item.ts'
+
+export interface BatchVersions {
+  newest: Item['event']
+  hasGap: boolean
+  readonly sequential: boolean
+}
+
+/** By aggregate. Items of one aggregate come in the order of versions; where they do not, that is taken for a gap. */
+export function batchVersions(items: readonly Pick<Item, 'event' | 'key' | 'sequential'>[]): Map<string, BatchVersions> {
+  const found = new Map<string, BatchVersions>()
+  for (const { key, event, sequential } of items) {
+    const known = found.get(key)
+    if (known === undefined) found.set(key, { newest: event, hasGap: false, sequential })
+    else add(known, event)
+  }
+  return found
+}
+
+function add(known: BatchVersions, event: Item['event']): void {
+  known.hasGap ||= !follows(event.version, known.newest.version)
+  if (event.version > known.newest.version) known.newest = event
+}
+
+function follows(version: Version, before: Version): boolean {
+  return version === before || version === before + 1n
+}
