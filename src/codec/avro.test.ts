@@ -71,9 +71,17 @@ describe('avro', () => {
     ['a number out of range', { seconds: 2 ** 31 }],
     ['a missing field', { title: undefined }],
     ['a field that the schema does not have', { titel: 'x' }],
+    ['text with half a surrogate pair', { title: 'a\ud800b' }],
+    ['a long text with half a surrogate pair', { title: `${'a'.repeat(100)}\udc00` }],
+    ['a key with half a surrogate pair', { labels: { '\ud800': 'x' } }],
     ['a key that would change an object', { labels: Object.fromEntries([['__proto__', 'x']]) }],
   ])('refuses %s, when the event is added', (_name, part) => {
     expect(() => encode({ ...video, ...part })).toThrow(refused)
+  })
+
+  test('takes the characters that stand in for such text, and those that begin with the same byte', () => {
+    const given = { ...video, title: 'a\ufffdb', tags: ['\ud55c\uad6d\uc5b4', '\u{1f600}'] }
+    expect(codec.decode(encode(given))).toEqual(given)
   })
 
   test('names the fields that do not fit, never their values', () => {

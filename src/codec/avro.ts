@@ -47,6 +47,7 @@ export function avro<Data>(schema: AvroSchema, options: AvroOptions = {}): AvroC
       const bytes = encodeWith(current, validate(data))
       // What would be refused to a reader is refused to the writer.
       if (current.hasMaps && asBuffer(bytes).includes('__proto__')) decodeWith(current, bytes)
+      if (mayBeIllFormed(asBuffer(bytes)) && !isWellFormed(data)) throw misfit('a text is not well-formed Unicode')
       return bytes
     },
     decode: (bytes, schemaVersion) => decodeWith(versions.get(schemaVersion ?? 0) ?? current, bytes),
@@ -109,6 +110,18 @@ function decodeWith(schema: ParsedSchema, bytes: Uint8Array): unknown {
 function refuseProtoKeys({ type, hasMaps }: ParsedSchema, bytes: Uint8Array, data: unknown): void {
   if (!hasMaps || !asBuffer(bytes).includes('__proto__')) return
   if (!type.toBuffer(data).equals(bytes)) throw misfit('a map has a key "__proto__"')
+}
+
+/** Half a surrogate pair has no bytes of its own: written are those of another character, or some that begin with this one. */
+function mayBeIllFormed(bytes: Buffer): boolean {
+  return bytes.includes(0xed) || bytes.includes('\ufffd')
+}
+
+/** Whether all texts are, keys of maps included. */
+function isWellFormed(data: unknown): boolean {
+  if (typeof data === 'string') return data.isWellFormed()
+  if (typeof data !== 'object' || data === null || ArrayBuffer.isView(data)) return true
+  return Object.entries(data).every(([name, part]) => name.isWellFormed() && isWellFormed(part))
 }
 
 function asBuffer(bytes: Uint8Array): Buffer {

@@ -53,7 +53,10 @@ function checkField(field: DescField, value: unknown, place: Place): void {
   } else if (field.fieldKind === 'map') {
     if (!isRecord(value)) return complain(place, 'must be an object')
     if (Object.hasOwn(value, '__proto__')) return complain(place, 'has a key "__proto__"')
-    for (const [key, item] of Object.entries(value)) checkValue(field, item, within(place, key))
+    for (const [key, item] of Object.entries(value)) {
+      if (!key.isWellFormed()) return complain(place, 'has a key that is not well-formed text')
+      checkValue(field, item, within(place, key))
+    }
   } else checkValue(field, value, place)
 }
 

@@ -109,6 +109,7 @@ describe('protobuf', () => {
     ['one item for a list', { tags: 'a' }],
     ['null', { title: null }],
     ['text that is no Unicode', { title: '\ud800' }],
+    ['a key that is no Unicode', { labels: { '\ud800': 'x' } }],
     ['a key that would change an object', { labels: Object.fromEntries([['__proto__', 'x']]) }],
   ])('refuses %s, when the event is added', (_name, data) => {
     expect(() => encode(data)).toThrow(refused)

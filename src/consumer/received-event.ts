@@ -12,8 +12,7 @@ import { parseVersion, type Version } from '../core/version.ts'
 import { storableMs } from '../postgres/storable-moment.ts'
 import type { IncomingMessage } from '../transport/transport.ts'
 
-/** The type of the empty message that stands in for an event that an operator skipped: versions advance, nothing happens. */
-export const voidEventType = 'waybill.void'
+export { voidEventType } from '../core/event.ts'
 
 /** Why a message cannot be applied, in words that dead letters are grouped by. */
 export type DeadReason =

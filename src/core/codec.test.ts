@@ -193,6 +193,42 @@ test('reading back is done for the first event alone', () => {
   expect(validations).toBe(3)
 })
 
+const loose = v.object({ at: v.nullable(v.date()), n: v.nullable(v.number()), key: v.undefinedable(v.string()) })
+test.each([
+  ['a date that is read as text', { at: new Date(0), n: 1, key: 'k' }, 'INVALID_OPTION', /refuses its own output/],
+  ['a key that is left out', { at: null, n: 1, key: undefined }, 'INVALID_OPTION', /refuses its own output/],
+  ['a number that becomes null', { at: null, n: Infinity, key: 'k' }, 'INVALID_INPUT', /the number Infinity/],
+  ['such a number behind a date', { at: new Date(0), n: -Infinity, key: 'k' }, 'INVALID_INPUT', /the number -Infinity/],
+])('%s is refused although events before it were proven', (_what, data, code, message) => {
+  const codec = jsonCodec(loose)
+  expect(codec.encode({ at: null, n: 1, key: 'k' })).toBeInstanceOf(Uint8Array)
+  expect(() => codec.encode(data)).toThrow(expect.objectContaining({ code, message: expect.stringMatching(message) }))
+})
+
+test.each([
+  ['a date', { at: new Date(0) }],
+  ['undefined', { a: undefined }],
+  ['undefined in a list', { list: [1, undefined] }],
+  [
+    'an instance of a class',
+    {
+      each: new (class Money {
+        readonly cents = 5
+      })(),
+    },
+  ],
+  ['a map', [new Map()]],
+  ['a function', { toJSON: () => 'x' }],
+  ['a depth that is not looked at', deepList(2_000)],
+])('data with %s is read back each time, and what is plain is not', (_what, data) => {
+  let validations = 0
+  const validate = (value: unknown): { readonly value: unknown } => ((validations += 1), { value })
+  const codec = jsonCodec({ '~standard': { version: 1, vendor: 'test', validate } })
+  const plain = [{ a: [1, 'x', true, null, -0], b: Object.assign(Object.create(null), { c: {} }) }]
+  for (const each of [plain, data, data, plain]) void codec.encode(each)
+  expect(validations).toBe(2 + 2 + 2 + 1)
+})
+
 test('a refused event does not count as the proof', () => {
   const codec = jsonCodec(
     z
@@ -207,6 +243,12 @@ test('a refused event does not count as the proof', () => {
 test('the codec says that it writes JSON', () => {
   expect(anything.contentType).toBe('application/json')
 })
+
+function deepList(levels: number): unknown {
+  let deep: unknown = 1
+  for (let i = 0; i < levels; i += 1) deep = [deep]
+  return deep
+}
 
 function ownKeys(value: unknown): string[] {
   if (typeof value !== 'object' || value === null) return []

@@ -34,8 +34,10 @@ const encoder = new TextEncoder()
 /**
  * JSON, validated by any Standard Schema on both sides.
  *
- * What is stored is the schema's output, and readers validate that again. So a schema must leave its own output as it is;
- * the first event that a codec writes is read back to prove it, and INVALID_OPTION refuses a schema that does not.
+ * What is stored is the schema's output, and readers validate that again. So a schema must leave its own output as it is; an
+ * event is read back to prove it, and INVALID_OPTION refuses a schema that does not. For data that JSON holds as it is, the
+ * first event speaks for all. Data that JSON writes as something else (a Date, undefined) is read back each time. A number
+ * that is not finite is refused: it would become null.
  */
 export function jsonCodec<Input, Output>(schema: StandardSchema<Input, Output>): Codec<Input, Output> {
   const validate = (data: unknown): Output | Promise<Output> => {
@@ -45,11 +47,11 @@ export function jsonCodec<Input, Output>(schema: StandardSchema<Input, Output>):
   let proven = false
   const write = (valid: Output): Uint8Array | Promise<Uint8Array> => {
     const bytes = encodeJson(valid)
-    return proven ? bytes : prove(bytes)
+    return isPlain(valid, 0) && proven ? bytes : prove(bytes)
   }
   const prove = (bytes: Uint8Array): Uint8Array | Promise<Uint8Array> => {
     const conclude = (again: Output): Uint8Array => {
-      if (!isDeepStrictEqual(decodeJson(encodeJson(again)), decodeJson(bytes))) throw unstableSchema()
+      if (!isSameJson(encodeJson(again), bytes)) throw unstableSchema()
       proven = true
       return bytes
     }
@@ -117,6 +119,41 @@ function dropPollution(key: string, value: unknown): unknown {
   return key === 'constructor' && typeof value === 'object' && value !== null && Object.hasOwn(value, 'prototype')
     ? undefined
     : value
+}
+
+/** The depth to which data is looked at. Whatever is deeper is read back. */
+const deepestPlain = 1_000
+
+/** Whether JSON holds data as it is. It is on the way of every event, so it allocates nothing. Cycles were refused before. */
+function isPlain(value: unknown, depth: number): boolean {
+  if (typeof value === 'string' || typeof value === 'boolean' || value === null) return true
+  if (typeof value === 'number') return Number.isFinite(value) || refuseNumber(value)
+  if (typeof value !== 'object' || depth > deepestPlain) return false
+  if (Array.isArray(value)) return isPlainList(value, depth)
+  const prototype: unknown = Object.getPrototypeOf(value)
+  let plain = prototype === Object.prototype || prototype === null
+  if (!plain && typeof (value as { readonly toJSON?: unknown }).toJSON === 'function') return false
+  // To the end, whatever was found: a number may be refused behind it.
+  for (const name in value) if (!isPlain((value as Record<string, unknown>)[name], depth + 1)) plain = false
+  return plain
+}
+
+function isPlainList(list: readonly unknown[], depth: number): boolean {
+  let plain = true
+  for (let i = 0; i < list.length; i += 1) if (!isPlain(list[i], depth + 1)) plain = false
+  return plain
+}
+
+function refuseNumber(value: number): never {
+  throw new WaybillError(
+    'INVALID_INPUT',
+    `The data has the number ${value}: JSON would hold null in its place. Use null or text.`,
+  )
+}
+
+/** Mostly the very same bytes; else names may stand in another order. */
+function isSameJson(a: Uint8Array, b: Uint8Array): boolean {
+  return Buffer.compare(a, b) === 0 || isDeepStrictEqual(decodeJson(a), decodeJson(b))
 }
 
 function refuseOutput(cause: unknown): never {

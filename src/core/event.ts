@@ -15,6 +15,9 @@ import type { StandardSchema } from './standard-schema.ts'
 
 export type EventKind = 'state' | 'delta' | 'tombstone'
 
+/** The type of the empty message that stands in for an event that an operator skipped: readers advance and do nothing. */
+export const voidEventType = 'waybill.void'
+
 export interface EventOptions {
   /** The version of the payload's shape. Raise it with every incompatible change. @default 1 */
   readonly schemaVersion?: number

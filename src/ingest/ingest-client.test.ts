@@ -154,6 +154,12 @@ test('a batch answer that does not speak of every fact confirms none', async () 
   expect(await run(client.sendMany([1, 2]))).toMatchObject([{ code: 'UNAVAILABLE' }, { code: 'UNAVAILABLE' }])
 })
 
+test.each([[['a', '..', 'b']], ['.'], [['a', '']]])('a key that no address can hold is not asked about: %j', async (key) => {
+  const { client, seen, run } = open([{ status: 200, body: { eventId: 'x', processed: true } }])
+  await expect(run(client.processed(key))).rejects.toMatchObject({ code: 'INVALID_INPUT' })
+  expect(seen).toEqual([])
+})
+
 test('asks whether a key was processed, part by part', async () => {
   const { client, seen, run } = open(['reset', { status: 200, body: { eventId: 'x', processed: true } }])
   expect(await run(client.processed(['a/b', 7]))).toBe(true)

@@ -10,7 +10,7 @@ import type { BusinessKey } from '../core/business-key.ts'
 import { systemClock, type Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import { errorMessage, WaybillError } from '../core/errors.ts'
-import { resolve, wholeBetween } from '../core/options.ts'
+import { refuseUnknown, resolve, wholeBetween } from '../core/options.ts'
 import { systemRandom, type Random } from '../core/random.ts'
 import { exchange, type Exchange } from './ingest-exchange.ts'
 import { refused, type Accepted, type FactOutcome, type Refused } from './fact-outcome.ts'
@@ -55,14 +55,16 @@ interface Settings extends Required<Omit<IngestClientOptions, 'backoff'>> {
 export function createIngestClient(options: IngestClientOptions): IngestClient {
   const settings = resolveClientOptions(options)
   const sendMany = async (list: readonly unknown[], given: SendOptions = {}): Promise<readonly FactOutcome[]> => {
+    const signal = signalOf('sendMany', given)
     const outcomes: FactOutcome[] = []
     for (let from = 0; from < list.length; from += settings.batchSize)
-      outcomes.push(...(await sendBatch(settings, list.slice(from, from + settings.batchSize), given)))
+      outcomes.push(...(await sendBatch(settings, list.slice(from, from + settings.batchSize), { signal })))
     return outcomes
   }
   return {
     sendMany,
-    send: async (data, { signal } = {}) => {
+    send: async (data, given) => {
+      const signal = signalOf('send', given)
       const outcome = await insist(settings, signal, async () => {
         const { status, body, retryAfterMs } = await exchange(settings, { method: 'POST', path: '', body: data, signal })
         return outcomeOf({ status, result: body, retryAfterMs })
@@ -70,9 +72,9 @@ export function createIngestClient(options: IngestClientOptions): IngestClient {
       if (outcome.status === 'accepted') return outcome
       throw new WaybillError(outcome.code, outcome.message, { retryable: outcome.retryable })
     },
-    processed: async (key, { signal } = {}) => {
-      const parts = Array.isArray(key) ? (key as readonly unknown[]) : [key]
-      const path = `/${parts.map((part) => encodeURIComponent(String(part))).join('/')}`
+    processed: async (key, given) => {
+      const signal = signalOf('processed', given)
+      const path = pathOf(key)
       let processed = false
       const outcome = await insist(settings, signal, async () => {
         const { status, body, retryAfterMs } = await exchange(settings, { method: 'GET', path, body: undefined, signal })
@@ -83,6 +85,19 @@ export function createIngestClient(options: IngestClientOptions): IngestClient {
       throw new WaybillError(outcome.code, outcome.message, { retryable: outcome.retryable })
     },
   }
+}
+
+function signalOf(call: string, options: SendOptions = {}): AbortSignal | undefined {
+  refuseUnknown(`ingestClient.${call}`, options, ['signal'])
+  return options.signal
+}
+
+/** A segment for each part. Addresses have no way to say a part that is empty or only dots: it would ask about another key. */
+function pathOf(key: BusinessKey): string {
+  const parts = (Array.isArray(key) ? (key as readonly unknown[]) : [key]).map(String)
+  const unsayable = parts.find((part) => part === '' || part === '.' || part === '..')
+  if (unsayable === undefined) return `/${parts.map(encodeURIComponent).join('/')}`
+  throw new WaybillError('INVALID_INPUT', `A key with the part "${unsayable}" cannot be asked about: no address can hold it.`)
 }
 
 /** Attempts until the outcome is final, or attempts or the signal end it. */

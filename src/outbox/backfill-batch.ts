@@ -15,6 +15,7 @@ import { transaction } from '../postgres/transaction.ts'
 import type { BackfillCounts, BackfillOperation } from './backfill-operation.ts'
 import type { BackfillPage } from './backfill-source.ts'
 import { boundStatements, lockAggregates, lockOperation, saveProgress } from './backfill.sql.ts'
+import { assertAggregateId } from './event-limits.ts'
 import type { NewEvent, Outbox } from './outbox.ts'
 
 /** Readers can tell a snapshot from a change by this header; its value is the id of the operation. */
@@ -44,7 +45,7 @@ export async function runBatch<Row>(
   const { db, outbox, lockTimeoutMs } = deps
   const { schema } = outbox.tables
   const { id, runner } = operation
-  const ids = page.rows.map((row) => deps.aggregateId(row))
+  const ids = page.rows.map((row) => idOf(deps, row))
   return await transaction(
     db,
     async (tx) => {
@@ -71,6 +72,13 @@ export async function runBatch<Row>(
     },
     { lockTimeoutMs, statementTimeoutMs },
   )
+}
+
+/** An id that is no text, or none that Postgres takes as it is, would not be found among those that are locked. */
+function idOf<Row>({ aggregateId, stream }: BatchDeps<Row>, row: Row): string {
+  const id: unknown = aggregateId(row)
+  assertAggregateId(id, `of stream ${stream.aggregateType}`)
+  return id
 }
 
 /** Locks the aggregates of the page; says of each row whether it is the first of an aggregate without events. */

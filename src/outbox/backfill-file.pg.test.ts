@@ -68,6 +68,11 @@ test('a line counts only for an aggregate without events, unless the file is dec
   expect(await fold()).toEqual({ a: 'exported', b: 'twice' })
 })
 
+test('an id that is no text stops it, for it could not be found again among those that have no events', async () => {
+  const { backfill } = await exported(`${line('a', 'one')}\n{"id":17,"title":"x"}\n`)
+  await expect(backfill().run()).rejects.toThrow(/aggregate 17 cannot be emitted: .+ got number/)
+})
+
 test('a broken line stops it with its number; repaired, it goes on behind what was done', async () => {
   const { backfill, fold, path } = await exported(
     `${['a', 'b', 'c', 'd', 'e'].map((id) => line(id, id)).join('\n')}\n{"id": "f"\n${line('g', 'g')}\n`,

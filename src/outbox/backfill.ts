@@ -37,7 +37,7 @@ export interface BackfillOptions<Row> {
   readonly source: BackfillSource<Row>
   /** The stream that the snapshots belong to. */
   readonly stream: AnyStream
-  /** The aggregate of a row: what is locked before the row is read for good. */
+  /** The aggregate of a row: what is locked before the row is read for good. Text that `outbox.add` takes, for every row. */
   readonly aggregateId: (row: Row) => string
   /** The row's state as an event, made under the lock; `undefined` emits nothing. What belongs to the state is read by `tx`. */
   readonly toEvent: (row: Row, tx: Tx) => NewEvent | undefined | Promise<NewEvent | undefined>
@@ -51,6 +51,8 @@ export interface BackfillOptions<Row> {
   readonly lockTimeoutMs?: number
   /** The service that must own the schema. @default whichever the schema is bound to */
   readonly service?: string | undefined
+  /** The deployment that the schema must be stamped with: a copy of the whole disk is refused by nothing else. @default whichever it is stamped with */
+  readonly deploymentId?: string | undefined
   /** Who runs it, kept with the operation. @default '' */
   readonly actor?: string
   readonly signals?: SignalBus
@@ -81,12 +83,12 @@ const giveWay = { firstMs: 50, maxMs: 2_000 }
 
 export function createBackfill<Row>(options: BackfillOptions<Row>): Backfill {
   const settings = resolveOptions(options)
-  const { db, outbox, name, source, service, actor } = settings
+  const { db, outbox, name, source, service, deploymentId, actor } = settings
   const { schema } = outbox.tables
   return {
     name,
     run: async ({ mode = 'new', signal = new AbortController().signal } = {}) => {
-      await assertSchema(db, { schema, service })
+      await assertSchema(db, { schema, service, deploymentId })
       const measure = (): Promise<number | undefined> => source.measure(db)
       const opened = await openOperation(db, { schema, name, source: source.description, actor, mode, measure })
       if (opened.isFinished) return report(opened, 'finished')
@@ -203,7 +205,7 @@ function explain<Row>({ name, aggregateId }: Settings<Row>, page: BackfillPage<R
   if (!isRefusal(cause) || row === undefined) return cause
   return new WaybillError(
     'INVALID_INPUT',
-    `backfill ${name}: aggregate ${JSON.stringify(aggregateId(row))} cannot be emitted: ${errorMessage(cause)} Repair the row, or leave it out in toEvent, and resume.`,
+    `backfill ${name}: aggregate ${JSON.stringify(aggregateId(row))} cannot be emitted: ${errorMessage(cause)} Repair the row, or leave it out in the source or in toEvent, and resume.`,
     { cause },
   )
 }
@@ -214,7 +216,15 @@ function resolveOptions<Row>(given: BackfillOptions<Row>): Settings<Row> {
   const isFunction = (value: unknown): true | string => typeof value === 'function' || 'must be a function'
   return resolve<Settings<Row>>(
     'backfill',
-    { ...required, ...defaults.backfill, service: undefined, actor: '', signals: defaultSignals, clock: systemClock },
+    {
+      ...required,
+      ...defaults.backfill,
+      service: undefined,
+      deploymentId: undefined,
+      actor: '',
+      signals: defaultSignals,
+      clock: systemClock,
+    },
     given,
     {
       name: (text) => /^[a-z][a-z0-9_-]{0,62}$/.test(text) || 'must be lower-case letters, digits, "-" and "_", at most 63',

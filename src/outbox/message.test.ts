@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
+import { voidEventType } from '../core/event.ts'
 import type { DispatchRow } from './dispatch.sql.ts'
-import { toMessage, voidEventType } from './message.ts'
+import { toMessage } from './message.ts'
 
 const row: DispatchRow & { readonly topic: string } = {
   lane: 5,
@@ -43,6 +44,8 @@ test('headers travel as attributes and cannot replace those that are promised', 
 test('headers of any JSON become texts: nobody stops a relay by what he writes there', () => {
   const attributes = (headers: string): Readonly<Record<string, string>> => toMessage({ ...row, headers }, 'aggregate').attributes
   expect(attributes('{"n":3,"deep":{"a":[1]},"none":null}')).toEqual({ ...promised, n: '3', deep: '{"a":[1]}', none: 'null' })
+  const digits = ['9007199254740993', '1.10', '-0.0', '1e400', '[{"a":0.1234567890123456789}]']
+  for (const each of digits) expect(attributes(`{"n":${each},"t":"1.10"}`)).toEqual({ ...promised, n: each, t: '1.10' })
   for (const headers of ['[1,2]', '"text"', 'null', '7']) expect(attributes(headers)).toEqual({ ...promised, headers })
 })
 

@@ -2,12 +2,11 @@
  * The message that a broker gets for an outbox row: the attributes that every reader can rely on, and the bytes as they are.
  */
 import { createHash } from 'node:crypto'
+import { voidEventType } from '../core/event.ts'
+import { headerTexts } from '../core/header-texts.ts'
 import type { Ordering } from '../core/stream.ts'
 import type { OutgoingMessage } from '../transport/transport.ts'
 import type { DispatchRow } from './dispatch.sql.ts'
-
-/** The type of the empty message that stands in for an event that an operator skipped: readers advance and do nothing. */
-export const voidEventType = 'waybill.void'
 
 const nothing = new Uint8Array(0)
 
@@ -34,11 +33,7 @@ export function toMessage(row: DispatchRow & { readonly topic: string }, orderin
 /** Attributes are texts; whoever adds events by SQL can write any JSON, and must not stop the relay with it. */
 export function headersOf({ headers }: Pick<DispatchRow, 'headers'>): Record<string, string> {
   if (headers === '{}') return {}
-  const parsed: unknown = JSON.parse(headers)
-  if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed)) return { headers }
-  return Object.fromEntries(
-    Object.entries(parsed).map(([name, value]) => [name, typeof value === 'string' ? value : JSON.stringify(value)]),
-  )
+  return headerTexts(headers) ?? { headers }
 }
 
 /** Brokers limit a key to 1 KB; a longer aggregate id is replaced by its hash, here and for every relay alike. */

@@ -3,7 +3,7 @@
  */
 import type { Outcome } from '../../command/outcome.ts'
 import type { AnyStream } from '../../core/stream.ts'
-import { voidEventType } from '../../outbox/message.ts'
+import { voidEventType } from '../../core/event.ts'
 import type { OutgoingMessage } from '../../transport/transport.ts'
 import { aggregateName, type Answer, type Deliver, type Log } from './entry.ts'
 

@@ -1,6 +1,7 @@
 /**
  * Reads Kafka's numbers and fields from a buffer, one after the other.
  */
+import { isUtf8 } from 'node:buffer'
 
 export class ByteCursor {
   readonly bytes: Buffer
@@ -68,13 +69,20 @@ export class ByteCursor {
     return this.bytes.subarray(this.position - length, this.position)
   }
 
-  /** The same, as text; null is empty. Text that is like `last` is `last`: to compare costs less than to make it anew. */
-  text(last = ''): string {
+  /**
+   * The same, as text; null is empty. Text that is like `last` is `last`: to compare costs less than to make it anew. Bytes that
+   * are no UTF-8 stay what they are.
+   */
+  text(last = ''): string | Buffer {
     const length = this.signed()
     if (length <= 0) return ''
     const start = this.position
     this.position += length
-    return this.#spells(last, start, length) ? last : this.bytes.toString('utf8', start, this.position)
+    if (this.#spells(last, start, length)) return last
+    const text = this.bytes.toString('utf8', start, this.position)
+    if (!text.includes('\ufffd')) return text
+    const bytes = this.bytes.subarray(start, this.position)
+    return isUtf8(bytes) ? text : bytes
   }
 
   /** Only plain ASCII counts: beyond it a character has other bytes than its code. */

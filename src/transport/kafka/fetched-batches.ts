@@ -125,17 +125,22 @@ function readRecord(cursor: ByteCursor, batch: BatchHeader, last: FetchedRecord 
   const value = cursor.field()
   const count = cursor.signed()
   const headers: Header[] = []
-  for (let i = 0; i < count; i += 1) headers.push(readHeaderField(cursor, last?.headers[i]))
+  for (let i = 0; i < count; i += 1) {
+    const header = readHeaderField(cursor, last?.headers[headers.length])
+    if (header !== undefined) headers.push(header)
+  }
   cursor.position = end
   return { offset, timestampMs, key, value, headers }
 }
 
 type Header = FetchedRecord['headers'][number]
 
-function readHeaderField(cursor: ByteCursor, last: Header = noHeader): Header {
+/** A header whose name is no text is nobody's: it is left out. */
+function readHeaderField(cursor: ByteCursor, last: Header = noHeader): Header | undefined {
   const name = cursor.text(last[0])
   if (name === bodyHeader) return [name, cursor.field() ?? noBytes]
   const value = cursor.text(typeof last[1] === 'string' ? last[1] : '')
+  if (typeof name !== 'string') return undefined
   return name === last[0] && value === last[1] ? last : [name, value]
 }
 

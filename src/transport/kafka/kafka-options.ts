@@ -19,7 +19,7 @@ export interface KafkaOptions extends KafkaConnectionOptions {
   readonly publishTimeoutMs?: number
   /** The largest publish request. @default 8_388_608 */
   readonly maxRequestBytes?: number
-  /** Streams whose tombstones get a null value, so that a compacted topic forgets the aggregate. @default [] */
+  /** Streams of whole states, each alone on a compacted topic: a tombstone gets a null value, so that the topic forgets the aggregate. @default [] */
   readonly compacted?: readonly AnyStream[]
   /** The consumer group's name. No two consumers may share one. @default `<topic>.<consumer>` */
   readonly groupId?: (topic: string, consumer: string) => string
@@ -109,6 +109,22 @@ const plain: Omit<KafkaSettings, 'client'> = {
   random: systemRandom,
 }
 
+/** Compaction keeps the last record of a key: the key must be the aggregate, and nobody else's, and each record the whole state. */
+function compactable(streams: readonly AnyStream[]): true | string {
+  if (!Array.isArray(streams)) return 'must be a list of streams'
+  const owners = new Map<string, string>()
+  for (const { topic, aggregateType, ordering, events } of streams as readonly AnyStream[]) {
+    const delta = Object.values(events).find(({ kind }) => kind === 'delta')
+    const owner = owners.get(topic) ?? aggregateType
+    if (ordering !== 'aggregate') return `stream ${aggregateType} has ordering '${ordering}'; compaction needs 'aggregate'`
+    if (delta !== undefined) return `stream ${aggregateType} has the delta ${delta.name}, which compaction would lose`
+    if (owner !== aggregateType)
+      return `streams ${owner} and ${aggregateType} share topic ${topic}, where compaction would take their equal ids for one`
+    owners.set(topic, owner)
+  }
+  return true
+}
+
 const milliseconds = wholeBetween(1, 3_600_000)
 const checks: Checks<KafkaSettings> = {
   minInsyncReplicas: wholeBetween(0, 100),
@@ -116,6 +132,7 @@ const checks: Checks<KafkaSettings> = {
   compression: oneOf('none', 'gzip', 'snappy', 'lz4', 'zstd'),
   publishTimeoutMs: milliseconds,
   maxRequestBytes: wholeBetween(1, 100_000_000),
+  compacted: compactable,
   sessionTimeoutMs: milliseconds,
   heartbeatMs: milliseconds,
   rebalanceTimeoutMs: milliseconds,

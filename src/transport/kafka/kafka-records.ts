@@ -2,26 +2,39 @@
  * A message as a record of Kafka, and back: the ordering key is the record's key, attributes are its headers.
  *
  * A tombstone has a null value, so that compaction removes the key; what it says beyond that travels in a header. An empty
- * body that is no tombstone stays an empty value: to compaction it is a state like any other.
+ * body that is no tombstone stays an empty value: to compaction it is a state like any other. The void of a compacted stream
+ * must not be one: its record has a key of its own, so that the aggregate's last state stays. It has the partition of its
+ * ordering key all the same, and whoever reads it here gets that key.
+ *
+ * Header values that are no UTF-8 are left out: made into text, different ones would become the same.
  */
+import { isUtf8 } from 'node:buffer'
+import { voidEventType } from '../../core/event.ts'
+import { headerTexts } from '../../core/header-texts.ts'
 import type { IncomingMessage, OutgoingMessage } from '../transport.ts'
 import type { FetchedRecord, KafkaRecord } from './kafka-client.ts'
 
 /** Has the body of a message whose value is null. The only header that is not text. */
 export const bodyHeader = 'waybill_body'
 const nothing = new Uint8Array(0)
+/** Begins the key of a void. No ordering key has a NUL. */
+const voidMark = Buffer.from(`${voidEventType}\u0000`)
+
+/** What compaction must be told of a message: that its aggregate is gone, or that it says nothing about it. */
+export type Compaction = 'tombstone' | 'void' | undefined
 
 export interface RecordOptions {
-  readonly isTombstone: boolean
+  readonly compaction: Compaction
   readonly nowMs: number
 }
 
-export function toRecord(message: OutgoingMessage, { isTombstone, nowMs }: RecordOptions): KafkaRecord {
+export function toRecord(message: OutgoingMessage, { compaction, nowMs }: RecordOptions): KafkaRecord {
   const { orderingKey, attributes, body } = message
+  const isTombstone = compaction === 'tombstone'
   const headers: (readonly [string, string | Uint8Array])[] = Object.entries(attributes)
   if (isTombstone && body.byteLength > 0) headers.push([bodyHeader, body])
   return {
-    key: orderingKey === undefined ? null : Buffer.from(orderingKey),
+    key: orderingKey === undefined ? null : keyBytes(orderingKey, compaction),
     value: isTombstone ? null : body,
     headers,
     timestampMs: nowMs,
@@ -32,10 +45,19 @@ export function fromRecord(record: FetchedRecord, { topic, partition }: { topic:
   const attributes: Record<string, string> = {}
   let body = record.value ?? nothing
   for (const [name, value] of record.headers) {
-    if (name !== bodyHeader) attributes[name] = textOf(value)
-    else if (record.value === null) body = typeof value === 'string' ? Buffer.from(value) : value
+    if (name !== bodyHeader) {
+      if (typeof value === 'string' || isUtf8(value)) attributes[name] = textOf(value)
+    } else if (record.value === null) body = typeof value === 'string' ? Buffer.from(value) : value
   }
-  return new RecordMessage(record, { topic, partition, attributes, body })
+  return new RecordMessage(record, { topic, partition, attributes: spreadHeaders(attributes), body })
+}
+
+/** A connector cannot spread a JSON column over several headers: the event's own come as one, and go beneath those that we promise. */
+function spreadHeaders(attributes: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
+  if (attributes['headers'] === undefined) return attributes
+  const { headers, ...promised } = attributes
+  const own = headerTexts(headers)
+  return own === undefined ? attributes : { ...own, ...promised }
 }
 
 /** What most messages are never asked for is made when it is. */
@@ -68,7 +90,7 @@ class RecordMessage implements IncomingMessage {
   }
 
   get orderingKey(): string | undefined {
-    return this.#key === null ? undefined : textOf(this.#key)
+    return this.#key === null ? undefined : textOf(orderingBytes(this.#key))
   }
 
   get messageId(): string {
@@ -78,6 +100,17 @@ class RecordMessage implements IncomingMessage {
   get position(): { readonly partition: string; readonly offset: bigint } {
     return { partition: String(this.#partition), offset: this.#offset }
   }
+}
+
+/** The bytes of the ordering key, by which a record's partition is chosen: all of its key, unless it is a void's. */
+export function orderingBytes(key: Uint8Array): Uint8Array {
+  const isVoid = key[voidMark.length - 1] === 0 && voidMark.equals(key.subarray(0, voidMark.length))
+  return isVoid ? key.subarray(voidMark.length) : key
+}
+
+function keyBytes(orderingKey: string, compaction: Compaction): Uint8Array {
+  const bytes = Buffer.from(orderingKey)
+  return compaction === 'void' ? Buffer.concat([voidMark, bytes]) : bytes
 }
 
 /** Where a record stands in its topic. */

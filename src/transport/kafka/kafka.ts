@@ -6,12 +6,14 @@
  * of a consumer is `<topic>.<consumer>`, unless `groupId` says otherwise.
  */
 import { WaybillError } from '../../core/errors.ts'
+import { voidEventType } from '../../core/event.ts'
 import type { AnyStream } from '../../core/stream.ts'
 import type { OutgoingMessage, PublishOutcome, SeekTarget, Transport } from '../transport.ts'
 import type { KafkaClient } from './kafka-client.ts'
 import { kafkaErrorName } from './kafka-errors.ts'
 import { resolveKafkaOptions, type KafkaOptions } from './kafka-options.ts'
 import { KafkaPublisher } from './kafka-publisher.ts'
+import type { Compaction } from './kafka-records.ts'
 import { KafkaReceiver } from './kafka-receiver.ts'
 import { TopicDirectory } from './topic-directory.ts'
 
@@ -21,7 +23,7 @@ export function kafka(options: KafkaOptions): Transport {
   const { clock, maxBytes, groupId, instanceId, client: openClient } = settings
   const client = openClient()
   const topics = new TopicDirectory({ ...settings, client, nowMs: () => clock.monotonicMs() })
-  const publisher = new KafkaPublisher({ ...settings, client, topics, isTombstone: tombstonesOf(settings.compacted) })
+  const publisher = new KafkaPublisher({ ...settings, client, topics, compactionOf: compactionOf(settings.compacted) })
   const receivers = new Set<KafkaReceiver>()
   const publishing = new Set<Promise<readonly PublishOutcome[]>>()
   return {
@@ -46,6 +48,7 @@ export function kafka(options: KafkaOptions): Transport {
       return { close: (aborting) => receiver.close(aborting).finally(() => receivers.delete(receiver)) }
     },
     seek: ({ topic, consumer, to }) => seek(client, { topic, group: groupId(topic, consumer), to }),
+    rewind: ({ topic, consumer, sinceMs }) => rewind(client, { topic, group: groupId(topic, consumer), to: { sinceMs } }),
     close: async () => {
       publisher.close()
       await Promise.all([...receivers].map((receiver) => receiver.close(AbortSignal.abort())))
@@ -66,16 +69,38 @@ function checkOnePlace(receivers: Iterable<KafkaReceiver>, { topic, group }: Pic
   }
 }
 
-/** Sets the offsets of a group that nobody is in. */
-async function seek(
-  client: KafkaClient,
-  { topic, group, to }: { readonly topic: string; readonly group: string; readonly to: SeekTarget },
-): Promise<void> {
+interface Move {
+  readonly topic: string
+  readonly group: string
+  readonly to: SeekTarget
+}
+
+async function seek(client: KafkaClient, move: Move): Promise<void> {
+  await setOffsets(client, move, await offsetsAt(client, move))
+}
+
+/** Moves the group back only. Where it has committed nothing it begins with the earliest, and does so still. */
+async function rewind(client: KafkaClient, move: Move): Promise<void> {
+  const { topic, group } = move
+  const found = await offsetsAt(client, move)
+  const committed = await client.committedOffsets({ group, topic, partitions: [...found.keys()] })
+  const lower = [...committed].map(([partition, own]): [number, bigint] => {
+    const offset = found.get(partition) ?? own
+    return [partition, offset < own ? offset : own]
+  })
+  if (lower.length > 0) await setOffsets(client, move, new Map(lower))
+}
+
+/** The offset of each partition at the target. One that has nothing so late is read from its end. */
+async function offsetsAt(client: KafkaClient, { topic, to }: Move): Promise<ReadonlyMap<number, bigint>> {
   const partitions = (await client.describeTopic(topic)).partitions.map((_, partition) => partition)
   const found = await client.listOffsets({ topic, partitions, at: to })
-  // A partition that has nothing so late is read from its end.
   const ends = to === 'earliest' ? found : await client.listOffsets({ topic, partitions, at: 'latest' })
-  const offsets = new Map(partitions.map((partition) => [partition, found.get(partition) ?? ends.get(partition) ?? 0n]))
+  return new Map(partitions.map((partition) => [partition, found.get(partition) ?? ends.get(partition) ?? 0n]))
+}
+
+/** Sets the offsets of a group that nobody is in. */
+async function setOffsets(client: KafkaClient, { topic, group }: Move, offsets: ReadonlyMap<number, bigint>): Promise<void> {
   try {
     await client.commitOffsets({ member: { group }, topic, offsets })
   } catch (error) {
@@ -89,12 +114,13 @@ async function seek(
   }
 }
 
-function tombstonesOf(streams: readonly AnyStream[]): (message: OutgoingMessage) => boolean {
-  const known = new Set(
-    streams.flatMap(({ topic, aggregateType, events }) =>
-      Object.values(events).flatMap(({ kind, name }) => (kind === 'tombstone' ? [`${topic} ${aggregateType} ${name}`] : [])),
-    ),
-  )
-  if (known.size === 0) return () => false
-  return ({ topic, attributes }) => known.has(`${topic} ${attributes['aggregate_type']} ${attributes['event_type']}`)
+function compactionOf(streams: readonly AnyStream[]): (message: OutgoingMessage) => Compaction {
+  if (streams.length === 0) return () => undefined
+  const known = new Map<string, Compaction>()
+  for (const { topic, aggregateType, events } of streams) {
+    known.set(`${topic} ${aggregateType} ${voidEventType}`, 'void')
+    for (const { kind, name } of Object.values(events))
+      if (kind === 'tombstone') known.set(`${topic} ${aggregateType} ${name}`, 'tombstone')
+  }
+  return ({ topic, attributes }) => known.get(`${topic} ${attributes['aggregate_type']} ${attributes['event_type']}`)
 }
