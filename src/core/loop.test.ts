@@ -49,6 +49,28 @@ test('the wait may grow with idle passes in a row, and starts anew after work', 
   await run.ended
 })
 
+test('passes that find nothing and wait for nothing leave room for others', async () => {
+  const stop = new AbortController()
+  let passes = 0
+  const counting: Pass = async () => {
+    // Without a timer in between nothing else would ever run, so not even the failure of this test.
+    if ((passes += 1) > 100_000) throw new Error('nobody else had a turn')
+    return await Promise.resolve('idle')
+  }
+  setTimeout(() => stop.abort())
+  const ended = loop(
+    counting,
+    { stopping: stop.signal, aborting: stop.signal },
+    {
+      idleMs: () => 0,
+      onError: (error) => {
+        throw error
+      },
+    },
+  )
+  await expect(ended).resolves.toBeUndefined()
+})
+
 test('a wake-up ends a wait', async () => {
   const waker = createWaker()
   const run = start(idle, { waker, idleMs: () => 1_000 })

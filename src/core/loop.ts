@@ -50,7 +50,7 @@ export interface Waker {
   wake(): void
   /** How many times it was woken. */
   count(): number
-  /** Waits `ms`; returns at once if it was woken after `since`. */
+  /** Waits `ms`, and gives others a turn however short that is; returns at once if it was woken after `since`. */
   sleep(ms: number, options: { readonly clock: Clock; readonly signal: AbortSignal; readonly since: number }): Promise<void>
 }
 
@@ -65,7 +65,7 @@ export function createWaker(): Waker {
     },
     count: () => wakeUps,
     sleep: async (ms, { clock, signal, since }) => {
-      if (wakeUps !== since || ms <= 0 || signal.aborted) return
+      if (wakeUps !== since || signal.aborted) return
       // Not AbortSignal.any: `signal` lives as long as the process, and would remember every wait.
       const sleeper = new AbortController()
       const stop = (): void => sleeper.abort()

@@ -3,11 +3,13 @@ import { openWorld } from '../../test/outbox/world.ts'
 import { accounts, firstOccurrences, log, outboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { run } from '../core/lifetime.ts'
-import type { Queryable } from '../postgres/database.ts'
+import { connect } from '../postgres/connect.ts'
+import type { Queryable, Tx } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'
+import { postgresTransport } from '../transport/postgres/postgres-transport.ts'
 import { shutError } from './dispatch.sql.ts'
 import { relaySteps } from './relay-steps.ts'
 
@@ -54,6 +56,44 @@ test('a relay that runs once publishes what it can, and names the topic that tak
   expect(log(broker)).toEqual(['a1 1', 'v1 1', 'v1 2'])
 })
 
+test('a topic that somebody has alone in Postgres keeps its own events only, and nobody gathers to wait for it', async () => {
+  const fixture = await outboxFixture(db)
+  const { schema } = fixture.outbox.tables
+  const small = connect({ url: database.url, max: 5 })
+  const relay = fixture.relay(postgresTransport({ db: small, schema }), { db: small })
+  const stop = new AbortController()
+  let running = Promise.resolve()
+  await fixture.publish('v1', 'one', 'two')
+  const subscribing = async (tx: Tx): Promise<void> => {
+    await tx.query(`select ${schema}.transport_subscribe('video.events', 'new', 4::smallint)`)
+    running = run([relay], { signal: stop.signal })
+    // More often than there are connections.
+    for (let amount = 1; amount <= 6; amount += 1) {
+      await transaction(db, (other) => fixture.outbox.add(other, accounts.Deposited, 'a1', { amount }))
+      await eventually(async () => expect(await fixture.dispatch()).toHaveLength(2))
+    }
+    const waiting = `select from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database())`
+    expect((await db.query(waiting)).rows.length).toBeLessThanOrEqual(1)
+  }
+  await transaction(db, subscribing, { idleInTransactionTimeoutMs: 0 })
+  await eventually(async () => expect(await fixture.dispatch()).toEqual([]))
+  stop.abort()
+  await running
+  await small.close()
+  const stored = `select (attributes->>'aggregate_id') || ' ' || (attributes->>'version') as event from ${schema}.transport_message order by seq`
+  const { rows } = await db.query(stored)
+  expect((rows as { event: string }[]).map(({ event }) => event)).toEqual([
+    'a1 1',
+    'a1 2',
+    'a1 3',
+    'a1 4',
+    'a1 5',
+    'a1 6',
+    'v1 1',
+    'v1 2',
+  ])
+})
+
 describe('waking what waits for a topic', () => {
   /** One lane with as many aggregates that wait; `afterwards` happens after each statement. */
   async function waking(count: number, afterwards: (putOff: () => Promise<unknown>) => Promise<unknown>) {
@@ -79,7 +119,7 @@ describe('waking what waits for a topic', () => {
       },
     }
     const context = { db: watched, tables, relay: 'a', keep: { receipts: true, events: true } }
-    await relaySteps.wake(context, 'video.events')
+    await relaySteps.wake(context, ['video.events'])
     const late = `select count(*)::int as late from ${tables.dispatch.quoted} where next_retry_at > clock_timestamp()`
     const { rows } = await db.query(late)
     return { statements, late: (rows as { late: number }[])[0]?.late }

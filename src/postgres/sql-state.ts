@@ -23,7 +23,7 @@ export function isAbortedTransaction(error: unknown): boolean {
   return sqlState(error) === '25P02'
 }
 
-/** lock_timeout ended the wait for a row. */
+/** lock_timeout ended the wait for a row, or for another lock. */
 export function isLockTimeout(error: unknown): boolean {
   return sqlState(error) === '55P03'
 }

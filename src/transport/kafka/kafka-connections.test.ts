@@ -1,7 +1,7 @@
 import { once } from 'node:events'
-import { createServer, type AddressInfo } from 'node:net'
+import { createServer, type AddressInfo, type Server } from 'node:net'
 import { afterEach, expect, test, vi } from 'vitest'
-import { KafkaConnections } from './kafka-connections.ts'
+import { KafkaConnections, type KafkaAddress, type Request } from './kafka-connections.ts'
 
 afterEach(() => void vi.useRealTimers())
 
@@ -21,6 +21,15 @@ const answers: Readonly<Record<number, readonly number[]>> = {
   [saslAuthenticate]: [0, 0, 0xff, 0xff, ...int32(0), ...int32(0), ...int32(sessionLifetimeMs)],
 }
 
+const metadataRequest: Request = {
+  purpose: 'control',
+  node: undefined,
+  api: 'metadataV9',
+  args: [['orders'], false, false, false],
+  timeoutMs: 10_000,
+  what: 'metadata',
+}
+
 test('a connection that the broker closes leaves no timer for its next authentication behind', async () => {
   const asked: number[] = []
   const server = createServer((socket) => {
@@ -35,25 +44,46 @@ test('a connection that the broker closes leaves no timer for its next authentic
   })
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  const connections = new KafkaConnections({
-    brokers: [{ host: '127.0.0.1', port }],
+  const connections = connectionsTo(addressOf(server))
+  await connections.sdk()
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval'] })
+  await expect(connections.call(metadataRequest)).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  expect(asked).toEqual([apiVersions, saslHandshake, saslAuthenticate, metadata])
+  expect(vi.getTimerCount()).toBe(0)
+  await connections.close()
+  server.close()
+})
+
+test('a node that was named and is known is tried once', async () => {
+  let visits = 0
+  const server = createServer((socket) => {
+    visits += 1
+    socket.destroy()
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const connections = connectionsTo(addressOf(server))
+  connections.learn([{ nodeId: 1, ...addressOf(server) }])
+  await expect(connections.call(metadataRequest)).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  expect(visits).toBe(1)
+  await connections.close()
+  server.close()
+})
+
+function connectionsTo(broker: KafkaAddress): KafkaConnections {
+  return new KafkaConnections({
+    brokers: [broker],
     clientId: 'waybill',
     tls: undefined,
     sasl: { mechanism: 'PLAIN', username: 'u', password: 'p' },
     connectTimeoutMs: 10_000,
     addressOf: (node) => node,
   })
-  await connections.sdk()
-  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval'] })
-  const request = { purpose: 'control', node: undefined, api: 'metadataV9', timeoutMs: 10_000, what: 'metadata' } as const
-  const call = connections.call({ ...request, args: [['orders'], false, false, false] })
-  await expect(call).rejects.toMatchObject({ code: 'UNAVAILABLE' })
-  expect(asked).toEqual([apiVersions, saslHandshake, saslAuthenticate, metadata])
-  expect(vi.getTimerCount()).toBe(0)
-  await connections.close()
-  server.close()
-})
+}
+
+function addressOf(server: Server): KafkaAddress {
+  return { host: '127.0.0.1', port: (server.address() as AddressInfo).port }
+}
 
 function int32(value: number): readonly number[] {
   const bytes = Buffer.alloc(4)

@@ -119,10 +119,11 @@ export class KafkaConnections {
     return this.#options.addressOf(address)
   }
 
-  /** The nodes that we know and those that we were told, one after the other, beginning with another each time. */
+  /** The nodes that we know and those that we were told, each once, one after the other, beginning with another each time. */
   async #anyNode(purpose: Purpose): Promise<Connection> {
     const known = [...this.#nodes.values()].map(this.#options.addressOf)
-    const addresses = [...this.#options.brokers, ...known]
+    const named = [...this.#options.brokers, ...known].map((address) => [nameOf(address), address] as const)
+    const addresses = [...new Map(named).values()]
     this.#turn += 1
     let last: unknown
     for (let i = 0; i < addresses.length; i += 1) {
@@ -135,19 +136,23 @@ export class KafkaConnections {
     throw last instanceof Error ? last : new WaybillError('UNAVAILABLE', 'No broker is named.')
   }
 
-  #connect(purpose: Purpose, { host, port }: KafkaAddress): Promise<Connection> {
+  #connect(purpose: Purpose, address: KafkaAddress): Promise<Connection> {
     if (this.#isClosed) return Promise.reject(closed())
-    const name = `${purpose} ${host}:${port}`
+    const name = `${purpose} ${nameOf(address)}`
     const existing = this.#open.get(name)
     if (existing !== undefined) return existing
     const forget = (): void => {
       if (this.#open.get(name) === opening) this.#open.delete(name)
     }
-    const opening = openConnection(this.#options, { host, port }, forget)
+    const opening = openConnection(this.#options, address, forget)
     this.#open.set(name, opening)
     opening.catch(forget)
     return opening
   }
+}
+
+function nameOf({ host, port }: KafkaAddress): string {
+  return `${host}:${port}`
 }
 
 async function openConnection(

@@ -9,11 +9,12 @@
  */
 import type { Clock } from '../../core/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
+import { unlessAborted } from '../../core/unless-aborted.ts'
 import { messageBytes } from '../publish-runs.ts'
 import type { OutgoingMessage, PublishOptions, PublishOutcome } from '../transport.ts'
 import type { KafkaClient, KafkaProducerId, ProduceAnswer, ProduceBatch } from './kafka-client.ts'
 import { isPassing, isRejection, isUnappended, isUnroutable, kafkaError, kafkaErrorName, noAnswer } from './kafka-errors.ts'
-import { messageIdOf, toRecord } from './kafka-records.ts'
+import { messageIdOf, orderingBytes, toRecord, type Compaction } from './kafka-records.ts'
 import { partitionOf } from './partitioner.ts'
 import {
   keyOf,
@@ -33,7 +34,7 @@ export interface KafkaPublisherOptions {
   readonly maxBytes: number
   readonly publishTimeoutMs: number
   readonly maxRequestBytes: number
-  readonly isTombstone: (message: OutgoingMessage) => boolean
+  readonly compactionOf: (message: OutgoingMessage) => Compaction
   readonly clock: Clock
 }
 
@@ -83,8 +84,9 @@ export class KafkaPublisher {
   }
 
   async #enqueue(call: PublishCall, messages: readonly OutgoingMessage[]): Promise<readonly ProduceEntry[]> {
-    const topics = new Map<string, KnownTopic | Error>()
-    for (const { topic } of messages) if (!topics.has(topic)) topics.set(topic, await this.#topic(topic, call.signal))
+    const names = [...new Set(messages.map(({ topic }) => topic))]
+    const found = await Promise.all(names.map((name) => this.#topic(name, call.signal)))
+    const topics = new Map(names.map((name, i) => [name, found[i] as KnownTopic | Error]))
     const nowMs = this.#options.clock.nowMs()
     return messages.map((message, index) => {
       const entry = this.#entry(call, index, { message, nowMs })
@@ -96,7 +98,7 @@ export class KafkaPublisher {
   }
 
   #entry(call: PublishCall, index: number, { message, nowMs }: { message: OutgoingMessage; nowMs: number }): ProduceEntry {
-    const record = toRecord(message, { isTombstone: this.#options.isTombstone(message), nowMs })
+    const record = toRecord(message, { compaction: this.#options.compactionOf(message), nowMs })
     const size = messageBytes(message)
     const bytes = size + recordOverheadBytes + headerOverheadBytes * record.headers.length
     const refusal = size > this.#options.maxBytes ? this.#tooLarge(size) : undefined
@@ -106,9 +108,6 @@ export class KafkaPublisher {
   /** The topic, or why it cannot be published to now. */
   async #topic(name: string, signal: AbortSignal): Promise<KnownTopic | Error> {
     if (this.#isClosed) return new WaybillError('ABORTED', 'The Kafka transport is closed; make a new one.', { retryable: false })
-    const { promise: given, resolve: giveUp } = Promise.withResolvers<Error>()
-    const onAbort = (): void => giveUp(aborted())
-    signal.addEventListener('abort', onAbort, { once: true })
     const looking = this.#options.topics.topic(name).then(
       (topic) => {
         this.#leaders.set(name, topic)
@@ -116,16 +115,14 @@ export class KafkaPublisher {
       },
       (error: unknown) => (error instanceof Error ? error : noAnswer(error, `topic ${name}`)),
     )
-    const found = await Promise.race([looking, given])
-    signal.removeEventListener('abort', onAbort)
-    return found
+    return (await unlessAborted(looking, signal)) ?? aborted()
   }
 
   #queue({ name, partitions, maxBatchBytes }: KnownTopic, { record }: ProduceEntry): PartitionQueue {
     const partition =
       record.key === null
         ? (this.#spread = (this.#spread + 1) % largestSequence) % partitions
-        : partitionOf(record.key, partitions)
+        : partitionOf(orderingBytes(record.key), partitions)
     const id = `${name}/${partition}`
     const queue = this.#queues.get(id) ?? new PartitionQueue(name, partition, maxBatchBytes)
     this.#queues.set(id, queue)

@@ -3,11 +3,12 @@
  *
  * A statement is all or nothing and statements of a topic follow each other, so order per key is the order given. What
  * Postgres would refuse (too large, or text that it cannot store) is found before anything is sent; should it refuse a
- * statement all the same, that part is published key by key until the culprit stands alone.
+ * statement all the same, that part is published key by key until the culprit stands alone. A topic that somebody else has
+ * alone is waited for only for a moment: then it is unroutable, and costs the others nothing.
  */
 import { WaybillError } from '../../core/errors.ts'
 import { rows, type Queryable } from '../../postgres/database.ts'
-import { isRefusedValue } from '../../postgres/sql-state.ts'
+import { isLockTimeout, isRefusedValue } from '../../postgres/sql-state.ts'
 import { messageBytes, publishRuns, type RunSender } from '../publish-runs.ts'
 import type { OutgoingMessage, PublishOptions, PublishOutcome } from '../transport.ts'
 import { publishMessages, type TransportTables } from './transport.sql.ts'
@@ -77,7 +78,8 @@ async function publishPart(
   } catch (cause) {
     if (sender.isRejection(cause)) return await publishRuns(sender, messages, options)
     const error = cause instanceof Error ? cause : new Error(String(cause))
-    return messages.map(() => ({ status: 'unavailable', error }))
+    const status = isLockTimeout(cause) ? 'unroutable' : 'unavailable'
+    return messages.map(() => ({ status, error }))
   }
 }
 
@@ -87,8 +89,12 @@ function senderOf({ db, tables }: PublishingDeps): RunSender {
     maxRequestBytes: statementBytes,
     maxConcurrentRequests: 1,
     isRejection: isRefusedValue,
+    isUnroutable: isLockTimeout,
     send: async (messages, signal) => {
-      const storing = rows(db, publishMessages(tables, messages[0]?.topic ?? '', messages))
+      const topic = messages[0]?.topic ?? ''
+      const storing = rows(db, publishMessages(tables, topic, messages)).catch((cause: unknown) => {
+        throw isLockTimeout(cause) ? lockedError(topic, cause) : cause
+      })
       return (await unlessAborted(storing, signal)).map(({ seq }) => seq)
     },
   }
@@ -120,6 +126,14 @@ function refusal(message: OutgoingMessage, maxBytes: number): WaybillError | und
   return new WaybillError(
     'REJECTED',
     'postgres: its key or an attribute has a zero character or half a surrogate pair, which Postgres cannot store.',
+  )
+}
+
+function lockedError(topic: string, cause: unknown): WaybillError {
+  return new WaybillError(
+    'UNAVAILABLE',
+    `postgres: topic ${topic} is locked: somebody makes or moves a subscription of it, or changes its tables. It takes messages when that is done.`,
+    { cause },
   )
 }
 

@@ -16,7 +16,7 @@ import type { PublishOutcome, SeekTarget, Transport } from '../transport.ts'
 import { publishToPostgres } from './postgres-publishing.ts'
 import { PostgresReceiver } from './postgres-receiver.ts'
 import { createSweeper } from './sweeper.ts'
-import { seekSubscription, subscribe, transportTables } from './transport.sql.ts'
+import { rewindSubscription, seekSubscription, subscribe, transportTables } from './transport.sql.ts'
 
 export interface PostgresTransportOptions {
   readonly db: Queryable
@@ -24,7 +24,7 @@ export interface PostgresTransportOptions {
   readonly schema?: string
   /** The largest message. @default 10_000_000 */
   readonly maxBytes?: number
-  /** How long settled messages are kept, for new consumers and for seek. @default 7 days */
+  /** How long settled messages are kept, for new consumers, seek and rewind. @default 7 days */
   readonly retentionMs?: number
   /** A receiver that died holds its lanes this long. @default 5_000 */
   readonly leaseMs?: number
@@ -75,16 +75,8 @@ export function postgresTransport(options: PostgresTransportOptions): PostgresTr
     receive: async (receiveOptions) => {
       if (stopping.signal.aborted) throw closedError()
       const subscription = await find(receiveOptions.topic, receiveOptions.consumer)
-      const receiver = new PostgresReceiver({
-        db,
-        tables,
-        subscription,
-        options: receiveOptions,
-        leaseMs,
-        idleMs: idle,
-        waker,
-        clock,
-      })
+      const deps = { db, tables, subscription, leaseMs, idleMs: idle, waker, clock }
+      const receiver = new PostgresReceiver({ ...deps, options: receiveOptions })
       await receiver.start()
       receivers.add(receiver)
       const close = (aborting?: AbortSignal): Promise<void> => receiver.close(aborting).finally(() => receivers.delete(receiver))
@@ -94,6 +86,10 @@ export function postgresTransport(options: PostgresTransportOptions): PostgresTr
     },
     seek: async ({ topic, consumer, to }) => {
       await execute(db, seekSubscription(tables, { topic, subscription: await find(topic, consumer), sinceMs: sinceOf(to) }))
+      waker.wake()
+    },
+    rewind: async ({ topic, consumer, sinceMs }) => {
+      await execute(db, rewindSubscription(tables, { topic, subscription: await find(topic, consumer), sinceMs }))
       waker.wake()
     },
     subscribe: async (topic, consumer) => void (await find(topic, consumer)),
@@ -138,7 +134,7 @@ function resolvePostgresOptions(options: PostgresTransportOptions): Required<Pos
       leaseMs: wholeBetween(200, 600_000),
       lanes: (value) =>
         (value >= 1 && value <= 1_024 && Number.isInteger(Math.log2(value))) || 'must be a power of two from 1 to 1024',
-      busyMs: atLeast(0),
+      busyMs: atLeast(1),
       idleMs: atLeast(1),
     },
   )
