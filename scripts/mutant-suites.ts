@@ -38,6 +38,8 @@ export const mutantSuites: readonly MutantSuite[] = [
       'fences without a lock',
       'fences with too weak a lock',
       'settles without a fence',
+      'sends after its lease',
+      'renews for a batch that hangs',
       'polls by a cursor',
       'claims rows instead of lanes',
       'joins it away',
@@ -162,6 +164,20 @@ export const mutantSuites: readonly MutantSuite[] = [
     file: 'test/kafka/group-commits.test.ts',
     test: /the same scenario notices (.+)$/,
     mutants: ['auto-commit', 'commit before the database', 'commit after revoke', 'non-contiguous commit'],
+  },
+  {
+    area: 'kafka',
+    suite: 'publisher on a broker that loses answers',
+    file: 'src/transport/kafka/producer-id.test.ts',
+    test: /it is noticed when a publisher (.+)$/,
+    mutants: ['believes the last refusal alone', 'takes what it rejects for not there'],
+  },
+  {
+    area: 'kafka',
+    suite: 'fetcher behind retention',
+    file: 'src/transport/kafka/partition-fetcher.test.ts',
+    test: /it is noticed when a fetcher (.+)$/,
+    mutants: ['goes on at the end'],
   },
 ]
 

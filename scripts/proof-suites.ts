@@ -102,7 +102,7 @@ export const proofSuites: readonly ProofSuite[] = [
   },
   {
     name: 'crash-matrix',
-    summary: 'every place of every process crossed with every fault; in CI a part that its seed chooses',
+    summary: 'every place of every process crossed with every fault that can reach it; in CI a part that its seed chooses',
     command: ['node', 'scripts/test.ts', '--require-all', 'test/proof/crash-matrix'],
     inCi: true,
     minutes: 10,

@@ -1,6 +1,7 @@
 /** Requests of clients, for drills about commands: each is recorded with what its client was told. */
 import { command } from '../command/command.ts'
 import { createCommands, type CommandsOptions } from '../command/commands.ts'
+import { WaybillError } from '../core/errors.ts'
 import type { StandardSchema } from '../core/standard-schema.ts'
 import { execute, one } from '../postgres/database.ts'
 import { answerOf } from '../testing/history/message-entries.ts'
@@ -8,8 +9,10 @@ import { addToAccount, insertRequest } from './drill-tables.sql.ts'
 import type { Stage } from './stage.ts'
 
 export interface Requests {
-  /** Asks once under this request id. A client that was asked before asks the same. */
-  ask(request: string): Promise<void>
+  /** Asks once under this request id, and returns what the client was told. A client that was asked before asks the same. */
+  ask(request: string): Promise<ReturnType<typeof answerOf>>
+  /** Asks for each of these, one after the other; every client has to be told success. */
+  succeed(requests: readonly string[]): Promise<void>
 }
 
 export function createRequests(
@@ -31,12 +34,21 @@ export function createRequests(
     },
   })
   let calls = 0
+  const ask: Requests['ask'] = async (request) => {
+    const call = `call-${(calls += 1)}`
+    recorded.push({ op: 'invoke', source: 'client', call, request })
+    const answer = answerOf(await commands.run(add, { principal: 'drill', requestId: request, input: 'account-1' }))
+    recorded.push({ op: 'answer', source: 'client', call, request, ...answer })
+    return answer
+  }
   return {
-    ask: async (request) => {
-      const call = `call-${(calls += 1)}`
-      recorded.push({ op: 'invoke', source: 'client', call, request })
-      const outcome = await commands.run(add, { principal: 'drill', requestId: request, input: 'account-1' })
-      recorded.push({ op: 'answer', source: 'client', call, request, ...answerOf(outcome) })
+    ask,
+    succeed: async (requests) => {
+      for (const request of requests) {
+        const { outcome } = await ask(request)
+        if (outcome !== 'ok')
+          throw new WaybillError('UNAVAILABLE', `The client of ${request} was told "${outcome}" and not success.`)
+      }
     },
   }
 }

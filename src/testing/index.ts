@@ -52,6 +52,6 @@ export type { EventExpectation, FoundEvent, PartOf } from './test-kit-assertions
 export { drain } from './test-kit-drain.ts'
 export type { Drained, DrainedConsumer, DrainOptions } from './test-kit-drain.ts'
 export { createTestKit } from './test-kit.ts'
-export type { TestKit, TestKitOptions } from './test-kit.ts'
+export type { TestKit, TestKitOptions, VerifyOptions } from './test-kit.ts'
 export { transportContract, transportPromises } from './transport-contract.ts'
 export type { TransportContractOptions, TransportFeatures, TransportHarness, TransportPromise } from './transport-contract.ts'

@@ -12,6 +12,7 @@ import { inboxTables, readConsumer, type Scope } from '../consumer/inbox.sql.ts'
 import type { Routes } from '../consumer/routes.ts'
 import { errorMessage, isWaybillError } from '../core/errors.ts'
 import type { Service } from '../core/lifetime.ts'
+import { refuseUnknown } from '../core/options.ts'
 import type { Relay } from '../outbox/relay.ts'
 import { first, one, rows } from '../postgres/database.ts'
 import { projectedVersions, type JudgedConsumer } from './history/read-history.ts'
@@ -45,6 +46,7 @@ const pauseMs = 5
 
 /** Works until nothing moves; an AssertionError that says what still does, when time is up. */
 export async function drain(options: DrainOptions): Promise<Drained> {
+  refuseUnknown('drain', options, ['relays', 'consumers', 'elsewhere', 'start', 'timeoutMs'])
   const { relays = [], consumers = [], elsewhere, start = true, timeoutMs = 20_000 } = options
   const deadline = performance.now() + timeoutMs
   const running = start ? runAll(consumers) : undefined

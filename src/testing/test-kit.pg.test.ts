@@ -195,6 +195,27 @@ test('verify explains what was broken', async () => {
   )
 })
 
+test('events that a consumer gave up are left, unless the test expects them or they were those of another kit', async () => {
+  const fixture = await consumerFixture(db)
+  const { outbox } = fixture
+  const one = createTestKit({ db, outbox })
+  const handlerOn = (transport: typeof one.transport): Consumer =>
+    fixture.consumer({ transport, maxAttempts: 1 }).on(accounts.Deposited, ({ data }) => {
+      if (data.amount === 666) throw new Error('never')
+    })
+  const handler = handlerOn(one.transport)
+  await transaction(db, (tx) => outbox.add(tx, accounts.Deposited, 'a', { amount: 666 }))
+  await one.drain([handler])
+  await expect(one.verify([{ consumer: handler }])).rejects.toThrow('liveness: 1 dead letters of catalog are left')
+  expect(await one.verify([{ consumer: handler }], { deadLetters: 'expected' })).toMatchObject({ verdict: 'pass' })
+
+  const other = createTestKit({ db, outbox })
+  const again = handlerOn(other.transport)
+  await transaction(db, (tx) => outbox.add(tx, accounts.Deposited, 'b', { amount: 1 }))
+  await other.drain([again])
+  expect(await other.verify([{ consumer: again }])).toMatchObject({ verdict: 'pass' })
+})
+
 test('the kit works under node:test', async () => {
   const file = fileURLToPath(new URL('../../test/fixtures/test-kit-under-node-test.ts', import.meta.url))
   const { code, output } = await runCommand(['node', '--test', file], { env: { DATABASE_URL: database.url } })

@@ -8,6 +8,7 @@
  * earlier test, say. Nobody here can have it, and nobody is asked for it.
  */
 import { AssertionError } from 'node:assert'
+import { refuseUnknown } from '../core/options.ts'
 import type { Outbox } from '../outbox/outbox.ts'
 import type { RelayOptions } from '../outbox/relay-options.ts'
 import { createRelay, type Relay } from '../outbox/relay.ts'
@@ -15,7 +16,7 @@ import { rows } from '../postgres/database.ts'
 import { memory, type MemoryTransport } from '../transport/memory.ts'
 import { createChecker, explainVerdict, type Verdict } from './history/checker.ts'
 import { eventOf, logEntry } from './history/message-entries.ts'
-import { recordHistory, type HistoryConsumer, type HistoryOwner } from './history/read-history.ts'
+import { recordHistory, type HistoryConsumer, type HistoryOwner, type ReadHistoryOptions } from './history/read-history.ts'
 import { drain, type Drained, type DrainedConsumer, type DrainOptions } from './test-kit-drain.ts'
 import { readGone } from './test-kit.sql.ts'
 
@@ -34,10 +35,17 @@ export interface TestKit {
   /** Publishes and applies everything that was committed so far and did not go elsewhere before. */
   drain(consumers?: readonly DrainedConsumer[], options?: Pick<DrainOptions, 'start' | 'timeoutMs'>): Promise<Drained>
   /** Checks the history of this outbox and these consumers; an AssertionError explains what was broken. */
-  verify(consumers?: readonly HistoryConsumer[], options?: Pick<HistoryOwner, 'states'>): Promise<Verdict>
+  verify(consumers?: readonly HistoryConsumer[], options?: VerifyOptions): Promise<Verdict>
 }
 
-export function createTestKit({ db, outbox, transport = memory(), relay: relayOptions }: TestKitOptions): TestKit {
+export interface VerifyOptions extends Pick<HistoryOwner, 'states'> {
+  /** Whether dead letters of this kit's events are as they should be, or something that is left. @default 'left' */
+  readonly deadLetters?: NonNullable<ReadHistoryOptions['deadLetters']>
+}
+
+export function createTestKit(kitOptions: TestKitOptions): TestKit {
+  refuseUnknown('testKit', kitOptions, ['db', 'outbox', 'transport', 'relay'])
+  const { db, outbox, transport = memory(), relay: relayOptions } = kitOptions
   const relay = createRelay({ db, outbox, transport, backoff: { firstMs: 1, maxMs: 10 }, ...relayOptions })
   let elsewhere: ReadonlySet<string> | undefined
   const lookElsewhere = async (): Promise<ReadonlySet<string>> => {
@@ -52,12 +60,12 @@ export function createTestKit({ db, outbox, transport = memory(), relay: relayOp
     relay,
     drain: async (consumers = [], options = {}) =>
       await drain({ relays: [relay], consumers, elsewhere: await lookElsewhere(), ...options }),
-    verify: async (consumers = [], options = {}) => {
+    verify: async (consumers = [], { deadLetters = 'left', ...options } = {}) => {
       const owner = { db, schema: outbox.tables.schema, log: 'recorded', elsewhere: await lookElsewhere(), ...options } as const
       const checker = createChecker()
       const { streams } = relay.settings
       for (const message of transport.published) checker.record({ source: 'broker', ...logEntry(message, streams) })
-      await recordHistory(checker, { owner, consumers })
+      await recordHistory(checker, { owner, consumers, deadLetters })
       const verdict = checker.verdict()
       if (verdict.verdict === 'pass') return verdict
       const actual = verdict.violations.map(({ text }) => text)

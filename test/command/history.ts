@@ -25,17 +25,22 @@ const current = new AsyncLocalStorage<Call>()
 
 export interface History {
   readonly calls: Call[]
+  /** Each call when it was sent, and again when it was answered. */
+  readonly order: readonly Call[]
   /** Runs one call and keeps what became of it. */
   record(asked: Pick<Call, 'requestId' | 'amount'>, run: () => Promise<Outcome<DepositResult>>): Promise<Call>
 }
 
 export function newHistory(): History {
   const calls: Call[] = []
+  const order: Call[] = []
   return {
     calls,
+    order,
     record: async (asked, run) => {
       const call: Call = { ...asked, drawn: [], executes: 0 }
       calls.push(call)
+      order.push(call)
       await current.run(call, async () => {
         try {
           call.outcome = await run()
@@ -43,6 +48,7 @@ export function newHistory(): History {
           call.error = error
         }
       })
+      order.push(call)
       return call
     },
   }
@@ -57,9 +63,9 @@ export function currentCall(): Call | undefined {
 }
 
 /** Everything that is wrong; nothing, if the promises were kept. */
-export function violations({ calls }: Pick<History, 'calls'>, ledger: readonly LedgerRow[]): string[] {
+export function violations({ calls, order }: Pick<History, 'calls' | 'order'>, ledger: readonly LedgerRow[]): string[] {
   const history = createHistory()
-  calls.forEach((each, index) => recordCall(history, `call ${index}`, each))
+  recordCalls(history, calls, order)
   const asked = new Set(calls.map(({ requestId }) => requestId))
   const balances = new Map<string, number>()
   for (const { account, amount, lucky, request_id: request } of ledger) {
@@ -74,10 +80,17 @@ export function violations({ calls }: Pick<History, 'calls'>, ledger: readonly L
   return [...checkHistory(history.entries).violations.map(({ text }) => text), ...planViolations(calls, ledger)]
 }
 
-function recordCall(history: Recorder, call: string, { requestId: request, amount, outcome, error }: Call): void {
-  history.record({ op: 'invoke', call, request, payload: String(amount) })
-  if (error !== undefined) history.record({ op: 'answer', call, request, outcome: 'fail' })
-  if (outcome !== undefined) history.record({ op: 'answer', call, request, ...answerOf(outcome) })
+function recordCalls(history: Recorder, calls: readonly Call[], order: readonly Call[]): void {
+  const names = new Map(calls.map((each, index) => [each, `call ${index}`]))
+  const sent = new Set<Call>()
+  for (const each of order) {
+    const { requestId: request, amount, outcome, error } = each
+    const call = names.get(each) ?? ''
+    if (!sent.has(each)) history.record({ op: 'invoke', call, request, payload: String(amount) })
+    else if (error !== undefined) history.record({ op: 'answer', call, request, outcome: 'fail' })
+    else if (outcome !== undefined) history.record({ op: 'answer', call, request, ...answerOf(outcome) })
+    sent.add(each)
+  }
 }
 
 /** A call plans once, and what it planned is what happens. */

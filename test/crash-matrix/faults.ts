@@ -9,19 +9,20 @@ import type { FaultProxy } from '../../src/testing/fault-proxy.ts'
 import type { CellBroker } from './broker.ts'
 import { openPool, type Site } from './site.ts'
 
-/** Faults of every cell on Pub/Sub. */
+/** Faults of every place. */
 export const faultNames = [
   'SIGKILL',
   'SIGSTOP',
   'database restart',
   'backend terminated',
   'connection cut',
-  'redis flush',
   'broker refusal',
 ] as const
-/** Faults of the cells on Kafka, which use no Redis. */
-export const kafkaFaultNames = [...faultNames.filter((name) => name !== 'redis flush'), 'broker connection cut'] as const
-export type FaultName = (typeof faultNames)[number] | (typeof kafkaFaultNames)[number] | 'redis stop'
+/** Faults of command servers: nobody else has a connection to Redis. */
+export const redisFaultNames = ['redis flush', 'redis stop'] as const
+/** Faults of the places on Kafka. */
+export const kafkaFaultNames = [...faultNames, 'broker connection cut'] as const
+export type FaultName = (typeof kafkaFaultNames)[number] | (typeof redisFaultNames)[number]
 
 export interface FaultScene {
   readonly site: Site
@@ -76,7 +77,7 @@ export async function strike(fault: FaultName, scene: FaultScene): Promise<void>
       await answered(scene)
       return await cut(proxy, proxyOfLostAnswer(fault, scene) !== undefined)
     case 'redis flush':
-      return await site.redis?.flush()
+      return await flush(site)
     case 'redis stop':
       await site.redis?.kill()
       return assertHappened(site.redis !== undefined && !isRunning(site.redis.pid), 'Redis was stopped')
@@ -109,6 +110,15 @@ async function cut(proxy: FaultProxy, isAnswerLost: boolean): Promise<void> {
   assertHappened(proxy.connections > 0, 'a connection was there to be cut')
   proxy.cut()
   proxy.heal()
+}
+
+/** What was in the cache is in it no more. */
+async function flush({ redis, cache }: Site): Promise<void> {
+  const isThere = async (): Promise<boolean> => (await cache.claim('flushed', 'there', { ttlMs: 60_000 })) === 'there'
+  await isThere()
+  assertHappened(redis !== undefined && (await isThere()), 'something was in Redis')
+  await redis?.flush()
+  assertHappened(!(await isThere()), 'Redis has forgotten it')
 }
 
 /** Whatever the process has sent before it stopped has been done: an answer may be lost, and its effect may not. */

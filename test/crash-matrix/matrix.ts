@@ -1,5 +1,5 @@
 /**
- * The matrix itself: every place of every role, crossed with every fault. A place that is added to the registry is in it.
+ * The matrix itself: every place of every role, crossed with every fault that can reach it. A place that is added to the registry is in it.
  *
  * Relay and consumers are played on both brokers. Of the stored consumer those places are, at which it has to do with the
  * broker: what it does with stored messages is the same on all of them.
@@ -7,7 +7,7 @@
 import { seededRandom } from '../../src/core/random.ts'
 import { crashPlaces, type CrashPlace } from '../../src/testing/crash-places.ts'
 import { playCell, type CellResult } from './cell.ts'
-import { faultNames, kafkaFaultNames } from './faults.ts'
+import { faultNames, kafkaFaultNames, redisFaultNames, type FaultName } from './faults.ts'
 import { cellName, type Cell } from './scene.ts'
 import type { SharedKafka } from './shared-kafka.ts'
 import { openSite } from './site.ts'
@@ -20,16 +20,15 @@ export const kafkaPlaces: readonly CrashPlace[] = crashPlaces.filter(({ role, na
   return role === 'stored consumer' && ('kafka' in at || 'delivery' in at || name === 'message stored')
 })
 
-/** Only command servers notice. */
-const redisStops: readonly Cell[] = pubsubPlaces
-  .filter(({ role }) => role === 'command server')
-  .map((place) => ({ place, fault: 'redis stop', broker: 'Pub/Sub' }))
-
 export const allCells: readonly Cell[] = [
-  ...pubsubPlaces.flatMap((place) => faultNames.map((fault): Cell => ({ place, fault, broker: 'Pub/Sub' }))),
-  ...redisStops,
+  ...pubsubPlaces.flatMap((place) => faultsAt(place).map((fault): Cell => ({ place, fault, broker: 'Pub/Sub' }))),
   ...kafkaPlaces.flatMap((place) => kafkaFaultNames.map((fault): Cell => ({ place, fault, broker: 'Kafka' }))),
 ]
+
+/** The faults that a process can notice at this place, on Pub/Sub. */
+function faultsAt({ role }: CrashPlace): readonly FaultName[] {
+  return role === 'command server' ? [...faultNames, ...redisFaultNames] : faultNames
+}
 
 export interface MatrixReport {
   readonly cells: number
@@ -95,8 +94,7 @@ async function playOn(
 
 /** A part of the cells on Pub/Sub that has every place and every fault in it, chosen by the seed. */
 export function someCells(seed: number): readonly Cell[] {
-  const onEach = pubsubPlaces.map((place, i): Cell => ({ place, fault: nth(faultNames, i + seed), broker: 'Pub/Sub' }))
-  return [...onEach, ...redisStops.filter((_, i) => (i + seed) % 4 === 0)]
+  return pubsubPlaces.map((place, i): Cell => ({ place, fault: nth(faultsAt(place), i + seed), broker: 'Pub/Sub' }))
 }
 
 /** A part of the cells on Kafka that has every role and every fault in it, chosen by the seed. */

@@ -31,6 +31,7 @@ interface Joining {
 export class FakeKafka {
   readonly commits: AcceptedCommit[] = []
   readonly #logs: FetchedRecord[][]
+  readonly #starts = new Map<number, bigint>()
   readonly #committed = new Map<number, bigint>()
   readonly #members = new Map<string, GroupMemberId>()
   readonly #joining = new Map<string, Joining>()
@@ -53,13 +54,19 @@ export class FakeKafka {
     return this.#committed.get(partition) ?? 0n
   }
 
-  append(partition: number, key: string): bigint {
+  append(partition: number, key: string, record: Partial<FetchedRecord> = {}): bigint {
     const log = this.#logs[partition] as FetchedRecord[]
     const offset = BigInt(log.length)
-    log.push({ offset, timestampMs: 0, key: Buffer.from(key), value: Buffer.from(`${partition}:${offset}`), headers: [] })
+    const value = Buffer.from(`${partition}:${offset}`)
+    log.push({ timestampMs: 0, key: Buffer.from(key), value, headers: [], ...record, offset })
     this.#appended.resolve()
     this.#appended = Promise.withResolvers<void>()
     return offset
+  }
+
+  /** Deletes what is older, as retention does. */
+  deleteBefore(partition: number, offset: bigint): void {
+    this.#starts.set(partition, offset)
   }
 
   /** Takes a member out, as a session that ended would. */
@@ -85,11 +92,14 @@ export class FakeKafka {
       produce: unused,
       createTopic: unused,
       fetch: async (request) => {
-        if (this.#read(request).every(({ records }) => records.length === 0)) await this.#wait(request.maxWaitMs)
+        if (this.#read(request).every(({ error, records }) => error === undefined && records.length === 0))
+          await this.#wait(request.maxWaitMs)
         return this.#read(request)
       },
       listOffsets: ({ partitions, at }) =>
-        Promise.resolve(new Map(partitions.map((each) => [each, at === 'latest' ? BigInt(this.#logs[each]?.length ?? 0) : 0n]))),
+        Promise.resolve(
+          new Map(partitions.map((each) => [each, at === 'latest' ? BigInt(this.#logs[each]?.length ?? 0) : this.#start(each)])),
+        ),
       committedOffsets: ({ partitions }) =>
         Promise.resolve(new Map([...this.#committed].filter(([partition]) => partitions.includes(partition)))),
       commitOffsets: ({ member, offsets }) => this.#commit(member as KafkaMember, offsets),
@@ -110,6 +120,7 @@ export class FakeKafka {
   #read({ from, maxBytes, maxPartitionBytes }: FetchRequest): readonly FetchedPartition[] {
     let usedBytes = 0
     return [...from].map(([partition, start]) => {
+      if (start < this.#start(partition)) return { partition, error: 'OFFSET_OUT_OF_RANGE', nextOffset: start, records: [] }
       const fullBytes = Math.min(maxBytes, usedBytes + maxPartitionBytes)
       const records: FetchedRecord[] = []
       for (const record of (this.#logs[partition] ?? []).slice(Number(start))) {
@@ -120,6 +131,10 @@ export class FakeKafka {
       }
       return { partition, error: undefined, nextOffset: start + BigInt(records.length), records }
     })
+  }
+
+  #start(partition: number): bigint {
+    return this.#starts.get(partition) ?? 0n
   }
 
   async #commit({ memberId, generation }: KafkaMember, offsets: ReadonlyMap<number, bigint>): Promise<void> {

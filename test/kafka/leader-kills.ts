@@ -9,22 +9,20 @@ export interface LeaderKillsOptions {
   readonly cluster: KafkaCluster
   readonly topic: string
   readonly times: number
-  /** How far the traffic is. */
+  /** How far the traffic is. It has to go on until all is done: a leader of nothing is no leader. */
   readonly progress: () => number
   /** How much of it lies between two kills. */
   readonly step: number
-  /** Whether there is no more traffic to wait for. */
-  readonly isOver: () => boolean
 }
 
 const patience = { timeoutMs: 180_000, intervalMs: 50 }
 
 /** Resolves with how often a leader was killed. */
-export async function killLeaders({ cluster, topic, times, progress, step, isOver }: LeaderKillsOptions): Promise<number> {
+export async function killLeaders({ cluster, topic, times, progress, step }: LeaderKillsOptions): Promise<number> {
   const admin = createKafkaAdmin({ brokers: cluster.brokers })
   let kills = 0
   for (; kills < times; kills += 1) {
-    await eventually(() => progress() >= step * (kills + 1) || isOver(), patience)
+    await eventually(() => progress() >= step * (kills + 1), patience)
     const leader = (await admin.describeTopic(topic)).partitions[0]?.leader
     const node = cluster.node(leader ?? 1)
     await node.kill()
@@ -34,7 +32,7 @@ export async function killLeaders({ cluster, topic, times, progress, step, isOve
       patience,
     )
     const before = progress()
-    await eventually(() => progress() > before || isOver(), patience)
+    await eventually(() => progress() > before, patience)
     await node.start()
   }
   await admin.close()

@@ -4,7 +4,7 @@
  */
 import { randomInt, seededRandom } from '../../src/core/random.ts'
 import type { ConsumerOptions } from '../../src/consumer/consumer-options.ts'
-import { startChild, type Child } from '../../src/testing/child.ts'
+import type { Child } from '../../src/testing/child.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { connectKafka } from '../../src/transport/kafka/connect-kafka.ts'
 import { createKafkaAdmin, type KafkaAdmin } from '../../src/transport/kafka/kafka-admin.ts'
@@ -12,6 +12,7 @@ import type { KafkaOptions } from '../../src/transport/kafka/kafka-options.ts'
 import { kafka } from '../../src/transport/kafka/kafka.ts'
 import type { OutgoingMessage, Transport } from '../../src/transport/transport.ts'
 import { deposited, type ConsumerFixture } from '../setup/consumer-fixture.ts'
+import { watchChildren } from '../setup/watched-children.ts'
 import { judgeLooks, observeOffsets } from './offset-observer.ts'
 import { eventsByPlace, readTopic } from './read-topic.ts'
 
@@ -96,7 +97,7 @@ export async function rebalanceStorm(options: StormOptions): Promise<StormReport
   await publisher.close()
   await admin.close()
   return {
-    violations: [...judgeLooks(observer, log), ...judgeEffects(facts, effects)],
+    violations: [...judgeLooks(observer, log), ...judgeEffects(facts, effects), ...children.violations],
     events: facts.length,
     effects: effects.length,
     looks: observer.looks.length,
@@ -106,10 +107,14 @@ export async function rebalanceStorm(options: StormOptions): Promise<StormReport
 }
 
 interface Children {
+  /** The ends of processes that nobody asked for. */
+  readonly violations: readonly string[]
   start(): Promise<void>
   at(place: number): Child
-  /** Takes one out of the list. */
-  take(place: number): Child
+  /** Ends one without a word. */
+  kill(place: number): Promise<void>
+  /** Tells one to stop. */
+  leave(place: number): Promise<void>
   count(): number
   started(): number
   /** The end of what each wrote to its standard error. */
@@ -118,24 +123,25 @@ interface Children {
 }
 
 function createChildren(settings: StormConsumerSettings): Children {
+  const children = watchChildren()
   const running: Child[] = []
+  const take = (place: number): Child => running.splice(place % running.length, 1)[0] as Child
   let started = 0
   return {
+    violations: children.violations,
     start: async () => {
       started += 1
-      const child = startChild(new URL('storm-consumer.ts', import.meta.url), { args: [JSON.stringify(settings)] })
+      const child = children.start(new URL('storm-consumer.ts', import.meta.url), { args: [JSON.stringify(settings)] })
       running.push(child)
       await child.message<{ started?: boolean }>((message) => message.started === true)
     },
     at: (place) => running[place % running.length] as Child,
-    take: (place) => running.splice(place % running.length, 1)[0] as Child,
+    kill: (place) => children.kill(take(place)),
+    leave: (place) => children.stop(take(place)),
     count: () => running.length,
     started: () => started,
     errors: () => running.map(({ stderr }) => stderr.slice(-500)).join(' | '),
-    stop: async () => {
-      for (const child of running) child.send('stop')
-      await Promise.all(running.map(({ exited }) => exited))
-    },
+    stop: async () => void (await Promise.all(running.map(children.stop))),
   }
 }
 
@@ -154,9 +160,7 @@ async function happen({ incidents, events, seed, children, processed }: Happenin
   const acts: Readonly<Record<Incident, (place: number) => Promise<void>>> = {
     join: () => children.start(),
     leave: async (place) => {
-      const child = children.take(place)
-      child.send('stop')
-      await child.exited
+      await children.leave(place)
       if (children.count() < 2) await children.start()
     },
     freeze: async (place) => {
@@ -173,7 +177,7 @@ async function happen({ incidents, events, seed, children, processed }: Happenin
       child.thaw()
     },
     kill: async (place) => {
-      await children.take(place).kill()
+      await children.kill(place)
       await children.start()
     },
   }

@@ -7,17 +7,20 @@ import { startKafkaStressBroker, type KafkaStressOptions } from './stress-broker
 
 type KafkaPart = Pick<KafkaStressOptions, 'brokers' | 'replicationFactor' | 'minInsyncReplicas' | 'struck'>
 
-export async function stressOverKafka(
-  options: Omit<StressOptions, 'startBroker'> &
-    KafkaPart & { readonly onStarted?: (broker: { readonly topic: string; readonly arrived: () => number }) => void },
-): Promise<StressReport> {
+export interface StressOverKafkaOptions extends Omit<StressOptions, 'startBroker' | 'meanwhile'>, KafkaPart {
+  readonly meanwhile: (broker: { readonly topic: string; readonly arrived: () => number }) => Promise<void>
+}
+
+export async function stressOverKafka(options: StressOverKafkaOptions): Promise<StressReport> {
+  let topic = ''
   return stress({
     leaseMs: 3_000,
     ...options,
     startBroker: async (brokerOptions) => {
       const broker = await startKafkaStressBroker({ ...brokerOptions, ...options })
-      options.onStarted?.(broker)
+      topic = broker.topic
       return broker
     },
+    meanwhile: ({ arrived }) => options.meanwhile({ topic, arrived }),
   })
 }

@@ -1,7 +1,11 @@
 import { describe, expect, test } from 'vitest'
+import type { createRelayEngine } from '../../src/outbox/relay-engine.ts'
+import type { relayPass } from '../../src/outbox/relay-pass.ts'
 import { fromPg } from '../../src/postgres/from-pg.ts'
 import type { Database } from '../../src/postgres/database.ts'
+import { plantMistake } from '../setup/planted-mistake.ts'
 import { testDatabase } from '../setup/test-database.ts'
+import * as leases from './lease-scenarios.ts'
 import * as order from './mutants/order-mutants.ts'
 import * as settling from './mutants/settle-mutants.ts'
 import * as scenario from './scenarios.ts'
@@ -138,6 +142,26 @@ const proofs: readonly {
     },
   },
   {
+    rule: 'a relay that was frozen beyond its lease sends nothing of what it had read',
+    play: (on) => leases.droppedBehindFrozen(on),
+    mutants: {
+      'sends after its lease': [
+        async (on) => leases.droppedBehindFrozen(on, (await passThatSendsLate()).relayPass),
+        /^no-ghost: video a v1/,
+      ],
+    },
+  },
+  {
+    rule: 'a publish that never settles lets its lanes go',
+    play: (on) => leases.publishHangs(on),
+    mutants: {
+      'renews for a batch that hangs': [
+        async (on) => leases.publishHangs(on, (await engineThatKeepsLanes()).createRelayEngine),
+        /^keeps the lanes of a batch that hangs$/,
+      ],
+    },
+  },
+  {
     rule: 'an event that commits below what was seen already goes out',
     play: scenario.commitBelowWhatWasSeen,
     mutants: {
@@ -168,6 +192,16 @@ const proofs: readonly {
     mutants: { 'claims by a subquery': [(on) => scenario.claimOfFive(on, settling.claimBySubquery), /^claimed 64 lanes/] },
   },
 ]
+
+function passThatSendsLate(): Promise<{ readonly relayPass: typeof relayPass }> {
+  const file = new URL('../../src/outbox/relay-pass.ts', import.meta.url)
+  return plantMistake(file, { from: 'deps.leases.mayWork() &&', to: '' })
+}
+
+function engineThatKeepsLanes(): Promise<{ readonly createRelayEngine: typeof createRelayEngine }> {
+  const file = new URL('../../src/outbox/relay-engine.ts', import.meta.url)
+  return plantMistake(file, { from: 'if (!batch.isStuck())', to: '' })
+}
 
 describe.each(proofs)('$rule', ({ play, mutants }) => {
   test('the relay keeps it', async () => {

@@ -5,7 +5,7 @@
  * fall due by saying so.
  */
 import { createBreaker, type Breaker } from '../../src/core/breaker.ts'
-import { systemClock } from '../../src/core/clock.ts'
+import { systemClock, type Clock } from '../../src/core/clock.ts'
 import { systemRandom } from '../../src/core/random.ts'
 import { createLaneHints } from '../../src/outbox/lane-hints.ts'
 import { createLaneWindows } from '../../src/outbox/lane-windows.ts'
@@ -35,18 +35,21 @@ export interface ByHandOptions {
   readonly onPark?: 'hold' | 'pass'
   readonly batchSize?: number
   readonly isPaused?: (aggregateType: string, aggregateId: string) => boolean
+  readonly clock?: Clock
+  /** @default the relay's own */
+  readonly newPass?: typeof relayPass
 }
 
 let relays = 0
 
 export function relayByHand(fixture: Outboxed, publisher: Publisher, options: ByHandOptions = {}): RelayByHand {
-  const { db = fixture.db, name = `relay-${(relays += 1)}`, leaseMs = 60_000, batchSize = 500 } = options
+  const { db = fixture.db, name = `relay-${(relays += 1)}`, leaseMs = 60_000, batchSize = 500, newPass = relayPass } = options
   const { tables } = fixture.outbox
-  const common = { clock: systemClock, signals: fixture.signals }
+  const common = { clock: options.clock ?? systemClock, signals: fixture.signals }
   const leases = createLaneLeases({ db, tables, worker: name, leaseMs, renewMs: leaseMs / 4, ...common })
   const newBreaker = (): Breaker =>
     createBreaker({ backoff: { firstMs: 1, maxMs: 1 }, ...common, random: systemRandom, onChange: () => {} })
-  const step = relayPass({
+  const step = newPass({
     ...common,
     tracing: noTracing,
     db,

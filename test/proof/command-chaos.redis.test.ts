@@ -8,18 +8,20 @@
  */
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { randomInt, seededRandom, type Random } from '../../src/core/random.ts'
-import { startChild, type Child } from '../../src/testing/child.ts'
+import type { Child } from '../../src/testing/child.ts'
 import { startFaultProxy, type FaultProxy } from '../../src/testing/fault-proxy.ts'
 import { isCommitReply, isCommitRequest, postgresFrames } from '../../src/testing/postgres-frames.ts'
 import { startRedis, type Redis } from '../../src/testing/redis.ts'
 import { commandSetup } from '../command/command-setup.ts'
 import { newHistory, unheard, violations, type Call } from '../command/history.ts'
 import type { Answer } from '../command/worker-child.ts'
+import { watchChildren } from '../setup/watched-children.ts'
 
 const { database, bank } = await commandSetup()
 const script = new URL('../command/worker-child.ts', import.meta.url)
 const size = process.env['WAYBILL_PROOF'] === 'full' ? { faults: 200, requests: 400 } : { faults: 24, requests: 48 }
 const [clients, processes, accounts] = [8, 3, 4]
+const children = watchChildren()
 let redis: Redis
 let proxy: FaultProxy
 let workers: Worker[]
@@ -36,13 +38,13 @@ beforeAll(async () => {
   workers = await Promise.all(Array.from({ length: processes }, startWorker))
 })
 afterAll(async () => {
-  await Promise.all(workers.map(({ child }) => child.kill()))
+  await Promise.all(workers.map(({ child }) => children.kill(child)))
   await proxy.stop()
   await redis.stop()
 })
 
 async function startWorker(): Promise<Worker> {
-  const child = startChild(script, { env: { DATABASE_URL: proxy.url(database.directUrl), REDIS_URL: redis.url } })
+  const child = children.start(script, { env: { DATABASE_URL: proxy.url(database.directUrl), REDIS_URL: redis.url } })
   await child.message((message) => message === 'ready')
   const worker = { child, isAlive: true }
   void child.exited.then(() => (worker.isAlive = false))
@@ -71,7 +73,7 @@ function faults(random: Random): Readonly<Record<string, () => Promise<void>>> {
   return {
     'a process is killed': async () => {
       const index = randomInt(random, 0, processes - 1)
-      await workers[index]?.child.kill()
+      await children.kill((workers[index] as Worker).child)
       workers[index] = await startWorker()
     },
     'Redis is killed and comes back empty': async () => {
@@ -102,6 +104,8 @@ test('whatever breaks, a request takes effect once, and everybody is told the tr
   })
   let jobs = 0
   const ask = async (requestId: string): Promise<Call> => {
+    // A server that ended by itself is not one that nobody heard.
+    expect(children.violations).toEqual([])
     const worker = workers[randomInt(random, 0, processes - 1)] as Worker
     const id = (jobs += 1)
     let drawn: readonly number[] = []

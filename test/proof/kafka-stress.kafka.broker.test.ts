@@ -49,8 +49,6 @@ test.each(clusterSeeds)(
   'relays over a cluster keep every promise while leaders are killed and restarted (seed %i)',
   { timeout },
   async (seed) => {
-    let killing: Promise<number> | undefined
-    let isOver = false
     const struck = { leaderKilled: 0 }
     const report = await stressOverKafka({
       db,
@@ -63,15 +61,11 @@ test.each(clusterSeeds)(
       replicationFactor: 3,
       minInsyncReplicas: 2,
       struck,
-      onStarted: ({ topic, arrived }) => {
+      meanwhile: async ({ topic, arrived }) => {
         const step = size.events / (size.kills + 2)
-        killing = killLeaders({ cluster, topic, times: size.kills, progress: arrived, step, isOver: () => isOver }).then(
-          (kills) => (struck.leaderKilled = kills),
-        )
+        struck.leaderKilled = await killLeaders({ cluster, topic, times: size.kills, progress: arrived, step })
       },
     })
-    isOver = true
-    await killing
     console.log(JSON.stringify({ seed, ...report }))
     expect(report.violations).toEqual([])
     expect(report.events).toBeGreaterThanOrEqual(size.events)

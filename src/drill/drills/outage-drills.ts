@@ -91,7 +91,7 @@ const commitReplyCut: Drill = {
     for (let turn = 0; turn < 10; turn += 1) {
       proxy.arm({ name: `reply ${turn}`, direction: 'toClient', on: { match: isCommitReply }, action: 'cut' })
       await requests.ask(`request-${turn}`)
-      await requests.ask(`request-${turn}`)
+      await requests.succeed([`request-${turn}`])
     }
     const cut = Array.from({ length: 10 }, (_, turn) => proxy.firings(`reply ${turn}`)).reduce((sum, count) => sum + count)
     if (cut === 10) stage.fired(`${cut} answers to COMMIT were swallowed; every request was asked twice and answered as one`)
@@ -118,19 +118,19 @@ const redisLoss: Drill = {
     signals.on('command.cache-failed', () => void (failures += 1))
     const requests = createRequests(stage, { db: stage.world.db, cache: ioredisCache(link), signals })
     const names = (from: number): string[] => Array.from({ length: 10 }, (_, at) => `request-${from + at}`)
-    for (const request of [...names(0), ...names(0)]) await requests.ask(request)
+    await requests.succeed([...names(0), ...names(0)])
     stage.note(`10 requests are asked twice; the cache answers ${replays}`)
     await redis.kill()
     stage.note(`Redis (pid ${redis.pid}) is killed`, 'fault')
-    for (const request of [...names(0), ...names(10), ...names(10)]) await requests.ask(request)
+    await requests.succeed([...names(0), ...names(10), ...names(10)])
     if (replays > 0 && failures > 0)
       stage.fired(
-        `Redis had answered ${replays} repeats when it was killed; then ${failures} calls of it failed, and 30 requests were asked without it`,
+        `Redis had answered ${replays} repeats when it was killed; then ${failures} calls of it failed, and 30 requests were answered without it`,
       )
     const again = await startRedis({ port: redis.port })
     stage.defer(() => again.stop())
     stage.note('Redis is back, and empty', 'recovery')
-    for (const request of [...names(0), ...names(10)]) await requests.ask(request)
+    await requests.succeed([...names(0), ...names(10)])
   },
 }
 

@@ -246,6 +246,17 @@ const mutations: Readonly<Record<string, Mutation>> = {
       return replays.length > 0 && replace(sources['end'], effect, { ...what, request })
     },
   },
+  'a repeat is told failure after success': {
+    breaks: 'ambiguity-is-info',
+    change: (sources, random) => {
+      const answers = answeredOk(sources)
+      if (answers.length === 0) return false
+      const { request } = pick(random, answers)
+      const again = { source: 'client', call: `${request} again`, request } as const
+      sources['client']?.push({ op: 'invoke', ...again, payload: 'p' }, { op: 'answer', ...again, outcome: 'fail' })
+      return true
+    },
+  },
   'rows are left': { breaks: 'liveness', change: one('end', 'rest', (entry) => [{ ...entry, left: { rows: 2 } }]) },
   'recovery is slow': { breaks: 'liveness', change: one('end', 'rest', (entry) => [{ ...entry, tookMs: 11 }]) },
 }

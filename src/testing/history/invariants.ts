@@ -17,7 +17,7 @@ export const invariants = {
   'projection-equals-owner': { promise: 'at rest, projections are what the owner has', order: 'of each source of states' },
   'read-your-writes': { promise: 'a reader with a token sees that write or a later one', order: 'none' },
   'one-effect-per-command': { promise: 'a request has one effect and one response', order: 'none' },
-  'ambiguity-is-info': { promise: 'nobody is told failure of what took effect', order: 'none' },
+  'ambiguity-is-info': { promise: 'nobody is told failure of what took effect', order: 'of each source that repeats requests' },
   liveness: { promise: 'after the faults, the backlog goes to zero in time', order: 'none' },
 } as const
 

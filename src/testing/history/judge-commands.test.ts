@@ -55,6 +55,11 @@ test.each<{ readonly what: string; readonly history: readonly HistoryEntry[]; re
     history: [invoke('c1'), answer('c1', 'fail'), invoke('c2'), replay('c2'), effect(), rest],
     found: ['ambiguity-is-info: r1 took effect, and whoever may have caused it was told that it failed'],
   },
+  {
+    what: 'a repeat is told failure of what was told success before',
+    history: [invoke('c1', 'p'), answer('c1', 'ok'), invoke('c2', 'p'), answer('c2', 'fail'), effect({ call: 'c1' }), rest],
+    found: ['ambiguity-is-info: call c2 of r1 was told that it failed, and repeats one that was told success'],
+  },
 ])('it is found, and nothing else, when $what', ({ history, found }) => {
   expect(violationsOf(history)).toEqual(found)
 })
@@ -73,6 +78,25 @@ test.each<{ readonly what: string; readonly history: readonly HistoryEntry[] }>(
   {
     what: 'failure of one call, and a replay of what another did that was never answered',
     history: [invoke('c1'), invoke('c2'), answer('c2', 'fail'), invoke('c3'), replay('c3'), effect(), rest],
+  },
+  {
+    what: 'failure of a call that was sent before success was told',
+    history: [invoke('c1'), invoke('c2'), answer('c1', 'ok'), answer('c2', 'fail'), effect({ call: 'c1' }), rest],
+  },
+  {
+    what: 'failure of another payload after success',
+    history: [invoke('c1', 'p'), answer('c1', 'ok'), invoke('c2', 'q'), answer('c2', 'fail'), effect({ call: 'c1' }), rest],
+  },
+  {
+    what: 'failure elsewhere, of which nobody knows whether it was sent before or after success was told',
+    history: [
+      invoke('c1'),
+      answer('c1', 'ok'),
+      { ...invoke('c2'), source: 'other' },
+      { ...answer('c2', 'fail'), source: 'other' },
+      effect({ call: 'c1' }),
+      rest,
+    ],
   },
 ])('it is no violation: $what', ({ history }) => {
   expect(violationsOf(history)).toEqual([])

@@ -2,16 +2,27 @@
  * What clients asked, what they were told, and what is in the database: one effect a request, one response, and the truth.
  *
  * Effects are usually read from the database when everything is over, so answers and effects come in any order; each pair is
- * compared when the second of the two is seen.
+ * compared when the second of the two is seen. Only a repeat needs the order of its source: one that was sent after somebody there
+ * was told success cannot have lost a race.
  */
 import { isDeepStrictEqual } from 'node:util'
 import type { Evidence } from './describe-entry.ts'
 import type { Answer, Effect, Invoke } from './entry.ts'
 import type { Findings, Judge, RestEvidence } from './invariants.ts'
 
+type Invoked = Evidence & { readonly entry: Invoke }
+type Answered = Evidence & { readonly entry: Answer }
+
 interface Call {
-  invoked?: Evidence & { readonly entry: Invoke }
-  answered?: Evidence & { readonly entry: Answer }
+  invoked?: Invoked
+  answered?: Answered
+  /** What was asked before from the same source, in the same words, and had been told success by then. */
+  repeated?: Success | undefined
+}
+
+interface Success {
+  readonly invoked: Invoked
+  readonly answered: Answered
 }
 
 interface Request {
@@ -19,7 +30,9 @@ interface Request {
   readonly calls: Map<string, Call>
   effect?: Evidence & { readonly entry: Effect }
   /** The first answer that had a response. */
-  response?: Evidence & { readonly entry: Answer }
+  response?: Answered
+  /** The first of each source and payload. */
+  readonly successes: Success[]
 }
 
 export function judgeCommands(findings: Findings): Judge {
@@ -27,7 +40,7 @@ export function judgeCommands(findings: Findings): Judge {
   const requestOf = (name: string): Request => {
     const known = requests.get(name)
     if (known !== undefined) return known
-    const request: Request = { name, calls: new Map() }
+    const request: Request = { name, calls: new Map(), successes: [] }
     requests.set(name, request)
     return request
   }
@@ -38,13 +51,19 @@ export function judgeCommands(findings: Findings): Judge {
   }
   return {
     see: (entry, line) => {
-      if (entry.op === 'invoke') callOf(requestOf(entry.request), entry.call).invoked = { line, entry }
+      if (entry.op === 'invoke') {
+        const request = requestOf(entry.request)
+        const call = callOf(request, entry.call)
+        call.invoked = { line, entry }
+        call.repeated = successOf(request, call.invoked)
+      }
       if (entry.op === 'answer') {
         const request = requestOf(entry.request)
         const call = callOf(request, entry.call)
         call.answered = { line, entry }
         findings.check('ambiguity-is-info')
         compareResponses(request, { line, entry }, findings)
+        judgeRepeat(request, call, findings)
         if (request.effect !== undefined) compare(request, call, findings)
       }
       if (entry.op === 'effect') {
@@ -65,8 +84,25 @@ export function judgeCommands(findings: Findings): Judge {
   }
 }
 
+/** What this source asked in these words and was told success of. */
+function successOf({ successes }: Request, { entry }: Invoked): Success | undefined {
+  return successes.find(({ invoked: { entry: earlier } }) => earlier.source === entry.source && earlier.payload === entry.payload)
+}
+
+/** Who was told success is not told failure of the same afterwards. */
+function judgeRepeat(request: Request, { invoked, answered, repeated }: Call, findings: Findings): void {
+  if (invoked === undefined || answered === undefined) return
+  const { source, outcome, call } = answered.entry
+  if (outcome === 'fail' && repeated !== undefined) {
+    const text = `call ${call} of ${request.name} was told that it failed, and repeats one that was told success`
+    findings.violate('ambiguity-is-info', text, [repeated.invoked, repeated.answered, invoked, answered])
+  }
+  if (outcome === 'ok' && source === invoked.entry.source && successOf(request, invoked) === undefined)
+    request.successes.push({ invoked, answered })
+}
+
 /** Repeats get the same response, whoever answers. */
-function compareResponses(request: Request, answer: Evidence & { readonly entry: Answer }, findings: Findings): void {
+function compareResponses(request: Request, answer: Answered, findings: Findings): void {
   if (answer.entry.outcome !== 'ok' || answer.entry.response === undefined) return
   request.response ??= answer
   if (request.response.entry.response !== answer.entry.response)

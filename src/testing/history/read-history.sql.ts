@@ -59,10 +59,14 @@ export function readApplied(
      limit ${limit}::int`
 }
 
-/** The events that the consumer gave up, and was not told to apply after all. */
-export function readGivenUp({ tables, consumer, generation }: Scope): Statement<{ event: string; why: string }> {
+/** The events that the consumer gave up, and was not told to apply after all; dead are those that nobody has seen to. */
+export function readGivenUp({
+  tables,
+  consumer,
+  generation,
+}: Scope): Statement<{ event: string; why: string; is_dead: boolean }> {
   return sql`
-    select d.event_id::text as event, 'dead letter: ' || d.reason as why from ${tables.deadLetter} d
+    select d.event_id::text as event, 'dead letter: ' || d.reason as why, d.state = 'dead' as is_dead from ${tables.deadLetter} d
      where d.consumer = ${consumer}::text and d.generation = ${generation}::int and d.state <> 'redriven'
      order by d.id`
 }

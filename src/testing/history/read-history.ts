@@ -61,6 +61,8 @@ export interface ReadHistoryOptions {
   /** Whoever writes events; several, if consumers emit into outboxes of their own. */
   readonly owner: HistoryOwner | readonly HistoryOwner[]
   readonly consumers?: readonly HistoryConsumer[]
+  /** Whether events that consumers gave up, and nobody has seen to, are as it should be, or something that is left. @default 'expected' */
+  readonly deadLetters?: 'expected' | 'left'
 }
 
 /** The whole history as a list. */
@@ -71,7 +73,10 @@ export async function readHistory(options: ReadHistoryOptions): Promise<readonly
 }
 
 /** The same into a history or a checker, page by page. */
-export async function recordHistory(into: Recorder, { owner, consumers = [] }: ReadHistoryOptions): Promise<void> {
+export async function recordHistory(
+  into: Recorder,
+  { owner, consumers = [], deadLetters = 'expected' }: ReadHistoryOptions,
+): Promise<void> {
   const readers: Reader[] = []
   for (const source of consumers) readers.push(await openReader(source))
   const sides = [owner].flat().map((each) => ({ owner: each, tables: outboxTables(each.schema ?? defaults.schema), readers }))
@@ -84,7 +89,12 @@ export async function recordHistory(into: Recorder, { owner, consumers = [] }: R
       const what = `outbox rows (${dispatchStates[state] ?? state})`
       left[what] = (left[what] ?? 0) + count
     }
-  for (const reader of readers) left[`stored messages of ${reader.name}`] = await recordReader(into, reader)
+  const isElsewhere = (event: string): boolean => sides.some(({ owner: each }) => each.elsewhere?.has(event) ?? false)
+  for (const reader of readers) {
+    const { stored, dead } = await recordReader(into, reader)
+    left[`stored messages of ${reader.name}`] = stored
+    if (deadLetters === 'left') left[`dead letters of ${reader.name}`] = dead.filter((event) => !isElsewhere(event)).length
+  }
   into.record({ op: 'rest', source: 'databases', left })
 }
 
@@ -109,15 +119,23 @@ async function openReader(source: HistoryConsumer): Promise<Reader> {
   return { ...source, name, scope, effectList, applied: new Set(effectList.map(({ event }) => event)) }
 }
 
-/** What a consumer reads, applied and gave up; returns how much it still has in store. */
-async function recordReader(into: Recorder, { name, scope, effectList, ...reader }: Reader): Promise<number> {
+/** What a consumer still has in store, and the events that it gave up and nobody has seen to. */
+interface Left {
+  readonly stored: number
+  readonly dead: readonly string[]
+}
+
+/** What a consumer reads, applied and gave up; returns what is left. */
+async function recordReader(into: Recorder, { name, scope, effectList, ...reader }: Reader): Promise<Left> {
   const { db, streams, inbox } = reader.consumer.settings
   const common = { source: name, consumer: name, generation: scope.generation } as const
   const types = inbox || reader.effects !== undefined ? streams.map(({ aggregateType }) => aggregateType) : []
   into.record({ op: 'follow', ...common, types, projects: Object.keys(reader.states ?? {}) })
   for (const effect of effectList) into.record({ op: 'apply', ...common, ...effect })
-  for (const { event, why } of await rows(db, statements.readGivenUp(scope))) into.record({ op: 'excuse', ...common, event, why })
-  return (await one(db, statements.countStored(scope))).count
+  const givenUp = await rows(db, statements.readGivenUp(scope))
+  for (const { event, why } of givenUp) into.record({ op: 'excuse', ...common, event, why })
+  const { count: stored } = await one(db, statements.countStored(scope))
+  return { stored, dead: givenUp.filter((letter) => letter.is_dead).map(({ event }) => event) }
 }
 
 interface AppliedEvent {

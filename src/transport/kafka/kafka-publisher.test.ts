@@ -1,109 +1,12 @@
 import { expect, test } from 'vitest'
-import { systemClock, type Clock } from '../../core/clock.ts'
+import { always, message, ProducingBroker, publisherOn, statuses, type Fault } from '../../../test/kafka/producing-broker.ts'
 import { randomInt, seededRandom, type Random } from '../../core/random.ts'
 import { eventually } from '../../testing/eventually.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
-import type { OutgoingMessage, PublishOutcome } from '../transport.ts'
-import type { KafkaClient, ProduceAnswer, ProduceBatch, ProduceRequest } from './kafka-client.ts'
-import { KafkaPublisher } from './kafka-publisher.ts'
-import { TopicDirectory } from './topic-directory.ts'
-
-type Fault =
-  | 'none'
-  | 'cut before'
-  | 'cut after'
-  | 'NOT_LEADER_OR_FOLLOWER'
-  | 'NOT_ENOUGH_REPLICAS'
-  | 'NOT_ENOUGH_REPLICAS_AFTER_APPEND'
-  | 'TOPIC_AUTHORIZATION_FAILED'
-  | 'CLUSTER_AUTHORIZATION_FAILED'
-  | 'INVALID_TIMESTAMP'
-
-const refusals: readonly Fault[] = [
-  'NOT_LEADER_OR_FOLLOWER',
-  'NOT_ENOUGH_REPLICAS',
-  'TOPIC_AUTHORIZATION_FAILED',
-  'CLUSTER_AUTHORIZATION_FAILED',
-  'INVALID_TIMESTAMP',
-]
-
-/** Appends as Kafka does: a batch that it has already, by producer id and sequence number, is confirmed and not appended again. */
-class Broker {
-  readonly log: { readonly partition: number; readonly name: string }[] = []
-  readonly requests: { readonly partitions: readonly number[] }[] = []
-  readonly #last = new Map<string, { readonly sequence: number; readonly next: number; readonly offset: bigint }>()
-  readonly #ends = new Map<number, number>()
-  readonly #underWay = new Set<number>()
-  overlaps = 0
-  ids = 0
-  faultFor: (batch: ProduceBatch) => Fault = () => 'none'
-  rejects: (name: string) => boolean = () => false
-  /** How long a request is under way. */
-  travel: () => Promise<void> = () => new Promise((done) => setImmediate(done))
-  leader: number | undefined = 1
-
-  client(): KafkaClient {
-    const client: Pick<KafkaClient, 'describeTopic' | 'topicSettings' | 'initProducer' | 'produce'> = {
-      describeTopic: (name) =>
-        Promise.resolve({ name, partitions: Array.from({ length: 3 }, () => ({ leader: this.leader, replicas: 3 })) }),
-      topicSettings: () => Promise.resolve(new Map([['min.insync.replicas', '2']])),
-      initProducer: () => Promise.resolve({ id: BigInt((this.ids += 1)), epoch: 0 }),
-      produce: (request) => this.#produce(request),
-    }
-    return client as KafkaClient
-  }
-
-  async #produce({ batches, producer }: ProduceRequest): Promise<readonly ProduceAnswer[]> {
-    this.requests.push({ partitions: batches.map(({ partition }) => partition) })
-    for (const { partition } of batches) {
-      if (this.#underWay.has(partition)) this.overlaps += 1
-      this.#underWay.add(partition)
-    }
-    await this.travel()
-    for (const { partition } of batches) this.#underWay.delete(partition)
-    return batches.map((batch) => {
-      const fault = this.faultFor(batch)
-      if (fault === 'cut before') throw new Error('the connection was cut')
-      if (refusals.includes(fault)) return { error: fault, message: '' }
-      const answer = this.#append(batch, producer.id)
-      if (fault === 'cut after') throw new Error('the connection was cut')
-      return fault === 'none' || 'error' in answer ? answer : { error: fault, message: '' }
-    })
-  }
-
-  #append({ partition, sequence, records }: ProduceBatch, producerId: bigint): ProduceAnswer {
-    const names = records.map(({ value }) => Buffer.from(value ?? []).toString())
-    if (names.some(this.rejects)) return { error: 'INVALID_RECORD', message: 'it is refused' }
-    const last = this.#last.get(`${producerId} ${partition}`)
-    if (last?.sequence === sequence) return { baseOffset: last.offset }
-    if (sequence !== (last?.next ?? 0)) return { error: 'OUT_OF_ORDER_SEQUENCE_NUMBER', message: '' }
-    const offset = BigInt(this.#ends.get(partition) ?? 0)
-    this.#ends.set(partition, Number(offset) + records.length)
-    this.#last.set(`${producerId} ${partition}`, { sequence, next: sequence + records.length, offset })
-    for (const name of names) this.log.push({ partition, name })
-    return { baseOffset: offset }
-  }
-}
-
-function publisherOn(
-  broker: Broker,
-  options: { readonly maxBytes?: number; readonly publishTimeoutMs?: number; readonly clock?: Clock } = {},
-): KafkaPublisher {
-  const client = broker.client()
-  const topics = new TopicDirectory({ client, minInsyncReplicas: 2, metadataMaxAgeMs: 60_000, nowMs: () => 0 })
-  const limits = { maxBytes: 1_000, publishTimeoutMs: 300, maxRequestBytes: 1_000_000, ...options }
-  return new KafkaPublisher({ client, topics, isTombstone: () => false, clock: systemClock, ...limits })
-}
-
-function message(name: string, orderingKey?: string): OutgoingMessage {
-  return { topic: 'orders', orderingKey, attributes: {}, body: Buffer.from(name) }
-}
-
-const always = { signal: new AbortController().signal, maySend: () => true }
-const statuses = (outcomes: readonly PublishOutcome[]): readonly string[] => outcomes.map(({ status }) => status)
+import type { KafkaPublisher } from './kafka-publisher.ts'
 
 test('a batch whose answer was lost is sent again as it was, and is in the log once', async () => {
-  const broker = new Broker()
+  const broker = new ProducingBroker()
   let cuts = 2
   broker.faultFor = () => (cuts-- > 0 ? 'cut after' : 'none')
   const outcomes = await publisherOn(broker, { publishTimeoutMs: 5_000 }).publish(
@@ -116,7 +19,7 @@ test('a batch whose answer was lost is sent again as it was, and is in the log o
 })
 
 test('a batch that was given up takes its producer id with it: its number never stands for another batch', async () => {
-  const broker = new Broker()
+  const broker = new ProducingBroker()
   const publisher = publisherOn(broker)
   broker.faultFor = () => 'cut after'
   expect(statuses(await publisher.publish([message('a1', 'a')], always))).toEqual(['unavailable'])
@@ -127,7 +30,7 @@ test('a batch that was given up takes its producer id with it: its number never 
 })
 
 test('a refused record stops its key only, and its neighbours keep their places', async () => {
-  const broker = new Broker()
+  const broker = new ProducingBroker()
   broker.rejects = (name) => name === 'a2'
   const sent = [message('a1', 'a'), message('b1', 'b'), message('a2', 'a'), message('a3', 'a'), message('b2', 'b')]
   expect(statuses(await publisherOn(broker).publish(sent, always))).toEqual([
@@ -141,7 +44,7 @@ test('a refused record stops its key only, and its neighbours keep their places'
 })
 
 test('a missing right is no fault of the message: it is unroutable at once, and goes out when the right is there', async () => {
-  const broker = new Broker()
+  const broker = new ProducingBroker()
   const publisher = publisherOn(broker, { publishTimeoutMs: 60_000 })
   broker.faultFor = () => 'TOPIC_AUTHORIZATION_FAILED'
   const [outcome] = await publisher.publish([message('a1', 'a')], always)
@@ -153,7 +56,7 @@ test('a missing right is no fault of the message: it is unroutable at once, and 
 })
 
 test('a timestamp that the broker refuses tells of a wrong clock here, not of a bad message: nothing is rejected for it', async () => {
-  const broker = new Broker()
+  const broker = new ProducingBroker()
   broker.faultFor = () => 'INVALID_TIMESTAMP'
   const [outcome] = await publisherOn(broker).publish([message('a1', 'a')], always)
   expect(outcome).toMatchObject({
@@ -163,7 +66,7 @@ test('a timestamp that the broker refuses tells of a wrong clock here, not of a 
 })
 
 test('who may no longer send after the pause before a repetition does not send', async () => {
-  const broker = new Broker()
+  const broker = new ProducingBroker()
   const clock = createFakeClock()
   broker.faultFor = () => 'cut before'
   let mayNow = true
@@ -177,7 +80,7 @@ test('who may no longer send after the pause before a repetition does not send',
 })
 
 test('who may no longer send while a repetition waits for its node does not send, and those behind go out under another producer id', async () => {
-  const broker = new Broker()
+  const broker = new ProducingBroker()
   const clock = createFakeClock()
   const { promise: travelled, resolve: arrive } = Promise.withResolvers<void>()
   broker.faultFor = ({ records }) => (Buffer.from(records[0]?.value ?? []).toString() === 'a1' ? 'cut after' : 'none')
@@ -199,7 +102,7 @@ test('who may no longer send while a repetition waits for its node does not send
 })
 
 test('a batch that is given up for want of a leader leaves none of those behind it waiting', async () => {
-  const broker = new Broker()
+  const broker = new ProducingBroker()
   broker.leader = undefined
   const clock = createFakeClock()
   const publisher = publisherOn(broker, { clock, publishTimeoutMs: 60 })
@@ -213,7 +116,7 @@ test('a batch that is given up for want of a leader leaves none of those behind 
 })
 
 test('a partition that takes nothing is waited for once: until it takes something, its batches have one attempt', async () => {
-  const broker = new Broker()
+  const broker = new ProducingBroker()
   const clock = createFakeClock()
   const publisher = publisherOn(broker, { clock, publishTimeoutMs: 60 })
   const sent = [message('a1', 'a'), message('b1', 'b')]
@@ -242,7 +145,7 @@ test('a partition that takes nothing is waited for once: until it takes somethin
 })
 
 test('an attempt that finds no leader looks for one, so that the next has it', async () => {
-  const broker = new Broker()
+  const broker = new ProducingBroker()
   const clock = createFakeClock()
   const publisher = publisherOn(broker, { clock, publishTimeoutMs: 60 })
   broker.leader = undefined
@@ -255,7 +158,7 @@ test('an attempt that finds no leader looks for one, so that the next has it', a
 })
 
 test('calls share requests: what gathers while one is under way goes out in one', async () => {
-  const broker = new Broker()
+  const broker = new ProducingBroker()
   const publisher = publisherOn(broker)
   await publisher.publish([message('first', 'a')], always)
   const before = broker.requests.length
@@ -265,7 +168,7 @@ test('calls share requests: what gathers while one is under way goes out in one'
 })
 
 test('a call that is aborted ends, and tells what was under way from what was not', async () => {
-  const broker = new Broker()
+  const broker = new ProducingBroker()
   const publisher = publisherOn(broker, { publishTimeoutMs: 60_000 })
   const giveUp = new AbortController()
   broker.faultFor = () => {
@@ -294,7 +197,7 @@ async function relay(publisher: KafkaPublisher, keys: readonly string[], random:
 test.each([1, 2, 3, 4, 5])(
   'whatever is cut, what was confirmed is in the log, and each key in order at its first occurrence (seed %i)',
   async (seed) => {
-    const broker = new Broker()
+    const broker = new ProducingBroker()
     const random = seededRandom(seed)
     broker.faultFor = () => (random.next() < 0.3 ? (faults[randomInt(random, 0, faults.length - 1)] as Fault) : 'none')
     const publisher = publisherOn(broker, { publishTimeoutMs: 120 })

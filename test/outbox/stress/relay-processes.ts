@@ -4,8 +4,9 @@
 import type { RelayOptions } from '../../../src/outbox/relay-options.ts'
 import type { Outbox } from '../../../src/outbox/outbox.ts'
 import type { Database } from '../../../src/postgres/database.ts'
-import { startChild, type Child } from '../../../src/testing/child.ts'
+import type { Child } from '../../../src/testing/child.ts'
 import { eventually } from '../../../src/testing/eventually.ts'
+import { watchChildren } from '../../setup/watched-children.ts'
 
 /** What a child is told: numbers and names only. */
 export interface RelayChildSettings {
@@ -22,6 +23,8 @@ export interface RelayChildSettings {
 }
 
 export interface RelayProcesses {
+  /** The ends of processes that nobody asked for. */
+  readonly violations: readonly string[]
   /** Stops one as a long pause would, until another has taken all its lanes, and lets it go on. */
   freeze(place: number): Promise<void>
   /** Ends one without a word, and starts another in its place. */
@@ -43,11 +46,12 @@ export interface RelayProcessesOptions {
 }
 
 export async function startRelayProcesses({ db, outbox, count, settings }: RelayProcessesOptions): Promise<RelayProcesses> {
+  const children = watchChildren()
   let started = 0
   const start = async (): Promise<{ readonly child: Child; readonly name: string }> => {
     const name = `relay-${(started += 1)}`
     const told: RelayChildSettings = { ...settings, schema: outbox.tables.schema, name }
-    const child = startChild(new URL('relay-child.ts', import.meta.url), { args: [JSON.stringify(told)] })
+    const child = children.start(new URL('relay-child.ts', import.meta.url), { args: [JSON.stringify(told)] })
     await child.message<{ started?: boolean }>((message) => message.started === true)
     return { child, name }
   }
@@ -60,6 +64,7 @@ export async function startRelayProcesses({ db, outbox, count, settings }: Relay
     return (rows[0] as { lanes: number }).lanes
   }
   return {
+    violations: children.violations,
     freeze: async (place) => {
       const { child, name } = at(place)
       await eventually(async () => {
@@ -70,18 +75,14 @@ export async function startRelayProcesses({ db, outbox, count, settings }: Relay
       child.thaw()
     },
     kill: async (place) => {
-      await at(place).child.kill()
+      await children.kill(at(place).child)
       places[place % count] = await start()
     },
     replace: async (place) => {
-      const { child } = at(place)
-      child.send('stop')
+      const stopped = children.stop(at(place).child)
       places[place % count] = await start()
-      await child.exited
+      await stopped
     },
-    stop: async () => {
-      for (const { child } of places) child.send('stop')
-      await Promise.all(places.map(({ child }) => child.exited))
-    },
+    stop: async () => void (await Promise.all(places.map(({ child }) => children.stop(child)))),
   }
 }

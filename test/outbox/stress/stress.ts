@@ -41,6 +41,8 @@ export interface StressOptions {
   readonly startBroker?: (options: BrokerServerOptions) => Promise<StressBroker>
   /** @default 600 */
   readonly leaseMs?: number
+  /** Something that needs traffic: the writers go on until it has ended. */
+  readonly meanwhile?: (broker: StressBroker) => Promise<void>
 }
 
 export interface StressReport {
@@ -88,6 +90,8 @@ export async function stress(options: StressOptions): Promise<StressReport> {
   const operator = createOperator(fixture, healed, { seed, leaseMs })
   let quiet = false
   let committing = 0
+  let isNeeded = true
+  const meanwhile = Promise.resolve(options.meanwhile?.(broker)).finally(() => (isNeeded = false))
   const written = Promise.all(
     Array.from({ length: writers }, (_, index) =>
       write({
@@ -96,6 +100,7 @@ export async function stress(options: StressOptions): Promise<StressReport> {
         random: seededRandom(`writer ${index} ${seed}`),
         aggregates: Array.from({ length: options.aggregates }, (_unused, nth) => `a${nth}`),
         events: Math.ceil(events / writers),
+        goesOn: () => isNeeded,
         // Writers stay close ahead of the relays, so that incidents fall among live traffic.
         onCommitted: async (added) => {
           committing += added
@@ -108,14 +113,14 @@ export async function stress(options: StressOptions): Promise<StressReport> {
     await operator.operate()
     return quiet
   }, patience)
-  await Promise.all([happen({ ...options, fixture, broker, processes, random }), operating, written])
+  await Promise.all([happen({ ...options, fixture, broker, processes, random }), meanwhile, operating, written])
   broker.calm()
   await drained(fixture, operator)
   await processes.stop()
   await broker.close()
   const { violations, counts } = await judge(fixture, broker, operator)
   return {
-    violations: violations.map(({ text }) => text),
+    violations: [...violations.map(({ text }) => text), ...processes.violations],
     events: counts.ops.commit ?? 0,
     duplicates: counts.duplicates,
     rolledBack: (await written).reduce((sum, count) => sum + count, 0),

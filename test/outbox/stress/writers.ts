@@ -15,14 +15,17 @@ export interface WriterOptions {
   /** Each writer has aggregates of its own and some that all share. */
   readonly aggregates: readonly string[]
   readonly events: number
+  /** Whether more are needed than that. @default no */
+  readonly goesOn?: () => boolean
   /** Called after each commit with the number of its events; awaited. */
   readonly onCommitted: (added: number) => Promise<void>
 }
 
 class Rollback extends Error {}
 
-/** Writes until `events` have committed; returns how many transactions rolled back. */
-export async function write({ db, outbox, random, aggregates, events, onCommitted }: WriterOptions): Promise<number> {
+/** Writes until `events` have committed and no more are needed; returns how many transactions rolled back. */
+export async function write(options: WriterOptions): Promise<number> {
+  const { db, outbox, random, aggregates, events, goesOn = () => false, onCommitted } = options
   let written = 0
   let rolledBack = 0
   const pick = (): string => aggregates[randomInt(random, 0, aggregates.length - 1)] as string
@@ -38,7 +41,7 @@ export async function write({ db, outbox, random, aggregates, events, onCommitte
       )
     return count
   }
-  while (written < events) {
+  while (written < events || goesOn()) {
     const [fails, isSlow] = [random.next() < 0.15, random.next() < 0.1]
     try {
       const added = await transaction(db, async (tx) => {

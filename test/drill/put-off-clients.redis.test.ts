@@ -1,0 +1,38 @@
+/** The drills about commands are about clients: a system that does everything and puts every client off must fail them. */
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import type { Commands } from '../../src/command/commands.ts'
+import { failed } from '../../src/command/outcome.ts'
+import { drills } from '../../src/drill/drills.ts'
+import { openEmbedded } from '../../src/drill/embedded-target.ts'
+import { runDrill } from '../../src/drill/run-drill.ts'
+import type { Target } from '../../src/drill/target.ts'
+
+vi.mock(import('../../src/command/commands.ts'), async (importOriginal) => {
+  const real = await importOriginal()
+  const createCommands: typeof real.createCommands = (options) => {
+    const commands = real.createCommands(options)
+    const run: Commands['run'] = async (command, request) => {
+      await commands.run(command, request)
+      return failed('UNAVAILABLE', 'Ask again later.')
+    }
+    return { ...commands, run }
+  }
+  return { ...real, createCommands }
+})
+
+let target: Target
+beforeAll(async () => {
+  target = await openEmbedded({ seed: 1 })
+})
+afterAll(() => target?.close())
+
+test.each(['commit-reply-cut', 'redis-loss'])(
+  '%s fails if no client is ever told success',
+  { timeout: 180_000 },
+  async (name) => {
+    const [drill] = drills.filter((each) => each.name === name)
+    const { verdict, violations } = await runDrill(drill!, { target, seed: 1 })
+    const text = 'The drill could not go on: The client of request-0 was told "info" and not success.'
+    expect({ verdict, violations }).toEqual({ verdict: 'fail', violations: [text] })
+  },
+)
