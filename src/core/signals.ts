@@ -59,10 +59,16 @@ export interface Signals {
   }
   /** A dispatch row without its event: something deleted an unpublished event. */
   'relay.event-missing': { readonly relay: string; readonly eventId: string }
-  /** The broker is out of reach, being probed, or back. */
-  'relay.breaker': { readonly relay: string; readonly state: 'closed' | 'open' | 'probing'; readonly error?: string }
-  /** What waits, counted in every state; sent by the relay that holds lane 0, and by backlog reports. `null`: not for this role to see. */
+  /** The broker is out of reach, being probed, or back. `outbox` is the schema of the relay's outbox. */
+  'relay.breaker': {
+    readonly relay: string
+    readonly outbox: string
+    readonly state: 'closed' | 'open' | 'probing'
+    readonly error?: string
+  }
+  /** What waits, counted in every state, in each up to 100,000; sent by the relay that holds lane 0, and by backlog reports. `null`: not for this role to see. */
   'relay.backlog': {
+    readonly outbox: string
     readonly due: number
     readonly retrying: number
     readonly held: number

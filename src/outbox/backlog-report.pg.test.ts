@@ -8,7 +8,7 @@ import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'
 import { createBacklogReport } from './backlog-report.ts'
-import { readBacklog } from './backlog.sql.ts'
+import { readBacklog, type Backlog } from './backlog.sql.ts'
 import { pauseOutbox } from './pause.ts'
 
 const database = await testDatabase()
@@ -33,7 +33,7 @@ test('what waits is reported although no relay has ever run', async () => {
 
 test('an event that must not go out yet is not late; one that failed is, although it waits for its next attempt', async () => {
   const fixture = await outboxFixture(db)
-  const backlog = async (): Promise<Signals['relay.backlog']> => await one(db, readBacklog(fixture.outbox.tables))
+  const backlog = async (): Promise<Backlog> => await one(db, readBacklog(fixture.outbox.tables))
   const notBefore = new Date(Date.now() + 3_600_000)
   await transaction(db, (tx) => fixture.outbox.add(tx, videos.VideoPublished, 'later', { title: 'x' }, { notBefore }))
   expect(await backlog()).toMatchObject({ due: 1, oldestDueAgeMs: 0 })

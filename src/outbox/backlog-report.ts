@@ -42,7 +42,7 @@ export function createBacklogReport(options: BacklogReportOptions): Service {
     run: (life) =>
       loop(
         async () => {
-          signals.emit('relay.backlog', await one(db, readBacklog(outbox.tables)))
+          signals.emit('relay.backlog', { outbox: outbox.tables.schema, ...(await one(db, readBacklog(outbox.tables))) })
           return 'idle'
         },
         life,

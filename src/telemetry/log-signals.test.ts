@@ -101,9 +101,9 @@ test('what is below the level is not made, and some signals are for metrics alon
   const { signals, entries } = setUp({ level: 'warn' })
   signals.emit('service.started', { service: 'relay x' })
   signals.emit('consumer.handled', { consumer: 'c', eventType: 't', durationMs: 1, failed: false })
-  signals.emit('relay.breaker', { relay: 'r', state: 'closed' })
+  signals.emit('relay.breaker', { relay: 'r', outbox: 'waybill', state: 'closed' })
   expect(entries).toEqual([])
-  signals.emit('relay.breaker', { relay: 'r', state: 'open', error: 'x' })
+  signals.emit('relay.breaker', { relay: 'r', outbox: 'waybill', state: 'open', error: 'x' })
   expect(entries).toHaveLength(1)
 })
 

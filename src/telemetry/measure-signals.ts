@@ -58,14 +58,17 @@ const outbox = {
     sink.add('relay.parked', 1)
   },
   'relay.event-missing': (sink) => sink.add('relay.events_missing', 1),
-  'relay.breaker': (sink, { state }) => sink.set('relay.breaker_open', flag(state !== 'closed')),
+  'relay.breaker': (sink, { outbox: schema, state }) =>
+    sink.set('relay.breaker_open', flag(state !== 'closed'), { outbox: schema }),
   'relay.backlog': (sink, backlog) => {
-    for (const state of ['due', 'retrying', 'held', 'parked'] as const) sink.set('outbox.backlog', backlog[state], { state })
-    sink.set('outbox.oldest_age', seconds(backlog.oldestAgeMs))
-    sink.set('outbox.oldest_due_age', seconds(backlog.oldestDueAgeMs))
-    sink.set('outbox.highest_attempts', backlog.highestAttempts)
-    sink.set('outbox.unowned_lanes', backlog.unownedLanes)
-    if (backlog.oldestSnapshotAgeMs !== null) sink.set('outbox.oldest_snapshot_age', seconds(backlog.oldestSnapshotAgeMs))
+    const labels = { outbox: backlog.outbox }
+    for (const state of ['due', 'retrying', 'held', 'parked'] as const)
+      sink.set('outbox.backlog', backlog[state], { ...labels, state })
+    sink.set('outbox.oldest_age', seconds(backlog.oldestAgeMs), labels)
+    sink.set('outbox.oldest_due_age', seconds(backlog.oldestDueAgeMs), labels)
+    sink.set('outbox.highest_attempts', backlog.highestAttempts, labels)
+    sink.set('outbox.unowned_lanes', backlog.unownedLanes, labels)
+    if (backlog.oldestSnapshotAgeMs !== null) sink.set('outbox.oldest_snapshot_age', seconds(backlog.oldestSnapshotAgeMs), labels)
   },
   'outbox.retained': (sink, removed) => {
     for (const kind of ['events', 'receipts', 'sources'] as const) sink.add('outbox.removed', removed[kind], { kind })

@@ -135,7 +135,8 @@ const gauge = (
   ...(maxAgeMs === undefined ? {} : { maxAgeMs }),
 })
 
-const backlog = { maxAgeMs: countedOftenMs }
+/** An outbox is a schema; a service may have several. */
+const perOutbox = { labels: ['outbox'], maxAgeMs: countedOftenMs }
 const perConsumer = { labels: ['consumer'], maxAgeMs: toldOftenMs }
 
 export const metricDefinitions: Definitions = {
@@ -158,15 +159,18 @@ export const metricDefinitions: Definitions = {
   'relay.retry_delay': duration('How long a failed event waits for its next attempt.', slow),
   'relay.parked': counter('Events that gave up and wait for an operator.'),
   'relay.events_missing': counter('Events that were deleted before they were published.'),
-  'relay.breaker_open': gauge('1 while the broker is out of reach.'),
-  'outbox.backlog': gauge('Events that wait, by state.', { labels: ['state'], ...backlog }),
-  'outbox.oldest_age': gauge('Age of the oldest event that waits; 0 if none does.', { unit: 's', ...backlog }),
-  'outbox.oldest_due_age': gauge('The same without what is parked, held or to be sent later.', { unit: 's', ...backlog }),
-  'outbox.highest_attempts': gauge('Most attempts that an event which waits has had.', backlog),
-  'outbox.unowned_lanes': gauge('Lanes that no relay works.', backlog),
+  'relay.breaker_open': gauge('1 while the broker is out of reach.', { labels: ['outbox'] }),
+  'outbox.backlog': gauge('Events that wait, by state. Of each, 100,000 stands for all that is more.', {
+    ...perOutbox,
+    labels: ['outbox', 'state'],
+  }),
+  'outbox.oldest_age': gauge('Age of the oldest event that waits; 0 if none does.', { unit: 's', ...perOutbox }),
+  'outbox.oldest_due_age': gauge('The same without what is parked, held or to be sent later.', { unit: 's', ...perOutbox }),
+  'outbox.highest_attempts': gauge('Most attempts that an event which waits has had.', perOutbox),
+  'outbox.unowned_lanes': gauge('Lanes that no relay works.', perOutbox),
   'outbox.oldest_snapshot_age': gauge(
     'Age of the oldest snapshot, which keeps dead rows alive; absent if the role may not see it.',
-    { unit: 's', ...backlog },
+    { unit: 's', ...perOutbox },
   ),
   'outbox.removed': counter('Rows that retention removed.', 'kind'),
   'outbox.notify_failures': counter('Commits that could not be announced; polling finds them.'),

@@ -17,6 +17,7 @@ function setUp(maxSeries = 500) {
 }
 
 const backlog = {
+  outbox: 'waybill',
   due: 3,
   retrying: 1,
   held: 0,
@@ -75,21 +76,35 @@ test('the age of a snapshot that may not be seen is absent, not nothing', () => 
   signals.emit('relay.backlog', { ...backlog, oldestSnapshotAgeMs: null })
   expect(lines('waybill_outbox_oldest_snapshot_age_seconds')).toEqual([])
   signals.emit('relay.backlog', { ...backlog, oldestSnapshotAgeMs: 2_000 })
-  expect(lines('waybill_outbox_oldest_snapshot_age_seconds')).toEqual(['waybill_outbox_oldest_snapshot_age_seconds 2'])
+  expect(lines('waybill_outbox_oldest_snapshot_age_seconds')).toEqual([
+    'waybill_outbox_oldest_snapshot_age_seconds{outbox="waybill"} 2',
+  ])
 })
 
 test('a backlog that nobody counts any more disappears', async () => {
   const { signals, lines, clock } = setUp()
   signals.emit('relay.backlog', backlog)
-  expect(lines('waybill_outbox_oldest_age_seconds')).toEqual(['waybill_outbox_oldest_age_seconds 1.5'])
-  expect(lines('waybill_outbox_backlog{state="due"}')).toEqual(['waybill_outbox_backlog{state="due"} 3'])
+  expect(lines('waybill_outbox_oldest_age_seconds')).toEqual(['waybill_outbox_oldest_age_seconds{outbox="waybill"} 1.5'])
+  expect(lines('waybill_outbox_backlog{outbox="waybill",state="due"}')).toEqual([
+    'waybill_outbox_backlog{outbox="waybill",state="due"} 3',
+  ])
   // Between two looks at a broker that is out of reach it stays.
   await clock.advance(31_000)
   expect(lines('waybill_outbox_oldest_age_seconds')).toHaveLength(1)
   await clock.advance(14_001)
   expect(lines('waybill_outbox_')).not.toContainEqual(expect.stringContaining('oldest_age'))
   signals.emit('relay.backlog', { ...backlog, oldestAgeMs: 0 })
-  expect(lines('waybill_outbox_oldest_age_seconds')).toEqual(['waybill_outbox_oldest_age_seconds 0'])
+  expect(lines('waybill_outbox_oldest_age_seconds')).toEqual(['waybill_outbox_oldest_age_seconds{outbox="waybill"} 0'])
+})
+
+test('an outbox does not hide another of the same service', () => {
+  const { signals, lines } = setUp()
+  signals.emit('relay.backlog', { ...backlog, parked: 1 })
+  signals.emit('relay.backlog', { ...backlog, outbox: 'audit', parked: 0 })
+  expect(lines('waybill_outbox_backlog').filter((line) => line.includes('parked'))).toEqual([
+    'waybill_outbox_backlog{outbox="waybill",state="parked"} 1',
+    'waybill_outbox_backlog{outbox="audit",state="parked"} 0',
+  ])
 })
 
 test('dead letters that nobody has settled are shown, until nobody counts them any more', async () => {

@@ -45,19 +45,20 @@ test('every alert fires where it should, and is quiet just short of it', async (
   expect(code).toBe(0)
 })
 
-test('a service or a consumer that ends is missed by its name, although others go on, and forgotten after a day', async () => {
+test('an outbox or a consumer that ends is missed by its name, although others go on, and forgotten after a day', async () => {
   const file = join(folder, 'ended.json')
   const seen = [
-    ['waybill_outbox_oldest_due_age_seconds{job="shop",instance="a"}', '0x1'],
-    ['waybill_outbox_oldest_due_age_seconds{job="catalog",instance="b"}', '0x320'],
+    ['waybill_outbox_oldest_due_age_seconds{job="shop",instance="a",outbox="waybill"}', '0x320'],
+    ['waybill_outbox_oldest_due_age_seconds{job="shop",instance="a2",outbox="audit"}', '0x1'],
+    ['waybill_outbox_oldest_due_age_seconds{job="catalog",instance="b",outbox="waybill"}', '0x320'],
     ['waybill_consumer_in_flight{job="catalog",instance="b",consumer="films"}', '0x1'],
     ['waybill_consumer_in_flight{job="catalog",instance="b",consumer="shelves"}', '0x320'],
   ]
   const firing =
-    'sum by (alertname, job, consumer) (ALERTS{alertname=~"Waybill(OutboxUnreported|ConsumerStopped)",alertstate="firing"})'
+    'sum by (alertname, job, outbox, consumer) (ALERTS{alertname=~"Waybill(OutboxUnreported|ConsumerStopped)",alertstate="firing"})'
   const missed = [
     { labels: '{alertname="WaybillConsumerStopped",job="catalog",consumer="films"}', value: 1 },
-    { labels: '{alertname="WaybillOutboxUnreported",job="shop"}', value: 1 },
+    { labels: '{alertname="WaybillOutboxUnreported",job="shop",outbox="audit"}', value: 1 },
   ]
   const ended = {
     name: 'ended',
