@@ -22,6 +22,7 @@ import { pubsub } from 'waybill/pubsub'
 import { videos } from './streams.ts'
 
 const { DATABASE_URL = '', PUBSUB_PROJECT_ID = 'shop', PUBSUB_EMULATOR_HOST, PORT = '8080', METRICS_PORT = '9464' } = process.env
+const deploymentId = process.env['WAYBILL_DEPLOYMENT_ID']
 const stop = new AbortController()
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stop.abort())
 
@@ -37,14 +38,19 @@ const transport = pubsub({
   projectId: PUBSUB_PROJECT_ID,
   ...(PUBSUB_EMULATOR_HOST === undefined ? {} : { emulatorHost: PUBSUB_EMULATOR_HOST }),
 })
-const catalog = createConsumer({ db, transport, name: 'catalog', service: 'catalog', streams: [videos], signals }).project(
-  videos,
-  {
-    table: 'catalog.video',
-    key: 'video_id',
-    set: (event) => ({ title: event.data.title, url: event.data.url }),
-  },
-)
+const catalog = createConsumer({
+  db,
+  transport,
+  name: 'catalog',
+  service: 'catalog',
+  deploymentId,
+  streams: [videos],
+  signals,
+}).project(videos, {
+  table: 'catalog.video',
+  key: 'video_id',
+  set: (event) => ({ title: event.data.title, url: event.data.url }),
+})
 const health = createHealth({ consumers: [catalog] })
 
 const server = new Server()

@@ -91,6 +91,8 @@ function valueOf({ rawName, value, inlineValue }: OptionToken, spec: OptionSpec,
   }
   if (value === undefined || (inlineValue !== true && value.startsWith('-')))
     throw usage(`${rawName} needs a value: ${rawName} ${spec.value ?? '<value>'}.`, command)
+  // A variable of the shell that is not set: taken for "not given", another database could be meant than the one that was named.
+  if (value === '') throw usage(`${rawName} is empty. Give it a value, or leave it out.`, command)
   return value
 }
 

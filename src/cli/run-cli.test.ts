@@ -1,9 +1,11 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 
 import { commands } from './commands.ts'
+import { runCommand } from '../../scripts/run-command.ts'
 import { runLine, type Ended } from '../../test/setup/run-line.ts'
 
 let folder = ''
@@ -49,6 +51,7 @@ describe('a slip is answered with what was meant', () => {
     ['migrate up --servce x', 'Unknown option --servce. Did you mean --service? See: waybill migrate up --help'],
     ['migrate up --service', '--service needs a value: --service <name>.'],
     ['migrate up --service --roles', '--service needs a value'],
+    ['outbox drop --all --yes --database-url=', '--database-url is empty. Give it a value, or leave it out.'],
     ['migrate up --roles=yes', '--roles takes no value.'],
     ['migrate up --roles extra', 'Unexpected argument "extra".'],
     ['migrate up --service x', 'Which database? Pass --database-url'],
@@ -74,6 +77,12 @@ describe('a database that does not answer', () => {
     expect(err).toBe(
       'The database at app@127.0.0.1:1/shop refused the connection. Is it running, and is that its port? Check the database URL.\n',
     )
+  })
+
+  test('may be a socket', async () => {
+    const { code, err } = await cli(`migrate status --database-url postgres://app:s3cr3t@/shop?host=${folder}`)
+    expect({ code, err }).toEqual({ code: 1, err: expect.stringContaining(`The database at app@${folder}:5432/shop`) })
+    expect(err).not.toContain('s3cr3t')
   })
 
   test('is shown with a stack when asked, still without its password', async () => {
@@ -126,6 +135,20 @@ describe('settings', () => {
   ])('of %s are refused with the reason', async (file, content, message) => {
     await writeFile(join(folder, file), content)
     expect(await cli(`migrate sql --config ${file}`)).toMatchObject({ code: 2, err: expect.stringContaining(message) })
+  })
+
+  // As a process of its own: in here modules are loaded by the runner of the tests, which takes everything for ES modules.
+  test.each([
+    ['an import', `import 'node:path'\nexport default { service: 'x' }`],
+    ['an export', `export default { service: 'x' }`],
+  ])('of a CommonJS package that begin with %s are refused with the advice to make it one of ES modules', async (_, content) => {
+    const commonJs = await mkdtemp(join(folder, 'commonjs-'))
+    await writeFile(join(commonJs, 'package.json'), JSON.stringify({ type: 'commonjs' }))
+    await writeFile(join(commonJs, 'waybill.config.ts'), content)
+    const main = fileURLToPath(new URL('main.ts', import.meta.url))
+    const { code, output } = await runCommand(['node', main, 'migrate', 'sql'], { cwd: commonJs })
+    expect(output).toContain('. Node takes it for CommonJS: add "type": "module" to package.json')
+    expect(code).toBe(2)
   })
 
   test('of a file that is not there are refused', async () => {

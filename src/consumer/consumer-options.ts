@@ -27,6 +27,8 @@ export interface ConsumerOptions<Native = unknown> {
   readonly schema?: string
   /** The service that must own the schema. @default whichever the schema is bound to */
   readonly service?: string | undefined
+  /** The deployment that the schema must be stamped with: a copy of the whole disk is refused by nothing else. @default whichever it is stamped with */
+  readonly deploymentId?: string | undefined
   /**
    * `direct` applies deliveries and then acknowledges them. `stored` writes them down, acknowledges, and applies them from
    * there: for handlers that are slow, or brokers that must not wait. @default 'direct'
@@ -123,6 +125,7 @@ export function resolveConsumerOptions<Native>(given: ConsumerOptions<Native>): 
       outbox: undefined,
       schema: defaults.schema,
       service: undefined,
+      deploymentId: undefined,
       maxVersionJump: undefined,
       archive: false,
       inbox: true,

@@ -70,9 +70,9 @@ export function createConsumer<Native>(options: ConsumerOptions<Native>): Consum
     routes: () => book.build(),
     run: async (life) => {
       const routes = book.build()
-      const { db, schema, service, name } = settings
+      const { db, schema, service, deploymentId, name } = settings
       if (!settings.inbox && settings.offsets === 'broker' && routes.hasHandlers) throw needsInbox(name)
-      await assertSchema(db, { schema, service })
+      await assertSchema(db, { schema, service, deploymentId })
       for (const projection of routes.projections) await assertProjectionTable(db, projection)
       for (const factTable of routes.factTables) await assertFactTable(db, factTable)
       const tables = inboxTables(schema)

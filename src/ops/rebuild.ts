@@ -156,7 +156,7 @@ export async function dropReplaced({ consumer, actor }: Pick<RebuildOptions, 'co
 
 /** Register, operation and shadows come into being together; what is there already is taken up again. */
 async function begin({ consumer, from, actor }: RebuildOptions): Promise<StartedRebuild> {
-  const { db, schema, service, name, positions } = consumer.settings
+  const { db, schema, service, deploymentId, name, positions } = consumer.settings
   const routes = consumer.routes()
   const tables = inboxTables(schema)
   if (routes.projections.length === 0)
@@ -168,7 +168,7 @@ async function begin({ consumer, from, actor }: RebuildOptions): Promise<Started
       `consumer ${name}: positions: 'needed' leaves no positions to compare a rebuild with. Project to a new table with a consumer of another name.`,
     )
   if (from !== undefined) parseFrom(from)
-  await assertSchema(db, { schema, service })
+  await assertSchema(db, { schema, service, deploymentId })
   for (const projection of routes.projections) await assertProjectionTable(db, projection)
   const types = [...new Set(routes.projections.map(({ stream }) => stream.aggregateType))]
   await one(db, registerConsumer({ tables, consumer: name }))

@@ -23,6 +23,8 @@ export interface RelayOptions {
   readonly streams?: readonly AnyStream[]
   /** The service that must own the schema. @default whichever the schema is bound to */
   readonly service?: string | undefined
+  /** The deployment that the schema must be stamped with: a copy of the whole disk is refused by nothing else. @default whichever it is stamped with */
+  readonly deploymentId?: string | undefined
   /** Unique among the relays that live at the same time. @default random */
   readonly name?: string
   /** Events in a pass while there is little to do. @default 500 */
@@ -75,6 +77,7 @@ export function resolveRelayOptions(given: RelayOptions): RelaySettings {
       transport: given.transport,
       streams: [],
       service: undefined,
+      deploymentId: undefined,
       name: randomBytes(8).toString('hex'),
       batchSize,
       drainSize,

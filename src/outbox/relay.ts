@@ -29,7 +29,7 @@ export interface Relay extends Service {
 
 export function createRelay(options: RelayOptions): Relay {
   const settings = resolveRelayOptions(options)
-  const { db, outbox, service, listen, signals, clock } = settings
+  const { db, outbox, service, deploymentId, listen, signals, clock } = settings
   const waker = createWaker()
   const hints = createLaneHints(clock, settings.idleMs)
   const pulse = createPulse(clock)
@@ -38,7 +38,7 @@ export function createRelay(options: RelayOptions): Relay {
     waker.wake()
   }
   const withEngine = async <Result>(work: (engine: RelayEngine) => Promise<Result>): Promise<Result> => {
-    await assertSchema(db, { schema: outbox.tables.schema, service })
+    await assertSchema(db, { schema: outbox.tables.schema, service, deploymentId })
     const engine = createRelayEngine(settings, { hints })
     const unsubscribe = outbox.onCommitted(wake)
     try {

@@ -6,14 +6,17 @@ import { sqlState } from './sql-state.ts'
 
 /** What to show of a database's address. */
 export function databaseLabel(url: string): string {
-  const { hostname, port, pathname, username } = parseDatabaseUrl(url)
+  const { hostname, port, pathname, username, searchParams } = parseDatabaseUrl(url)
   const user = username === '' ? '' : `${decodeURIComponent(username)}@`
-  return `${user}${hostname === '' ? 'localhost' : hostname}:${port === '' ? '5432' : port}${pathname}`
+  const host = searchParams.get('host') ?? (hostname === '' ? 'localhost' : hostname)
+  return `${user}${host}:${port === '' ? '5432' : port}${pathname}`
 }
 
 /** The address, or INVALID_OPTION without showing what was given: it may hold a password. */
 export function parseDatabaseUrl(url: string): URL {
-  const parsed = URL.canParse(url) ? new URL(url) : undefined
+  // `postgres://user:password@/database?host=/socket/folder` names a socket, and no URL may have a user without a host.
+  const whole = url.replace('@/', '@localhost/')
+  const parsed = URL.canParse(whole) ? new URL(whole) : undefined
   if (parsed === undefined || !['postgres:', 'postgresql:'].includes(parsed.protocol)) {
     throw new WaybillError(
       'INVALID_OPTION',
@@ -54,6 +57,7 @@ function reasonOf(error: unknown): readonly [string, string] | undefined {
 
 const reasons: Readonly<Record<string, readonly [string, string]>> = {
   ECONNREFUSED: ['refused the connection', 'Is it running, and is that its port? Check the database URL.'],
+  ENOENT: ['has no socket there', 'Is it running, and is that its folder? Check the host in the database URL.'],
   ENOTFOUND: ['was not found by name', 'Check the host in the database URL.'],
   EAI_AGAIN: ['was not found by name', 'Check the host in the database URL, and the name service.'],
   ETIMEDOUT: ['did not answer in time', 'Check the host and port in the database URL, and firewalls between.'],

@@ -112,7 +112,7 @@ describe('a migration that cannot run in a transaction', () => {
     const options = { schema: 'resumed', service: 'orders', migrations: twice }
     await expect(migrate(db, options)).rejects.toThrow('late_idx')
     expect(await exists('resumed.late_idx')).toBe(true)
-    expect(await pendingMigrations(db, options)).toMatchObject([{ number: twice.length }])
+    expect(await pendingMigrations(db, { schema: 'resumed', migrations: twice })).toMatchObject([{ number: twice.length }])
 
     await db.query('delete from resumed.late')
     expect((await migrate(db, options)).applied).toEqual([twice.at(-1)?.name])
@@ -143,4 +143,20 @@ test('the wait ends when its signal aborts, and says that nothing was changed', 
   await expect(waiting).rejects.toMatchObject({ code: 'ABORTED', message: expect.stringContaining('Nothing was changed') })
   await holder.query('rollback')
   holder.release()
+})
+
+test('a migration that does not get its lock says that nothing was changed, and can be run again', async () => {
+  await migrate(db, { schema: 'busy', service: 'orders' })
+  const migrations = withMore('alter table :schema.outbox_dispatch add column extra int;')
+  const holder = await database.pool.connect()
+  await holder.query('begin')
+  await holder.query('lock table busy.outbox_dispatch in row exclusive mode')
+  const waiting = migrate(db, { schema: 'busy', service: 'orders', migrations })
+  await expect(waiting).rejects.toMatchObject({
+    code: 'TIMEOUT',
+    message: expect.stringContaining('Nothing was changed. Let it end'),
+  })
+  await holder.query('rollback')
+  holder.release()
+  expect((await migrate(db, { schema: 'busy', service: 'orders', migrations })).applied).toEqual([migrations.at(-1)?.name])
 })

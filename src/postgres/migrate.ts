@@ -9,6 +9,7 @@
  */
 import { systemClock, type Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
+import { refuseUnknown } from '../core/options.ts'
 import { execute, one, rows, type Database, type Tx } from './database.ts'
 import { assertKnown, assertOwn } from './deployment.ts'
 import { checkedNames, type DeploymentNames } from './deployment-names.ts'
@@ -25,6 +26,7 @@ import { packageVersion, renderMigration, shippedMigrations, type Migration } fr
 import { migrationStatus, type MigrationStatus } from './migrate-status.ts'
 import { groupRole } from './roles.ts'
 import { applyRoles, lockSchemaDown } from './roles.sql.ts'
+import { isLockTimeout } from './sql-state.ts'
 import { transaction } from './transaction.ts'
 
 export interface MigrateOptions extends DeploymentNames {
@@ -49,10 +51,12 @@ export interface Migrated {
   readonly newer: readonly string[]
 }
 
+const optionNames = ['schema', 'service', 'deploymentId', 'roles', 'waitMs', 'migrations', 'signal', 'clock']
 const askAgainMs = 100
 
 /** Applies what is missing and returns what it applied; a second call applies nothing. */
 export async function migrate(db: Database, options: MigrateOptions): Promise<Migrated> {
+  refuseUnknown('migrate', options, optionNames)
   const { migrations = shippedMigrations(), waitMs = 600_000, clock = systemClock } = options
   const run: Run = { db, names: checkedNames(options), roles: options.roles, migrations }
   if (run.roles === true) groupRole(run.names.schema, 'consumer')
@@ -60,7 +64,10 @@ export async function migrate(db: Database, options: MigrateOptions): Promise<Mi
   const deadline = clock.monotonicMs() + waitMs
   for (;;) {
     if (options.signal?.aborted === true) throw stopped(run.names.schema, applied)
-    const step = await transaction(db, (tx) => migrateStep(run, tx), { statementTimeoutMs: 0, idleInTransactionTimeoutMs: 0 })
+    const step = await transaction(db, (tx) => migrateStep(run, tx), {
+      statementTimeoutMs: 0,
+      idleInTransactionTimeoutMs: 0,
+    }).catch((error: unknown) => explainBusy(error, run.names.schema, applied))
     if (step === 'busy') {
       if (clock.monotonicMs() >= deadline) {
         throw new WaybillError(
@@ -128,8 +135,24 @@ export function mayGrant({ newer }: MigrationStatus): boolean {
 }
 
 function stopped(schema: string, applied: readonly string[]): WaybillError {
-  const done = applied.length === 0 ? 'Nothing was changed' : `Applied before: ${applied.join(', ')}`
-  return new WaybillError('ABORTED', `The migration of "${schema}" was stopped. ${done}; it can be run again at any time.`)
+  return new WaybillError(
+    'ABORTED',
+    `The migration of "${schema}" was stopped. ${soFar(applied)}; it can be run again at any time.`,
+  )
+}
+
+/** Whoever works on the schema waits behind this lock as well, so it is not waited for long. */
+function explainBusy(cause: unknown, schema: string, applied: readonly string[]): never {
+  if (!isLockTimeout(cause)) throw cause
+  throw new WaybillError(
+    'TIMEOUT',
+    `A transaction that works on the schema "${schema}" goes on for longer than a migration waits, since all others would wait behind it. ${soFar(applied)}. Let it end, or end it (pg_stat_activity), and run this again.`,
+    { cause },
+  )
+}
+
+function soFar(applied: readonly string[]): string {
+  return applied.length === 0 ? 'Nothing was changed' : `Applied before: ${applied.join(', ')}`
 }
 
 /** Refuses a schema that is not ours to change. */
