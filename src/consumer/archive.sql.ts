@@ -14,7 +14,7 @@ export function archiveReceived({ tables, consumer, generation }: Scope, places:
     select m.consumer, m.generation, m.event_id, m.aggregate_type, m.aggregate_id, m.version, m.topic, m.ordering_key, m.message_id,
            m.attributes, m.body, m.published_at, m.received_at
       from unnest(${sqlArray(places.map(({ lane }) => lane))}::text::smallint[], ${sqlArray(places.map(({ seq }) => seq))}::text::bigint[]) as p (lane, seq)
-      join ${tables.message} m on m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = p.lane and m.state in (0, 1) and m.seq = p.seq
+      join ${tables.message} m on m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = p.lane and m.state in (0, 1, 2) and m.seq = p.seq
      order by m.event_id
     on conflict do nothing`
 }

@@ -68,7 +68,7 @@ test.each(['direct', 'stored'] as const)('payloads that are kept elsewhere count
   }
   await eventually(async () => (await fixture.count('dead_letter', `state = 'dead'`)) === 30)
   broken = false
-  await redriveDeadLetters({ db, schema: fixture.schema, filter: {}, actor: 'ada' })
+  await redriveDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })
   await eventually(async () => (await fixture.count('dead_letter', `state = 'redriven'`)) === 30)
   await stop()
   expect(store.most()).toBeGreaterThan(1)
@@ -92,7 +92,7 @@ test('what is redriven is applied in batches, and every event of one shows that 
   await fixture.publish(...Array.from({ length: 25 }, (_, i) => published(`v${i}`, 1)))
   await eventually(async () => (await fixture.count('dead_letter', `state = 'dead'`)) === 25)
   broken = false
-  await redriveDeadLetters({ db, schema: fixture.schema, filter: {}, actor: 'ada' })
+  await redriveDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })
   await eventually(async () => (await fixture.count('effect')) === 25)
   await stop()
   const batches = await fixture.query('select count(*)::int as count from $schema.effect group by note order by 1')
@@ -140,7 +140,7 @@ test('what stands behind a letter in another’s hand is no work', async () => {
   await fixture.publish(published('v', 1), published('v', 2))
   await eventually(async () => (await fixture.count('dead_letter', `state = 'dead'`)) === 2)
   await stop()
-  await redriveDeadLetters({ db, schema: fixture.schema, filter: {}, actor: 'ada' })
+  await redriveDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })
   const book = new RouteBook('catalog', [videos])
   book.on(videos.VideoPublished, () => undefined)
   const routes = book.build()

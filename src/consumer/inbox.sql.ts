@@ -248,7 +248,8 @@ export function restStored(
 ): Statement {
   return sql`
     update ${tables.message} m
-       set attempts = m.attempts + 1, next_attempt_at = clock_timestamp() + ${rest.delayMs}::int * interval '1 millisecond', error = ${rest.error}::text
+       set attempts = m.attempts + 1, next_attempt_at = clock_timestamp() + ${rest.delayMs}::float8 * interval '1 millisecond',
+           started_at = clock_timestamp(), error = ${rest.error}::text
      where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.event_id = ${item.event.id}::text::uuid and m.state = 4`
 }
 

@@ -44,7 +44,7 @@ test.each([
   await fixture.publish(published('a', 1), published('a', 2))
   await eventually(async () => (await fixture.count('dead_letter')) === 1 && (await fixture.count('inbox_message')) === 1)
   broken = false
-  await act({ db, schema: fixture.schema, filter: {}, actor: 'ada' })
+  await act({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })
   await handling.promise
   const before = instances.map(({ count }) => count())
   await eventually(() => instances.some(({ count }, i) => count() > (before[i] ?? 0) + 3))
@@ -80,7 +80,7 @@ test('what is worked for longer than a lease stays in one hand', async () => {
   await fixture.publish(published('a', 1), published('a', 2))
   await eventually(async () => (await fixture.count('dead_letter')) === 1 && (await fixture.count('inbox_message')) === 1)
   broken = false
-  await discardDeadLetters({ db, schema: fixture.schema, filter: {}, actor: 'ada' })
+  await discardDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })
   await handling.promise
   const lease = async (): Promise<string | undefined> =>
     (await fixture.query<{ until: string }>('select max(next_attempt_at)::text as until from $schema.inbox_message'))[0]?.until
@@ -103,7 +103,7 @@ test('a redriven letter that fails again and again has ended no process', async 
   await fixture.publish(published('a', 1))
   for (const redrives of [0, 1, 2, 3]) {
     await eventually(async () => (await fixture.count('dead_letter', `state = 'dead' and redrives = ${redrives}`)) === 1)
-    await redriveDeadLetters({ db, schema: fixture.schema, filter: {}, actor: 'ada' })
+    await redriveDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })
   }
   await eventually(async () => (await fixture.count('dead_letter', `state = 'dead' and redrives = 4`)) === 1)
   await stop()

@@ -25,12 +25,22 @@ export interface LeasedWorkStatements {
 }
 
 /** Dead letters that are to be redriven. */
-export const leasedLetters: LeasedWorkStatements = statements(({ deadLetter }) => deadLetter, new Name(`r.state = 'redriving'`))
+export const leasedLetters: LeasedWorkStatements = statements(({ deadLetter }) => deadLetter, {
+  isOpen: new Name(`r.state = 'redriving'`),
+  stamp: new Name(''),
+})
 
 /** Messages that wait although their turn has come. */
-export const leasedWaiting: LeasedWorkStatements = statements(({ message }) => message, new Name('r.state = 4'))
+export const leasedWaiting: LeasedWorkStatements = statements(({ message }) => message, {
+  isOpen: new Name('r.state = 4'),
+  stamp: new Name(', started_at = clock_timestamp()'),
+})
 
-function statements(tableOf: (tables: Scope['tables']) => Name, isOpen: Name): LeasedWorkStatements {
+/** `stamp` notes when a lease was set, where there is a place for it. */
+function statements(
+  tableOf: (tables: Scope['tables']) => Name,
+  { isOpen, stamp }: { readonly isOpen: Name; readonly stamp: Name },
+): LeasedWorkStatements {
   return {
     take: ({ tables, consumer, generation }, items, leaseMs) => sql`
       with free as materialized (
@@ -39,7 +49,7 @@ function statements(tableOf: (tables: Scope['tables']) => Name, isOpen: Name): L
            and ${isOpen} and (r.next_attempt_at is null or r.next_attempt_at <= (select clock_timestamp()))
          order by r.event_id for update skip locked
       )
-      update ${tableOf(tables)} r set next_attempt_at = clock_timestamp() + ${leaseMs}::int * interval '1 millisecond'
+      update ${tableOf(tables)} r set next_attempt_at = clock_timestamp() + ${leaseMs}::int * interval '1 millisecond'${stamp}
        where r.consumer = ${consumer}::text and r.generation = ${generation}::int and r.event_id in (select event_id from free)
       returning r.event_id::text as id, ${until} as until`,
     renew: ({ tables, consumer, generation }, taken, leaseMs) => sql`
@@ -49,7 +59,7 @@ function statements(tableOf: (tables: Scope['tables']) => Name, isOpen: Name): L
          where r.consumer = ${consumer}::text and r.generation = ${generation}::int and ${isOpen} and ${until} = t.until
          order by r.event_id for update of r skip locked
       )
-      update ${tableOf(tables)} r set next_attempt_at = clock_timestamp() + ${leaseMs}::int * interval '1 millisecond'
+      update ${tableOf(tables)} r set next_attempt_at = clock_timestamp() + ${leaseMs}::int * interval '1 millisecond'${stamp}
        where r.consumer = ${consumer}::text and r.generation = ${generation}::int and r.event_id in (select event_id from held)
       returning r.event_id::text as id, ${until} as until`,
     give: ({ tables, consumer, generation }, taken) => sql`

@@ -115,7 +115,7 @@ test('a failing message rests with growing attempts and holds its aggregate only
   await eventually(async () => (await fixture.count('inbox_message', 'state = 4')) === 1)
   expect((await effects(fixture)).toSorted()).toEqual(['a 1', 'b 1'])
   expect(attempts.filter((attempt) => attempt === 1).length).toBeGreaterThan(0)
-  await discardDeadLetters({ db, schema: fixture.schema, filter: {}, actor: 'ada' })
+  await discardDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })
   await eventually(async () => (await effects(fixture)).length === 3)
   await stop()
   expect(await effects(fixture, 'a')).toEqual(['a 1', 'a 3'])
@@ -163,7 +163,7 @@ test('a delta that came before its predecessor waits, and a redriven letter take
   await fixture.publish(deposited('x', 1, 1), deposited('x', 2, 1))
   await eventually(async () => (await fixture.count('dead_letter')) === 1)
   broken = false
-  await redriveDeadLetters({ db, schema: fixture.schema, filter: {}, actor: 'ada' })
+  await redriveDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })
   await eventually(async () => (await fixture.count('effect')) === 3)
   await stop()
   expect(await effects(fixture)).toEqual(['x 1', 'x 2', 'x 3'])

@@ -1,11 +1,13 @@
 /**
  * What a consumer does beside deliveries: dead letters that an operator redrives, messages whose turn has come, the
- * register, and the report of what waits.
+ * register, the report of what waits, and rests that a clock which stepped back has put out of reach.
  *
  * Any number of instances do it at once: the letter's and the aggregate's row locks and the inbox make sure that each effect
  * happens once.
  */
+import { defaults } from '../core/defaults.ts'
 import { execute, first, one, rows } from '../postgres/database.ts'
+import { pullBackLetters, pullBackMessages } from './clock-steps.sql.ts'
 import type { EngineDeps } from './consumer-engine.ts'
 import { countDead, markFailed, readRedriving } from './dead-letter.sql.ts'
 import { fromStored, withinBytes } from './decode.ts'
@@ -25,6 +27,9 @@ export interface StoredWork {
 
 const reportEveryMs = 10_000
 const deadBound = 10_000
+const pullBackEveryMs = 60_000
+/** Instances may be set up differently for a while; none ends a rest or a lease of another. */
+const longestLeaseMs = 600_000
 
 export function createStoredWork({ settings, routes, scope, work }: StoredWorkDeps): StoredWork {
   const { db, clock, signals, gapAlertMs, deltaStart, batchBytes } = settings
@@ -50,6 +55,14 @@ export function createStoredWork({ settings, routes, scope, work }: StoredWorkDe
       alert: oldestMs > gapAlertMs,
     })
   }
+  let pullBackAt = 0
+  const pullBack = async (): Promise<void> => {
+    if (clock.monotonicMs() < pullBackAt) return
+    pullBackAt = clock.monotonicMs() + pullBackEveryMs
+    await execute(db, pullBackMessages(scope))
+    const longestMs = Math.max(settings.backoff.maxMs, defaults.consumer.backoff.maxMs, longestLeaseMs)
+    await execute(db, pullBackLetters(scope, longestMs * 2))
+  }
   const refuse = (letterId: string): Promise<number> =>
     execute(db, markFailed(scope, letterId, `The message is no event of a stream that consumer ${scope.consumer} reads.`))
   const redrive = async (): Promise<number> => {
@@ -68,6 +81,7 @@ export function createStoredWork({ settings, routes, scope, work }: StoredWorkDe
       const paused = (await first(db, readConsumer(scope)))?.paused ?? false
       await report(paused)
       if (paused) return { found: false, paused }
+      await pullBack()
       // A redriven one goes before those that wait for it.
       const worked = (await redrive()) + (await release())
       return { found: worked > 0, paused }

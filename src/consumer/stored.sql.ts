@@ -8,7 +8,7 @@
  * Lanes are locked in order of lane everywhere, and before inbox rows and positions.
  */
 import { aggregateKey } from '../postgres/lanes.sql.ts'
-import { sql, sqlArray, sqlBytesArray, type Statement } from '../postgres/sql.ts'
+import { Name, sql, sqlArray, sqlBytesArray, type Statement } from '../postgres/sql.ts'
 import { storableMoment } from '../postgres/storable-moment.ts'
 import { attributesJson, storableKey, type Scope, type StoredRow } from './inbox.sql.ts'
 import type { Item } from './item.ts'
@@ -131,9 +131,11 @@ export interface ReceivedRow extends StoredRow {
 
 /**
  * What is to be done in our lanes: due messages in the order they came, and heads whose rest is over. Messages behind a head
- * are put out of the due range as they are met, so that a long line behind one costs a pass nothing. Heads are read once, and
- * messages where they are found: on a table without statistics the planner would look each of them up by reading all of it.
- * Indexes: primary key, inbox_message_head_idx, inbox_message_retry_idx.
+ * are put out of the due range as they are met, so that a long line behind one costs a pass nothing. A head that has not failed
+ * came to the front of such a line: the next ones of it are read with it, the fewer the more heads there are in its lane. One that
+ * failed is tried alone. Heads are read once, and messages where they are found: on a table without statistics the planner would
+ * look each of them up by reading all of it.
+ * Indexes: primary key, inbox_message_head_idx, inbox_message_retry_idx, inbox_message_held_idx.
  */
 export function readReceived(
   { tables, consumer, generation }: Scope,
@@ -151,18 +153,28 @@ export function readReceived(
     ), due as materialized (
       select d.*, (d.lane, d.key) in (select lane, key from head) as blocked
         from mine cross join lateral (
-          select m.ctid as place, m.lane, m.key, m.seq, m.topic, m.ordering_key, m.message_id, m.attributes, m.body, m.published_at, m.received_at, m.attempts from ${tables.message} m
+          select m.ctid as place, ${readColumns} from ${tables.message} m
            where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = mine.lane and m.state = 0
            order by m.consumer, m.generation, m.lane, m.state, m.seq limit ${perLane}::int) d
     ), held as (
       update ${tables.message} m set state = 2 where m.ctid = any (array(select place from due where blocked)) and m.state + 0 = 0
-    ), chosen as materialized (
-      select due.* from due where not due.blocked
-      union all
-      select r.*, false from mine cross join lateral (
-        select m.ctid as place, m.lane, m.key, m.seq, m.topic, m.ordering_key, m.message_id, m.attributes, m.body, m.published_at, m.received_at, m.attempts from ${tables.message} m
+    ), ripe as materialized (
+      select r.*, count(*) over (partition by r.lane) as beside from mine cross join lateral (
+        select ${readColumns} from ${tables.message} m
          where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = mine.lane and m.state = 1 and m.next_attempt_at <= clock_timestamp()
          order by m.next_attempt_at limit ${perLane}::int) r
+    ), behind as materialized (
+      select b.* from ripe cross join lateral (
+        select ${readColumns} from ${tables.message} m
+         where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = ripe.lane and m.key = ripe.key and m.state = 2 and m.seq > ripe.seq
+         order by m.consumer, m.generation, m.lane, m.key, m.seq limit ${perLane}::int / ripe.beside) b
+       where ripe.attempts = 0
+    ), chosen as materialized (
+      select ${readColumns} from due m where not m.blocked
+      union all
+      select ${readColumns} from ripe m
+      union all
+      select ${readColumns} from behind m
       order by seq limit ${lease.batchSize}::int
     )
     select m.lane, m.seq::text, m.topic, m.ordering_key, m.message_id, m.attributes::text, m.body, m.attempts,
@@ -173,54 +185,91 @@ export function readReceived(
      order by m.seq`
 }
 
+const readColumns = new Name(
+  'm.lane, m.key, m.seq, m.topic, m.ordering_key, m.message_id, m.attributes, m.body, m.published_at, m.received_at, m.attempts',
+)
+
 /** One message in its lane. */
 export interface StoredPlace {
   readonly lane: number
   readonly seq: string
 }
 
-/** Removes messages that are done, and lets those go on that were held behind one of them. Index: primary key, inbox_message_held_idx. */
+/**
+ * Removes messages that are done. Where one of them was a head, the next of its line becomes it and is due at once. The others stay
+ * held: a statement that let go of a whole line would take the longer the longer it is. Indexes: primary key, inbox_message_held_idx.
+ */
 export function removeReceived({ tables, consumer, generation }: Scope, places: readonly StoredPlace[]): Statement {
   return sql`
     with gone as (
       delete from ${tables.message} m
        using unnest(${lanesOf(places)}::text::smallint[], ${seqsOf(places)}::text::bigint[]) as p (lane, seq)
-       where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = p.lane and m.state in (0, 1) and m.seq = p.seq
-      returning m.lane, m.key, m.state
+       where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = p.lane and m.state in (0, 1, 2) and m.seq = p.seq
+      returning m.lane, m.key, m.seq, m.state
     )
-    update ${tables.message} m set state = 0 from gone g
-     where g.state = 1 and m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = g.lane and m.key = g.key and m.state = 2`
+    update ${tables.message} m set state = 1, next_attempt_at = clock_timestamp(), started_at = clock_timestamp()
+     where m.ctid = any (array(
+       select n.place from gone g cross join lateral (
+         select m.ctid as place from ${tables.message} m
+          where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = g.lane and m.key = g.key and m.state = 2
+            and m.seq not in (select gone.seq from gone)
+          order by m.consumer, m.generation, m.lane, m.key, m.seq limit 1) n
+        where g.state = 1)) and m.state + 0 = 2`
 }
 
-/** Puts messages aside until their turn comes, and counts them at their aggregates, whose rows are locked already. */
+/**
+ * Puts messages aside until their turn comes, and counts them at their aggregates, whose rows are locked already. Where one of them
+ * was a head, the next of its line becomes it, as above. Indexes: primary key, inbox_message_head_idx, inbox_message_held_idx.
+ */
 export function setAside({ tables, consumer, generation }: Scope, places: readonly StoredPlace[]): Statement {
   return sql`
     with aside as (
       update ${tables.message} m set state = 4, next_attempt_at = null
         from unnest(${lanesOf(places)}::text::smallint[], ${seqsOf(places)}::text::bigint[]) as p (lane, seq)
-       where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = p.lane and m.state in (0, 1) and m.seq = p.seq
-      returning m.lane, m.key, m.aggregate_type, m.aggregate_id
+       where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = p.lane and m.state in (0, 1, 2) and m.seq = p.seq
+      returning m.lane, m.key, m.seq, m.aggregate_type, m.aggregate_id
     ), promoted as (
-      update ${tables.message} m set state = 0 from (select distinct lane, key from aside) g
-       where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = g.lane and m.key = g.key and m.state = 2
+      update ${tables.message} m set state = 1, next_attempt_at = clock_timestamp(), started_at = clock_timestamp()
+       where m.ctid = any (array(
+         select n.place from (select distinct lane, key from aside) g cross join lateral (
+           select m.ctid as place from ${tables.message} m
+            where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = g.lane and m.key = g.key and m.state = 2
+              and m.seq not in (select aside.seq from aside)
+            order by m.consumer, m.generation, m.lane, m.key, m.seq limit 1) n
+          where not exists (
+            select from ${tables.message} h
+             where h.consumer = ${consumer}::text and h.generation = ${generation}::int and h.lane = g.lane and h.key = g.key and h.state in (1, 3)
+               and h.seq not in (select aside.seq from aside)))) and m.state + 0 = 2
     )
     update ${tables.position} p set waiting = p.waiting + s.count
       from (select aggregate_type, aggregate_id, count(*)::int as count from aside group by 1, 2) s
      where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.aggregate_type = s.aggregate_type and p.aggregate_id = s.aggregate_id`
 }
 
-/** A message failed: it rests as the head of its key, and what is behind it waits. If there is a head already, it waits behind that. */
+/**
+ * A message failed: it rests as the head of its key, and what is behind it waits. If another head of the key rests, it waits behind
+ * that. A head that is due gives way: it was read with this one, and is of a later version.
+ * Indexes: primary key, inbox_message_head_idx.
+ */
 export function restReceived(
   { tables, consumer, generation }: Scope,
   place: StoredPlace,
   rest: { readonly delayMs: number; readonly error: string },
 ): Statement {
   return sql`
+    with other as materialized (
+      select h.ctid as place, h.state = 1 and h.next_attempt_at <= clock_timestamp() as due
+        from ${tables.message} m
+        join ${tables.message} h on h.consumer = m.consumer and h.generation = m.generation and h.lane = m.lane and h.key = m.key and h.seq <> m.seq and h.state in (1, 3)
+       where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = ${place.lane}::int and m.state in (0, 2) and m.seq = ${place.seq}::text::bigint
+    ), behind as (
+      update ${tables.message} h set state = 2 where h.ctid = any (array(select place from other where due)) and h.state + 0 = 1 returning 1
+    )
     update ${tables.message} m
-       set attempts = m.attempts + 1, next_attempt_at = clock_timestamp() + ${rest.delayMs}::int * interval '1 millisecond', error = ${rest.error}::text,
-           state = case when m.state = 0 and exists (select from ${tables.message} h where h.consumer = m.consumer and h.generation = m.generation
-                                                       and h.lane = m.lane and h.key = m.key and h.state in (1, 3)) then 0 else 1 end
-     where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = ${place.lane}::int and m.state in (0, 1) and m.seq = ${place.seq}::text::bigint`
+       set attempts = m.attempts + 1, next_attempt_at = clock_timestamp() + ${rest.delayMs}::float8 * interval '1 millisecond',
+           started_at = clock_timestamp(), error = ${rest.error}::text,
+           state = case when (select count(*) from other) = (select count(*) from behind) then 1 else m.state end
+     where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = ${place.lane}::int and m.state in (0, 1, 2) and m.seq = ${place.seq}::text::bigint`
 }
 
 function lanesOf(places: readonly StoredPlace[]): string {

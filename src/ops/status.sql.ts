@@ -3,7 +3,7 @@
  * at a bound, and take the server's own estimates for the sizes of tables. They only read.
  */
 import type { InboxTables, Scope } from '../consumer/inbox.sql.ts'
-import { isLate, lateSince } from '../outbox/backlog.sql.ts'
+import { lateRows, lateSince } from '../outbox/backlog.sql.ts'
 import type { OutboxTables } from '../outbox/outbox.sql.ts'
 import { name, sql, type Statement } from '../postgres/sql.ts'
 
@@ -18,17 +18,11 @@ export interface BacklogRow {
   readonly highest_attempts: number
 }
 
-/** Rows of one lane and state among which the first late one is looked for. */
-const lookBound = 200
-
 /**
  * What waits in each state: counted lane by lane, up to `bound` rows a lane. Beyond that, a lane is taken to have its share of
  * the numbers between its first row and its last. The oldest of each lane and state stands first in the primary key; attempts
  * are kept by heads only. Counted in order and up to a bound that the planner cannot see, the
  * rows are read from the index one by one, also from a table without statistics.
- *
- * What waits for its date or for an operator is not late. Where more of that than we look through stands in front, relays set it
- * aside as retries, and of those the first whose time has come is found by its time.
  * Indexes: the primary key, outbox_dispatch_head_idx, outbox_dispatch_retry_idx.
  */
 export function selectBacklog(tables: OutboxTables, bound: number): Statement<BacklogRow> {
@@ -44,16 +38,7 @@ export function selectBacklog(tables: OutboxTables, bound: number): Statement<Ba
                             where d.lane = l.lane and d.state = s.state order by d.seq limit 1) f on true
         left join lateral (select d.seq from ${tables.dispatch} d
                             where d.lane = l.lane and d.state = s.state order by d.seq desc limit 1) e on true
-    ), late as materialized (
-      select d.* from ${tables.lane} l cross join lateral (
-          (select d.* from (select d.* from ${tables.dispatch} d
-                             where d.lane = l.lane and d.state = 0 order by d.seq limit (select ${lookBound}::int)) d where ${isLate} order by d.seq limit 1)
-          union all
-          (select d.* from (select d.* from ${tables.dispatch} d
-                             where d.lane = l.lane and d.state = 1 order by d.seq limit (select ${lookBound}::int)) d where ${isLate} order by d.seq limit 1)
-          union all
-          (select d.* from ${tables.dispatch} d
-            where d.lane = l.lane and d.state = 1 and d.next_retry_at <= (select clock_timestamp()) order by d.next_retry_at limit 1)) d
+    ), late as materialized (${lateRows(tables)}
     )
     select coalesce(sum(p.estimate) filter (where p.state = 0), 0)::float8 as due,
            coalesce(sum(p.estimate) filter (where p.state = 1), 0)::float8 as retrying,

@@ -6,6 +6,9 @@ import { datedError } from './dispatch.sql.ts'
 import type { OutboxTables } from './outbox.sql.ts'
 import { pausedError } from './relay-plan.ts'
 
+/** Counts are exact up to here. More of one state is told as this many: counting would take from the database what relays need to drain it. */
+const backlogBound = 100_000
+
 export interface Backlog {
   readonly due: number
   readonly retrying: number
@@ -31,17 +34,49 @@ export const lateSince: Name = new Name(
   `(case when d.state = 0 or d.last_error in ('${datedError}', '${pausedError}') then greatest(o.occurred_at, d.next_retry_at) else o.occurred_at end)`,
 )
 
+/** Rows of one lane and state among which the first late one is looked for. */
+const lookBound = 200
+
 /**
- * Counts every state. The oldest event of each lane and state stands first in the primary key; those to be sent later are passed
- * over. Of other roles' sessions the server shows everybody that they have a snapshot, and since when only to pg_read_all_stats.
+ * The dispatch rows that may be the oldest late one of their lane. Where more of what waits for its date or for an operator stands
+ * in front than we look through, relays set it aside as retries, and of those the first whose time has come is found by its time.
+ * Indexes: the primary key, outbox_dispatch_retry_idx.
  */
-export function readBacklog(tables: OutboxTables): Statement<Backlog> {
+export function lateRows({ lane, dispatch }: OutboxTables): Name {
+  const front = (state: number): string => `
+          (select d.* from (select d.* from ${dispatch.quoted} d
+                             where d.lane = l.lane and d.state = ${state} order by d.seq limit (select ${lookBound})) d where ${isLate.quoted} order by d.seq limit 1)`
+  return new Name(`
+      select d.* from ${lane.quoted} l cross join lateral (${front(0)}
+          union all${front(1)}
+          union all
+          (select d.* from ${dispatch.quoted} d
+            where d.lane = l.lane and d.state = 1 and d.next_retry_at <= (select clock_timestamp()) order by d.next_retry_at limit 1)) d`)
+}
+
+/**
+ * Counts every state, each up to `bound`, or all of it without one. Lane by lane, in order and up to a bound that the planner cannot
+ * see, rows are read from the index one by one. Attempts are kept by heads only. The oldest event of each lane and state stands first
+ * in the primary key. Of other roles' sessions the server shows everybody that they have a snapshot, and since when only to
+ * pg_read_all_stats.
+ */
+export function readBacklog(tables: OutboxTables, bound: number | null = backlogBound): Statement<Backlog> {
   return sql`
-    with counted as (
-      select count(*) filter (where state = 0)::float8 as due, count(*) filter (where state = 1)::float8 as retrying,
-             count(*) filter (where state = 2)::float8 as held, count(*) filter (where state = 3)::float8 as parked,
-             coalesce(max(publish_attempts), 0)::float8 as attempts
-        from ${tables.dispatch}
+    with part as materialized (
+      select s.state, (select count(*) from (
+               select from ${tables.lane} l cross join lateral (
+                 select from ${tables.dispatch} d where d.lane = l.lane and d.state = s.state order by d.seq limit (select ${bound}::int)) d
+                limit (select ${bound}::int)) d) as rows
+        from (values (0), (1), (2), (3)) as s (state)
+    ), counted as (
+      select sum(rows) filter (where state = 0)::float8 as due, sum(rows) filter (where state = 1)::float8 as retrying,
+             sum(rows) filter (where state = 2)::float8 as held, sum(rows) filter (where state = 3)::float8 as parked
+        from part
+    ), head as (
+      select coalesce(max(h.publish_attempts), 0)::float8 as attempts from (
+        select d.publish_attempts from ${tables.lane} l cross join (values (1), (3)) as s (state) cross join lateral (
+          select d.publish_attempts from ${tables.dispatch} d where d.lane = l.lane and d.state = s.state order by d.seq limit (select ${bound}::int)) d
+         limit (select ${bound}::int)) h
     ), oldest as (
       select min(o.occurred_at) as occurred_at
         from ${tables.lane} l cross join (values (0), (1), (2), (3)) as s (state) cross join lateral (
@@ -49,8 +84,7 @@ export function readBacklog(tables: OutboxTables): Statement<Backlog> {
         join ${tables.outbox} o on o.id = d.event_id
     ), late as (
       select min(${lateSince}) as since
-        from ${tables.lane} l cross join (values (0), (1)) as s (state) cross join lateral (
-          select d.* from ${tables.dispatch} d where d.lane = l.lane and d.state = s.state and ${isLate} order by d.seq limit 1) d
+        from (${lateRows(tables)}) d
         join ${tables.outbox} o on o.id = d.event_id
     )
     select due, retrying, held, parked, attempts as "highestAttempts",
@@ -60,7 +94,7 @@ export function readBacklog(tables: OutboxTables): Statement<Backlog> {
            (select case when bool_or(query = '<insufficient privilege>') is not true
                         then coalesce(max(extract(epoch from clock_timestamp() - xact_start) * 1000), 0)::float8 end
               from pg_stat_activity where datname = current_database() and backend_xmin is not null and pid <> pg_backend_pid()) as "oldestSnapshotAgeMs"
-      from counted, oldest, late`
+      from counted, head, oldest, late`
 }
 
 /** Rows that could go out now and are in no living other relay's lanes: what a draining relay still has to do. */

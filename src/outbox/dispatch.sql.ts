@@ -203,16 +203,17 @@ export function shutError(topic: string, why: string): string {
 }
 
 /**
- * Makes some of those due that wait for a topic, whichever relay put them off; returns whether a lane has more of them.
- * Index: outbox_dispatch_retry_idx.
+ * Makes some of those due that wait for one of the topics, whichever relay put them off; returns whether a lane has more of them.
+ * None is put off for longer than `longestMs`: what is dated further ahead is not looked at. Index: outbox_dispatch_retry_idx.
  */
-export function wakeTopic(tables: OutboxTables, topic: string): Statement<{ more: boolean }> {
+export function wakeTopics(tables: OutboxTables, topics: readonly string[], longestMs: number): Statement<{ more: boolean }> {
   return sql`
     with waiting as materialized (
       select x.lane, x.ctid as place from ${tables.lane} l cross join lateral (
         select x.lane, x.ctid from ${tables.dispatch} x
          where x.lane = l.lane and x.state = 1 and x.next_retry_at > (select clock_timestamp())
-           and starts_with(x.last_error, ${cleanText(waitingFor(topic))}::text)
+           and x.next_retry_at <= (select clock_timestamp() + ${longestMs}::float8 * interval '1 millisecond')
+           and x.last_error ^@ any (${sqlArray(topics.map((topic) => cleanText(waitingFor(topic))))}::text::text[])
          limit 1000) x
     ), woken as (
       update ${tables.dispatch} d set next_retry_at = clock_timestamp()

@@ -3,7 +3,7 @@
  *
  * The backlog is counted by the relay that holds lane 0, so that it is counted once, and in every state: counting only what
  * is due would show nothing while 100,000 events are held behind one that failed. The same relay brings retries back that a
- * clock which stepped back has put out of reach.
+ * clock which stepped back has put out of reach. Pauses are read in a pass of their own, which waits for none of that.
  */
 import type { Clock } from '../core/clock.ts'
 import type { Pass } from '../core/loop.ts'
@@ -15,7 +15,10 @@ import type { OutboxTables } from './outbox.sql.ts'
 import { readBacklog } from './backlog.sql.ts'
 
 export interface OutboxWatch {
+  /** Reads the pauses. */
   readonly pass: Pass
+  /** Counts what waits, and brings retries back. */
+  readonly count: Pass
   /** Whether it has read the pauses yet: before that, nothing may go out. */
   isInformed(): boolean
   isPaused(aggregateType: string, aggregateId: string): boolean
@@ -46,11 +49,14 @@ export function createOutboxWatch({ db, tables, leases, signals, clock, longestR
     pass: async () => {
       paused = new Set((await rows(db, readPauses(tables))).map((row) => id(row.aggregate_type, row.aggregate_id)))
       informed = true
+      return 'idle'
+    },
+    count: async () => {
       if (!leases.held().some(({ lane }) => lane === 0)) return 'idle'
       const now = clock.monotonicMs()
       if (now >= countAt) {
         countAt = now + countEveryMs
-        signals.emit('relay.backlog', await one(db, readBacklog(tables)))
+        signals.emit('relay.backlog', { outbox: tables.schema, ...(await one(db, readBacklog(tables))) })
       }
       if (now >= pullBackAt) {
         pullBackAt = now + pullBackEveryMs

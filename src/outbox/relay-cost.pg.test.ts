@@ -5,7 +5,8 @@ import { testDatabase } from '../../test/setup/test-database.ts'
 import { one, rows, type Tx } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
-import { confirmDispatch, readDispatch, settleDispatch, type RowIdentity, type Settlement } from './dispatch.sql.ts'
+import { readBacklog } from './backlog.sql.ts'
+import { confirmDispatch, readDispatch, settleDispatch, wakeTopics, type RowIdentity, type Settlement } from './dispatch.sql.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -81,7 +82,7 @@ async function find(tx: Tx, { outbox }: OutboxFixture, where: string): Promise<R
 }
 
 /** One of each statement, as a relay sends them, and what each read. */
-async function costs(tx: Tx, fixture: OutboxFixture): Promise<Record<'read' | 'settle' | 'confirm', Cost>> {
+async function costs(tx: Tx, fixture: OutboxFixture): Promise<Record<'read' | 'settle' | 'confirm' | 'wake' | 'count', Cost>> {
   const { tables } = fixture.outbox
   const due = await find(tx, fixture, 'state = 0')
   const [head] = await find(tx, fixture, 'state = 1 and key = 2')
@@ -100,7 +101,11 @@ async function costs(tx: Tx, fixture: OutboxFixture): Promise<Record<'read' | 's
   const confirmed = due.slice(1, 51).map((row) => ({ ...row, messageId: 'm' }))
   const [confirm] = await looked(tx, fixture, () => one(tx, confirmDispatch(tables, 'r', mine, confirmed, keep)))
   expect(await find(tx, fixture, 'state = 0')).toHaveLength(backlog + 49)
-  return { read, settle, confirm }
+  const topics = Array.from({ length: 50 }, (_, nth) => `topic ${nth}`)
+  const [wake] = await looked(tx, fixture, () => one(tx, wakeTopics(tables, topics, 600_000)))
+  const [count, backlogged] = await looked(tx, fixture, () => one(tx, readBacklog(tables, 20)))
+  expect(backlogged).toMatchObject({ due: 20, retrying: 20, held: 20, parked: 1 })
+  return { read, settle, confirm, wake, count }
 }
 
 describe('a key with 30,000 held rows, 20,000 keys that wait and a backlog cost a pass nothing', () => {

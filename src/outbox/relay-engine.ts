@@ -9,7 +9,7 @@ import { createBreaker, type Breaker, type BreakerState } from '../core/breaker.
 import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { Lifetime } from '../core/lifetime.ts'
-import { loop, type Pass, type Waker } from '../core/loop.ts'
+import { loop, type Pace, type Pass, type Waker } from '../core/loop.ts'
 import type { Pulse } from '../core/pulse.ts'
 import type { AnyStream } from '../core/stream.ts'
 import { one } from '../postgres/database.ts'
@@ -50,7 +50,9 @@ export function createRelayEngine(settings: RelaySettings, parts: EngineParts = 
   // Relays of one outbox may be set up differently for a while; none undoes what another has put off.
   const longestRetryMs = Math.max(settings.backoff.maxMs, defaults.relay.backoff.maxMs, defaults.relay.topicRestMs, pausedForMs)
   const watch = createOutboxWatch({ db, tables: outbox.tables, leases, signals, clock, longestRetryMs })
-  const breaker = breakerOf(settings, (state) => signals.emit('relay.breaker', { relay: name, state }))
+  const breaker = breakerOf(settings, (state) =>
+    signals.emit('relay.breaker', { relay: name, outbox: outbox.tables.schema, state }),
+  )
   const topics = gatesOf(settings)
   let published = 0
   const pass = informed(
@@ -64,19 +66,9 @@ export function createRelayEngine(settings: RelaySettings, parts: EngineParts = 
   const onError = (error: unknown, failures: number, delayMs: number): void =>
     signals.emit('service.failed', { service: `relay ${name}`, error, failures, delayMs })
 
-  /** Keeps the leases and the watch going for as long as `work` takes. */
-  const whileRenewing = async (aborting: AbortSignal, work: () => Promise<void>): Promise<void> => {
-    const ended = new AbortController()
-    const life: Lifetime = { stopping: ended.signal, aborting }
-    const renewal = loop(renewing, life, { idleMs: () => renewMs, onError, clock, random })
-    const watching = loop(watch.pass, life, { idleMs: () => renewMs, onError, clock, random })
-    try {
-      await work()
-    } finally {
-      ended.abort()
-      await Promise.all([renewal, watching])
-    }
-  }
+  /** Keeps the leases, the watch and the count going for as long as `work` takes. */
+  const whileRenewing = (aborting: AbortSignal, work: () => Promise<void>): Promise<void> =>
+    besides([renewing, watch.pass, watch.count], { aborting, pace: { idleMs: () => renewMs, onError, clock, random } }, work)
   const drainAll = async ({ stopping, aborting }: Lifetime): Promise<void> => {
     const isOver = (): boolean => stopping.aborted || aborting.aborted
     while (!isOver()) {
@@ -103,6 +95,22 @@ export function createRelayEngine(settings: RelaySettings, parts: EngineParts = 
       return published
     },
     leave: () => leases.release({ leave: true }),
+  }
+}
+
+/** Runs each of these passes again and again for as long as `work` takes. */
+async function besides(
+  passes: readonly Pass[],
+  { aborting, pace }: { readonly aborting: AbortSignal; readonly pace: Pace },
+  work: () => Promise<void>,
+): Promise<void> {
+  const ended = new AbortController()
+  const loops = passes.map((each) => loop(each, { stopping: ended.signal, aborting }, pace))
+  try {
+    await work()
+  } finally {
+    ended.abort()
+    await Promise.all(loops)
   }
 }
 

@@ -173,7 +173,7 @@ describe('one poison among a hundred', () => {
     await fixture.publish('v50', 'behind')
     await fixture.publish('v51', 'elsewhere')
     await fixture.relay(broker, { maxAttempts: 1 }).once()
-    const common = { db, outbox: fixture.outbox, filter: {}, actor: 'operator', reason: 'test' }
+    const common = { db, outbox: fixture.outbox, filter: { all: true }, actor: 'operator', reason: 'test' } as const
     return { ...fixture, broker, common }
   }
 

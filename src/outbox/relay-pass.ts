@@ -75,7 +75,7 @@ export function relayPass(deps: RelayPassDeps): Pass {
     const failed = ended.find((part) => part.status === 'rejected')
     if (failed !== undefined) throw failed.reason
     // Only now: a part that planned before a topic opened may have put something off for it.
-    await deps.topics.wakeOpened((topic) => deps.steps.wake(deps, topic))
+    await deps.topics.wakeOpened((opened) => deps.steps.wake(deps, opened))
     isResting = !ended.some((part) => part.status === 'fulfilled' && part.value === 'more')
     return isResting ? 'idle' : 'more'
   }
@@ -200,7 +200,7 @@ function report(deps: RelayPassDeps, { published, failures, outage, isReached }:
   if (outage === undefined && isReached) breaker.succeeded()
   if (outage !== undefined) {
     breaker.failed()
-    signals.emit('relay.breaker', { relay, state: breaker.state(), error: outage.message })
+    signals.emit('relay.breaker', { relay, outbox: deps.tables.schema, state: breaker.state(), error: outage.message })
   }
   if (published.length > 0) {
     deps.onPublished(published.length)

@@ -3,6 +3,7 @@
  *
  * A pass receives them as one object, so that tests can put a broken step in the place of each and show that it is noticed.
  */
+import { defaults } from '../core/defaults.ts'
 import { one, rows, type Queryable } from '../postgres/database.ts'
 import type { HeldLane } from '../postgres/lanes.sql.ts'
 import { withinBytes } from './bounded-read.ts'
@@ -11,7 +12,7 @@ import {
   readBodies,
   readDispatch,
   settleDispatch,
-  wakeTopic,
+  wakeTopics,
   type ConfirmedRow,
   type DispatchRow,
   type Keeping,
@@ -49,9 +50,12 @@ export interface RelaySteps {
     context: StepContext,
     work: { readonly lanes: readonly HeldLane[]; readonly settlement: Settlement },
   ): Promise<readonly number[]>
-  /** Makes everything due that waits for a topic. */
-  wake(context: StepContext, topic: string): Promise<void>
+  /** Makes everything due that waits for one of the topics. */
+  wake(context: StepContext, topics: readonly string[]): Promise<void>
 }
+
+/** Twice what an event is put off for at most; one that is further ahead waits for its date, or comes back when the clock is right. */
+const longestRestMs = 2 * defaults.relay.topicRestMs
 
 export const relaySteps: RelaySteps = {
   read: async ({ db, tables }, { lanes, limits }) =>
@@ -64,9 +68,9 @@ export const relaySteps: RelaySteps = {
     parseLanes((await one(db, confirmDispatch(tables, relay, lanes, confirmed, keep))).mine),
   settle: async ({ db, tables, relay, keep }, { lanes, settlement }) =>
     parseLanes((await one(db, settleDispatch(tables, relay, lanes, settlement, keep))).mine),
-  wake: async ({ db, tables }, topic) => {
+  wake: async ({ db, tables }, topics) => {
     // Not until nobody waits: a relay that knows the topic as shut puts off again what this one wakes.
-    while ((await one(db, wakeTopic(tables, topic))).more);
+    while ((await one(db, wakeTopics(tables, topics, longestRestMs))).more);
   },
 }
 

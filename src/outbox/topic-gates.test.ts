@@ -19,7 +19,7 @@ function start() {
   const gates = createTopicGates({ newBreaker, restMs: () => 60_000 })
   const woken = async (): Promise<readonly string[]> => {
     const topics: string[] = []
-    await gates.wakeOpened(async (topic) => void topics.push(topic))
+    await gates.wakeOpened(async (opened) => void topics.push(...opened))
     return topics
   }
   return { gates, clock, woken }
@@ -65,6 +65,19 @@ test('what waits for a topic is woken when the topic opens: by its first confirm
   gates.learn(to('a', 'b'), [unroutable, confirmed])
   gates.learn(to('a'), [confirmed])
   expect(await woken()).toEqual(['b', 'a'])
+})
+
+test('however many topics open, they are woken at once', async () => {
+  const { gates } = start()
+  const topics = Array.from({ length: 50 }, (_, nth) => `topic ${nth}`)
+  gates.learn(
+    to(...topics),
+    topics.map(() => confirmed),
+  )
+  const calls: (readonly string[])[] = []
+  await gates.wakeOpened(async (opened) => void calls.push(opened))
+  await gates.wakeOpened(async (opened) => void calls.push(opened))
+  expect(calls).toEqual([topics])
 })
 
 test('a topic that could not be woken is woken the next time', async () => {

@@ -24,8 +24,8 @@ export interface TopicGates {
   /** Whether the events of one key are enough for now. */
   isProbed(topic: string): boolean
   learn(messages: readonly OutgoingMessage[], outcomes: readonly PublishOutcome[]): void
-  /** Wakes what waits for topics that have opened. One that could not be woken is so the next time. */
-  wakeOpened(wake: (topic: string) => Promise<void>): Promise<void>
+  /** Wakes what waits for topics that have opened, for all of them at once. If that fails, it is done the next time. */
+  wakeOpened(wake: (topics: readonly string[]) => Promise<void>): Promise<void>
   /** What was said of topics that have not taken anything since. */
   errors(): readonly Error[]
 }
@@ -68,10 +68,10 @@ export function createTopicGates({ newBreaker, restMs }: TopicGateParts): TopicG
       }
     },
     wakeOpened: async (wake) => {
-      for (const topic of opened) {
-        await wake(topic)
-        opened.delete(topic)
-      }
+      if (opened.size === 0) return
+      const topics = [...opened]
+      await wake(topics)
+      for (const topic of topics) opened.delete(topic)
     },
     errors: () => [...gates.values()].map(({ error }) => error),
   }

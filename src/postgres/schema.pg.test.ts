@@ -32,3 +32,14 @@ test('a function that turns a kind of plan off is not compiled: before PostgreSQ
   const spared = names.map((proname) => ({ proname, spared: true }))
   expect(rows).toEqual(spared)
 })
+
+test('every table has a replica identity: under a publication for all tables nothing could be changed in it otherwise', async () => {
+  await migrate(db, { schema, service: 'orders', roles: true })
+  const { rows } = await db.query(
+    `select c.relname from pg_class c
+      where c.relnamespace = $1::text::regnamespace and c.relkind in ('r', 'p') and c.relreplident <> 'f'
+        and not exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary)`,
+    [schema],
+  )
+  expect(rows).toEqual([])
+})

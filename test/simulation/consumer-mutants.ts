@@ -33,4 +33,9 @@ export const consumerMutants: readonly NamedMutant<ConsumerMutant>[] = [
   { name: 'does not count what waits', make: () => ({ broken: ['what waits is counted'] }), found: /lost|left/ },
   { name: 'applies deltas over a gap', make: () => ({ overGaps: true }), found: /out of turn/ },
   { name: 'works lanes that are another’s', make: () => ({ broken: ['a lane is fenced'] }), found: /removed from a lane/ },
+  {
+    name: 'believes in rests from the future',
+    make: () => ({ broken: ['a rest from the future has ended'] }),
+    found: /lost|left/,
+  },
 ]

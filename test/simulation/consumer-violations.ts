@@ -35,7 +35,7 @@ export function consumerViolations(parts: {
       if (table === 'effect' && after !== undefined) order.push(after as Effect)
       const gone = table === 'inbox_message' && after === undefined ? (before as StoredMessage | undefined) : undefined
       // What waits for its turn is anybody's; the rest is its lane's owner's.
-      if (gone !== undefined && gone.state < 2 && owners.get(gone.lane) !== by)
+      if (gone !== undefined && gone.state !== 4 && owners.get(gone.lane) !== by)
         seen.push('removed from a lane that was another’s')
       if (table === 'video_view' || table === 'consumer_position') {
         const [was, is] = [before, after] as (Pick<ViewRow & Position, 'id' | 'version'> | undefined)[]

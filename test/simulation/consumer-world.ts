@@ -1,6 +1,7 @@
 /**
  * Instances of one consumer on a broker that redelivers, duplicates and reorders: the real pump, batches, turns, inbox and
- * stored processor. Instances are killed and cut off, acks get lost, handlers fail for a while, time leaps.
+ * stored processor. Instances are killed and cut off, acks get lost, handlers fail for a while, time leaps, and the database's clock
+ * is set back.
  *
  * In the end each event had one effect, the effects of deltas came in the order of versions, no version ever went back, the
  * view is what the stream says, and nothing waits.
@@ -82,7 +83,7 @@ export const consumerWorlds: fc.Arbitrary<ConsumerWorld> = fc.record({
   accounts: fc.array(fc.integer({ min: 1, max: 4 }), { minLength: 1, maxLength: 2 }),
   again: fc.array(fc.nat(12), { maxLength: 8, size: 'max' }),
   failEvery: fc.constantFrom(0, 0, 3, 5),
-  faults: faults(['kill', 'kill', 'cut', 'cut', 'leap'], { steps: faultySteps, count: 6 }),
+  faults: faults(['kill', 'kill', 'cut', 'cut', 'leap', 'setBack'], { steps: faultySteps, count: 6 }),
 })
 
 interface Scene {
@@ -95,6 +96,7 @@ interface Scene {
   readonly effects: EffectStore
   readonly broker: FakeBroker
   calls: number
+  setBackMs: number
   isCalm: boolean
 }
 
@@ -130,7 +132,7 @@ function createScene(scheduler: Scheduler, world: ConsumerWorld, mutant: Consume
   const stage = new Stage(scheduler)
   const { clock } = new Actor('broker', stage)
   const store = new FakeStore({
-    nowMs: () => clock.nowMs(),
+    nowMs: () => clock.nowMs() - scene.setBackMs,
     pause: (what) => stage.step(what),
     sleep: (ms, signal) => stage.sleep(ms, signal),
   })
@@ -143,7 +145,8 @@ function createScene(scheduler: Scheduler, world: ConsumerWorld, mutant: Consume
   defineTransactions(store)
   const nasty = { reorderKeys: 0.3, dropAck: 0.1, duplicateDelivery: 0.1, redeliverSuccessors: 0.5, deliverAfterClose: 0.3 }
   const broker = fakeBroker({ clock, random: seededRandom(world.seed), nasty })
-  return { world, mutant, stage, store, scope, inbox, effects, broker, calls: 0, isCalm: false }
+  const scene: Scene = { world, mutant, stage, store, scope, inbox, effects, broker, calls: 0, setBackMs: 0, isCalm: false }
+  return scene
 }
 
 function startConsumer(scene: Scene, instances: Actor[], place: number): void {
@@ -277,4 +280,5 @@ function happen(scene: Scene, instances: Actor[], fault: Fault): void {
   if (fault.kind === 'kill') replace(scene, instances, { place, arrives: fault.arrives })
   if (fault.kind === 'cut') actor.cut(fault.arrives)
   if (fault.kind === 'leap') stage.leap(fault.ms)
+  if (fault.kind === 'setBack') scene.setBackMs += 2_000_000
 }

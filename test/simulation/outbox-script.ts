@@ -12,7 +12,7 @@ import {
   readDispatch,
   settleDispatch,
   shutError,
-  wakeTopic,
+  wakeTopics,
 } from '../../src/outbox/dispatch.sql.ts'
 import { addEvent, addEvents, type EncodedEvent, type OutboxTables } from '../../src/outbox/outbox.sql.ts'
 import { lockLanes, reviveParked, selectParked, selectQuiet } from '../../src/outbox/parked.sql.ts'
@@ -163,7 +163,7 @@ function outboxSteps(tables: OutboxTables): fc.Arbitrary<Step> {
     ),
     ...weighted(
       1,
-      fc.constant(() => wakeTopic(tables, 't')),
+      fc.constant(() => wakeTopics(tables, ['t'], never)),
     ),
   )
   return statement

@@ -257,7 +257,7 @@ function startOperator(scene: Scene, { forever }: { readonly forever: boolean })
   const db = fakeDatabase(store, actor, stage)
   const act = async (): Promise<void> => {
     for (let round = 0; ; round += 1) {
-      const action = { db, outbox, filter: {}, actor: 'operator' }
+      const action = { db, outbox, filter: { all: true }, actor: 'operator' } as const
       await (round % 2 === 0 ? redriveParked(action) : skipParked(action)).catch(() => undefined)
       if (!forever) return
       await actor.clock.sleep(200)

@@ -141,6 +141,7 @@ function createInboxFake(): Fake {
         row.version,
         row.attempts,
         row.nextAttemptAt === null,
+        row.startedAt === null,
       ]),
       lines(store, data.lane, 'inbox lane', (row) => [row.lane, row.token ?? '-']),
       lines(store, view, 'view', (row) => [row.id, row.version, row.title, row.deleted]),
@@ -219,7 +220,7 @@ async function postgresLines({ admin }: PostgresSide): Promise<readonly Line[]> 
     union all select 'inbox', event_id::text from waybill.inbox
     union all select 'position', concat_ws(' ', aggregate_type, aggregate_id, version, waiting, coalesce(held_by::text, '-')) from waybill.consumer_position
     union all select 'attempt', concat_ws(' ', event_id, attempts, unfinished) from waybill.delivery_attempt
-    union all select 'message', concat_ws(' ', seq, key, lane, state, event_id, version, attempts, next_attempt_at is null) from waybill.inbox_message
+    union all select 'message', concat_ws(' ', seq, key, lane, state, event_id, version, attempts, next_attempt_at is null, started_at is null) from waybill.inbox_message
     union all select 'inbox lane', concat_ws(' ', lane, coalesce(lock_token::text, '-')) from waybill.inbox_lane
     union all select 'view', concat_ws(' ', video_id, version, title, deleted_at is not null) from ${viewTable}
     union all select 'marker', concat_ws(' ', request_id, rejected, coalesce(response, '-'), coalesce(token, '-')) from waybill.command_marker`)

@@ -1643,6 +1643,114 @@ end $$;
 insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
 values (15, '0015_sweep_topics', '3c2de99000a4a4538b02a6b6fcf480d847b85925c06f44c15cae732b9a87e1d0', false, '0.1.0');
 
+-- 0016_identify_receipts
+-- Lets receipts be removed under a publication for all tables, as connectors, warehouse loaders and blue/green deployments make
+-- one: from a table without a replica identity nothing can be deleted then (SQLSTATE 55000), and retention would stop. Every other
+-- table has a primary key. A receipt has none, because an event that is replayed gets another; its whole row says which one it is. That
+-- writes no more into the log unless wal_level is logical.
+alter table "waybill".outbox_receipt replica identity full;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (16, '0016_identify_receipts', '95097ddc163a8a04d9dbd1addd53ec55f9311439f9f0f07e2f01f419347f317f', false, '0.1.0');
+
+-- 0017_rewind_transport
+-- Lets a consumer of the Postgres transport have messages again without losing what it has not settled.
+
+-- Gives a subscription again what is retained since a moment, and keeps what is older and not settled. A new tenure of every lane
+-- makes whatever is in hand lost to its receiver; a lane is read in order of seq, so each key comes in order. Deliveries since the
+-- moment are made anew, not kept: an ack that began before would still delete one that it saw.
+--
+-- transport_seek, after which what is older counts as settled, is for subscriptions that have nothing to lose. Processes of the
+-- version before replay with it.
+create function "waybill".transport_rewind(topic text, subscription int, since timestamptz) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform "waybill".transport_lock_topic(topic, true);
+  perform from "waybill".transport_subscription s where s.id = subscription for update;
+  update "waybill".transport_lane l set tenure = l.tenure + 1, locked_by = null, lock_expires_at = null where l.subscription_id = subscription;
+  delete from "waybill".transport_delivery d
+   using "waybill".transport_subscription s, "waybill".transport_message m
+   where s.id = subscription and d.subscription_id = s.id and m.topic_id = s.topic_id and m.seq = d.seq and m.published_at >= since;
+  perform "waybill".transport_fill(subscription, since);
+end $$;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (17, '0017_rewind_transport', 'fd4fdaffbc4b2924c27f463c3fffa1b30c7f47959149b1dc2e73b6a623b5b5fa', false, '0.1.0');
+
+-- 0018_limit_publish_waits
+-- Lets nobody wait for long who publishes to a topic of the Postgres transport that somebody has alone.
+
+-- Who subscribes, seeks or rewinds has a topic alone while it copies what is retained. A publisher that waits for all of that keeps its
+-- connection, also when its caller has given up; soon no connection is left for other topics. So it waits a second for a lock and
+-- then ends with SQLSTATE 55P03, and nothing is stored. The limit is the function's own: what follows in the same transaction waits
+-- as before. Whoever replaces the function must set it again.
+alter function "waybill".transport_publish(text, text[], jsonb[], bytea[], int[]) set lock_timeout = '1s';
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (18, '0018_limit_publish_waits', '2384945f50f39e9518e808fd27805b91808d4f8d3c96129ac166a52092813eeb', false, '0.1.0');
+
+-- 0019_narrow_retention
+-- Retention asks of a batch of old events which of them wait. It put everything that waits into order to answer that, twice a call,
+-- while relays needed the database to drain it: with ten million rows, gigabytes of them. Now only the batch is kept in memory, and
+-- what waits is read past it.
+
+-- As before but for that; processes of the version before call it too.
+create or replace function "waybill".outbox_expire(what text, older_than timestamptz, ended_before xid8, batch int, after uuid, block bigint)
+returns table (seen int, removed int, last uuid, done boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_nestloop = off set jit = off as $$
+declare
+  is_event boolean := what not in ('receipts', 'sources');
+  relation regclass := '"waybill".outbox'::regclass;
+  id       text := 'id';
+  moment   text := 'occurred_at';
+  next_xid bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+  bound    uuid := (lpad(to_hex((extract(epoch from older_than) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+  picked   text;
+  rows     tid[];
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'outbox_expire needs READ COMMITTED: it must see what committed while it locked.' using errcode = '25001';
+  end if;
+  if what = 'receipts' then
+    relation := '"waybill".outbox_receipt'::regclass; id := 'event_id'; moment := 'published_at';
+  elsif what = 'sources' then
+    relation := '"waybill".outbox_source'::regclass; id := 'source_event_id'; moment := 'emitted_at';
+  elsif not "waybill".outbox_dispatching() and ended_before is null then
+    raise exception 'The outbox is read by a connector: events can be removed only behind its replication slot. Name it: option slot of the retention.'
+      using errcode = 'WB003';
+  end if;
+
+  picked := case when block is null
+    then format('select ctid, %1$I as id from %2$s where %1$I > $1 and %1$I < $2 and %3$I < $3 order by %1$I limit $4', id, relation, moment)
+    else format('select ctid, %1$I as id from %2$s where ctid >= %4$L::tid and ctid < %5$L::tid and %3$I < $3',
+                id, relation, moment, format('(%s,0)', block), format('(%s,0)', block + 512)) end;
+  execute format(
+    'with picked as materialized (%s)
+     select count(*)::int, (array_agg(p.id order by p.id desc))[1], array_agg(p.ctid) filter (where w.event_id is null)
+       from picked p left join (select distinct d.event_id from "waybill".outbox_dispatch d where $5 and d.event_id in (select id from picked)) w on w.event_id = p.id', picked)
+    into seen, last, rows using after, bound, older_than, batch, is_event;
+  done := case when block is null then seen < batch
+               else (block + 512) * current_setting('block_size')::bigint >= pg_relation_size(relation) end;
+
+  -- A place in the table may hold another row by now, so its age is asked again.
+  execute format(
+    'with locked as (select ctid from %s where ctid = any ($1) and %I + interval ''0'' < $2 and ($3 is null or
+         (select x.id - case when x.id >= $4 then 4294967296 else 0 end < $3::text::bigint from (select ($4 >> 32 << 32) + xmin::text::bigint as id) x))
+       for update skip locked)
+     select array_agg(ctid) from locked', relation, moment)
+    into rows using rows, older_than, case when is_event then ended_before end, next_xid;
+  execute format(
+    'delete from %s r where r.ctid = any ($1)%s', relation,
+    case when is_event then ' and r.id not in (select d.event_id from "waybill".outbox_dispatch d
+       where d.event_id in (select e.id from "waybill".outbox e where e.ctid = any ($1)))' else '' end)
+    using rows;
+  get diagnostics removed = row_count;
+  return next;
+end $$;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (19, '0019_narrow_retention', 'fe37933e11e89fbcb14eb014fd02e8260f28e2b0293024ad8537845fbdfd2be0', false, '0.1.0');
+
 insert into "waybill"."deployment" (service, deployment_id, stamped_on)
 values ('video', coalesce(null::text, gen_random_uuid()::text), "waybill"."database_identity"())
 on conflict do nothing;
@@ -1822,6 +1930,7 @@ grant execute on function "waybill"."claim_command" to "waybill_app";
 grant execute on function "waybill"."transport_publish" to "waybill_relay";
 grant execute on function "waybill"."transport_subscribe" to "waybill_consumer";
 grant execute on function "waybill"."transport_seek" to "waybill_consumer";
+grant execute on function "waybill"."transport_rewind" to "waybill_consumer";
 grant execute on function "waybill"."transport_lease" to "waybill_consumer";
 grant execute on function "waybill"."transport_lane_of" to "waybill_consumer";
 grant execute on function "waybill"."transport_horizon" to "waybill_consumer";

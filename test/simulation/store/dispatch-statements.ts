@@ -8,7 +8,7 @@ import {
   readDispatch,
   readPauses,
   settleDispatch,
-  wakeTopic,
+  wakeTopics,
 } from '../../../src/outbox/dispatch.sql.ts'
 import { readBacklog } from '../../../src/outbox/backlog.sql.ts'
 import type { OutboxTables } from '../../../src/outbox/outbox.sql.ts'
@@ -48,9 +48,13 @@ export function defineDispatch(store: FakeStore, tables: OutboxTables, data: Out
     await context.updateAll(data.dispatch, context.see(data.dispatch, isBeyond), { set })
     return []
   })
-  store.define('wakeTopic', wakeTopic(tables, ''), async (context, [prefix]) => {
+  store.define('wakeTopics', wakeTopics(tables, [], 0), async (context, [longestMs, topics]) => {
+    const prefixes = parseArray(topics)
     const waits = ({ state, nextRetryAt, lastError }: Dispatch): boolean =>
-      state === 1 && (nextRetryAt ?? 0) > context.now() && (lastError ?? '').startsWith(String(prefix))
+      state === 1 &&
+      (nextRetryAt ?? 0) > context.now() &&
+      (nextRetryAt ?? 0) <= context.now() + Number(longestMs) &&
+      prefixes.some((prefix) => (lastError ?? '').startsWith(prefix ?? ''))
     const set = (row: Dispatch): Dispatch => ({ ...row, nextRetryAt: context.now() })
     await context.updateAll(data.dispatch, context.see(data.dispatch, waits), { set })
     return [{ more: false }]

@@ -47,6 +47,8 @@ export interface StoredMessage {
   readonly publishedAt: string
   readonly receivedAt: number
   readonly nextAttemptAt: number | null
+  /** When that was set. */
+  readonly startedAt: number | null
 }
 
 export interface InboxLane {
@@ -64,6 +66,7 @@ export type InboxRule =
   | 'what waits is counted'
   | 'a lane is fenced'
   | 'a position never goes back'
+  | 'a rest from the future has ended'
 
 export interface InboxStore {
   readonly broken: ReadonlySet<InboxRule>

@@ -65,51 +65,72 @@ export function defineStoring(store: FakeStore, scope: Scope, data: InboxStore):
 
 export function defineStored(store: FakeStore, scope: Scope, data: InboxStore): void {
   const isMine = mineOf(scope)
-  const isOpen = (row: StoredMessage): boolean => isMine(row) && (row.state === 0 || row.state === 1)
+  const isOpen = (row: StoredMessage): boolean => isMine(row) && row.state <= 2
   const at = (lanes: SqlValue | undefined, seqs: SqlValue | undefined): ((row: StoredMessage) => boolean) => {
     const places = new Set(numbers(lanes).map((lane, i) => `${lane} ${numbers(seqs)[i]}`))
     return (row) => isOpen(row) && places.has(`${row.lane} ${row.seq}`)
   }
-  /** What is held behind these goes on. */
-  const letGo = async (context: StatementContext, behind: readonly StoredMessage[]): Promise<void> => {
-    const isBehind = (row: StoredMessage): boolean =>
-      isMine(row) && row.state === 2 && behind.some(({ lane, key }) => lane === row.lane && key === row.key)
-    await context.updateAll(data.message, context.see(data.message, isBehind), {
-      set: (row) => ({ ...row, state: 0 }),
-      still: isBehind,
+  /** Where these leave a line without a head, the next of it becomes it. */
+  const promote = async (
+    context: StatementContext,
+    leaving: readonly StoredMessage[],
+    { freed }: { readonly freed: readonly StoredMessage[] },
+  ): Promise<void> => {
+    const left = new Set(leaving.map(({ seq }) => seq))
+    const held = context.see(data.message, (row) => isMine(row) && row.state === 2 && !left.has(row.seq))
+    const next = new Map<string, Seen<StoredMessage>>()
+    for (const seen of held.toSorted((a, b) => a.row.seq - b.row.seq))
+      if (!next.has(lineOf(seen.row)) && freed.some((row) => lineOf(row) === lineOf(seen.row))) next.set(lineOf(seen.row), seen)
+    const set = (row: StoredMessage): StoredMessage => ({
+      ...row,
+      state: 1,
+      nextAttemptAt: context.now(),
+      startedAt: context.now(),
     })
+    await context.updateAll(data.message, [...next.values()], { set })
   }
+  const isHead = (row: StoredMessage): boolean => isMine(row) && (row.state === 1 || row.state === 3)
 
   store.define('removeReceived', removeReceived(scope, []), async (context, [lanes, seqs]) => {
     const isIt = at(lanes, seqs)
     const gone = await context.remove(data.message, context.see(data.message, isIt), isIt)
-    await letGo(
-      context,
-      gone.filter(({ state }) => state === 1),
-    )
+    await promote(context, gone, { freed: gone.filter(({ state }) => state === 1) })
     return []
   })
   store.define('setAside', setAside(scope, []), async (context, [lanes, seqs]) => {
     const isIt = at(lanes, seqs)
     const set = (row: StoredMessage): StoredMessage => ({ ...row, state: 4, nextAttemptAt: null })
     const aside = await context.updateAll(data.message, context.see(data.message, isIt), { set, still: isIt })
-    await letGo(context, aside)
+    const heads = context.rows(data.message, (row) => isHead(row) && !aside.some(({ seq }) => seq === row.seq))
+    await promote(context, aside, { freed: aside.filter((row) => !heads.some((head) => lineOf(head) === lineOf(row))) })
     await count(context, data, { scope, messages: aside, sign: 1 })
     return []
   })
   store.define('restReceived', restReceived(scope, { lane: 0, seq: '' }, { delayMs: 0, error: '' }), async (context, values) => {
-    const [delayMs, , , , lane, seq] = values
+    const [, , lane, seq, delayMs] = values
     const isIt = (row: StoredMessage): boolean => isOpen(row) && row.lane === Number(lane) && row.seq === Number(seq)
-    const heads = context.rows(data.message, (row) => isMine(row) && (row.state === 1 || row.state === 3))
+    const [it] = context.rows(data.message, (row) => isIt(row) && row.state !== 1)
+    const others = context.see(
+      data.message,
+      (row) => it !== undefined && isHead(row) && lineOf(row) === lineOf(it) && row.seq !== it.seq,
+    )
+    const now = context.now()
+    const due = others.filter(({ row }) => row.state === 1 && (row.nextAttemptAt ?? Infinity) <= now)
+    const behind = await context.updateAll(data.message, due, { set: (row) => ({ ...row, state: 2 }) })
     const set = (row: StoredMessage): StoredMessage => ({
       ...row,
       attempts: row.attempts + 1,
       nextAttemptAt: context.now() + Number(delayMs),
-      state: row.state === 0 && heads.some((head) => head.lane === row.lane && head.key === row.key) ? 0 : 1,
+      startedAt: context.now(),
+      state: others.length === behind.length ? 1 : row.state,
     })
     await context.updateAll(data.message, context.see(data.message, isIt), { set, still: isIt })
     return []
   })
+}
+
+function lineOf({ lane, key }: StoredMessage): string {
+  return `${lane} ${key}`
 }
 
 interface Asked {
@@ -155,22 +176,28 @@ async function take(context: StatementContext, { scope, data, values }: Asked): 
 
 async function readDue(context: StatementContext, { scope, data, values }: Asked): Promise<object[]> {
   const [, lanes, token] = values
-  const [perLane, batchSize, batchBytes] = [Number(values[8]), Number(values[12]), Number(values[13])]
+  const [perLane, batchSize, batchBytes] = [Number(values[8]), Number(values[15]), Number(values[16])]
   const isMine = mineOf(scope)
   const isHeld = heldBy(scope, lanes, token)
   const mine = await context.lockAll(byLane(context.see(data.lane, isHeld)), { still: isHeld, mode: 'share' })
   const all = context.see(data.message, isMine).toSorted((a, b) => a.row.seq - b.row.seq)
-  const heads = new Set(all.filter(({ row }) => row.state === 1 || row.state === 3).map(({ row }) => `${row.lane} ${row.key}`))
+  const heads = new Set(all.filter(({ row }) => row.state === 1 || row.state === 3).map(({ row }) => lineOf(row)))
   const now = context.now()
   const chosen: StoredMessage[] = []
   for (const { row: lane } of mine) {
     const here = all.filter(({ row }) => row.lane === lane.lane)
     const due = here.filter(({ row }) => row.state === 0).slice(0, perLane)
-    const blocked = due.filter(({ row }) => heads.has(`${row.lane} ${row.key}`))
+    const blocked = due.filter(({ row }) => heads.has(lineOf(row)))
     await context.updateAll(data.message, blocked, { set: (row) => ({ ...row, state: 2 }) })
     chosen.push(...due.filter((seen) => !blocked.includes(seen)).map(({ row }) => row))
-    const ripe = here.filter(({ row }) => row.state === 1 && (row.nextAttemptAt ?? Infinity) <= now)
-    chosen.push(...ripe.map(({ row }) => row).slice(0, perLane))
+    const isRipe = ({ state, nextAttemptAt }: StoredMessage): boolean => state === 1 && (nextAttemptAt ?? Infinity) <= now
+    const messages = here.map(({ row }) => row)
+    const ripe = messages.filter(isRipe).slice(0, perLane)
+    chosen.push(...ripe)
+    for (const head of ripe.filter(({ attempts }) => attempts === 0)) {
+      const line = messages.filter((row) => row.state === 2 && lineOf(row) === lineOf(head) && row.seq > head.seq)
+      chosen.push(...line.slice(0, Math.floor(perLane / ripe.length)))
+    }
   }
   let before = 0
   return chosen

@@ -1,6 +1,7 @@
 /**
  * Messages that wait for their turn, and the marks of attempts.
  */
+import { pullBackLetters, pullBackMessages } from '../../../src/consumer/clock-steps.sql.ts'
 import {
   chargeAttempt,
   countDead,
@@ -99,11 +100,23 @@ export function defineWaiting(store: FakeStore, scope: Scope, data: InboxStore):
         ...row,
         attempts: row.attempts + 1,
         nextAttemptAt: context.now() + Number(delayMs),
+        startedAt: context.now(),
       })
       await context.updateAll(data.message, context.see(data.message, isIt), { set, still: isIt })
       return []
     },
   )
+
+  store.define('pullBackMessages', pullBackMessages(scope), async (context) => {
+    if (data.broken.has('a rest from the future has ended')) return []
+    const now = context.now()
+    const isBeyond = (row: StoredMessage): boolean =>
+      isMine(row) && (row.state === 1 || row.state === 4) && (row.nextAttemptAt ?? 0) > now && (row.startedAt ?? 0) > now + 1_000
+    const beyond = await context.lockAll(context.see(data.message, isBeyond), { still: isBeyond, skipLocked: true })
+    const set = (row: StoredMessage): StoredMessage => ({ ...row, nextAttemptAt: context.now(), startedAt: null })
+    await context.updateAll(data.message, beyond, { set })
+    return []
+  })
 
   store.define('countWaiting', countWaiting(scope), async (context) => {
     const waiting = context.rows(data.position, (row) => isMine(row) && row.waiting > 0)
@@ -121,7 +134,11 @@ export function defineLeases(store: FakeStore, scope: Scope, data: InboxStore): 
       isMine(row) && row.state === 4 && asked.has(row.eventId) && (row.nextAttemptAt ?? 0) <= context.now()
     const seen = context.see(data.message, isFree).toSorted((a, b) => (a.row.eventId < b.row.eventId ? -1 : 1))
     const free = await context.lockAll(seen, { still: isFree, skipLocked: true })
-    const set = (row: StoredMessage): StoredMessage => ({ ...row, nextAttemptAt: context.now() + Number(leaseMs) })
+    const set = (row: StoredMessage): StoredMessage => ({
+      ...row,
+      nextAttemptAt: context.now() + Number(leaseMs),
+      startedAt: context.now(),
+    })
     const taken = await context.updateAll(data.message, free, { set })
     return taken.map((row) => ({ id: row.eventId, until: leaseOf(row) }))
   })
@@ -131,7 +148,11 @@ export function defineLeases(store: FakeStore, scope: Scope, data: InboxStore): 
       isMine(row) && row.state === 4 && row.nextAttemptAt !== null && untilOf.get(row.eventId) === leaseOf(row)
     const seen = context.see(data.message, isHeld).toSorted((a, b) => (a.row.eventId < b.row.eventId ? -1 : 1))
     const held = await context.lockAll(seen, { still: isHeld, skipLocked: true })
-    const set = (row: StoredMessage): StoredMessage => ({ ...row, nextAttemptAt: context.now() + Number(leaseMs) })
+    const set = (row: StoredMessage): StoredMessage => ({
+      ...row,
+      nextAttemptAt: context.now() + Number(leaseMs),
+      startedAt: context.now(),
+    })
     const renewed = await context.updateAll(data.message, held, { set })
     return renewed.map((row) => ({ id: row.eventId, until: leaseOf(row) }))
   })
@@ -192,6 +213,7 @@ export function defineAttempts(store: FakeStore, scope: Scope, data: InboxStore)
   })
   store.define('countDead', countDead(scope, 0), () => Promise.resolve([{ dead: 0 }]))
   store.define('readRedriving', readRedriving(scope, noBounds), () => Promise.resolve([]))
+  store.define('pullBackLetters', pullBackLetters(scope, 0), () => Promise.resolve([]))
 }
 
 const noBounds = { batchSize: 0, batchBytes: 0 }
@@ -250,6 +272,7 @@ export function messagesOf(
       publishedAt: published[i] ?? '',
       receivedAt: now,
       nextAttemptAt: null,
+      startedAt: null,
     }
   })
 }
