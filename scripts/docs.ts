@@ -8,14 +8,14 @@ import { globSync, readFileSync } from 'node:fs'
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { defaults } from '../src/core/defaults.ts'
+import { defaults, fixedDefaults } from '../src/core/defaults.ts'
 import { optionFunctions } from './option-functions.ts'
 import { optionPages, schemaTable } from './reference-catalogues.ts'
 import { defaultTable, errorTable, fillPage, signalTable } from './reference-tables.ts'
 import { repositoryRoot } from './run-command.ts'
 
 const pages: Readonly<Record<string, () => Promise<string>>> = {
-  'docs/reference/defaults.md': async () => await Promise.resolve(defaultTable(defaults)),
+  'docs/reference/defaults.md': async () => await Promise.resolve(defaultTable(defaults, fixedDefaults)),
   'docs/reference/errors.md': async () => errorTable(await read('src/core/errors.ts')),
   'docs/reference/options.md': async () =>
     await Promise.resolve(optionPages(optionFunctions, (file) => readFileSync(join(repositoryRoot, file), 'utf8'))),

@@ -69,6 +69,15 @@ test('defaults are flat, and durations and back-offs are for people', () => {
   ])
 })
 
+test('a default that cannot be set is marked, and one that does not exist cannot be', () => {
+  const values = { relay: { leaseMs: 5_000, batchTimeoutMs: 30_000 } }
+  expect(defaultTable(values, ['relay.batchTimeoutMs']).split('\n').slice(2)).toEqual([
+    '| `relay.leaseMs` | 5 s |',
+    '| `relay.batchTimeoutMs` (fixed) | 30 s |',
+  ])
+  expect(() => defaultTable(values, ['relay.gone'])).toThrow(/no relay\.gone/)
+})
+
 test('a page keeps what is outside its markers, and filling it twice changes nothing', () => {
   const page = '# Title\n\n<!-- made by scripts/docs.ts: do not edit -->\nold\n<!-- end -->\n\nAfter.\n'
   const filled = fillPage(page, '| new |')

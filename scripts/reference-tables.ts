@@ -26,9 +26,14 @@ export function signalTable(source: string): string {
   return table(['signal', 'when', 'what it carries'], rows)
 }
 
-/** The table of defaults, from the value of src/core/defaults.ts. */
-export function defaultTable(defaults: object): string {
-  return table(['option', 'default'], flatten(defaults, ''))
+/** The table of defaults, from the values of src/core/defaults.ts: all of them, and the names of those that cannot be set. */
+export function defaultTable(defaults: object, fixed: readonly string[] = []): string {
+  const rows = flatten(defaults, '')
+  for (const name of fixed)
+    if (!rows.some(([found]) => found === `\`${name}\``))
+      throw new Error(`src/core/defaults.ts: there is no ${name} to be fixed.`)
+  const marked = rows.map(([name = '', value = '']) => [fixed.includes(name.slice(1, -1)) ? `${name} (fixed)` : name, value])
+  return table(['option', 'default'], marked)
 }
 
 /** `page` with everything between its two markers replaced by `content`. */

@@ -13,8 +13,17 @@ export {
 } from './core/errors.ts'
 export { businessKeyId, newId, type KeyPart } from './core/id.ts'
 export { businessKeyParts, businessKeyText, type BusinessKey } from './core/business-key.ts'
-export { delta, state, tombstone, type EventData, type EventInput, type EventKind } from './core/event.ts'
-export { stream, type AnyStream, type EventType, type Ordering, type Stream } from './core/stream.ts'
+export {
+  delta,
+  state,
+  tombstone,
+  type EventData,
+  type EventDefinition,
+  type EventInput,
+  type EventKind,
+  type EventOptions,
+} from './core/event.ts'
+export { stream, type AnyStream, type EventType, type Ordering, type Stream, type StreamOptions } from './core/stream.ts'
 export { createTokens, type AggregateVersion, type TokenOptions, type Tokens } from './core/token.ts'
 export { parseVersion, type Version } from './core/version.ts'
 export { run, type Lifetime, type RunOptions, type Service } from './core/lifetime.ts'
@@ -29,9 +38,12 @@ export { postgresBlobStore, type PostgresBlobStoreOptions } from './postgres/pos
 export type { StandardSchema } from './core/standard-schema.ts'
 export { seededRandom, type Random } from './core/random.ts'
 export type { Clock } from './core/clock.ts'
+export type { BackoffOptions } from './core/backoff.ts'
+export type { Chosen } from './core/chosen.ts'
 
 export { transaction, type TransactionOptions } from './postgres/transaction.ts'
 export { connect, type Connection, type ConnectOptions } from './postgres/connect.ts'
+export type { PgPoolClient } from './postgres/borrow-client.ts'
 export type { Database, Queryable, Tx } from './postgres/database.ts'
 export { sql, name, type Name, type SqlValue, type Statement } from './postgres/sql.ts'
 export { fromDrizzle } from './postgres/from-drizzle.ts'
@@ -49,6 +61,7 @@ export {
   type MigrationStatus,
   type MigrationStatusOptions,
 } from './postgres/migrate-status.ts'
+export type { Migration } from './postgres/migrate-files.ts'
 export { adoptDeployment, assertSchema, type Adopted, type AdoptOptions } from './postgres/deployment.ts'
 export type { DeploymentNames } from './postgres/deployment-names.ts'
 export { defineConfig, type WaybillConfig } from './cli/config.ts'
@@ -109,7 +122,7 @@ export type {
 export { createConsumer, type Consumer } from './consumer/consumer.ts'
 export type { ConsumerOptions } from './consumer/consumer-options.ts'
 export type { ConsumedEvent, Handler, HandlerContext } from './consumer/handler.ts'
-export { discard, retryAfter } from './consumer/steering.ts'
+export { discard, retryAfter, type Discarded, type RetryAfter } from './consumer/steering.ts'
 export {
   groupDeadLetters,
   listDeadLetters,

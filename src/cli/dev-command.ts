@@ -142,7 +142,7 @@ async function brokerOf(
 async function prepare({ settings, note }: CommandContext, { databaseUrl, broker }: Surroundings): Promise<void> {
   const names = settings.names()
   await withDatabase(databaseUrl, async (db) => {
-    const isNew = (await migrationStatus(db, names)).deployment === undefined
+    const isNew = (await migrationStatus(db, { schema: names.schema })).deployment === undefined
     const { applied } = await migrate(db, isNew ? { ...names, deploymentId: names.deploymentId ?? devDeployment } : names)
     note(`Schema     ${names.schema}: ${applied.length === 0 ? 'up to date' : `${applied.length} migrations applied`}`)
     await settings.config.prepare?.({ db, schema: names.schema })

@@ -6,6 +6,7 @@
  */
 import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
+import { refuseUnknown } from '../core/options.ts'
 import { assertTx, rows, type Tx } from '../postgres/database.ts'
 import { commandTables, lockAggregates as lockStatement } from './command.sql.ts'
 
@@ -38,6 +39,7 @@ export async function lockAggregates(
   options: LockOptions = {},
 ): Promise<readonly LockedAggregate[]> {
   assertTx(tx, 'lockAggregate')
+  refuseUnknown('lockAggregate', options, ['schema'])
   if (aggregates.length === 0) return []
   aggregates.forEach(assertAggregate)
   const { schema = defaults.schema } = options

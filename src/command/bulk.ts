@@ -4,6 +4,7 @@
  * Each item is planned and executed as a child, with the metadata that the caller put beside it. All aggregates are locked
  * before the first item runs, in their own order, so that bulks in any order cannot wait for each other.
  */
+import { refuseUnknown } from '../core/options.ts'
 import type { StandardSchema } from '../core/standard-schema.ts'
 import { command, type Command, type Planned } from './command.ts'
 
@@ -27,6 +28,7 @@ export function bulk<Input, Response>(
   each: Command<Input, Response>,
   options: BulkOptions = {},
 ): Command<readonly BulkItem<Input>[], readonly Response[]> {
+  refuseUnknown(`bulk ${name}`, options, ['store', 'maxItems'])
   const { store = 'marker', maxItems = 1_000 } = options
   return command(name, {
     input: listOf<Input>(maxItems),

@@ -5,6 +5,7 @@
  * an acknowledged write), commands stay correct; only repeats get slower.
  */
 import { WaybillError } from '../core/errors.ts'
+import { refuseUnknown } from '../core/options.ts'
 import type { CommandCache } from './cache.ts'
 
 /** The part of an `ioredis` client we use. */
@@ -49,7 +50,9 @@ return 1`
 
 type RunScript = (script: string, key: string, args: string[]) => Promise<unknown>
 
-function scriptedCache(run: RunScript, { prefix = 'waybill:command:' }: RedisCacheOptions): CommandCache {
+function scriptedCache(run: RunScript, options: RedisCacheOptions): CommandCache {
+  refuseUnknown('redisCache', options, ['prefix'])
+  const { prefix = 'waybill:command:' } = options
   return {
     claim: async (key, value, { ttlMs }) => {
       const found = await run(claimScript, prefix + key, [value, String(ttlMs)])

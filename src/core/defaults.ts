@@ -152,3 +152,14 @@ export const defaults = {
   },
   health: { maxLagMs: 30_000, maxPassAgeMs: 60_000, timeoutMs: 5_000 },
 } as const
+
+/** Those that no option changes. */
+export const fixedDefaults: readonly string[] = [
+  'transaction.retryBackoff',
+  'loop.backoff',
+  'relay.batchTimeoutMs',
+  'relay.breakerBackoff',
+  'relay.topicRestMs',
+  'command.retryBackoff',
+  'command.cacheBackoff',
+]

@@ -10,6 +10,7 @@
 import type { BusinessKey } from '../core/business-key.ts'
 import { errorMessage } from '../core/errors.ts'
 import type { KeyPart } from '../core/id.ts'
+import { refuseUnknown } from '../core/options.ts'
 import type { PublishOutcome } from '../transport/transport.ts'
 import { makeFact, nameFact, type AnyEventType, type Fact, type FactMaker } from './fact.ts'
 import { refusalOf, refused, type FactOutcome, type Refused } from './fact-outcome.ts'
@@ -63,20 +64,28 @@ export function createIngest<Type extends AnyEventType>(options: IngestOptions<T
     }
     return queue.refusal(fact.bytes) ?? outcomeOf(fact, await queue.push(fact), retryAfterMs)
   }
-  const accept = async (data: unknown, { scope }: AcceptOptions = {}): Promise<FactOutcome> =>
+  const accept = async (data: unknown, scope: KeyPart | undefined): Promise<FactOutcome> =>
     reportRefusal(queue.refusal() ?? (await admit(data, scope)))
   return {
     event: event.name,
     limits: { maxBodyBytes, maxFacts },
-    accept,
-    acceptMany: async (list, acceptOptions) => await Promise.all(list.map((data) => accept(data, acceptOptions))),
+    accept: async (data, given) => await accept(data, scopeOf('accept', given)),
+    acceptMany: async (list, given) => {
+      const scope = scopeOf('acceptMany', given)
+      return await Promise.all(list.map((data) => accept(data, scope)))
+    },
     refusal: () => queue.refusal(),
-    status: async (key, { scope } = {}) => {
-      const name = nameFact(event, key, scope)
+    status: async (key, given) => {
+      const name = nameFact(event, key, scopeOf('status', given))
       return { eventId: name.eventId, processed: await settings.processed?.(name) }
     },
     close: (aborting) => queue.close(aborting),
   }
+}
+
+function scopeOf(call: string, options: AcceptOptions = {}): KeyPart | undefined {
+  refuseUnknown(`ingest.${call}`, options, ['scope'])
+  return options.scope
 }
 
 function makerOf({ event, key, headers, clock }: IngestSettings, sinkBytes: number): FactMaker {

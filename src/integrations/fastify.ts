@@ -14,6 +14,9 @@ import { commandEndpoint, type CommandEndpointOptions } from './command-endpoint
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
 import { headerOf, type NodeHeaders } from './node-headers.ts'
 
+export type { CommandEndpointOptions } from './command-endpoint.ts'
+export type { IngestEndpointOptions } from './ingest-endpoint.ts'
+
 /** The part of Fastify's request we use. */
 export interface FastifyRequestLike {
   readonly headers: NodeHeaders

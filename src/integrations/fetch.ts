@@ -9,7 +9,8 @@ import { commandEndpoint, type CommandEndpointOptions } from './command-endpoint
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
 import { maxCommandBytes, readJson } from './read-json.ts'
 
-export { consistencyToken } from './command-endpoint.ts'
+export { consistencyToken, type CommandEndpointOptions } from './command-endpoint.ts'
+export type { IngestEndpointOptions } from './ingest-endpoint.ts'
 
 /** A handler that runs the command with the request's JSON body as its input. */
 export function fetchCommand<Input, Output>(

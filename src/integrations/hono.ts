@@ -11,6 +11,9 @@ import { commandEndpoint, type CommandEndpointOptions } from './command-endpoint
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
 import { maxCommandBytes, parseJson, readJson } from './read-json.ts'
 
+export type { CommandEndpointOptions } from './command-endpoint.ts'
+export type { IngestEndpointOptions } from './ingest-endpoint.ts'
+
 /** The part of Hono's context we use. */
 export interface HonoContext {
   readonly req: {

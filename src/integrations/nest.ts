@@ -12,6 +12,8 @@ import type { CommandEndpointOptions } from './command-endpoint.ts'
 import { expressCommand, type ExpressRequestLike, type ExpressResponseLike } from './express.ts'
 import { fastifyCommand, type FastifyReplyLike } from './fastify.ts'
 
+export type { CommandEndpointOptions } from './command-endpoint.ts'
+
 /** What `@Res()` injects: the response of platform-express, or the reply of platform-fastify. */
 export type NestResponse = ExpressResponseLike | FastifyReplyLike
 

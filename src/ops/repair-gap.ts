@@ -9,6 +9,7 @@ import { inboxTables, readConsumer, storeWaiting, type Scope } from '../consumer
 import { isForeign, readEvent } from '../consumer/received-event.ts'
 import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
+import { refuseUnknown } from '../core/options.ts'
 import { toMessage } from '../outbox/message.ts'
 import { execute, first, one, rows, type Database, type Queryable } from '../postgres/database.ts'
 import { insertAudit } from '../postgres/migrate.sql.ts'
@@ -49,16 +50,20 @@ export interface RepairedGap extends Gap {
   readonly missing: number
 }
 
+/** Of both: whoever looks first may pass on what the repair needs. */
+const optionNames = ['db', 'schema', 'consumer', 'olderThanMs', 'owner', 'actor']
 const gapLimit = 1_000
 const eventLimit = 1_000
 
 /** The gaps of a consumer, oldest first. */
 export async function listGaps(options: GapOptions): Promise<readonly Gap[]> {
+  refuseUnknown('listGaps', options, optionNames)
   return (await findGaps(await scopeOf(options), options)).map(toGap)
 }
 
 /** Brings what is missing, of a thousand gaps and a thousand events each at most; call it again if there were more. */
 export async function repairGap(options: RepairOptions): Promise<readonly RepairedGap[]> {
+  refuseUnknown('repairGap', options, optionNames)
   const { db, owner, schema, consumer, actor } = options
   const scope = await scopeOf(options)
   const repaired: RepairedGap[] = []

@@ -25,7 +25,7 @@ export async function schemaReport(
   db: Queryable,
   names: { readonly schema: string; readonly service?: string | undefined; readonly deploymentId?: string | undefined },
 ): Promise<SchemaReport> {
-  const status = await migrationStatus(db, names)
+  const status = await migrationStatus(db, { schema: names.schema })
   const service = names.service ?? status.deployment?.service ?? 'unknown'
   const problem = await problemOf(db, { ...names, service })
   const state = problem === undefined ? 'current' : !status.installed ? 'missing' : problem.mayMigrate ? 'behind' : 'refused'

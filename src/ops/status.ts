@@ -8,11 +8,13 @@
 import { commandTables, selectLag } from '../command/command.sql.ts'
 import { countWaiting, inboxTables, type Scope } from '../consumer/inbox.sql.ts'
 import { defaults } from '../core/defaults.ts'
+import { refuseUnknown } from '../core/options.ts'
+import { selectDispatching } from '../outbox/dispatching.sql.ts'
 import type { Pause } from '../outbox/pause.ts'
 import { listPauses } from '../outbox/pause.ts'
 import { outboxTables, type OutboxTables } from '../outbox/outbox.sql.ts'
 import { first, one, rows, type Queryable } from '../postgres/database.ts'
-import { selectDispatching, selectRelays } from './outbox.sql.ts'
+import { selectRelays } from './outbox.sql.ts'
 import {
   selectApplied,
   selectBacklog,
@@ -138,6 +140,7 @@ const deadBound = 100_000
 
 /** Everything at one glance; SCHEMA_MISMATCH and the like are the caller's to check before. */
 export async function status(options: StatusOptions): Promise<Status> {
+  refuseUnknown('status', options, ['db', 'schema', 'top', 'markerTtlMs'])
   const { db, schema = defaults.schema, top = 5, markerTtlMs = defaults.markerCleanup.ttlMs } = options
   const where = await one(db, selectWhere(schema))
   const sizes = await rows(db, selectSizes(schema))

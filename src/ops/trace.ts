@@ -8,6 +8,7 @@
  */
 import { WaybillError } from '../core/errors.ts'
 import { parseId } from '../core/id.ts'
+import { refuseUnknown } from '../core/options.ts'
 import { first } from '../postgres/database.ts'
 import { selectService } from './trace.sql.ts'
 import { gatherEvents } from './trace-events.ts'
@@ -15,7 +16,9 @@ import type { NamedService, Trace, TracedService, TraceOptions } from './trace-r
 import { findRequest, requestOfEvent, type FoundRequest } from './trace-request.ts'
 
 /** Follows a request or an event through the services; NOT_FOUND if none of them knows it. */
-export async function trace(services: readonly TracedService[], { id, principal }: TraceOptions): Promise<Trace> {
+export async function trace(services: readonly TracedService[], options: TraceOptions): Promise<Trace> {
+  refuseUnknown('trace', options, ['id', 'principal'])
+  const { id, principal } = options
   const named = await Promise.all(services.map(withName))
   const notes: string[] = []
   if (principal === undefined && isUuid(id)) {

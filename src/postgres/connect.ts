@@ -2,6 +2,7 @@
  * A pool of our own, for processes that have none: the CLI, a relay that stands alone, tests.
  */
 import pg from 'pg'
+import { refuseUnknown } from '../core/options.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import type { PgPoolClient } from './borrow-client.ts'
 import { fromPg } from './from-pg.ts'
@@ -22,6 +23,7 @@ export interface Connection extends Database<PgPoolClient> {
 
 /** Opens a pool lazily: nothing is connected before the first statement. */
 export function connect(options: ConnectOptions): Connection {
+  refuseUnknown('connect', options, ['url', 'max', 'applicationName', 'signals'])
   const signals = options.signals ?? defaultSignals
   const pool = new pg.Pool({
     connectionString: options.url,

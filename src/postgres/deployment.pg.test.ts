@@ -107,7 +107,7 @@ test('a schema restored into the database it came from is a copy too', async () 
 })
 
 test('where the cluster cannot be asked for its identity, the rest decides', async () => {
-  const { deployment } = await migrationStatus(db, orders)
+  const { deployment } = await migrationStatus(db, { schema: orders.schema })
   if (deployment === undefined) throw new Error('The schema has no stamp.')
   const blind = { ...deployment, identity: { ...deployment.identity, system: null } }
   expect(isCopy(blind)).toBe(false)

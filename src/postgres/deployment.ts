@@ -6,6 +6,7 @@
  * events as its original, so a relay on it would publish them a second time, perhaps from a test system into production.
  */
 import { WaybillError } from '../core/errors.ts'
+import { refuseUnknown } from '../core/options.ts'
 import { one, type Database, type Queryable } from './database.ts'
 import { checkedNames, type DeploymentNames } from './deployment-names.ts'
 import { insertAudit, restampDeployment } from './migrate.sql.ts'
@@ -21,7 +22,7 @@ export async function assertSchema(
     /** @default whichever the schema is bound to */ readonly service?: string | undefined
   },
 ): Promise<void> {
-  const status = await readable(given.schema, () => migrationStatus(db, given))
+  const status = await readable(given.schema, () => migrationStatus(db, { schema: given.schema }))
   const names = checkedNames({ ...given, service: given.service ?? status.deployment?.service ?? 'service' })
   if (!status.installed) {
     throw new WaybillError(
@@ -109,10 +110,12 @@ export interface Adopted {
 }
 
 /** Binds a copied or restored schema to this database, under a new deployment id unless one is given; audited. */
-export async function adoptDeployment(db: Database, { actor, ...given }: AdoptOptions): Promise<Adopted> {
-  const names = checkedNames(given)
+export async function adoptDeployment(db: Database, options: AdoptOptions): Promise<Adopted> {
+  refuseUnknown('adoptDeployment', options, ['schema', 'service', 'deploymentId', 'actor'])
+  const { actor } = options
+  const names = checkedNames(options)
   return await transaction(db, async (tx) => {
-    const status = await migrationStatus(tx, names)
+    const status = await migrationStatus(tx, { schema: names.schema })
     const before = status.deployment
     if (before === undefined)
       throw new WaybillError('SCHEMA_MISMATCH', `There is no schema "${names.schema}" to adopt in this database. ${runUp(names)}`)

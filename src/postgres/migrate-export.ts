@@ -7,6 +7,7 @@
  * `exportSql` knows no database and is told what that has; `pendingSql` looks.
  */
 import { WaybillError } from '../core/errors.ts'
+import { refuseUnknown } from '../core/options.ts'
 import type { Queryable } from './database.ts'
 import { checkedNames, type DeploymentNames } from './deployment-names.ts'
 import { createSchema, insertApplied, limitLockWait, stampDeployment, waitForMigrationLock } from './migrate.sql.ts'
@@ -27,6 +28,7 @@ export interface ExportSqlOptions extends DeploymentNames {
 
 /** The script; empty if there is nothing behind `after` and no roles are asked for. */
 export function exportSql(options: ExportSqlOptions): string {
+  refuseUnknown('exportSql', options, ['schema', 'service', 'deploymentId', 'roles', 'after', 'migrations'])
   const { roles = false, after = 0, migrations = shippedMigrations() } = options
   const chosen = migrations.filter(({ number }) => number > after)
   return script({ names: checkedNames(options), chosen, roles, isNew: after === 0, isStamped: after !== 0 })

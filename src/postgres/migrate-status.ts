@@ -1,6 +1,7 @@
 /**
  * What a database's schema is, compared with what this package ships. Reads only; every refusal is made from this.
  */
+import { refuseUnknown } from '../core/options.ts'
 import { first, one, rows, type Queryable } from './database.ts'
 import { inspectSchema, selectApplied, selectDeployment } from './migrate.sql.ts'
 import { shippedMigrations, type Migration } from './migrate-files.ts'
@@ -56,6 +57,7 @@ export interface MigrationStatusOptions {
 
 /** Reads what is there. A schema that does not exist is a status like any other. */
 export async function migrationStatus(db: Queryable, options: MigrationStatusOptions): Promise<MigrationStatus> {
+  refuseUnknown('migrationStatus', options, ['schema', 'migrations'])
   const schema = checkedSchema(options.schema)
   const migrations = options.migrations ?? shippedMigrations()
   const found = await one(db, inspectSchema(schema))

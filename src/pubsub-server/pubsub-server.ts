@@ -7,6 +7,7 @@
  */
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
+import { refuseUnknown } from '../core/options.ts'
 import { seededRandom } from '../core/random.ts'
 import { openAdminEndpoint } from './admin-endpoint.ts'
 import { Broker } from './broker.ts'
@@ -53,8 +54,11 @@ export interface PubsubServer {
   stop(): Promise<void>
 }
 
+const optionNames = ['port', 'host', 'adminPort', 'dataDir', 'fsync', 'compactBytes', 'faults', 'seed', 'clock']
+
 /** Starts a server; it is ready when the promise resolves. */
 export async function startPubsubServer(options: PubsubServerOptions = {}): Promise<PubsubServer> {
+  refuseUnknown('startPubsubServer', options, optionNames)
   const { port = 0, host = '127.0.0.1', clock = systemClock, seed = 1 } = options
   const faults = new Faults(seededRandom(seed), options.faults)
   const broker = new Broker({ clock, faults, journal: memoryJournal })

@@ -14,6 +14,7 @@ import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 
 import { WaybillError } from '../core/errors.ts'
+import { refuseUnknown } from '../core/options.ts'
 import { cacheFolder, temporaryFolder } from './cache-folder.ts'
 import { eventually } from './eventually.ts'
 import { onFreePort } from './free-port.ts'
@@ -68,10 +69,12 @@ export interface Postgres {
   [Symbol.asyncDispose](): Promise<void>
 }
 
+const optionNames = ['binDir', 'durable', 'logical', 'settings', 'port', 'cacheDir', 'packageDir']
 const host = '127.0.0.1'
 
 /** Starts a PostgreSQL of its own and returns when it accepts connections. */
 export async function startPostgres(options: PostgresOptions = {}): Promise<Postgres> {
+  refuseUnknown('startPostgres', options, optionNames)
   const user = serviceUser()
   const cacheDir = options.cacheDir ?? cacheFolder()
   const binDir = options.binDir ?? (await embeddedBinaries(cacheDir, options.packageDir))

@@ -15,7 +15,7 @@ const folder = new URL('../../deploy/supabase/', import.meta.url)
 test('after the migration there is nothing left to migrate, and the schema is the service’s', async () => {
   await database.pool.query(await readFile(new URL('migrations/20250101000000_waybill.sql', folder), 'utf8'))
   const names = { schema: 'waybill', service: 'video' }
-  expect((await migrationStatus(db, names)).pending).toEqual([])
+  expect((await migrationStatus(db, { schema: 'waybill' })).pending).toEqual([])
   expect((await migrate(db, names)).applied).toEqual([])
   const { rows } = await db.query(
     `select table_name, grantee from information_schema.table_privileges

