@@ -10,7 +10,7 @@ import { parseArgs } from 'node:util'
 import { repositoryRoot, runCommand } from './run-command.ts'
 
 const files: Readonly<Record<string, readonly string[]>> = {
-  'deploy/terraform/pubsub.tf': ['provision', '--terraform'],
+  'deploy/terraform/pubsub/pubsub.tf': ['provision', '--terraform'],
   'deploy/supabase/migrations/20250101000000_waybill.sql': ['migrate', 'sql', '--roles'],
 }
 

@@ -1,4 +1,4 @@
-# One account for each process, and nothing on the project itself: the grants of pubsub.tf are on single topics and
+# One account for each process, and nothing on the project itself: the grants of pubsub/pubsub.tf are on single topics and
 # subscriptions, and each account reads the one secret that it needs.
 
 resource "google_service_account" "video_relay" {

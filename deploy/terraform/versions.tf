@@ -11,7 +11,7 @@ terraform {
 variable "project" {
   type        = string
   default     = "shop"
-  description = "The project. pubsub.tf names it too: print that file again for another one."
+  description = "The project. pubsub/pubsub.tf names it too: print that file again for another one."
 }
 
 variable "region" {

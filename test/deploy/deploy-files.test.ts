@@ -18,8 +18,7 @@ test('what the CLI makes is as the CLI makes it now', async () => {
 })
 
 test('Terraform names every topic, subscription, dead letter and grant once, and no role is given on the project', async () => {
-  const files = readdirSync(join(deploy, 'terraform')).filter((file) => file.endsWith('.tf'))
-  const text = (await Promise.all(files.map((file) => read(join('terraform', file))))).join('\n')
+  const text = await terraform('.', 'pubsub', 'relay-schedule')
   const resources = [...text.matchAll(/^resource "(\w+)" "(\w+)"/gm)].map(([, type, name]) => `${type}.${name}`)
   expect(new Set(resources).size).toBe(resources.length)
   expect(resources).toEqual(
@@ -38,9 +37,23 @@ test('Terraform names every topic, subscription, dead letter and grant once, and
   expect(accounts.filter((account) => !made.includes(account))).toEqual([])
   // Where Terraform is, it must find nothing to change; it cannot know Google's resources without their provider.
   if (findProgram('terraform') === undefined) return
-  const { code, output } = await runCommand(['terraform', 'fmt', '-check', '-diff', join(deploy, 'terraform')])
+  const { code, output } = await runCommand(['terraform', 'fmt', '-check', '-diff', '-recursive', join(deploy, 'terraform')])
   expect({ code, changed: output.match(/^[+-].*$/gm) ?? [] }).toEqual({ code: 0, changed: [] })
 })
+
+test('Terraform makes accounts before the grants that name them, and asks for nothing that a later step makes', async () => {
+  const module = /module "pubsub" \{[^}]*depends_on = \[([^\]]*)\]/.exec(await terraform('.'))?.[1]?.split(', ')
+  const named = [...(await terraform('pubsub')).matchAll(/serviceAccount:([\w-]+)@shop\.iam/g)].map((match) => match[1] ?? '')
+  expect(new Set(named.map((account) => `google_service_account.${account.replaceAll('-', '_')}`))).toEqual(new Set(module))
+  // The services and the job of Cloud Run come from their own files, when the accounts are there.
+  expect(await terraform('.', 'pubsub')).not.toContain('google_cloud_run')
+})
+
+async function terraform(...folders: readonly string[]): Promise<string> {
+  const files = folders.flatMap((folder) => readdirSync(join(deploy, 'terraform', folder)).map((file) => join(folder, file)))
+  const texts = files.filter((file) => file.endsWith('.tf')).map((file) => read(join('terraform', file)))
+  return (await Promise.all(texts)).join('\n')
+}
 
 test.each(['catalog-service.yaml', 'relay-service.yaml'])(
   '%s has CPU between requests, instances at all times, and probes',

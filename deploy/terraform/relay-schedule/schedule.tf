@@ -1,4 +1,5 @@
 # Runs the relay as a job once a minute. For events that may take a minute; otherwise deploy cloud-run/relay-service.yaml.
+# A folder of its own, applied when the job is there: a grant on a job that is not cannot be made.
 
 resource "google_service_account" "scheduler" {
   account_id   = "video-relay-scheduler"
