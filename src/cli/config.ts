@@ -122,7 +122,8 @@ async function importDefault(file: string): Promise<Partial<WaybillConfig>> {
   try {
     found = (await import(pathToFileURL(file).href)) as { readonly default?: unknown }
   } catch (cause) {
-    throw new WaybillError('INVALID_OPTION', `${file} could not be loaded: ${errorMessage(cause)}`, { cause })
+    const advice = isTakenForCommonJs(cause) ? `. ${asModule}` : ''
+    throw new WaybillError('INVALID_OPTION', `${file} could not be loaded: ${errorMessage(cause)}${advice}`, { cause })
   }
   if (typeof found.default !== 'object' || found.default === null) {
     throw new WaybillError(
@@ -131,4 +132,15 @@ async function importDefault(file: string): Promise<Partial<WaybillConfig>> {
     )
   }
   return found.default
+}
+
+const asModule =
+  'Node takes it for CommonJS: add "type": "module" to package.json (npm pkg set type=module), or name it waybill.config.mts.'
+
+/** What Node says of an ES module in a package that is CommonJS, which it is if `npm init` made it. */
+function isTakenForCommonJs(error: unknown): boolean {
+  return (
+    error instanceof SyntaxError &&
+    /^Cannot use (?:import statement|'import\.meta')|^Unexpected token 'export'/.test(error.message)
+  )
 }

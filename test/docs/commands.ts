@@ -16,7 +16,7 @@ export interface Known {
 }
 
 const shells = new Set(['sh', '', 'text'])
-const npmWords = new Set(['install', 'test', 'start', 'run', 'pack', 'ci'])
+const npmWords = new Set(['install', 'pkg', 'test', 'start', 'run', 'pack', 'ci'])
 
 /** Every line of a page that calls `npm` or `waybill`. */
 export function shellCommands({ blocks, prose }: Page): string[] {
@@ -45,7 +45,7 @@ function npmProblems(line: string, { scripts }: Known): string[] {
   const [, word = '', ...rest] = line.split(/\s+/)
   if (!npmWords.has(word)) return [`npm has no "${word}" that a page should use`]
   const [script, after] = word === 'run' ? [rest[0], rest.slice(1)] : [word, rest]
-  if (script === undefined || script === 'install' || script === 'pack' || script === 'ci') return []
+  if (script === undefined || ['install', 'pack', 'pkg', 'ci'].includes(script)) return []
   if (!scripts.includes(script)) return [`no script "${script}"`]
   const choices = choicesOf(script)
   const [chosen] = after.filter((each) => /^[a-z]/.test(each))

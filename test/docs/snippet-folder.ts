@@ -102,7 +102,10 @@ interface Manifest {
 }
 
 /** Makes a folder in which `files` can be compiled and run; `waybill` and its subpaths are the sources of this repository. */
-export async function snippetFolder(files: Readonly<Record<string, string>>): Promise<string> {
+export async function snippetFolder(
+  files: Readonly<Record<string, string>>,
+  manifest: Readonly<Record<string, string>> = { type: 'module' },
+): Promise<string> {
   // Inside the repository, so that packages the snippets import are found.
   await mkdir(join(repositoryRoot, '.cache'), { recursive: true })
   const folder = await mkdtemp(join(repositoryRoot, '.cache', 'snippets-'))
@@ -120,7 +123,7 @@ export async function snippetFolder(files: Readonly<Record<string, string>>): Pr
     include: ['**/*.ts'],
   }
   await writeFile(join(folder, 'tsconfig.json'), JSON.stringify(tsconfig))
-  await writeFile(join(folder, 'package.json'), JSON.stringify({ type: 'module' }))
+  await writeFile(join(folder, 'package.json'), JSON.stringify(manifest))
   for (const [file, code] of Object.entries(files)) {
     await mkdir(join(folder, file, '..'), { recursive: true })
     await writeFile(join(folder, file), code)

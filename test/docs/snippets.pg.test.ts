@@ -1,12 +1,15 @@
 /**
  * What the pages show compiles, and what they say can be run runs as it stands, on a database of its own.
  *
- * README and quick start take nothing for granted. A comment `// prints: …` is held to what the program printed.
+ * README and quick start take nothing for granted: their package.json is what `npm init` makes, changed as the page says. A comment
+ * `// prints: …` is held to what the program printed.
  */
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { repositoryRoot, runCommand } from '../../scripts/run-command.ts'
+import { startChild } from '../../src/testing/child.ts'
+import { eventually } from '../../src/testing/eventually.ts'
 import { testDatabase } from '../setup/test-database.ts'
 import { pages, type Block } from './pages.ts'
 import { givenDeclarations, snippetFolder } from './snippet-folder.ts'
@@ -14,8 +17,13 @@ import { givenDeclarations, snippetFolder } from './snippet-folder.ts'
 /** Several processes and the compiler, on a machine that may have other work to do. */
 const timeout = 240_000
 
-const readme = tsBlocks(/^README\.md$/)
-const quickStart = pages(/^docs\/quick-start\.md$/).flatMap(({ blocks }) => blocks)
+/** Lets a program import `waybill` by its name. */
+const hook = join(repositoryRoot, 'scripts/from-source.ts')
+
+const readmePath = /^README\.md$/
+const quickStartPath = /^docs\/quick-start\.md$/
+const readme = tsBlocks(readmePath)
+const quickStart = pages(quickStartPath).flatMap(({ blocks }) => blocks)
 const guides = tsBlocks(/^(?!README\.md|docs\/quick-start\.md)/)
 
 describe('programs of the README', () => {
@@ -24,7 +32,7 @@ describe('programs of the README', () => {
     { timeout },
     async ({ code, file }) => {
       const db = await testDatabase()
-      const folder = await snippetFolder({ [file]: code })
+      const folder = await snippetFolder({ [file]: code }, manifestOf(readmePath))
       try {
         const { code: exitCode, output } = await runFromSource(join(folder, file), { DATABASE_URL: db.url })
         expect(output.trimEnd().split('\n')).toEqual(promised(code))
@@ -44,10 +52,11 @@ describe('the quick start', () => {
   test('works as printed, command by command', { timeout }, async () => {
     const db = await testDatabase()
     const files = Object.fromEntries(quickStart.flatMap((block) => namedFile(block)))
-    const folder = await snippetFolder(files)
+    const folder = await snippetFolder(files, manifestOf(quickStartPath))
     try {
-      for (const { command, said } of quickStart.flatMap(commandsOf)) {
-        const { code, output } = await runStep(command, { folder, url: db.url })
+      for (const step of quickStart.flatMap(commandsOf)) {
+        const { command, said } = step
+        const { code, output } = await runStep(step, { folder, url: db.url })
         expect(`${command}: ${output}`).toContain(said)
         expect(`${command}: ${code === 0 ? 'ok' : output}`).toBe(`${command}: ok`)
       }
@@ -92,6 +101,12 @@ function tsBlocks(matching: RegExp): Block[] {
   return pages(matching).flatMap(({ blocks }) => blocks.filter(({ language }) => language === 'ts'))
 }
 
+/** What `npm init -y` writes, and what the page sets. */
+function manifestOf(page: RegExp): Record<string, string> {
+  const set = pages(page).flatMap(({ text }) => [...text.matchAll(/npm pkg set (\w+)=(\w+)/g)])
+  return { type: 'commonjs', ...Object.fromEntries(set.map(([, key = '', value = '']) => [key, value])) }
+}
+
 /** A name by which an error of the compiler finds its page. */
 function fileOf({ page, line }: Block): string {
   return `${page.replaceAll(/[/.]/g, '-')}-line-${line}.ts`
@@ -108,8 +123,13 @@ function namedFile({ code }: Block): (readonly [string, string])[] {
   return name === undefined ? [] : [[name, code]]
 }
 
+interface Step {
+  readonly command: string
+  readonly said: string
+}
+
 /** The commands of a shell block; what a comment beside one says must be in its output. */
-function commandsOf({ language, code }: Block): { readonly command: string; readonly said: string }[] {
+function commandsOf({ language, code }: Block): Step[] {
   if (language !== 'sh') return []
   return code
     .split('\n')
@@ -120,7 +140,8 @@ function commandsOf({ language, code }: Block): { readonly command: string; read
     })
 }
 
-async function runStep(command: string, { folder, url }: { readonly folder: string; readonly url: string }) {
+async function runStep({ command, said }: Step, { folder, url }: { readonly folder: string; readonly url: string }) {
+  if (command === 'npx waybill dev') return await runDev(said, { folder, url })
   const words = command
     .replace(/^npx waybill/, join(repositoryRoot, 'src/cli/main.ts'))
     .replace(/^node /, '')
@@ -129,11 +150,23 @@ async function runStep(command: string, { folder, url }: { readonly folder: stri
   return runFromSource(program, { DATABASE_URL: url }, { cwd: folder, args })
 }
 
+/** `waybill dev` runs until it is stopped: once it has said what the page says, or has ended by itself. */
+async function runDev(said: string, { folder, url }: { readonly folder: string; readonly url: string }) {
+  const dev = startChild(new URL('../../src/cli/main.ts', import.meta.url), {
+    args: ['dev', '--config', join(folder, 'waybill.config.ts')],
+    env: { DATABASE_URL: url, NODE_OPTIONS: `--import ${hook}` },
+  })
+  let hasEnded = false
+  void dev.exited.then(() => (hasEnded = true))
+  await eventually(() => hasEnded || dev.stderr.includes(said), { timeoutMs: 120_000 })
+  const { code } = await dev.kill('SIGINT')
+  return { code, output: dev.stderr }
+}
+
 async function runFromSource(
   program: string,
   env: Readonly<Record<string, string>>,
   { cwd = repositoryRoot, args = [] as readonly string[] } = {},
 ) {
-  const hook = join(repositoryRoot, 'scripts/from-source.ts')
   return await runCommand(['node', '--import', hook, program, ...args], { env, cwd })
 }

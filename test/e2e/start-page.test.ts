@@ -1,6 +1,7 @@
 /**
  * The demo's page server as a hostile page in the same browser meets it.
  */
+import { readFile } from 'node:fs/promises'
 import { request } from 'node:http'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { startPageServer, type PageServer } from '../../examples/demo/page-server.ts'
@@ -67,4 +68,12 @@ test('the journey of an event is asked for by its id, and by nothing else', asyn
   expect(await journey('01234567-89ab-7def-8123-456789abcdef')).toBe(200)
   expect(await journey('f1234567-89ab-7def-8123-456789abcdef')).toBe(404)
   expect(await journey("0' or 1=1")).toBe(404)
+})
+
+test('the slider goes as far as the option', async () => {
+  const option = /^\| `--rate .*, (?<least>\d+) to (?<most>[\d,]+) \[/m.exec(
+    await readFile('docs/guides/demo.md', 'utf8'),
+  )?.groups
+  const slider = /id="rate"[^>]* min="(\d+)" max="(\d+)" step="1"/.exec(await (await fetch(page.url)).text())
+  expect(slider?.slice(1)).toEqual([option?.['least'], option?.['most']?.replaceAll(',', '')])
 })

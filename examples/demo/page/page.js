@@ -42,9 +42,9 @@ function show(snapshot) {
   showSurvived(snapshot.survived)
   journey.list(snapshot.events)
   chart.draw(snapshot)
-  if (!isRateOwn && rate.value !== String(snapshot.rates.target)) {
+  if (!isRateOwn) {
     rate.value = String(snapshot.rates.target)
-    setText(byId('rate-value'), rate.value)
+    setText(byId('rate-value'), String(snapshot.rates.target))
   }
 }
 
