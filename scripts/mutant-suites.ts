@@ -113,6 +113,7 @@ export const mutantSuites: readonly MutantSuite[] = [
       'does not count what waits',
       'applies deltas over a gap',
       'works lanes that are another’s',
+      'believes in rests from the future',
     ],
   },
   {
