@@ -27,7 +27,7 @@ afterAll(async () => {
 test('a key that is stopped stands still for more deliveries than Pub/Sub allows, and goes on in order when it is repaired', async () => {
   const scene = await stoppedAt({ onPoison: 'stop' })
   const { fixture } = scene
-  await eventually(() => fixture.heard('consumer.stopped').length > 6, { timeoutMs: 30_000 })
+  await eventually(() => fixture.heard('consumer.stopped').length > 6)
   expect(await fixture.count('effect')).toBe(0)
   scene.repair()
   await fixture.settled(2)
@@ -36,14 +36,13 @@ test('a key that is stopped stands still for more deliveries than Pub/Sub allows
   expect(fixture.heard('consumer.disturbed')).toEqual([])
 })
 
-test('a dead-letter policy that is there all the same is told of before it takes anything', async () => {
+test('a dead-letter policy that is there all the same is told of at the first delivery', async () => {
   const { fixture, end } = await stoppedAt({})
-  await eventually(() => fixture.heard('consumer.disturbed').length > 0, { timeoutMs: 30_000 })
-  expect(await fixture.count('effect')).toBe(0)
+  await eventually(() => fixture.heard('consumer.disturbed').length > 0)
   await end()
   expect(fixture.heard('consumer.disturbed')[0]?.error).toMatchObject({
     code: 'INVALID_OPTION',
-    message: expect.stringContaining('has a dead-letter policy') as string,
+    message: expect.stringMatching(/has a dead-letter policy.*this is number 1/) as string,
   })
 })
 
