@@ -19,7 +19,7 @@ import { memory } from '../transport/memory.ts'
 import type { Consumer } from './consumer.ts'
 import type { ConsumerOptions } from './consumer-options.ts'
 import { pauseConsumer, resumeConsumer } from './pause-consumer.ts'
-import { voidEventType } from './received-event.ts'
+import { voidEventType } from '../core/event.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

@@ -4,7 +4,7 @@
 import { aggregateKey } from '../postgres/lanes.sql.ts'
 import { Name, name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
 import { pauseId, type InboxTables } from './inbox.sql.ts'
-import { voidEventType } from './received-event.ts'
+import { voidEventType } from '../core/event.ts'
 
 export type DeadLetterState = 'dead' | 'redriving' | 'redriven' | 'discarded'
 

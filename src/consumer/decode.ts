@@ -6,17 +6,11 @@
  * is tried again is decoded again.
  */
 import { errorMessage, isWaybillError } from '../core/errors.ts'
+import { voidEventType } from '../core/event.ts'
 import { readData } from '../core/stream.ts'
 import type { StoredRow } from './inbox.sql.ts'
 import type { Item, ItemOrigin, Refusal } from './item.ts'
-import {
-  isForeign,
-  readEvent,
-  voidEventType,
-  type ForeignMessage,
-  type RawMessage,
-  type ReceivedEvent,
-} from './received-event.ts'
+import { isForeign, readEvent, type ForeignMessage, type RawMessage, type ReceivedEvent } from './received-event.ts'
 import { writesRow, type Route, type Routes, type StreamRoutes } from './routes.ts'
 
 /** Decodes the data and finds the route. The stream is known. A promise only if the codec or the schema takes its time. */

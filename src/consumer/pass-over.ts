@@ -11,7 +11,7 @@ import { execute, one, rows, type Tx } from '../postgres/database.ts'
 import { moveOverEvent, moveOverGap } from './dead-letter.sql.ts'
 import { storeWaiting, type Scope } from './inbox.sql.ts'
 import type { Item } from './item.ts'
-import { voidEventType } from './received-event.ts'
+import { voidEventType } from '../core/event.ts'
 
 export interface PassedOver extends Pick<Item, 'event' | 'message'> {
   /** Versions of its aggregate are taken one after the other, or nobody knows. */

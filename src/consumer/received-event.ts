@@ -12,8 +12,6 @@ import { parseVersion, type Version } from '../core/version.ts'
 import { storableMs } from '../postgres/storable-moment.ts'
 import type { IncomingMessage } from '../transport/transport.ts'
 
-export { voidEventType } from '../core/event.ts'
-
 /** Why a message cannot be applied, in words that dead letters are grouped by. */
 export type DeadReason =
   | 'failed'

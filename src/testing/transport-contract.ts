@@ -30,13 +30,17 @@ export interface TransportFeatures {
   readonly exclusiveKeys?: boolean
   /** A consumer's position can be moved. @default true */
   readonly seek?: boolean
+  /** A consumer can be moved back without skipping what it has not settled. @default true */
+  readonly rewind?: boolean
 }
 
 /** One promise: its name says what is promised, and `check` throws if it is not kept. */
 export interface TransportPromise {
   readonly name: string
   readonly needs?: keyof TransportFeatures | 'outage'
-  check(harness: TransportHarness): Promise<void>
+  readonly check: (harness: TransportHarness) => Promise<void>
+  /** What is checked of a transport that has not got what it needs. @default nothing: the promise is skipped */
+  readonly without?: (harness: TransportHarness) => Promise<void>
 }
 
 /** The part of a test runner that the suite uses. */
@@ -55,14 +59,16 @@ export interface TransportContractOptions {
 /** Registers one test for each promise. */
 export function transportContract(name: string, options: TransportContractOptions): void {
   const { describe, test, open, features = {}, outage = true } = options
-  const has = { ordered: true, exclusiveKeys: true, seek: true, ...features, outage }
+  const has = { ordered: true, exclusiveKeys: true, seek: true, rewind: true, ...features, outage }
   describe(`${name} keeps the transport contract`, () => {
     for (const promise of transportPromises) {
-      const register = promise.needs === undefined || has[promise.needs] ? test : test.skip
+      const isPromised = promise.needs === undefined || has[promise.needs]
+      const check = isPromised ? promise.check : promise.without
+      const register = check === undefined ? test.skip : test
       register(promise.name, async () => {
         const harness = await open()
         try {
-          await promise.check(harness)
+          await check?.(harness)
         } finally {
           await harness.close()
         }
