@@ -41,6 +41,7 @@ import {
   latenessOf,
   positionChanges,
   readClaim,
+  takeBehind,
   takeStoredTurns,
   takeTurns,
   type AggregateState,
@@ -92,11 +93,12 @@ export async function applyIn(
   const claimed = readClaim(await claimItems(deps, tx, open))
   const options = turnOptions(deps)
   const isLate = latenessOf(open, claimed, options)
-  const turns = takeTurns(open, claimed, options)
-  const withoutEffect = [...turns.wait, ...turns.skip]
+  const first = takeTurns(open, claimed, options)
+  const unapplied = [...first.wait, ...first.behind, ...first.skip]
   // Before anything stored is looked at: a stored copy of one that waits here may be what is applied.
-  if (settings.inbox && withoutEffect.length > 0) await execute(tx, unclaim(scope, withoutEffect))
+  if (settings.inbox && unapplied.length > 0) await execute(tx, unclaim(scope, unapplied))
   const drained = drain ? await takeStored(deps, tx, claimed.aggregates) : nothingStored
+  const turns = await takeFollowers(deps, tx, { turns: first, drained, aggregates: claimed.aggregates })
   const refused = turns.apply.find(({ refusal }) => refusal !== undefined)
   if (refused !== undefined) throw new ItemFailure(refused, new Error(refused.refusal?.error))
 
@@ -160,14 +162,13 @@ function hasRowOnly({ route, refusal }: Item): boolean {
   return refusal === undefined && route !== undefined && route.handler === undefined && writesRow(route)
 }
 
-interface Drained extends Pick<Turns, 'apply' | 'skip'> {
-  readonly seen: readonly Item[]
-}
+type Aggregates = ReadonlyMap<string, AggregateState>
+type Drained = Pick<Turns, 'apply' | 'skip' | 'seen'>
 
 const nothingStored: Drained = { apply: [], skip: [], seen: [] }
 
 /** Stored messages that are next in turn now. */
-async function takeStored(deps: ApplyDeps, tx: Tx, aggregates: ReadonlyMap<string, AggregateState>): Promise<Drained> {
+async function takeStored(deps: ApplyDeps, tx: Tx, aggregates: Aggregates): Promise<Drained> {
   const { scope, routes, settings } = deps
   const open = [...aggregates.values()].filter((each) => each.waiting > 0 && each.heldBy === undefined)
   if (open.length === 0) return nothingStored
@@ -178,14 +179,36 @@ async function takeStored(deps: ApplyDeps, tx: Tx, aggregates: ReadonlyMap<strin
     aggregates,
     turnOptions(deps),
   )
-  if (turns.apply.length === 0) return { ...turns, seen: [] }
-  if (!settings.inbox) return { ...turns, seen: [] }
-  const fresh = new Set((await rows(tx, claimStored(scope, turns.apply))).map(({ id }) => id))
+  return { ...(await claimTaken(deps, tx, turns.apply)), skip: turns.skip }
+}
+
+/** Lets those that come behind what waited follow it, if nothing of it is left; otherwise they wait with the rest. */
+async function takeFollowers(
+  deps: ApplyDeps,
+  tx: Tx,
+  { turns, drained, aggregates }: { readonly turns: Turns; readonly drained: Drained; readonly aggregates: Aggregates },
+): Promise<Turns> {
+  if (turns.behind.length === 0) return turns
+  const { apply, wait } = takeBehind(turns.behind, aggregates, [...drained.apply, ...drained.skip, ...drained.seen])
+  // One whose stored copy is applied by this batch is its duplicate.
+  const taken = await claimTaken(deps, tx, apply)
   return {
-    apply: turns.apply.filter(({ event }) => fresh.has(event.id)),
-    skip: turns.skip,
-    seen: turns.apply.filter(({ event }) => !fresh.has(event.id)),
+    ...turns,
+    apply: [...turns.apply, ...taken.apply].toSorted(byVersion),
+    wait: [...turns.wait, ...wait],
+    seen: [...turns.seen, ...taken.seen],
   }
+}
+
+/** Records events whose turn came within the batch, and tells those that are new from duplicates. */
+async function claimTaken(
+  { scope, settings }: ApplyDeps,
+  tx: Tx,
+  items: readonly Item[],
+): Promise<Pick<Turns, 'apply' | 'seen'>> {
+  if (items.length === 0 || !settings.inbox) return { apply: items, seen: [] }
+  const fresh = new Set((await rows(tx, claimStored(scope, items))).map(({ id }) => id))
+  return { apply: items.filter(({ event }) => fresh.has(event.id)), seen: items.filter(({ event }) => !fresh.has(event.id)) }
 }
 
 interface Handing {
@@ -251,7 +274,7 @@ async function conclude(
     readonly tx: Tx
     readonly turns: Turns
     readonly drained: Drained
-    readonly aggregates: ReadonlyMap<string, AggregateState>
+    readonly aggregates: Aggregates
   },
 ): Promise<void> {
   const { tx, turns, drained, aggregates } = batch

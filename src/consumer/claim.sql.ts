@@ -26,7 +26,8 @@ export interface ClaimRow {
  *
  * A duplicate whose first delivery is still under way waits here for its end (`lock_timeout` bounds it): committed makes it a
  * duplicate, rolled back makes it new. Positions of sequential aggregates, and of those that the batch has with a gap, are only
- * locked and read: their target is zero, and they are moved later, by what is applied. A held aggregate stays where it is.
+ * locked and read: their target is zero, and they are moved later, by what is applied. So is one that something waits for; a
+ * held aggregate stays where it is.
  * Each aggregate's row is read after it was locked, whatever this statement's snapshot says.
  * Indexes: the primary keys of inbox and consumer_position.
  */
@@ -46,7 +47,7 @@ export function claim({ tables, consumer, generation }: Scope, items: readonly I
       insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
       select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version from target t
       on conflict (consumer, generation, aggregate_type, aggregate_id) do update
-        set version = case when p.held_by is null then greatest(p.version, excluded.version) else p.version end,
+        set version = case when p.held_by is null and p.waiting = 0 then greatest(p.version, excluded.version) else p.version end,
             updated_at = clock_timestamp()
       returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
     )
@@ -77,7 +78,7 @@ export function claimRows({ tables, consumer, generation }: Scope, items: readon
       select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version
         from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
       on conflict (consumer, generation, aggregate_type, aggregate_id) do update
-        set version = case when p.held_by is null then greatest(p.version, excluded.version) else p.version end,
+        set version = case when p.held_by is null and p.waiting = 0 then greatest(p.version, excluded.version) else p.version end,
             updated_at = clock_timestamp()
       returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
     )
@@ -103,7 +104,7 @@ export function moveOnly(
       insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
       select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, case when t.locked then 0 else t.version end from target t
       on conflict (consumer, generation, aggregate_type, aggregate_id) do update
-        set version = case when p.held_by is null then greatest(p.version, excluded.version) else p.version end,
+        set version = case when p.held_by is null and p.waiting = 0 then greatest(p.version, excluded.version) else p.version end,
             updated_at = clock_timestamp()
       returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
     )
@@ -121,7 +122,7 @@ export function moveRows({ tables, consumer, generation }: Scope, items: readonl
       select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version
         from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
       on conflict (consumer, generation, aggregate_type, aggregate_id) do update
-        set version = case when p.held_by is null then greatest(p.version, excluded.version) else p.version end,
+        set version = case when p.held_by is null and p.waiting = 0 then greatest(p.version, excluded.version) else p.version end,
             updated_at = clock_timestamp()
       returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
     )

@@ -1,9 +1,11 @@
 import { expect, test } from 'vitest'
-import { accounts, consumerFixture, deposited, message, published, videos } from '../../test/setup/consumer-fixture.ts'
+import { accounts, consumerFixture, deposited, message, published, removed, videos } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
+import { eventually } from '../testing/eventually.ts'
 import type { OutgoingMessage } from '../transport/transport.ts'
 import type { Consumer } from './consumer.ts'
+import { pauseConsumer, resumeConsumer } from './pause-consumer.ts'
 
 type Note = Parameters<Consumer['on']>[1]
 
@@ -57,6 +59,26 @@ test('late is also what falls into a gap of its own batch, behind a newer versio
     { version: 6, note: '' },
   ])
   expect(await fixture.query(`select version::int from $schema.consumer_position`)).toEqual([{ version: 6 }])
+})
+
+test('not late is what waited, although the batch that it goes with has newer rows with a gap', async () => {
+  const fixture = await consumerFixture(db)
+  const table = `${fixture.schema}.video_view`
+  const consumer = fixture.consumer({ streams: [videos], lingerMs: 100, pollMs: 600_000 })
+  consumer.project(videos, { table, key: 'video_id', set: () => ({}) }).on(videos.VideoRemoved, noteIn(fixture.schema))
+  const stop = fixture.start(consumer)
+  const action = { db, schema: fixture.schema, consumer: 'catalog', aggregate: { type: 'video', id: 'a' }, actor: 'ada' }
+  await fixture.publish(published('a', 1))
+  await fixture.settled(1)
+  await pauseConsumer(action)
+  await fixture.publish(removed('a', 2))
+  await eventually(async () => (await fixture.count('inbox_message')) === 1)
+  await resumeConsumer(action)
+  await fixture.publish(...[3, 5].map((version) => ({ ...published('a', version), orderingKey: undefined })))
+  await fixture.settled(4)
+  await stop()
+  expect(await fixture.query(`select version::int, note from $schema.effect`)).toEqual([{ version: 2, note: '' }])
+  expect(await fixture.query(`select version::int from $schema.consumer_position`)).toEqual([{ version: 5 }])
 })
 
 /** Writes down what it got, and whether it was late. */

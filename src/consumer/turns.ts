@@ -1,9 +1,10 @@
 /**
  * Whose turn it is: which events of a batch are applied, which wait, and which are too late. Pure.
  *
- * An aggregate that is not sequential takes every event that is new. A sequential one takes version after version: a delta, a
- * void or an ignored event only directly behind its predecessor; a handled state or tombstone at once, because it stands for
- * everything before it. Behind a dead letter that holds its aggregate everything waits.
+ * An aggregate that is not sequential takes every event that is new; one with an ordering key behind all that waits. A
+ * sequential one takes version after version: a delta, a void or an ignored event only directly behind its predecessor; a
+ * handled state or tombstone at once, because it stands for everything before it. Behind a dead letter that holds its
+ * aggregate everything waits.
  *
  * A redriven dead letter takes its turn as a delivery does: one that is ahead of it waits. Applied where it is, it would be
  * behind a gap that its predecessors close without it, and everything after it would wait for ever. One that the aggregate
@@ -13,7 +14,7 @@ import type { Version } from '../core/version.ts'
 import { batchVersions } from './batch-versions.ts'
 import type { ClaimRow } from './claim.sql.ts'
 import type { PositionChange } from './inbox.sql.ts'
-import type { Item } from './item.ts'
+import { keepsLine, type Item } from './item.ts'
 import { aggregateKey } from './received-event.ts'
 import { standsForAll } from './routes.ts'
 
@@ -39,6 +40,8 @@ export interface Turns {
   readonly apply: readonly Item[]
   /** Not stored yet, and not their turn. */
   readonly wait: readonly Item[]
+  /** Their turn comes when nothing waits any more: with this batch, if all that waits is applied with it. */
+  readonly behind: readonly Item[]
   /** New to the inbox, yet without effect: older than a state that stands for it, or given up already. */
   readonly skip: readonly Item[]
   /** In the inbox already. */
@@ -76,13 +79,30 @@ export function takeTurns(
   { seen, aggregates }: ReturnType<typeof readClaim>,
   options: TurnOptions,
 ): Turns {
-  const turns = { apply: [] as Item[], wait: [] as Item[], skip: [] as Item[], seen: [] as Item[] }
+  const turns = { apply: [] as Item[], wait: [] as Item[], behind: [] as Item[], skip: [] as Item[], seen: [] as Item[] }
   for (const item of items) {
     if (!seen.has(item.event.id)) turns[turnOf(item, aggregates.get(item.key), options)].push(item)
     else {
       turns.seen.push(item)
       leaveBehind(item, aggregates.get(item.key))
     }
+  }
+  return turns
+}
+
+/** Decides for those that come behind what waits, of which the batch has taken some. */
+export function takeBehind(
+  items: readonly Item[],
+  aggregates: ReadonlyMap<string, AggregateState>,
+  taken: readonly Item[],
+): Pick<Turns, 'apply' | 'wait'> {
+  const turns = { apply: [] as Item[], wait: [] as Item[] }
+  const left = new Map([...aggregates].map(([key, { waiting }]) => [key, waiting]))
+  for (const { key } of taken) left.set(key, (left.get(key) ?? 0) - 1)
+  for (const item of items) {
+    const aggregate = aggregates.get(item.key)
+    const isNext = (left.get(item.key) ?? 0) <= 0
+    turns[isNext ? take(item, aggregate) : 'wait'].push(item)
   }
   return turns
 }
@@ -104,7 +124,8 @@ export function latenessOf(
   for (const [key, { newest, hasGap, sequential }] of batchVersions(items)) {
     const aggregate = aggregates.get(key)
     if (aggregate === undefined) continue
-    const isUnmoved = sequential || hasGap || aggregate.heldBy !== undefined || byVersion.includes(newest.aggregateType)
+    const isBlocked = aggregate.waiting > 0 || aggregate.heldBy !== undefined
+    const isUnmoved = sequential || hasGap || isBlocked || byVersion.includes(newest.aggregateType)
     const isBefore = isUnmoved || aggregate.version > newest.version
     if (isBefore && aggregate.version > (ahead.get(key) ?? 0n)) ahead.set(key, aggregate.version)
   }
@@ -132,7 +153,7 @@ export function takeStoredTurns(
     begun.add(item.key)
     const turn = turnOf(item, aggregate, { ...options, deltaStart })
     // What is not in turn now is decided again when its turn comes.
-    if (turn === 'wait') continue
+    if (turn === 'wait' || turn === 'behind') continue
     turns[turn].push(item)
   }
   return turns
@@ -145,7 +166,7 @@ export function positionChanges(aggregates: ReadonlyMap<string, AggregateState>)
     .map(({ aggregateType, aggregateId, version, released }) => ({ aggregateType, aggregateId, version, release: released }))
 }
 
-function turnOf(item: Item, aggregate: AggregateState | undefined, options: TurnOptions): 'apply' | 'wait' | 'skip' {
+function turnOf(item: Item, aggregate: AggregateState | undefined, options: TurnOptions): Exclude<keyof Turns, 'seen'> {
   if (aggregate === undefined) return 'apply'
   const { id, version } = item.event
   const isRedriven = item.origin.kind === 'dead'
@@ -155,7 +176,7 @@ function turnOf(item: Item, aggregate: AggregateState | undefined, options: Turn
   const isByVersion = options.byVersion.includes(item.event.aggregateType)
   if (isByVersion && !item.sequential && comesBehind(item, aggregate)) return 'wait'
   const isOrdered = item.sequential || (isByVersion && item.route?.handler !== undefined)
-  if (!isOrdered) return take(item, aggregate)
+  if (!isOrdered) return comesBehind(item, aggregate) && keepsLine(item) ? 'behind' : take(item, aggregate)
   if (version <= aggregate.version) return isRedriven ? 'apply' : 'skip'
   if (!item.sequential || version === aggregate.version + 1n) return take(item, aggregate)
   if (aggregate.heldBy !== undefined) return 'wait'
@@ -174,8 +195,8 @@ function isFirst({ origin }: Item, { waiting }: AggregateState): boolean {
   return waiting === 0 || origin.kind === 'waiting'
 }
 
-function take({ event }: Item, aggregate: AggregateState): 'apply' {
-  if (event.version > aggregate.version) move(aggregate, event.version)
+function take({ event }: Item, aggregate: AggregateState | undefined): 'apply' {
+  if (aggregate !== undefined && event.version > aggregate.version) move(aggregate, event.version)
   return 'apply'
 }
 

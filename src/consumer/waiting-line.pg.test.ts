@@ -44,12 +44,14 @@ function action(fixture: ConsumerFixture): Parameters<typeof pauseConsumer>[0] {
 }
 
 /** Version 1 is handled, and the given ones wait because their aggregate is paused. */
-async function paused(fixture: ConsumerFixture, ...waiting: readonly number[]): Promise<void> {
+async function paused(fixture: ConsumerFixture, ...waiting: readonly number[]): Promise<readonly OutgoingMessage[]> {
   await fixture.publish(published('v', 1))
   await eventually(async () => (await fixture.count('effect')) === 1)
   await pauseConsumer(action(fixture))
-  await fixture.publish(...waiting.map((version) => published('v', version)))
+  const messages = waiting.map((version) => published('v', version))
+  await fixture.publish(...messages)
   await eventually(async () => (await fixture.count('inbox_message')) === waiting.length)
+  return messages
 }
 
 test('a state that is delivered before anybody looked at what waits is handled behind it', async () => {
@@ -63,7 +65,39 @@ test('a state that is delivered before anybody looked at what waits is handled b
   expect(await versions(fixture)).toEqual([1, 2, 3, 4])
 })
 
-test('what waits and rests after a failure is not called again by a delivery of its aggregate', async () => {
+test('a state that is delivered while more waits than one batch takes is handled behind all of it', async () => {
+  const fixture = await consumerFixture(db)
+  const stop = fixture.start(recorder(fixture, { pollMs: never, batchSize: 2 }))
+  await paused(fixture, 2, 3, 4, 5)
+  await resumeConsumer(action(fixture))
+  await fixture.publish(published('v', 6))
+  await eventually(async () => (await fixture.count('effect')) === 3)
+  expect(await fixture.query('select version::int, waiting from $schema.consumer_position')).toEqual([{ version: 3, waiting: 3 }])
+  await fixture.publish(published('v', 7))
+  await eventually(async () => (await fixture.count('effect')) === 5)
+  await fixture.publish(published('v', 8))
+  await eventually(async () => (await fixture.count('effect')) === 8)
+  await stop()
+  expect(await versions(fixture)).toEqual([1, 2, 3, 4, 5, 6, 7, 8])
+  expect(await fixture.query('select version::int, waiting from $schema.consumer_position')).toEqual([{ version: 8, waiting: 0 }])
+})
+
+test('one that is delivered again while its stored copy waits is handled once, in its turn', async () => {
+  const fixture = await consumerFixture(db)
+  const stop = fixture.start(recorder(fixture, { pollMs: never, batchSize: 2 }))
+  const [, third, fourth] = await paused(fixture, 2, 3, 4)
+  await resumeConsumer(action(fixture))
+  await fixture.publish(third!)
+  await eventually(async () => (await fixture.count('effect')) === 3)
+  await fixture.publish(fourth!)
+  await eventually(async () => (await fixture.count('effect')) === 4)
+  await stop()
+  expect(await versions(fixture)).toEqual([1, 2, 3, 4])
+  expect(await fixture.count('inbox_message')).toBe(0)
+  expect(await fixture.count('inbox')).toBe(4)
+})
+
+test('what waits and rests after a failure is not called again by a delivery of its aggregate, which comes behind it', async () => {
   const fixture = await consumerFixture(db)
   const calls: number[] = []
   const consumer = recorder(fixture, {}, (version) => {
@@ -74,10 +108,11 @@ test('what waits and rests after a failure is not called again by a delivery of 
   await paused(fixture, 2)
   await resumeConsumer(action(fixture))
   await eventually(() => fixture.heard('consumer.failed').length === 1)
-  await fixture.publish(published('v', 3))
-  await eventually(async () => (await fixture.count('effect')) === 2)
+  await fixture.publish(published('v', 3), { ...published('v', 4), orderingKey: undefined })
+  await eventually(async () => (await fixture.count('effect')) === 2 && (await fixture.count('inbox_message')) === 2)
   await stop()
-  expect(calls).toEqual([1, 2, 3])
+  // Whoever publishes without an ordering key asks for no order.
+  expect(calls).toEqual([1, 2, 4])
 })
 
 test('a state that waited behind a discarded one closes the gap before it', async () => {

@@ -110,7 +110,7 @@ async function record(
   return fresh
 }
 
-/** Moves an aggregate's position forward, unless it is held; returns the row as it is after it was locked. */
+/** Moves an aggregate's position forward, unless it is held or waited for; returns the row as it is after it was locked. */
 async function move(
   context: StatementContext,
   data: InboxStore,
@@ -118,7 +118,7 @@ async function move(
 ): Promise<Position> {
   const moved = await context.insert(data.position, { ...to, waiting: 0, heldBy: null }, (row) => ({
     ...row,
-    version: row.heldBy === null ? later(data, row.version, to.version) : row.version,
+    version: row.heldBy === null && row.waiting === 0 ? later(data, row.version, to.version) : row.version,
   }))
   return moved as Position
 }
