@@ -4,11 +4,13 @@ import { expect, onTestFinished, test } from 'vitest'
 import { opened } from '../../test/outbox/world.ts'
 import { log, outboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { logicalDatabase, makeSlot } from '../../test/setup/logical-database.ts'
+import { readInserts } from '../../test/setup/pgoutput.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { Database } from '../postgres/database.ts'
 import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'
 import { doctorOutbox } from './doctor-outbox.ts'
+import { cdcPublication } from './outbox-cdc-slot.ts'
 import { cdcStatus, giveUpSlot, switchCdcOff, switchCdcOn } from './outbox-cdc.ts'
 
 const { url, pool, db } = await logicalDatabase()
@@ -78,6 +80,8 @@ test('of two who switch at once onto slots of their own, one is told that the ot
   await expect(switchCdcOn({ db: later, outbox, slot: 'waybill_second', actor })).rejects.toMatchObject(
     refused('with the slot "waybill_first", and the slot "waybill_second" is another one'),
   )
+  expect(await isThere('waybill_first')).toBe(true)
+  expect(await isThere('waybill_second')).toBe(false)
 })
 
 test('a slot without its publication, and one that was not switched onto, are refused', async () => {
@@ -130,6 +134,47 @@ test('relays that have not drained go before the connector: switching back waits
   const broker = memory()
   await relay(broker).once()
   expect(log(broker)).toEqual(['v 1', 'v 2'])
+})
+
+test('a connector that has yet to reach the switch back goes first: relays would publish newer versions than those that only it has', async () => {
+  const { outbox, publish, relay } = await outboxFixture(db)
+  const slot = 'waybill_behind'
+  const signal = AbortSignal.abort()
+  await switchCdcOn({ db, outbox, slot, actor })
+  await publish('v', '1')
+  await expect(switchCdcOff({ db, outbox, slot, actor, signal })).rejects.toMatchObject({ code: 'ABORTED' })
+  await publish('v', '2')
+  for (const onto of [slot, 'waybill_ahead_of_it']) {
+    await expect(switchCdcOn({ db, outbox, slot: onto, actor, signal })).rejects.toMatchObject(refused(`cdc off --slot ${slot}`))
+    expect(await cdcStatus(db, outbox)).toMatchObject({ dispatching: true })
+  }
+  expect(await isThere('waybill_ahead_of_it')).toBe(false)
+  const read = await readInserts(pool, slot, cdcPublication(outbox))
+  expect(read.map((row) => row['version'])).toEqual(['1', '2'])
+  expect(await relay(memory()).once()).toBe(1)
+  await switchCdcOn({ db, outbox, slot, actor })
+  await drop(slot)
+})
+
+test('what another slot has confirmed says nothing of the connector: only a copy takes the place of the slot that was switched onto', async () => {
+  const { outbox, publish } = await outboxFixture(db)
+  const [slot, another, copy] = ['waybill_own', 'waybill_of_others', 'waybill_copy']
+  const signal = AbortSignal.abort()
+  const isDispatching = async (): Promise<boolean> => (await cdcStatus(db, outbox)).dispatching
+  await switchCdcOn({ db, outbox, slot, actor })
+  await publish('v', '1')
+  await pool.query(`select pg_create_logical_replication_slot($1, 'pgoutput')`, [another])
+  const refusal = refused(`onto the slot "${slot}"`)
+  await expect(switchCdcOff({ db, outbox, slot: another, actor, signal })).rejects.toMatchObject(refusal)
+  expect(await isDispatching()).toBe(false)
+  await pool.query('select pg_copy_logical_replication_slot($1, $2)', [slot, copy])
+  await drop(slot)
+  await expect(switchCdcOff({ db, outbox, slot: copy, actor, signal })).rejects.toMatchObject({ code: 'ABORTED' })
+  expect(await isDispatching()).toBe(true)
+  await expect(switchCdcOff({ db, outbox, slot: another, actor, signal })).rejects.toMatchObject(
+    refused(`onto the slot "${copy}"`),
+  )
+  for (const each of [another, copy]) await drop(each)
 })
 
 test('a slot that the server gave up is not switched onto, and one that was switched onto is found by the doctor', async () => {

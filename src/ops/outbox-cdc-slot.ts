@@ -11,7 +11,7 @@ import type { Outbox } from '../outbox/outbox.ts'
 import { selectSlot, type SlotRow } from '../outbox/retention.sql.ts'
 import { first, one, rows, type Database, type Queryable } from '../postgres/database.ts'
 import { transaction } from '../postgres/transaction.ts'
-import { dropSlot, selectCdc, selectSwitchedOn, type CdcRow } from './outbox.sql.ts'
+import { dropSlot, selectCdc, selectLastSwitch, selectSwitchedOn, type CdcRow } from './outbox.sql.ts'
 
 export interface SlotOptions {
   readonly db: Database
@@ -70,6 +70,35 @@ export async function refuseAnother({ db, outbox, slot }: SlotOptions, found: Cd
   )
 }
 
+/**
+ * A switch back that was interrupted is finished before the next one: what was added before it stands only in its slot, and relays
+ * would publish newer versions before the connector has. What a slot had that is gone is lost already, or was confirmed.
+ */
+export async function refuseUnfinished(db: Queryable, { tables }: Pick<Outbox, 'tables'>): Promise<void> {
+  const last = await first(db, selectLastSwitch(tables))
+  if (last === undefined || last.is_on || last.lsn === null) return
+  const state = await first(db, selectSlot(last.slot, last.lsn))
+  if (state === undefined || state.reached) return
+  const back = `waybill outbox cdc off --slot ${last.slot}`
+  throw refused(
+    `The switch back to relays is not finished: the connector of the slot "${last.slot}" has confirmed ${state.confirmed ?? 'nothing'} and has to reach ${last.lsn}, and only it can publish what lies between. Finish it with \`${back}\`${state.lost ? ' --lost' : ', the relays stopped and the connector running'}, and then run this again.`,
+  )
+}
+
+/**
+ * Another slot says nothing of what the connector has published. While dispatch is off, or on since a switch back that waits for it,
+ * that stands in the slot that was switched onto; only if that is gone may the connector read from a copy.
+ */
+export async function refuseOther({ db, outbox, slot }: SlotOptions): Promise<void> {
+  const last = await first(db, selectLastSwitch(outbox.tables))
+  if (last === undefined || last.slot === '' || last.slot === slot) return
+  if (!last.is_on && last.lsn === null) return
+  if ((await first(db, selectSlot(last.slot, '0/0'))) === undefined) return
+  throw refused(
+    `This outbox was switched onto the slot "${last.slot}", not onto "${slot}", of which another connector may read. Pass --slot ${last.slot}. If the connector reads from a copy of it, drop the old one first (select pg_drop_replication_slot('${last.slot}')).`,
+  )
+}
+
 /** In what it differs from the slot that a connector can go on with. */
 function otherwise(
   { outbox, slot }: Pick<SlotOptions, 'outbox' | 'slot'>,
@@ -99,13 +128,15 @@ export async function readSlot({ db, slot }: SlotOptions, lsn: string): Promise<
 
 /**
  * Drops a slot that was made for a switch that failed: for one that nobody reads the server would keep its log until the disk is
- * full. It stays if dispatch is off after all, because COMMIT was not heard, or because somebody else found the slot and switched:
- * then it is the only place where what is added from now on can be found.
+ * full. It stays if dispatch is off and the slot is the one that was switched onto, because COMMIT was not heard, or because somebody
+ * else found the slot and switched: then it is the only place where what is added from now on can be found.
  */
 export async function dropUnused({ db, outbox, slot }: SlotOptions): Promise<void> {
   await transaction(db, async (tx) => {
     await rows(tx, lockDispatching(outbox.tables))
-    if ((await one(tx, selectDispatching(outbox.tables))).dispatching) await rows(tx, dropSlot(slot))
+    const { dispatching } = await one(tx, selectDispatching(outbox.tables))
+    const onto = (await first(tx, selectSwitchedOn(outbox.tables)))?.slot ?? ''
+    if (dispatching || (onto !== '' && onto !== slot)) await rows(tx, dropSlot(slot))
   })
 }
 

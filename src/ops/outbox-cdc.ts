@@ -22,7 +22,17 @@ import { countDated, readPauses } from '../outbox/dispatch.sql.ts'
 import { selectDispatching } from '../outbox/dispatching.sql.ts'
 import type { Outbox } from '../outbox/outbox.ts'
 import { selectSlot } from '../outbox/retention.sql.ts'
-import { cdcPublication, dropUnused, findCdc, readSlot, refuseAnother, refuseGone, refuseUnfit } from './outbox-cdc-slot.ts'
+import {
+  cdcPublication,
+  dropUnused,
+  findCdc,
+  readSlot,
+  refuseAnother,
+  refuseGone,
+  refuseOther,
+  refuseUnfinished,
+  refuseUnfit,
+} from './outbox-cdc-slot.ts'
 import {
   callSetDispatching,
   countWaiting,
@@ -95,16 +105,19 @@ async function stopDispatching(options: CdcOptions, found: CdcRow): Promise<void
   const { db, outbox, slot, actor } = options
   const publication = cdcPublication(outbox)
   const isMine = found.plugin === null
+  await refuseUnfinished(db, outbox)
   if (!isMine) refuseUnfit(options, found)
   await countDrainable(db, outbox)
   if (!found.published) await rows(db, createPublication(outbox.tables, publication))
   if (isMine) await rows(db, createSlot(slot))
   const check = async (tx: Queryable): Promise<void> => {
+    await refuseUnfinished(tx, outbox)
     refuseGone(options, await findCdc(tx, options))
     await countDrainable(tx, outbox)
   }
   try {
-    await setDispatching(options, { dispatching: false, details: { slot, publication }, actor, check })
+    const hasSwitched = await setDispatching(options, { dispatching: false, details: { slot, publication }, actor, check })
+    if (!hasSwitched) await refuseAnother(options, await findCdc(db, options))
   } catch (error) {
     if (isMine) await dropUnused(options).catch(() => undefined)
     throw error
@@ -151,6 +164,7 @@ function explainSwitched(cause: unknown, what: string): never {
 export async function switchCdcOff(options: CdcOptions): Promise<void> {
   const { db, slot, actor } = options
   await readSlot(options, '0/0')
+  await refuseOther(options)
   await refuseRelays(options)
   const check = (tx: Queryable): Promise<void> => refuseWaiting(tx, options)
   await setDispatching(options, { dispatching: true, details: { slot }, actor, check })
@@ -208,13 +222,16 @@ interface Change {
   readonly check: (tx: Queryable) => Promise<void>
 }
 
-async function setDispatching({ db, outbox: { tables } }: CdcOptions, change: Change): Promise<void> {
-  await transaction(db, async (tx) => {
-    if ((await one(tx, selectDispatching(tables))).dispatching === change.dispatching) return
+/** Resolves to whether it switched: another may have. Behind its lock, all that was added before stands in the log before `lsn`. */
+async function setDispatching({ db, outbox: { tables } }: CdcOptions, change: Change): Promise<boolean> {
+  return await transaction(db, async (tx) => {
+    if ((await one(tx, selectDispatching(tables))).dispatching === change.dispatching) return false
     await rows(tx, callSetDispatching(tables, change.dispatching)).catch(explainBusy)
     await change.check(tx)
     const action = change.dispatching ? 'outbox.cdc-off' : 'outbox.cdc-on'
-    await one(tx, insertAudit(tables.schema, { actor: change.actor, action, details: change.details }))
+    const details = { ...change.details, ...(await one(tx, selectLsn())) }
+    await one(tx, insertAudit(tables.schema, { actor: change.actor, action, details }))
+    return true
   })
 }
 

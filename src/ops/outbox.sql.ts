@@ -163,6 +163,21 @@ export function selectSwitchedOn({ schema }: OutboxTables): Statement<{ at: stri
      where a.action = 'outbox.cdc-on' order by a.id desc limit 1`
 }
 
+export interface SwitchRow {
+  readonly is_on: boolean
+  readonly slot: string
+  /** What the slot's connector has to confirm before relays may publish. `null` of a switch that waits for no connector. */
+  readonly lsn: string | null
+}
+
+/** The last switch, either way. */
+export function selectLastSwitch({ schema }: OutboxTables): Statement<SwitchRow> {
+  return sql`
+    select a.action = 'outbox.cdc-on' as is_on, coalesce(a.details ->> 'slot', '') as slot, a.details ->> 'lsn' as lsn
+      from ${name(schema, 'audit_log')} a
+     where a.action in ('outbox.cdc-on', 'outbox.cdc-off') order by a.id desc limit 1`
+}
+
 /**
  * Puts all events since then in line, in the order of their versions, behind what is there. Those that stand in line already lose
  * their place, for the ones before them come in now. A minute is for clocks that differ. Only while no relay runs and nobody adds
