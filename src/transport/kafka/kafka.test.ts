@@ -48,3 +48,20 @@ test('a rewind moves a group back and never ahead; where it has committed nothin
     ],
   ])
 })
+
+test('a seek to a time keeps what is appended meanwhile, where nothing is so late yet', async () => {
+  const commits: CommitOffsetsRequest[] = []
+  let end = 90n
+  const client: KafkaClient = {
+    ...clientOf(commits),
+    listOffsets: ({ partitions, at }) => {
+      if (at === 'latest') return Promise.resolve(new Map(partitions.map((each) => [each, end])))
+      end += 1n
+      return Promise.resolve(new Map())
+    },
+  }
+  const transport = kafka({ brokers: ['unused:9092'], client: () => client })
+  await transport.seek({ topic: 't', consumer: 'c', to: { sinceMs: 1 } })
+  await transport.close()
+  expect(commits.map(({ offsets }) => [...offsets.values()])).toEqual([[90n, 90n, 90n, 90n]])
+})

@@ -91,12 +91,12 @@ async function rewind(client: KafkaClient, move: Move): Promise<void> {
   if (lower.length > 0) await setOffsets(client, move, new Map(lower))
 }
 
-/** The offset of each partition at the target. One that has nothing so late is read from its end. */
+/** The offset of each partition at the target. One that has nothing so late is read from its end, asked for first: what is appended meanwhile is newer. */
 async function offsetsAt(client: KafkaClient, { topic, to }: Move): Promise<ReadonlyMap<number, bigint>> {
   const partitions = (await client.describeTopic(topic)).partitions.map((_, partition) => partition)
+  const ends = to === 'earliest' ? undefined : await client.listOffsets({ topic, partitions, at: 'latest' })
   const found = await client.listOffsets({ topic, partitions, at: to })
-  const ends = to === 'earliest' ? found : await client.listOffsets({ topic, partitions, at: 'latest' })
-  return new Map(partitions.map((partition) => [partition, found.get(partition) ?? ends.get(partition) ?? 0n]))
+  return new Map(partitions.map((partition) => [partition, found.get(partition) ?? ends?.get(partition) ?? 0n]))
 }
 
 /** Sets the offsets of a group that nobody is in. */
