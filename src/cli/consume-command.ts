@@ -5,7 +5,7 @@
 import { drainBrokerDeadLetters } from '../consumer/broker-dead-letters.ts'
 import type { Consumer } from '../consumer/consumer.ts'
 import { createInboxRetention } from '../consumer/inbox-retention.ts'
-import { WaybillError } from '../core/errors.ts'
+import { isWaybillError, WaybillError } from '../core/errors.ts'
 import { run, type Service } from '../core/lifetime.ts'
 import type { SignalBus } from '../core/signals.ts'
 import { closedAfter } from '../ops/close-in-time.ts'
@@ -62,16 +62,21 @@ async function runConsumers({ values, settings, stopSignal, note }: CommandConte
   )
 }
 
-/** What brings the broker's dead letters of a consumer into its table, topic by topic. One that stops at what fails has none. */
+/**
+ * What brings the broker's dead letters of a consumer into its table, topic by topic. One that stops at what fails should have none,
+ * but the broker may have taken some before it was told.
+ */
 function drainsOf(draining: Consumer): readonly Service[] {
   const { db, name: consumer, schema, onDead, onPoison, signals } = draining.settings
   const transport: Pick<Transport, 'receive' | 'deadLetterTopic'> = draining.settings.transport
-  if (onPoison === 'stop') return []
   const topics = draining.routes().topics.flatMap((topic) => transport.deadLetterTopic?.(topic, consumer) ?? [])
   return topics.map((topic) => {
     const drain = drainBrokerDeadLetters({ db, transport, consumer, topics: [topic], schema, onDead, signals })
-    // Without the subscription, or the right to read it, the consumer goes on.
-    const report = (error: unknown): void => signals.emit('consumer.disturbed', { consumer, topic, error })
+    // Without the subscription, or the right to read it, the consumer goes on. One that stops is provisioned without.
+    const report = (error: unknown): void => {
+      if (onPoison === 'stop' && isWaybillError(error, 'NOT_FOUND')) return
+      signals.emit('consumer.disturbed', { consumer, topic, error })
+    }
     return { name: drain.name, run: (life) => drain.run(life).catch(report) }
   })
 }
