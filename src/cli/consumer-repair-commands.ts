@@ -71,8 +71,7 @@ export const replayCommand: Command = {
       return await closedAfter(transport, async () => {
         const made = await configured.consumers({ db, schema, service, transport, signals: createSignals() })
         const consumer = chosenConsumer(made, namedConsumer(values['consumer']))
-        const { name, offsets } = consumer.settings
-        if (offsets === 'postgres') throw keepsOffsets(name)
+        const { name } = consumer.settings
         const { topics } = consumer.routes()
         const beyondMemory = values['beyond-memory'] === true
         const skipOlder = values['skip-older'] === true
@@ -104,13 +103,6 @@ function targetOf(from: string | undefined): SeekTarget {
 export function namedConsumer(consumer: CommandContext['values'][string]): string {
   if (typeof consumer === 'string') return consumer
   throw new WaybillError('INVALID_OPTION', 'Which consumer? Name it behind the command.')
-}
-
-function keepsOffsets(consumer: string): WaybillError {
-  return new WaybillError(
-    'REFUSED',
-    `Consumer ${consumer} keeps its offsets in Postgres, and what is below them is done. Rebuild it, or read the log with a consumer of another name.`,
-  )
 }
 
 function listed(consumer: string, gaps: readonly Gap[]): CommandResult {

@@ -1,9 +1,11 @@
 import { expect, test } from 'vitest'
 import { consumerFixture, deposited, published, videos, type ConsumerFixture } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import { errorMessage } from '../core/errors.ts'
 import { one } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
+import type { SeekTarget } from '../transport/transport.ts'
 import type { Consumer } from './consumer.ts'
 import { selectMoment } from './inbox-retention.sql.ts'
 import { createInboxRetention, type InboxRetentionOptions } from './inbox-retention.ts'
@@ -191,4 +193,23 @@ test('a replay skips nothing that was not applied; over a broker that cannot tel
   const stop = fixture.start(catalog(fixture))
   await eventually(async () => (await fixture.count('video_view')) === 4)
   await stop()
+})
+
+test('over a broker that cannot tell what was not applied, a refused replay names one that the inbox remembers and that is not refused', async () => {
+  const fixture = await aged()
+  await retention(fixture).pass(aborting)
+  const advised = /Replay from (\S+) with skipOlder \(--skip-older\)/
+  const sought: SeekTarget[] = []
+  const transport = { seek: async ({ to }: { readonly to: SeekTarget }) => void sought.push(to) }
+  const options = { db, schema: fixture.schema, transport, consumer: 'catalog', topics: ['video.events'] }
+  for (const to of ['earliest', { sinceMs: (await moment()) - dayMs }] as const) {
+    const refusal = await replayConsumer({ ...options, to }).catch(errorMessage)
+    expect(refusal).not.toContain('from earliest')
+    expect(refusal).toMatch(advised)
+    const [, from = ''] = advised.exec(refusal ?? '') ?? []
+    // Until somebody has read it, the inbox forgets more.
+    await fixture.query(`update $schema.consumer set forgotten_before = forgotten_before + interval '10 minutes'`)
+    await replayConsumer({ ...options, to: { sinceMs: Date.parse(from) }, skipOlder: true })
+  }
+  expect(sought).toHaveLength(2)
 })

@@ -77,6 +77,14 @@ export function selectMemory(tables: InboxTables, consumer: string): Statement<{
     select (extract(epoch from c.forgotten_before) * 1000)::bigint::text as forgotten_before_ms from ${tables.consumer} c where c.name = ${consumer}::text`
 }
 
+/** Whether a consumer keeps offsets beside its effects. Index: the primary key of consumer_offset. */
+export function selectKeepsOffsets(tables: InboxTables, consumer: string): Statement<{ keeps: boolean }> {
+  return sql`
+    select exists (
+      select from ${tables.offset} o
+       where o.consumer = c.name and o.generation = c.generation) as keeps from ${tables.consumer} c where c.name = ${consumer}::text`
+}
+
 /** The moment, by the database's clock. Index: none. */
 export function selectMoment(): Statement<{ at_ms: string }> {
   return sql`select floor(extract(epoch from clock_timestamp()) * 1000)::bigint::text as at_ms`

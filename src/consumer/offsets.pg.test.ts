@@ -7,10 +7,12 @@ import type { Database } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
+import type { Transport } from '../transport/transport.ts'
 import type { Consumer } from './consumer.ts'
 import { inboxTables } from './inbox.sql.ts'
 import type { Item } from './item.ts'
 import { pauseConsumer, resumeConsumer } from './pause-consumer.ts'
+import { replayConsumer } from './replay.ts'
 import { moveOver, placeOf, takeOffsets } from './take-offsets.ts'
 
 const database = await testDatabase()
@@ -50,6 +52,24 @@ test('offsets move with the effects, a restart goes on behind them, and no inbox
   expect((await w.effects()).toSorted()).toEqual(['a 1', 'a 2', 'a 3', 'b 1'])
   expect(await w.offsets()).toEqual(['0 16'])
   expect(await w.count('inbox')).toBe(0)
+})
+
+test('a replay is refused, for the broker is not asked where to begin', async () => {
+  const w = await logFixture(db)
+  w.log.append('0', [published('a', 1)])
+  const stop = w.start(w.recorder())
+  await eventually(() => w.log.members.length === 1)
+  await w.log.assign(w.log.members[0], ['0'])
+  await eventually(async () => (await w.effects()).length === 1)
+  await stop()
+  const moved: string[] = []
+  const transport: Pick<Transport, 'seek'> = { seek: async ({ topic }) => void moved.push(topic) }
+  const replay = { db, schema: w.schema, transport, consumer: 'catalog', topics: ['video.events'], to: 'earliest' } as const
+  await expect(replayConsumer({ ...replay, beyondMemory: true })).rejects.toMatchObject({
+    code: 'REFUSED',
+    message: expect.stringContaining('keeps its offsets in Postgres'),
+  })
+  expect(moved).toEqual([])
 })
 
 test('an event that was published twice is handled once: its version says so', async () => {

@@ -13,7 +13,7 @@ import { first, one, type Queryable } from '../postgres/database.ts'
 import { insertAudit } from '../postgres/migrate.sql.ts'
 import type { SeekTarget, Transport } from '../transport/transport.ts'
 import { inboxTables } from './inbox.sql.ts'
-import { selectMemory, selectMoment } from './inbox-retention.sql.ts'
+import { selectKeepsOffsets, selectMemory, selectMoment } from './inbox-retention.sql.ts'
 
 export interface ReplayOptions {
   readonly db: Queryable
@@ -37,19 +37,19 @@ const optionNames = ['db', 'schema', 'transport', 'consumer', 'topics', 'to', 'b
 export async function replayConsumer(options: ReplayOptions): Promise<void> {
   refuseUnknown('replayConsumer', options, optionNames)
   const { db, schema, consumer, topics, to, beyondMemory = false, skipOlder = false, actor } = options
-  await assertPast(options)
-  if (!beyondMemory) await assertMemory(options)
-  const move = moverOf(options)
+  const nowMs = await assertPast(options)
+  await assertBrokersOffsets(options)
+  const most = beyondMemory ? fromEarliest : await assertMemory(options, nowMs)
+  const move = moverOf(options, most)
   const details = { consumer, topics, to, beyondMemory, skipOlder }
   if (actor !== undefined) await one(db, insertAudit(schema, { actor, action: 'consumer.replay', details }))
   for (const topic of topics) await move(topic)
 }
 
-/** A moment that has not come is a mistake, and a seek there would settle everything that waits. */
-async function assertPast({ db, to }: ReplayOptions): Promise<void> {
-  if (to === 'earliest') return
+/** A moment that has not come is a mistake, and a seek there would settle everything that waits. Resolves to the present. */
+async function assertPast({ db, to }: ReplayOptions): Promise<number> {
   const nowMs = Number((await one(db, selectMoment())).at_ms)
-  if (to.sinceMs <= nowMs) return
+  if (to === 'earliest' || to.sinceMs <= nowMs) return nowMs
   throw new WaybillError(
     'REFUSED',
     `A replay from ${new Date(to.sinceMs).toISOString()} begins in the future: by the clock of the database it is ${new Date(nowMs).toISOString()}. Replay from a moment that is over.`,
@@ -57,29 +57,49 @@ async function assertPast({ db, to }: ReplayOptions): Promise<void> {
   )
 }
 
-function moverOf({ transport, consumer, to, skipOlder = false }: ReplayOptions): (topic: string) => Promise<void> {
+/** Whoever keeps offsets begins at them, wherever the broker's are. */
+async function assertBrokersOffsets({ db, schema, consumer }: ReplayOptions): Promise<void> {
+  if ((await first(db, selectKeepsOffsets(inboxTables(schema), consumer)))?.keeps !== true) return
+  throw new WaybillError(
+    'REFUSED',
+    `Consumer ${consumer} keeps its offsets in Postgres, and what is below them is done. Rebuild it, or read the log with a consumer of another name. If it keeps them no longer, delete its rows of ${schema}.consumer_offset.`,
+    { details: { consumer } },
+  )
+}
+
+const fromEarliest = 'Replay from earliest, which drops nothing'
+
+/** `most` names the longest replay that is allowed. */
+function moverOf({ transport, consumer, to, skipOlder = false }: ReplayOptions, most: string): (topic: string) => Promise<void> {
   // Nothing is older than the earliest message, so nothing is skipped.
   if (to === 'earliest' || skipOlder) return (topic) => transport.seek({ topic, consumer, to })
   const rewind = transport.rewind?.bind(transport)
   if (rewind !== undefined) return (topic) => rewind({ topic, consumer, sinceMs: to.sinceMs })
   throw new WaybillError(
     'REFUSED',
-    `This broker cannot tell what consumer ${consumer} has not settled: moved to ${new Date(to.sinceMs).toISOString()}, it would drop whatever is older and still waits. Replay from earliest, which drops nothing. Or resume the consumer, let its backlog come to zero, and replay with skipOlder (--skip-older).`,
+    `This broker cannot tell what consumer ${consumer} has not settled: moved to ${new Date(to.sinceMs).toISOString()}, it would drop whatever is older and still waits. ${most}. Or resume the consumer, let its backlog come to zero, and replay with skipOlder (--skip-older).`,
     { details: { consumer } },
   )
 }
 
-async function assertMemory({ db, schema, consumer, to }: ReplayOptions): Promise<void> {
+/** Resolves to the longest replay that it allows. */
+async function assertMemory({ db, schema, transport, consumer, to }: ReplayOptions, nowMs: number): Promise<string> {
   const row = await first(db, selectMemory(inboxTables(schema), consumer))
   if (row === undefined)
     throw new WaybillError('NOT_FOUND', `There is no consumer ${consumer} in schema ${schema}: it has never run here.`)
-  if (row.forgotten_before_ms === null) return
+  if (row.forgotten_before_ms === null) return fromEarliest
   const forgottenBeforeMs = Number(row.forgotten_before_ms)
-  if (to !== 'earliest' && to.sinceMs >= forgottenBeforeMs) return
+  const remembered = new Date(Math.min(forgottenBeforeMs + readingMs, nowMs)).toISOString()
+  const dropping = ' with skipOlder (--skip-older), which drops nothing if the broker retains nothing older'
+  const most = `Replay from ${remembered}${transport.rewind === undefined ? dropping : ''}`
+  if (to !== 'earliest' && to.sinceMs >= forgottenBeforeMs) return most
   const since = to === 'earliest' ? 'the earliest message' : new Date(to.sinceMs).toISOString()
   throw new WaybillError(
     'REFUSED',
-    `A replay from ${since} reaches beyond the memory of the inbox: consumer ${consumer} has forgotten what it processed before ${new Date(forgottenBeforeMs).toISOString()}, and would apply it again. Replay from then, rebuild the consumer, or insist if versioned upserts are its only effect.`,
+    `A replay from ${since} reaches beyond the memory of the inbox: consumer ${consumer} has forgotten what it processed before ${new Date(forgottenBeforeMs).toISOString()}, and would apply it again. ${most}. Or rebuild the consumer, or insist if versioned upserts are its only effect.`,
     { details: { consumer, forgottenBeforeMs } },
   )
 }
+
+/** While an operator reads what to do, the inbox goes on forgetting. */
+const readingMs = 3_600_000
