@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { useOneLane } from '../../test/outbox/relay-by-hand.ts'
 import { outboxFixture, videos } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import type { Signals } from '../core/signals.ts'
@@ -9,6 +10,7 @@ import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'
 import { createBacklogReport } from './backlog-report.ts'
 import { readBacklog, type Backlog } from './backlog.sql.ts'
+import { datedError } from './dispatch.sql.ts'
 import { pauseOutbox } from './pause.ts'
 
 const database = await testDatabase()
@@ -48,6 +50,28 @@ test('an event that must not go out yet is not late; one that failed is, althoug
   await fixture.relay({ ...refusing, publish }, { backoff: { firstMs: 3_600_000, maxMs: 3_600_000 } }).once()
   expect(await backlog()).toMatchObject({ retrying: 2 })
   expect((await backlog()).oldestDueAgeMs).toBeGreaterThan(0)
+})
+
+test('an event that failed is late, although more wait for a date before it than are looked through', async () => {
+  const fixture = await outboxFixture(db)
+  const { dispatch, schema } = fixture.outbox.tables
+  await useOneLane(fixture)
+  const ids = Array.from({ length: 250 }, (_, nth) => `dated ${nth}`)
+  await fixture.fill(ids, 1)
+  await fixture.publish('failing', 'one')
+  const failing = `event_id = (select id from ${schema}.outbox where aggregate_id = 'failing')`
+  await db.query(
+    `update ${dispatch.quoted} set state = 1, next_retry_at = clock_timestamp() + interval '1 day', last_error = $1`,
+    [datedError],
+  )
+  await db.query(`update ${dispatch.quoted} set publish_attempts = 3, last_error = 'refused',
+                         next_retry_at = clock_timestamp() + interval '20 minutes' where ${failing}`)
+  await db.query(`alter table ${schema}.outbox disable trigger user;
+                  update ${schema}.outbox set occurred_at = occurred_at - interval '10 minutes' where aggregate_id = 'failing'`)
+  const { retrying, oldestDueAgeMs } = await one(db, readBacklog(fixture.outbox.tables))
+  expect(retrying).toBe(251)
+  expect(oldestDueAgeMs).toBeGreaterThanOrEqual(600_000)
+  expect(oldestDueAgeMs).toBeLessThan(1_200_000)
 })
 
 test('an event whose topic is missing is late, although no attempt was charged', async () => {

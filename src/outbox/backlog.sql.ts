@@ -34,21 +34,23 @@ export const lateSince: Name = new Name(
   `(case when d.state = 0 or d.last_error in ('${datedError}', '${pausedError}') then greatest(o.occurred_at, d.next_retry_at) else o.occurred_at end)`,
 )
 
-/** Rows of one lane and state among which the first late one is looked for. */
-const lookBound = 200
+/** Rows of one lane and state, or of the next retries, among which the first late one is looked for. */
+const lookBound = 150
 
 /**
  * The dispatch rows that may be the oldest late one of their lane. Where more of what waits for its date or for an operator stands
- * in front than we look through, relays set it aside as retries, and of those the first whose time has come is found by its time.
+ * in front than we look through, relays set it aside as retries. Of those the first whose time has come is found by its time, and so
+ * is what failed, for it is tried again sooner than most of what waits.
  * Indexes: the primary key, outbox_dispatch_retry_idx.
  */
 export function lateRows({ lane, dispatch }: OutboxTables): Name {
-  const front = (state: number): string => `
+  const front = (state: number, order = 'd.seq'): string => `
           (select d.* from (select d.* from ${dispatch.quoted} d
-                             where d.lane = l.lane and d.state = ${state} order by d.seq limit (select ${lookBound})) d where ${isLate.quoted} order by d.seq limit 1)`
+                             where d.lane = l.lane and d.state = ${state} order by ${order} limit (select ${lookBound})) d where ${isLate.quoted} order by d.seq limit 1)`
   return new Name(`
       select d.* from ${lane.quoted} l cross join lateral (${front(0)}
           union all${front(1)}
+          union all${front(1, 'd.next_retry_at')}
           union all
           (select d.* from ${dispatch.quoted} d
             where d.lane = l.lane and d.state = 1 and d.next_retry_at <= (select clock_timestamp()) order by d.next_retry_at limit 1)) d`)

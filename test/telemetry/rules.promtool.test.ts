@@ -76,6 +76,20 @@ test('an outbox or a consumer that ends is missed by its name, although others g
   expect(code).toBe(0)
 })
 
+test('an outbox that an older version counted without its name is not missed when a newer one names it', async () => {
+  const file = join(folder, 'named.json')
+  const metric = 'waybill_outbox_oldest_due_age_seconds'
+  const series = {
+    [`${metric}{job="shop",instance="a"}`]: '0x30',
+    [`${metric}{job="shop",instance="b",outbox="waybill"}`]: '_x30 0x60',
+  }
+  const named = ruleTest('named', { alert: 'WaybillOutboxUnreported', series, at: '60m', firing: false })
+  await writeFile(file, JSON.stringify({ rule_files: [rulesFile], evaluation_interval: '1m', tests: [named] }))
+  const { code, output } = await runCommand(['promtool', 'test', 'rules', file])
+  expect(output).toContain('SUCCESS')
+  expect(code).toBe(0)
+})
+
 test('a change of a threshold would be noticed', async () => {
   const loose = join(folder, 'loose.rules.yml')
   const file = join(folder, 'loose.json')
