@@ -49,7 +49,9 @@ export function explainForbidden(error: unknown, whoMay: string): unknown {
 }
 
 function reasonOf(error: unknown): readonly [string, string] | undefined {
-  const code = (error as { code?: unknown } | null)?.code
+  const { code, syscall } = (error ?? {}) as { readonly code?: unknown; readonly syscall?: unknown }
+  // A file that the URL names is missing, such as a certificate: what was thrown says which.
+  if (code === 'ENOENT' && syscall !== 'connect') return undefined
   const known = reasons[sqlState(error) ?? ''] ?? reasons[typeof code === 'string' ? code : '']
   if (known !== undefined) return known
   return /timeout exceeded when trying to connect/.test(errorMessage(error)) ? reasons['ETIMEDOUT'] : undefined
