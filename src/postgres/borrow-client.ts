@@ -10,6 +10,7 @@
 export interface PgClient {
   query(text: string, values?: unknown[]): Promise<unknown>
   getTransactionStatus?(): string | null
+  end?(): Promise<void>
 }
 
 /** The part of a client that a `pg` pool hands out. */
@@ -24,6 +25,11 @@ export interface PgPool {
   connect(): Promise<PgPoolClient>
   query(text: string, values?: unknown[]): Promise<unknown>
   readonly totalCount: number
+}
+
+/** Closes a connection that a library will give back, although it may be inside a transaction: every pool throws it away then. */
+export function throwAway(client: PgClient): void {
+  client.end?.().catch(() => undefined)
 }
 
 /** Runs `work` on a client of the pool; unless it called `clean`, the client is thrown away. */

@@ -1,12 +1,15 @@
 import knex, { type Knex } from 'knex'
-import { expect, test } from 'vitest'
+import { afterEach, expect, test } from 'vitest'
 
 import { adapterContract } from '../../test/contract/adapter-contract.ts'
+import { lockWaits, notes } from '../../test/contract/adapter-harness.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import { eventually } from '../testing/eventually.ts'
 import { fromKnex } from './from-knex.ts'
 import { transaction } from './transaction.ts'
 
 const database = await testDatabase()
+afterEach(() => database.pool.query('truncate note'))
 
 function connect(url: string): Knex {
   return knex({ client: 'pg', connection: url, pool: { min: 0, max: 1 } })
@@ -31,6 +34,64 @@ test('a transaction that the closure ended through Knex is not reported as commi
     const work = transaction(fromKnex(db), async (tx) => void (await tx.native[end]()))
     await expect(work).rejects.toMatchObject({ code: 'NOT_A_TRANSACTION' })
   }
+  await db.destroy()
+})
+
+const nestings: Record<
+  string,
+  (trx: Knex.Transaction, work: (nested: Knex.Transaction) => Promise<unknown>) => Promise<unknown>
+> = {
+  transaction: (trx, work) => trx.transaction(work),
+  savepoint: (trx, work) => trx.savepoint(work),
+  'transaction without a container': async (trx, work) => await work(await trx.transaction()),
+  'transaction of a transaction': (trx, work) => trx.transaction((nested) => nested.transaction(work)),
+}
+
+test.each(Object.entries(nestings))(
+  'what a nested %s still has under way cannot spoil the COMMIT that is reported',
+  async (_name, nest) => {
+    const db = connect(database.url)
+    const other = await database.pool.connect()
+    await other.query(`begin; insert into note values (1, 'in the way')`)
+    const closed = Promise.withResolvers<void>()
+    let late: Promise<unknown> = Promise.resolve()
+    const ended = transaction(fromKnex(db), async (tx) => {
+      const twice = async (nested: Knex.Transaction): Promise<void> => {
+        await nested('note').insert({ id: 1, text: 'under way' })
+        // Were it run, its failure would roll everything back.
+        await nested('note').insert({ id: 1, text: 'late' })
+      }
+      late = nest(tx.native, twice).catch((error: unknown) => error)
+      await eventually(async () => (await database.pool.query(lockWaits)).rowCount === 1, { intervalMs: 1 })
+      closed.resolve()
+    })
+    ended.catch(() => undefined)
+    await closed.promise
+    await other.query('rollback')
+    other.release()
+    await ended
+    expect(await notes(database)).toEqual([{ id: 1, text: 'under way' }])
+    expect(await late).toMatchObject({ code: 'NOT_A_TRANSACTION' })
+    await db.destroy()
+  },
+)
+
+test('nested transactions work as ever while the closure lasts', async () => {
+  const db = connect(database.url)
+  await transaction(fromKnex(db), async ({ native }) => {
+    await native.transaction((nested) => nested('note').insert({ id: 1, text: 'kept' }))
+    const failing = native.transaction(async (nested) => {
+      await nested('note').insert({ id: 2, text: 'undone' })
+      throw new Error('card declined')
+    })
+    await expect(failing).rejects.toThrow('card declined')
+    await native.batchInsert(
+      'note',
+      [3, 4].map((id) => ({ id, text: 'kept' })),
+      1,
+    )
+  })
+  expect(await notes(database)).toEqual([1, 3, 4].map((id) => ({ id, text: 'kept' })))
   await db.destroy()
 })
 

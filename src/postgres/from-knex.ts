@@ -39,6 +39,7 @@ export function fromKnex<Native extends KnexTransaction>(handle: Native | KnexDa
         return await queryableOf(trx).query(text, values)
       },
     }),
+    losesRollback: true,
   })
 }
 
@@ -64,9 +65,10 @@ interface Connection {
 interface TransactionClient {
   query(connection: unknown, asked: string | { readonly sql?: string }): Promise<unknown>
   stream(connection: unknown, asked: string | { readonly sql?: string }, ...rest: unknown[]): Promise<unknown>
+  transaction(work: (nested: KnexTransaction) => unknown, ...rest: unknown[]): unknown
 }
 
-/** The client of a transaction is there for it only, and Knex ends it through the same client. */
+/** The client of a transaction is there for it only, and Knex ends it through the same client. Nested ones have their own. */
 function guardTransaction<Native extends KnexTransaction>(trx: Native, gate: Gate): Native {
   const client = trx.client as TransactionClient
   for (const way of ['query', 'stream'] as const) {
@@ -76,6 +78,8 @@ function guardTransaction<Native extends KnexTransaction>(trx: Native, gate: Gat
       return letsThrough(gate, text) ? send.call(client, connection, asked, ...rest) : Promise.reject(endedTransaction())
     }
   }
+  const nest = client.transaction.bind(client)
+  client.transaction = (work, ...rest) => nest((nested) => work(guardTransaction(nested, gate)), ...rest)
   return trx
 }
 

@@ -53,6 +53,7 @@ export function fromKysely<Native extends KyselyTransaction>(
           return await work(trx)
         }),
     connection: queryableOf,
+    losesRollback: true,
   })
 }
 

@@ -3,6 +3,7 @@ import pg from 'pg'
 import { expect, test } from 'vitest'
 
 import { adapterContract } from '../../test/contract/adapter-contract.ts'
+import { notes } from '../../test/contract/adapter-harness.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import type { Tx } from './database.ts'
 import { fromPg } from './from-pg.ts'
@@ -62,6 +63,25 @@ test('a client that outlives its transaction refuses statements in the way that 
   await expect(promise).rejects.toMatchObject(refused)
   const [error] = (await once(late.query(new pg.Query('select 1')), 'error').catch((raised: unknown) => [raised])) as [unknown]
   expect(error).toMatchObject(refused)
+  await pool.end()
+})
+
+test('a closure cannot give its client back to the pool, neither inside of the transaction nor after it', async () => {
+  const pool = new pg.Pool({ connectionString: database.url, max: 1 })
+  let late: pg.PoolClient | undefined
+  const work = transaction(fromPg(pool), async ({ native }) => {
+    late = native
+    await native.query(`insert into note values (1, 'undone')`)
+    native.release()
+  })
+  await expect(work).rejects.toMatchObject({ code: 'NOT_A_TRANSACTION' })
+  await transaction(fromPg(pool), async ({ native }) => {
+    await native.query(`insert into note values (2, 'the next one')`)
+    expect(() => late?.release()).toThrow(/gives its connection back by itself/)
+    expect(pool.idleCount).toBe(0)
+  })
+  expect(await notes(database)).toEqual([{ id: 2, text: 'the next one' }])
+  await database.pool.query('truncate note')
   await pool.end()
 })
 

@@ -1,5 +1,9 @@
+import { writeFile } from 'node:fs/promises'
+import { mkdtempSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import postgres, { type Sql, type TransactionSql } from 'postgres'
-import { expect, test } from 'vitest'
+import { afterEach, expect, test } from 'vitest'
 
 import { adapterContract } from '../../test/contract/adapter-contract.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
@@ -7,6 +11,7 @@ import { fromPostgresJs } from './from-postgres-js.ts'
 import { transaction } from './transaction.ts'
 
 const database = await testDatabase()
+afterEach(() => database.pool.query('truncate note'))
 
 adapterContract<TransactionSql>('fromPostgresJs', database, (url) => {
   const sql = postgres(url, { max: 1, prepare: false, onnotice: () => undefined })
@@ -53,7 +58,6 @@ test('the sql of a transaction works as ever while that lasts, and not after it'
   for (const each of [written, late`select 1`, late.unsafe('rollback'), late.savepoint(async () => undefined)])
     await expect(each).rejects.toMatchObject({ code: 'NOT_A_TRANSACTION' })
   expect((await sql`select array_agg(id order by id) as ids from note`)[0]?.['ids']).toEqual([1, 2, 4, 5])
-  await sql`truncate note`
   await sql.end()
 })
 
@@ -75,6 +79,65 @@ test('a savepoint that fails after its transaction has ended is not rolled back 
   await expect(late).rejects.toMatchObject({ code: 'NOT_A_TRANSACTION' })
   await sql`select 1`
   expect(sent.filter((text) => /rollback/.test(text))).toEqual([])
+  await sql.end()
+})
+
+test('nor is one whose work comes to its end after that, although a statement of it failed', async () => {
+  const sql = postgres(database.url, { max: 1, prepare: false })
+  const leave = Promise.withResolvers<void>()
+  const failed = Promise.withResolvers<void>()
+  let late: Promise<unknown> = Promise.resolve()
+  const work = transaction(fromPostgresJs(sql), async ({ native }) => {
+    late = native.savepoint(async (inner) => {
+      await inner`select 1/0`.catch(() => undefined)
+      failed.resolve()
+      await leave.promise
+      return 'late'
+    })
+    await failed.promise
+    throw new Error('card declined')
+  })
+  await expect(work).rejects.toThrow('card declined')
+  await transaction(fromPostgresJs(sql), async ({ native }) => {
+    // Its savepoint has the name of the other one.
+    await native.savepoint((inner) => inner`insert into note values (5, 'kept')`)
+    leave.resolve()
+    await late.catch(() => undefined)
+  })
+  expect(await sql`select id from note`).toEqual([{ id: 5 }])
+  expect(await late).toBe('late')
+  await sql.end()
+})
+
+test('a file of statements that was still being read when the closure ended is not run', async () => {
+  const sql = postgres(database.url, { max: 1, prepare: false })
+  const path = join(mkdtempSync(join(tmpdir(), 'waybill-')), 'late.sql')
+  await writeFile(path, `insert into note values (1, 'late')`)
+  let late: Promise<unknown> = Promise.resolve()
+  const work = transaction(fromPostgresJs(sql), async ({ native }) => {
+    // It takes the system several turns to read it.
+    late = native.file(path).catch((error: unknown) => error)
+    throw new Error('card declined')
+  })
+  await expect(work).rejects.toThrow('card declined')
+  const told = await late
+  expect(await sql`select * from note`).toEqual([])
+  expect(told).toMatchObject({ code: 'NOT_A_TRANSACTION' })
+  await sql.end()
+})
+
+test('a file of statements is run as ever while the closure lasts, with its parameters and options', async () => {
+  const sql = postgres(database.url, { max: 1, prepare: false })
+  const path = join(mkdtempSync(join(tmpdir(), 'waybill-')), 'notes.sql')
+  await writeFile(path, 'select $1::int as id')
+  await transaction(fromPostgresJs(sql), async ({ native }) => {
+    expect(await native.file(path, [7])).toEqual([{ id: 7 }])
+    expect(await native.file(path, [7]).values()).toEqual([[7]])
+    await writeFile(path, 'select 1 as id; select 2 as id')
+    expect(await native.file(path)).toEqual([[{ id: 1 }], [{ id: 2 }]])
+  })
+  const missing = transaction(fromPostgresJs(sql), ({ native }) => native.file(`${path}.missing`))
+  await expect(missing).rejects.toMatchObject({ code: 'ENOENT' })
   await sql.end()
 })
 

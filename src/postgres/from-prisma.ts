@@ -47,12 +47,13 @@ export function fromPrisma<Native extends PrismaExecutor>(
   return ormDatabase<Native>({
     ...queryableOf(handle),
     begin: ({ isolation, gate }, work) =>
-      guardClient(handle, gate).$transaction(work, {
+      guardClient(handle, gate).$transaction((native) => work(guardNesting(native, gate)), {
         isolationLevel: isolationLevels[isolation],
         maxWait: freeConnectionMs,
         timeout: longestTimerMs,
       }),
     connection: queryableOf,
+    losesRollback: true,
   })
 }
 
@@ -95,6 +96,33 @@ function guardClient<Native>(prisma: PrismaDatabase<Native>, gate: Gate): Prisma
     return operation
   }
   return extensible.$extends?.({ query: { $allOperations } }) ?? prisma
+}
+
+type Nest = (asked: unknown, ...rest: unknown[]) => Promise<unknown>
+
+/**
+ * The client of the transaction, or of one nested in it. When the outer one fails Prisma rolls back one by one, and a nested one that
+ * returned in between would commit all of it: past the end it can only fail.
+ */
+function guardNesting<Native extends object>(native: Native, gate: Gate): Native {
+  const nest = (native as { $transaction?: Nest }).$transaction
+  if (nest === undefined) return native
+  const guarded: Nest = async (asked, ...rest) => {
+    if (gate.state !== 'open') throw endedTransaction()
+    if (typeof asked !== 'function') return await nest.call(native, asked, ...rest)
+    gate.nested += 1
+    try {
+      const work = async (inner: object): Promise<unknown> => {
+        const result: unknown = await asked(guardNesting(inner, gate))
+        if (gate.state !== 'open') throw endedTransaction()
+        return result
+      }
+      return await nest.call(native, work, ...rest)
+    } finally {
+      gate.nested -= 1
+    }
+  }
+  return new Proxy(native, { get: (target, key) => (key === '$transaction' ? guarded : Reflect.get(target, key)) })
 }
 
 function queryableOf(handle: PrismaExecutor): Queryable {

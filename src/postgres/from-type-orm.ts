@@ -2,12 +2,17 @@
  * TypeORM as a `Database` (from a DataSource) or as a `Tx` (from the EntityManager or QueryRunner of a transaction).
  *
  * Statements go through the query runner with the structured result, the only one that tells rows and count apart.
+ *
+ * The end is ours: TypeORM would give a connection back inside an open transaction when its ROLLBACK fails, or goes only as far as
+ * a nested transaction. Subscribers to the end are called as ever. Before COMMIT and ROLLBACK they may send statements; after
+ * COMMIT these are refused, and a failure there changes nothing about what is committed.
  */
 import type { Database, Isolation, Queryable, Tx } from './database.ts'
-import type { PgClient } from './borrow-client.ts'
-import type { Gate } from './gate.ts'
+import { throwAway, type PgClient } from './borrow-client.ts'
+import { endedTransaction, isEnd, nestedUnderWay, shut, type Gate } from './gate.ts'
 import { guardPgClient } from './guard-pg-client.ts'
-import { notUnderWay, ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
+import { notUnderWay, ormDatabase, ormTx, wrongHandle, type Begin } from './orm-database.ts'
+import { endedByItself } from './tx-scope.ts'
 
 /** The part of a query runner we use. */
 export interface TypeOrmQueryRunner {
@@ -28,10 +33,18 @@ export interface TypeOrmManager {
   getRepository(target: never): unknown
 }
 
+/** The part of a query runner that a transaction of ours needs. */
+export interface TypeOrmTransactionRunner<Native> extends TypeOrmQueryRunner {
+  readonly manager: Native
+  connect(): Promise<unknown>
+  startTransaction(isolation: Uppercase<Isolation>): Promise<void>
+  commitTransaction(): Promise<void>
+  rollbackTransaction(): Promise<void>
+}
+
 /** The part of a data source we use. */
 export interface TypeOrmDataSource<Native> {
-  transaction<Result>(isolation: Uppercase<Isolation>, work: (manager: Native) => Promise<Result>): Promise<Result>
-  createQueryRunner(): TypeOrmQueryRunner
+  createQueryRunner(): TypeOrmTransactionRunner<Native>
 }
 
 /** A DataSource becomes a database; the manager or query runner of a transaction becomes that transaction. */
@@ -60,19 +73,92 @@ function fromDataSource<Native extends TypeOrmManager>(dataSource: TypeOrmDataSo
         await runner.release()
       }
     },
-    begin: ({ isolation, gate }, work) =>
-      dataSource.transaction(isolation.toUpperCase() as Uppercase<Isolation>, (manager) => {
-        guardRunner(activeRunner(manager), gate)
-        return work(manager)
-      }),
+    begin: async (how, work) => {
+      const runner = dataSource.createQueryRunner() as Runner<Native>
+      try {
+        return await runOn(runner, how, work)
+      } finally {
+        how.gate.state = 'over'
+        await runner.release()
+      }
+    },
     connection: (manager) => queryableOf(activeRunner(manager)),
+    hasHooks: true,
   })
 }
 
-/** The runner is there for this transaction only. It ends it through the same client, and refuses statements only after that. */
-function guardRunner(runner: TypeOrmQueryRunner & { databaseConnection?: PgClient }, gate: Gate): void {
-  const { databaseConnection } = runner
-  if (databaseConnection !== undefined) runner.databaseConnection = guardPgClient(databaseConnection, gate)
+/** What TypeORM keeps to itself. */
+interface Runner<Native> extends TypeOrmTransactionRunner<Native> {
+  databaseConnection: PgClient
+  /** 1 in a transaction, one more in each that is nested in it. */
+  transactionDepth: number
+}
+
+/** The runner is there for this transaction only; its connection is behind the gate from the start. */
+async function runOn<Native, Result>(
+  runner: Runner<Native>,
+  { isolation, gate }: Begin,
+  work: (native: Native) => Promise<Result>,
+): Promise<Result> {
+  const client = (await runner.connect()) as PgClient
+  const end: End = {}
+  runner.databaseConnection = guardEnd(client, gate, end)
+  try {
+    await runner.startTransaction(isolation.toUpperCase() as Uppercase<Isolation>)
+    const result = await work(runner.manager)
+    if (runner.transactionDepth < 1) throw endedByItself()
+    if (runner.transactionDepth === 1) await commit(runner, end)
+    if (end.answered !== 'commit') throw nestedUnderWay()
+    return result
+  } catch (error) {
+    await rollBack(runner, client, end)
+    throw error
+  }
+}
+
+/** What is left to do, and what the server has answered. */
+interface End {
+  due?: 'commit' | 'rollback'
+  answered?: 'commit' | 'rollback'
+}
+
+async function commit(runner: Runner<unknown>, end: End): Promise<void> {
+  end.due = 'commit'
+  try {
+    await runner.commitTransaction()
+  } catch (error) {
+    // Else it was a subscriber, who can change nothing any more.
+    if (end.answered !== 'commit') throw error
+  }
+}
+
+/** Ends everything, nested transactions too. A connection on which that fails is not used again. */
+async function rollBack(runner: Runner<unknown>, client: PgClient, end: End): Promise<void> {
+  end.due = 'rollback'
+  runner.transactionDepth = 1
+  await runner.rollbackTransaction().catch(() => undefined)
+  // A connection that broke is out of TypeORM's hands by now.
+  if (end.answered === 'rollback' || runner.isReleased) return
+  await client.query('ROLLBACK').catch(() => throwAway(client))
+}
+
+/**
+ * The client, behind the gate. That is shut when the end comes by here, when the hooks before it have had their say. With the depth
+ * set back, TypeORM would take the end of a nested transaction for that of all: it can only be the one that is due.
+ */
+function guardEnd(client: PgClient, gate: Gate, end: End): PgClient {
+  const guarded = guardPgClient(client, gate)
+  const finish = async (due: 'commit' | 'rollback', text: string): Promise<unknown> => {
+    if (!text.toLowerCase().startsWith(due)) throw endedTransaction()
+    await (due === 'commit' ? gate.beforeCommit?.() : shut(gate))
+    if (end.due !== due) throw endedTransaction()
+    const answer = await client.query(text)
+    end.answered = due
+    return answer
+  }
+  const query = (...asked: Parameters<PgClient['query']>): unknown =>
+    end.due !== undefined && isEnd(asked[0]) ? finish(end.due, asked[0]) : guarded.query(...asked)
+  return new Proxy(guarded, { get: (target, key) => (key === 'query' ? query : Reflect.get(target, key)) })
 }
 
 function activeRunner(handle: TypeOrmManager | TypeOrmQueryRunner): TypeOrmQueryRunner {

@@ -13,10 +13,14 @@ export interface Gate {
   state: 'open' | 'ending' | 'over'
   /** Operations of several statements that were let through as a whole. */
   readonly underWay: Set<Promise<unknown>>
+  /** Transactions inside this one that the library began and has not ended, where it minds. */
+  nested: number
+  /** Shuts the gate and asks the last question. There when the closure has returned and the library still runs its hooks. */
+  beforeCommit?: () => Promise<void>
 }
 
 export function openGate(): Gate {
-  return { state: 'open', underWay: new Set() }
+  return { state: 'open', underWay: new Set(), nested: 0 }
 }
 
 /** The closure has ended: nothing more is let through, and what was let through comes to its end. */
@@ -40,6 +44,14 @@ export function endedTransaction(): WaybillError {
   return new WaybillError(
     'NOT_A_TRANSACTION',
     'This transaction has ended; the statement was not run. Is an await missing inside the closure?',
+  )
+}
+
+/** The sentence for a closure that returned too early, in a library that then does not commit. */
+export function nestedUnderWay(): WaybillError {
+  return new WaybillError(
+    'NOT_A_TRANSACTION',
+    'The closure returned while a transaction nested in it was still under way, so everything was rolled back. Is an await missing inside the closure?',
   )
 }
 

@@ -1,8 +1,10 @@
 /**
- * A node-postgres client for the closure of one transaction: it is the client itself, but for statements after the end.
+ * A node-postgres client for the closure of one transaction: it is the client itself, but for statements after the end and for
+ * `release`, which is left to whoever borrowed it.
  *
- * Those are refused in the way that they were sent: by a promise, by a callback, or to the cursor or stream that was submitted.
+ * Such statements are refused in the way that they were sent: by a promise, by a callback, or to the cursor or stream that was submitted.
  */
+import { WaybillError } from '../core/errors.ts'
 import type { PgClient } from './borrow-client.ts'
 import { endedTransaction, letsThrough, type Gate } from './gate.ts'
 
@@ -11,8 +13,16 @@ export function guardPgClient<Client extends PgClient>(client: Client, gate: Gat
   const query = (...asked: Parameters<PgClient['query']>): unknown =>
     letsThrough(gate, textOf(asked[0])) ? client.query(...asked) : refuse(asked)
   return new Proxy(client, {
-    get: (target, key) => (key === 'query' ? query : Reflect.get(target, key)),
+    get: (target, key) => (key === 'query' ? query : key === 'release' ? refuseRelease : Reflect.get(target, key)),
   })
+}
+
+/** Inside of the transaction somebody else would go on with it; after it the client may serve somebody else. */
+function refuseRelease(): never {
+  throw new WaybillError(
+    'NOT_A_TRANSACTION',
+    'tx.native.release(): transaction() gives its connection back by itself, when it has ended. Leave the call out.',
+  )
 }
 
 /** A query config, or what `pg` calls a submittable. */

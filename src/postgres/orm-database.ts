@@ -11,8 +11,8 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { WaybillError } from '../core/errors.ts'
 import type { TransactionId } from './commit-outcome.ts'
 import { one, type BeginOptions, type Database, type Isolation, type Queryable, type Tx } from './database.ts'
-import { currentTransaction, openGate, shut, type Gate } from './gate.ts'
-import { sqlState } from './sql-state.ts'
+import { currentTransaction, nestedUnderWay, openGate, shut, type Gate } from './gate.ts'
+import { isUnanswered, sqlState } from './sql-state.ts'
 import { beginning, commitFailure, endedByItself, openTx, setUpTransaction, transactionAborted } from './tx-scope.ts'
 
 /** What an adapter must be able to do with its ORM. */
@@ -21,6 +21,10 @@ export interface Orm<Native> extends Queryable {
   begin<Result>(how: Begin, work: (native: Native) => Promise<Result>): Promise<Result>
   /** Runs statements inside that transaction. */
   connection(native: Native): Queryable
+  /** The library runs hooks of the user before it ends the transaction: `begin` then calls `gate.beforeCommit`, or shuts the gate. */
+  readonly hasHooks?: boolean
+  /** The library gives its connection back even if the driver never sent its ROLLBACK. */
+  readonly losesRollback?: boolean
 }
 
 export interface Begin {
@@ -63,6 +67,8 @@ export function notUnderWay(adapter: string, advice: string): WaybillError {
 interface Run<Result> {
   id?: TransactionId
   done?: { readonly result: Result }
+  /** Why it was not to be committed: the library may put an error of its own around it. */
+  refused?: { readonly error: unknown }
 }
 
 async function attemptWith<Native, Result>(
@@ -72,21 +78,32 @@ async function attemptWith<Native, Result>(
 ): Promise<Result> {
   const gate = openGate()
   const run: Run<Result> = {}
+  const conclude = async (connection: Queryable, xid: string): Promise<void> => {
+    // Before the last question: a statement behind that could fail, and COMMIT would not say so.
+    await shut(gate)
+    if (isOver(gate)) throw endedByItself()
+    if (gate.nested > 0) throw nestedUnderWay()
+    await assertUnderWay(connection, xid)
+  }
   try {
     await orm.begin({ isolation: options.isolation, gate }, (native) =>
-      silentOnceOver(gate, async () => {
-        const connection = orm.connection(native)
+      silentOnceOver(gate, { ...orm, connection: orm.connection(native) }, async (connection) => {
         const id = await beginning(one(connection, setUpTransaction(options)))
         run.id = id
         const result = await work(openTx(connection, native, gate))
-        // Before the last question: a statement behind that could fail, and COMMIT would not say so.
-        await shut(gate)
-        if (isOver(gate)) throw endedByItself()
-        await assertUnderWay(connection, id.xid)
-        run.done = { result }
+        gate.beforeCommit = () =>
+          conclude(connection, id.xid).then(
+            () => void (run.done = { result }),
+            (error: unknown) => {
+              run.refused = { error }
+              throw error
+            },
+          )
+        if (orm.hasHooks !== true) await gate.beforeCommit()
       }),
     )
   } catch (error) {
+    if (run.refused !== undefined) throw run.refused.error
     throw run.done === undefined ? error : commitFailure(error, run.id)
   } finally {
     // Also when the ORM gave up while the closure still runs: its connection may serve somebody else by now.
@@ -100,17 +117,36 @@ async function attemptWith<Native, Result>(
  * Keeps an ORM that has given up already from hearing of the closure's failure: postgres.js would answer it with a
  * ROLLBACK on the connection that is gone, which ends the process.
  */
-async function silentOnceOver(gate: Gate, work: () => Promise<void>): Promise<void> {
+async function silentOnceOver(
+  gate: Gate,
+  { connection, hasHooks, losesRollback }: Pick<Orm<unknown>, 'hasHooks' | 'losesRollback'> & { readonly connection: Queryable },
+  work: (connection: Queryable) => Promise<void>,
+): Promise<void> {
   try {
-    await work()
+    await work(connection)
   } catch (error) {
     // Before the ORM sends its ROLLBACK: a statement behind that would commit by itself.
-    await shut(gate)
+    if (hasHooks !== true) await shut(gate)
     // The end of a connection reaches the closure and the ORM in the same turn, in no certain order.
     await nextTurn()
     if (isOver(gate)) await new Promise(() => undefined)
+    if (losesRollback === true) await untilAnswered(connection)
     throw error
   }
+}
+
+/**
+ * Waits until the server is done with what was sent. Behind a slow statement node-postgres with a `query_timeout` takes a ROLLBACK out
+ * of its queue again, and whoever has the connection next would commit the rest.
+ */
+async function untilAnswered(connection: Queryable): Promise<void> {
+  let failure: unknown
+  do {
+    failure = await one(connection, currentTransaction()).then(
+      () => undefined,
+      (error: unknown) => error,
+    )
+  } while (isUnanswered(failure))
 }
 
 function isOver({ state }: Gate): boolean {

@@ -54,6 +54,11 @@ export function isConnectionLoss(error: unknown): boolean {
   return false
 }
 
+/** The driver gave up waiting for an answer (`query_timeout` of node-postgres). The connection lives, and the statement may, too. */
+export function isUnanswered(error: unknown): boolean {
+  return [...chain(error)].some(({ message }) => typeof message === 'string' && unanswered.test(message))
+}
+
 /**
  * The session ended with the error, whatever its code: poolers send their own outages as FATAL with XX000. postgres.js shows the
  * severity in English, node-postgres in the server's language, so what the server itself sends is known by its code, too.
@@ -91,6 +96,7 @@ const lostCodes: ReadonlySet<unknown> = new Set(
 )
 const noConnection =
   /timeout exceeded when trying to connect|timed out fetching a (new )?connection|timeout acquiring a connection|unable to start a transaction in the given time/i
+const unanswered = /query read timeout/i
 const lostMessage =
   /connection terminated|connection (was )?closed|server closed the connection|socket hang up|client has encountered a connection error|read timeout|not queryable|connection ended|closed the connection|query runner already released/i
 

@@ -1,0 +1,82 @@
+/** No client goes back to its pool inside an open transaction, also when the driver took the ROLLBACK out of its queue. */
+import { drizzle } from 'drizzle-orm/node-postgres'
+import knex from 'knex'
+import { Kysely, PostgresDialect } from 'kysely'
+import pg from 'pg'
+import { DataSource } from 'typeorm'
+import { beforeAll, expect, test } from 'vitest'
+
+import { notes } from '../../test/contract/adapter-harness.ts'
+import { openPrisma } from '../../test/setup/prisma-client.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { eventually } from '../testing/eventually.ts'
+import type { Database } from './database.ts'
+import { fromDrizzle } from './from-drizzle.ts'
+import { fromKnex } from './from-knex.ts'
+import { fromKysely } from './from-kysely.ts'
+import { fromPg } from './from-pg.ts'
+import { fromPrisma } from './from-prisma.ts'
+import { fromTypeOrm } from './from-type-orm.ts'
+import { isUnanswered } from './sql-state.ts'
+import { transaction } from './transaction.ts'
+
+const database = await testDatabase()
+beforeAll(() => database.pool.query('create table note (id int primary key, text text)'))
+
+interface Opened {
+  readonly db: Database
+  close(): Promise<unknown>
+}
+
+function openPool(url: string): pg.Pool {
+  const pool = new pg.Pool({ connectionString: url, max: 1 })
+  pool.on('error', () => undefined)
+  return pool
+}
+
+const adapters: Record<string, (url: string) => Opened | Promise<Opened>> = {
+  fromPg: (url) => {
+    const pool = openPool(url)
+    return { db: fromPg(pool), close: () => pool.end() }
+  },
+  fromDrizzle: (url) => {
+    const pool = openPool(url)
+    return { db: fromDrizzle(drizzle({ client: pool })), close: () => pool.end() }
+  },
+  fromKysely: (url) => {
+    const db = new Kysely<object>({ dialect: new PostgresDialect({ pool: openPool(url) }) })
+    return { db: fromKysely(db), close: () => db.destroy() }
+  },
+  fromKnex: (url) => {
+    const db = knex({ client: 'pg', connection: url, pool: { min: 0, max: 1 } })
+    return { db: fromKnex(db), close: () => db.destroy() }
+  },
+  fromPrisma: async (url) => {
+    const prisma = await openPrisma(url)
+    return { db: fromPrisma(prisma), close: () => prisma.$disconnect() }
+  },
+  fromTypeOrm: async (url) => {
+    const poolErrorHandler = (): void => undefined
+    const dataSource = new DataSource({ type: 'postgres', url, installExtensions: false, poolSize: 1, poolErrorHandler })
+    await dataSource.initialize()
+    return { db: fromTypeOrm(dataSource), close: () => dataSource.destroy() }
+  },
+}
+
+test.each(Object.entries(adapters))(
+  '%s leaves nothing for the next one to commit when the driver gave ROLLBACK up',
+  async (_name, open) => {
+    await database.pool.query('truncate note')
+    const { db, close } = await open(`${database.url}?query_timeout=400`)
+    const insert = (id: number): string => `insert into note values (${id}, 'note') on conflict do nothing`
+    const failing = transaction(db, async (tx) => {
+      await tx.query(insert(1))
+      // So slow that the driver does not wait for it, nor for a ROLLBACK behind it.
+      await tx.query('select pg_sleep(1)::text')
+    })
+    await expect(failing).rejects.toSatisfy(isUnanswered)
+    await eventually(() => transaction(db, (tx) => tx.query(insert(2))))
+    await close()
+    expect(await notes(database)).toEqual([{ id: 2, text: 'note' }])
+  },
+)
