@@ -9,7 +9,6 @@
 import type { Lifetime } from '../core/lifetime.ts'
 import { createWaker, loop, type Pace, type Pass } from '../core/loop.ts'
 import type { Pulse } from '../core/pulse.ts'
-import { rows } from '../postgres/database.ts'
 import type { Delivery, Receiver, Transport } from '../transport/transport.ts'
 import { workBatch } from './batch-worker.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
@@ -18,7 +17,6 @@ import { inOrder, placeOfDelivery, settleForeign, toEntry, workDelivered, type E
 import type { InboxTables, Scope } from './inbox.sql.ts'
 import { keepsLine, lineOf, type Applied, type Item } from './item.ts'
 import { createLeasedWork } from './leased-work.ts'
-import { readOffsets } from './offsets.sql.ts'
 import { allReceivers } from './open-receivers.ts'
 import { inPartitionOrder, type PlacedDelivery } from './partition-lines.ts'
 import { createPatience, longestPauseMs } from './patience.ts'
@@ -29,6 +27,7 @@ import { createStoredProcessor, type LeasedBatch, type StoredProcessor } from '.
 import { createStoredReceiver } from './stored-receiver.ts'
 import { createStoredWork } from './stored-work.ts'
 import { createSuspicion } from './suspicion.ts'
+import { storedOffsets } from './take-offsets.ts'
 import { createUndertaker, type Undertaker } from './undertaker.ts'
 
 export interface EngineDeps {
@@ -323,9 +322,5 @@ function createReceiving({ settings, routes, life, watch }: EngineDeps, engine: 
 
 /** The transport with its partitions in line, beginning where our own offsets are. */
 function orderedBy({ db, transport, clock }: ConsumerSettings, scope: Scope): Pick<Transport, 'receive'> {
-  const resumeFrom = async (topic: string, partitions: readonly string[]): Promise<ReadonlyMap<string, bigint>> => {
-    const found = await rows(db, readOffsets(scope, topic, partitions))
-    return new Map(found.map((row) => [row.partition, BigInt(row.next_offset)]))
-  }
-  return inPartitionOrder({ transport, clock, resumeFrom })
+  return inPartitionOrder({ transport, clock, resumeFrom: (asked) => storedOffsets(db, scope, asked) })
 }

@@ -10,6 +10,8 @@
  * that nothing was left out.
  */
 import type { Clock } from '../core/clock.ts'
+import { WaybillError } from '../core/errors.ts'
+import { isAnother } from '../transport/topic-id.ts'
 import type { Delivery, Receiver, ReceiveOptions, Transport } from '../transport/transport.ts'
 
 /** Where a delivery is in the log. */
@@ -21,6 +23,16 @@ export interface Place {
   readonly from: bigint
   /** It is the first of a partition of which nothing was stored. */
   readonly begins: boolean
+  /** The topic that the log is of, where the broker tells topics of one name apart. */
+  readonly topicId?: string | undefined
+  /** What was stored is of this other topic, and so it counts for nothing. Only where it begins. */
+  readonly replaces?: string | undefined
+}
+
+export interface StoredOffset {
+  readonly next: bigint
+  /** The topic that it is of; undefined if that was never known. */
+  readonly topicId: string | undefined
 }
 
 export interface PlacedDelivery extends Delivery {
@@ -33,7 +45,11 @@ export interface PartitionLinesOptions {
   readonly transport: Pick<Transport, 'receive'>
   readonly clock: Clock
   /** Where to begin with these partitions, as far as it is stored. */
-  readonly resumeFrom: (topic: string, partitions: readonly string[]) => Promise<ReadonlyMap<string, bigint>>
+  readonly resumeFrom: (asked: {
+    readonly topic: string
+    readonly partitions: readonly string[]
+    readonly topicId: string | undefined
+  }) => Promise<ReadonlyMap<string, StoredOffset>>
 }
 
 /** One text for a partition, for maps. */
@@ -47,25 +63,30 @@ export function inPartitionOrder({ transport, clock, resumeFrom }: PartitionLine
     receive: async (options) => {
       const lines = new Map<string, PartitionLine>()
       let open = true
-      const openLine = (partition: string, from: bigint | undefined): PartitionLine => {
-        const line = new PartitionLine({ topic: options.topic, partition, from, clock, onDelivery: options.onDelivery })
+      const { topic, onDelivery, onError } = options
+      const openLine = (partition: string, start: Pick<LineOptions, 'from' | 'topicId' | 'replaces'>): PartitionLine => {
+        const line = new PartitionLine({ topic, partition, ...start, clock, onDelivery })
         lines.set(partition, line)
         return line
       }
       const receiver = await transport.receive({
         ...options,
-        resumeFrom: async (partitions) => {
-          const stored = await resumeFrom(options.topic, partitions)
+        resumeFrom: async (partitions, topicId) => {
+          const stored = await resumeFrom({ topic, partitions, topicId })
+          const others = [...stored.keys()].filter((partition) => isAnother(stored.get(partition)?.topicId, topicId))
+          if (others.length > 0) onError(ofAnotherTopic(topic, others))
           for (const partition of partitions) {
             lines.get(partition)?.close()
-            openLine(partition, stored.get(partition))
+            const at = stored.get(partition)
+            if (others.includes(partition)) openLine(partition, { from: undefined, topicId, replaces: at?.topicId })
+            else openLine(partition, { from: at?.next, topicId, replaces: undefined })
           }
-          return stored
+          return new Map([...stored].map(([partition, { next }]) => [partition, others.includes(partition) ? 'earliest' : next]))
         },
         onDelivery: (delivery) => {
           const { position } = delivery.message
           if (position === undefined) return refuse(delivery, options)
-          const line = lines.get(position.partition) ?? openLine(position.partition, undefined)
+          const line = lines.get(position.partition) ?? openLine(position.partition, nowhere)
           if (open) line.push(delivery, position.offset)
           else void delivery.nack()
         },
@@ -87,8 +108,13 @@ interface Held {
   turn: number
 }
 
+/** Nobody was asked where it begins. */
+const nowhere = { from: undefined, topicId: undefined, replaces: undefined }
+
 interface LineOptions extends Pick<Place, 'topic' | 'partition'> {
   readonly from: bigint | undefined
+  readonly topicId: string | undefined
+  readonly replaces: string | undefined
   readonly clock: Clock
   readonly onDelivery: (delivery: PlacedDelivery) => void
 }
@@ -159,9 +185,10 @@ class PartitionLine {
     if (!this.#isOpen) return
     // Its partition is lost, and whatever comes behind it would not follow on what is done.
     if (held.delivery.lost.aborted) return this.close()
-    const { topic, partition, onDelivery } = this.#options
+    const { topic, partition, topicId, onDelivery } = this.#options
     const { offset } = held
-    held.place ??= { topic, partition, offset, from: this.#from ?? offset, begins: this.#begins }
+    const replaces = this.#begins ? this.#options.replaces : undefined
+    held.place ??= { topic, partition, offset, from: this.#from ?? offset, begins: this.#begins, topicId, replaces }
     held.state = 'handed'
     this.#handed += 1
     held.turn += 1
@@ -211,6 +238,13 @@ function closing(receiver: Receiver, close: () => void): Receiver {
       await receiver.close(aborting)
     },
   }
+}
+
+function ofAnotherTopic(topic: string, partitions: readonly string[]): WaybillError {
+  return new WaybillError(
+    'CORRUPT',
+    `What is stored of ${topic}, partitions ${partitions.join(', ')} is of another topic: it was deleted and made again, or this is another cluster. The topic is read from its beginning; what the other had and was not read is not read any more.`,
+  )
 }
 
 function refuse(delivery: Delivery, { topic, onError }: ReceiveOptions): void {

@@ -3,14 +3,30 @@
  *
  * A batch moves a partition's offset from where it stands to behind the batch, and never over something that it does not
  * have. So of two instances that have the same partition in hand, each offset is done by one of them: what another did is a
- * duplicate, and who comes with a later stretch than the next in turn is refused, however sure it is of its partition.
+ * duplicate, and who comes with a later stretch than the next in turn is refused, however sure it is of its partition. So is who
+ * comes with a stretch of another topic of the name, unless it was told of the one that is stored and begins anew.
  */
-import { execute, rows, type Tx } from '../postgres/database.ts'
+import { execute, rows, type Queryable, type Tx } from '../postgres/database.ts'
 import { Fenced } from './fenced.ts'
 import type { Scope } from './inbox.sql.ts'
 import type { Item } from './item.ts'
-import { beginOffsets, moveOffsets, type MovedRow, type OffsetRun } from './offsets.sql.ts'
-import { lineOfPlace, type Place } from './partition-lines.ts'
+import { beginOffsets, identifyOffsets, moveOffsets, readOffsets, type MovedRow, type OffsetRun } from './offsets.sql.ts'
+import { lineOfPlace, type PartitionLinesOptions, type Place, type StoredOffset } from './partition-lines.ts'
+
+/** Where these partitions go on, as far as it is stored, and of which topic that is. */
+export async function storedOffsets(
+  db: Queryable,
+  scope: Scope,
+  { topic, partitions, topicId }: Parameters<PartitionLinesOptions['resumeFrom']>[0],
+): Promise<ReadonlyMap<string, StoredOffset>> {
+  const found = await rows(db, readOffsets(scope, topic, partitions))
+  // It is believed to be of this topic, so it must be of no later one.
+  if (topicId !== undefined && found.some(({ topic_id }) => topic_id === null))
+    await execute(db, identifyOffsets(scope, { topic, topicId, partitions }))
+  return new Map(
+    found.map(({ partition, next_offset, topic_id }) => [partition, { next: BigInt(next_offset), topicId: topic_id ?? topicId }]),
+  )
+}
 
 /** Moves the offsets behind these items, which come in the order of the log; returns those that are not done yet. */
 export async function takeOffsets(tx: Tx, scope: Scope, items: readonly Item[]): Promise<readonly Item[]> {
@@ -40,11 +56,11 @@ export function placeOf({ origin }: Pick<Item, 'origin'>): Place | undefined {
 function runsOf(places: readonly Place[]): readonly OffsetRun[] {
   const runs = new Map<string, OffsetRun>()
   for (const place of places) {
-    const { topic, partition, offset, from, begins } = place
+    const { topic, partition, offset, from, begins, topicId, replaces } = place
     const open = runs.get(lineOfPlace(place))
     // What a batch does not have between two of its items must be done, and then so is the first of them: one that was given back and
     // handed out twice. It is a duplicate, and no reason to refuse the others for ever.
-    const run = open === undefined || from > open.next ? { topic, partition, from, begins } : open
+    const run = open === undefined || from > open.next ? { topic, partition, from, begins, topicId, replaces } : open
     runs.set(lineOfPlace(place), { ...run, next: offset + 1n })
   }
   return [...runs.values()]
@@ -52,6 +68,6 @@ function runsOf(places: readonly Place[]): readonly OffsetRun[] {
 
 function leftOut(consumer: string, { topic, partition, from }: Pick<OffsetRun, 'topic' | 'partition' | 'from'>): Fenced {
   return new Fenced(
-    `Consumer ${consumer} is not at offset ${from} of ${topic}, partition ${partition}: what is before that is not done, or another instance has the partition.`,
+    `Consumer ${consumer} is not at offset ${from} of ${topic}, partition ${partition}: what is before that is not done, another instance has the partition, or the topic was made again.`,
   )
 }

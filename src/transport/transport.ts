@@ -100,9 +100,12 @@ export interface ReceiveOptions {
   readonly givesNothingUp?: boolean | undefined
   /**
    * For partitioned logs, whose reader may keep its own offsets: asked whenever partitions are assigned, before anything of
-   * them is read. The offset it returns for a partition wins over what the broker remembers.
+   * them is read. What it returns for a partition wins over what the broker remembers. Offsets are of one topic: `topicId` tells
+   * it from others that had or get its name, and is undefined where the broker has no such thing.
    */
-  readonly resumeFrom?: ((partitions: readonly string[]) => Promise<ReadonlyMap<string, bigint>>) | undefined
+  readonly resumeFrom?:
+    | ((partitions: readonly string[], topicId: string | undefined) => Promise<ReadonlyMap<string, bigint | 'earliest'>>)
+    | undefined
 }
 
 export interface Receiver {

@@ -1,8 +1,9 @@
 /**
  * A Kafka in memory, with one group: partitions that are logs, members that join and are fenced by generation, and a record of
- * every commit that was accepted, with who owned the partition at that moment.
+ * every commit that was accepted, with who owned the partition at that moment. The topic can be deleted and made again.
  */
 import type {
+  CommitOffsetsRequest,
   FetchedPartition,
   FetchedRecord,
   FetchRequest,
@@ -30,9 +31,10 @@ interface Joining {
 
 export class FakeKafka {
   readonly commits: AcceptedCommit[] = []
-  readonly #logs: FetchedRecord[][]
+  #logs: FetchedRecord[][]
+  #topicId = 'topic 1'
   readonly #starts = new Map<number, bigint>()
-  readonly #committed = new Map<number, bigint>()
+  readonly #committed = new Map<number, { readonly offset: bigint; readonly topicId: string | undefined }>()
   readonly #members = new Map<string, GroupMemberId>()
   readonly #joining = new Map<string, Joining>()
   readonly #owners = new Map<number, string>()
@@ -51,7 +53,17 @@ export class FakeKafka {
   }
 
   committed(partition: number): bigint {
-    return this.#committed.get(partition) ?? 0n
+    return this.#committed.get(partition)?.offset ?? 0n
+  }
+
+  /** Deletes the topic with all that was committed of it, and makes it again under its name. */
+  recreate(): void {
+    this.#logs = this.#logs.map(() => [])
+    this.#starts.clear()
+    this.#committed.clear()
+    this.#topicId = `topic ${Number(this.#topicId.slice(6)) + 1}`
+    this.#appended.resolve()
+    this.#appended = Promise.withResolvers<void>()
   }
 
   append(partition: number, key: string, record: Partial<FetchedRecord> = {}): bigint {
@@ -86,7 +98,8 @@ export class FakeKafka {
       throw new Error('The fake has no such thing.')
     }
     return {
-      describeTopic: (name) => Promise.resolve({ name, partitions: this.#logs.map(() => ({ leader: 1, replicas: 1 })) }),
+      describeTopic: (name) =>
+        Promise.resolve({ name, id: this.#topicId, partitions: this.#logs.map(() => ({ leader: 1, replicas: 1 })) }),
       topicSettings: unused,
       initProducer: unused,
       produce: unused,
@@ -100,9 +113,13 @@ export class FakeKafka {
         Promise.resolve(
           new Map(partitions.map((each) => [each, at === 'latest' ? BigInt(this.#logs[each]?.length ?? 0) : this.#start(each)])),
         ),
-      committedOffsets: ({ partitions }) =>
-        Promise.resolve(new Map([...this.#committed].filter(([partition]) => partitions.includes(partition)))),
-      commitOffsets: ({ member, offsets }) => this.#commit(member as KafkaMember, offsets),
+      committedOffsets: ({ partitions, topicId }) => {
+        const found = [...this.#committed].filter(
+          ([partition, of]) => partitions.includes(partition) && isOf(of.topicId, topicId),
+        )
+        return Promise.resolve(new Map(found.map(([partition, { offset }]) => [partition, offset])))
+      },
+      commitOffsets: (request) => this.#commit(request.member as KafkaMember, request),
       joinGroup: ({ memberId, instanceId, topic }) =>
         this.#join({ memberId: memberId === '' ? `m${(this.#names += 1)}` : memberId, instanceId, topics: [topic] }),
       syncGroup: ({ member, topic, assignments }) => this.#sync(member.memberId, topic, assignments),
@@ -117,9 +134,10 @@ export class FakeKafka {
   }
 
   /** In the order of the request, until the answer is full. The first record there is goes out however large it is. */
-  #read({ from, maxBytes, maxPartitionBytes }: FetchRequest): readonly FetchedPartition[] {
+  #read({ topicId, from, maxBytes, maxPartitionBytes }: FetchRequest): readonly FetchedPartition[] {
     let usedBytes = 0
     return [...from].map(([partition, start]) => {
+      if (!isOf(topicId, this.#topicId)) return { partition, error: 'UNKNOWN_TOPIC_ID', nextOffset: start, records: [] }
       if (start < this.#start(partition)) return { partition, error: 'OFFSET_OUT_OF_RANGE', nextOffset: start, records: [] }
       const fullBytes = Math.min(maxBytes, usedBytes + maxPartitionBytes)
       const records: FetchedRecord[] = []
@@ -137,12 +155,12 @@ export class FakeKafka {
     return this.#starts.get(partition) ?? 0n
   }
 
-  async #commit({ memberId, generation }: KafkaMember, offsets: ReadonlyMap<number, bigint>): Promise<void> {
+  async #commit({ memberId, generation }: KafkaMember, { offsets, topicId }: CommitOffsetsRequest): Promise<void> {
     if (!this.#members.has(memberId)) throw kafkaError('UNKNOWN_MEMBER_ID', 'commit')
     if (generation !== this.#generation) throw kafkaError('ILLEGAL_GENERATION', 'commit')
     for (const [partition, offset] of offsets) {
       this.commits.push({ memberId, partition, offset, owner: this.#owners.get(partition) })
-      this.#committed.set(partition, offset)
+      this.#committed.set(partition, { offset, topicId })
     }
   }
 
@@ -188,4 +206,9 @@ export class FakeKafka {
     await Promise.race([this.#appended.promise, late])
     clearTimeout(timer)
   }
+}
+
+/** Whoever does not say which topic it means goes by the name. */
+function isOf(one: string | undefined, other: string | undefined): boolean {
+  return one === undefined || other === undefined || one === other
 }

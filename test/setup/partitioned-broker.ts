@@ -17,6 +17,8 @@ export class PartitionedBroker implements Pick<Transport, 'receive'> {
   readonly members: Member[] = []
   /** Every delivery that was given back to the broker. */
   readonly givenBack: string[] = []
+  /** Which topic the logs are of; undefined for a broker that does not say. */
+  topicId: string | undefined
   readonly #logs = new Map<string, Map<bigint, OutgoingMessage>>()
 
   /** Appends to a partition; a hole leaves offsets out before each message. */
@@ -25,6 +27,12 @@ export class PartitionedBroker implements Pick<Transport, 'receive'> {
     this.#logs.set(partition, log)
     for (const message of messages) log.set(this.end(partition) + BigInt(hole), message)
     for (const member of this.members) this.#deliver(member)
+  }
+
+  /** Deletes the topic, and makes it again. Nobody is told. */
+  recreate(topicId: string): void {
+    this.#logs.clear()
+    this.topicId = topicId
   }
 
   /** One behind the last offset. */
@@ -56,9 +64,11 @@ export class PartitionedBroker implements Pick<Transport, 'receive'> {
         other.partitions.delete(partition)
       }
     }
-    const from = (await member.options.resumeFrom?.(partitions)) ?? new Map<string, bigint>()
-    for (const partition of partitions)
-      member.partitions.set(partition, { next: from.get(partition) ?? 0n, lost: new AbortController() })
+    const from = (await member.options.resumeFrom?.(partitions, this.topicId)) ?? new Map<string, bigint>()
+    for (const partition of partitions) {
+      const start = from.get(partition) ?? 'earliest'
+      member.partitions.set(partition, { next: start === 'earliest' ? 0n : start, lost: new AbortController() })
+    }
     this.#deliver(member)
   }
 

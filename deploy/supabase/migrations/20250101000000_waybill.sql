@@ -1751,6 +1751,17 @@ end $$;
 insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
 values (19, '0019_narrow_retention', 'fe37933e11e89fbcb14eb014fd02e8260f28e2b0293024ad8537845fbdfd2be0', false, '0.1.0');
 
+-- 0020_identify_offsets
+-- Says of which topic an offset is. A topic that was deleted and made again, or that of another cluster, has the name of the one
+-- before and another log: an offset of the one would skip what the other has before it.
+
+-- As the broker calls the topic. Null where it gives no id, and in rows from before: those are believed, and get it when they are
+-- next read or written.
+alter table "waybill".consumer_offset add column topic_id text;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (20, '0020_identify_offsets', '9a1ce1d6f49bd3de3f86798e7c68c628cb836e4be00245ec99fd2ff49f74030e', false, '0.1.0');
+
 insert into "waybill"."deployment" (service, deployment_id, stamped_on)
 values ('video', coalesce(null::text, gen_random_uuid()::text), "waybill"."database_identity"())
 on conflict do nothing;

@@ -3,6 +3,9 @@
  *
  * It lives as long as the assignment. Paused, it hands out nothing new while what is in hand is settled and committed. Ended, it
  * is fenced: deliveries in hand are lost, their acks are answered as such, and nothing is committed any more.
+ *
+ * It is of one topic, also if that is deleted and another gets its name: it then says so and reads nothing more. An offset that was
+ * kept of another topic is not begun with.
  */
 import { backoffMs } from '../../core/backoff.ts'
 import type { Clock } from '../../core/clock.ts'
@@ -28,6 +31,8 @@ export interface ReadingOptions extends ReceiveOptions {
   readonly clock: Clock
   readonly random: Random
   readonly onFenced: (error: Error) => void
+  /** The topic was deleted and made again: nothing more of it can be read. */
+  readonly onRecreated: () => void
 }
 
 const retry = { firstMs: 100, maxMs: 5_000 }
@@ -144,19 +149,25 @@ export class AssignmentReading implements DeliveryOwner {
   async #start(): Promise<void> {
     const { client, topic, assignment, resumeFrom } = this.#options
     const { member, partitions } = assignment
-    const committed = await client.committedOffsets({ group: member.group, topic, partitions })
-    const kept = await resumeFrom?.(partitions.map(String))
-    const unknown = partitions.filter((partition) => !committed.has(partition) && kept?.has(String(partition)) !== true)
+    const { id: topicId } = await client.describeTopic(topic)
+    const committed = await client.committedOffsets({ group: member.group, topic, topicId, partitions })
+    const kept = await resumeFrom?.(partitions.map(String), topicId)
+    const knownOf = (partition: number): bigint | 'earliest' =>
+      kept?.get(String(partition)) ?? committed.get(partition) ?? 'earliest'
+    const unknown = partitions.filter((partition) => knownOf(partition) === 'earliest')
     const earliest =
       unknown.length === 0 ? new Map<number, bigint>() : await client.listOffsets({ topic, partitions: unknown, at: 'earliest' })
     if (this.#over.signal.aborted) return
-    const startOf = (partition: number): bigint =>
-      kept?.get(String(partition)) ?? committed.get(partition) ?? earliest.get(partition) ?? 0n
+    const startOf = (partition: number): bigint => {
+      const known = knownOf(partition)
+      return known === 'earliest' ? (earliest.get(partition) ?? 0n) : known
+    }
     this.#windows = partitions.map((partition) => new PartitionWindow(partition, startOf(partition)))
     const before = this.#windows.map((window) => [window, committed.get(window.partition) ?? window.position] as const)
-    this.#committer = new OffsetCommitter({ ...this.#options, member, committed: new Map(before) })
+    this.#committer = new OffsetCommitter({ ...this.#options, member, topicId, committed: new Map(before) })
     this.#fetcher = new PartitionFetcher({
       ...this.#options,
+      topicId,
       windows: this.#windows,
       room: () => this.#room(),
       onRecords: () => this.#handOver(),

@@ -1,5 +1,5 @@
 /**
- * The answer to a fetch (version 12), read from its bytes: records are the bulk of what a consumer gets, so they are read once and
+ * The answer to a fetch (version 12, or 13 if it was by the topic's id), read from its bytes: records are the bulk of what a consumer gets, so they are read once and
  * share the buffer that they came in.
  */
 import { ByteCursor } from './byte-cursor.ts'
@@ -17,19 +17,21 @@ export interface FetchResponsePartition {
   readonly batches: Buffer
 }
 
-export function parseFetchResponse(bytes: Buffer): FetchResponse {
+export function parseFetchResponse(bytes: Buffer, isById = false): FetchResponse {
   const cursor = new ByteCursor(bytes)
   cursor.skip(4)
   const errorCode = cursor.int16()
   cursor.skip(4)
   const partitions: FetchResponsePartition[] = []
   for (let topics = cursor.count(); topics > 0; topics -= 1) {
-    cursor.skip(cursor.count())
+    cursor.skip(isById ? idBytes : cursor.count())
     for (let left = cursor.count(); left > 0; left -= 1) partitions.push(readPartition(cursor))
     cursor.skipTags()
   }
   return { errorCode, partitions }
 }
+
+const idBytes = 16
 
 function readPartition(cursor: ByteCursor): FetchResponsePartition {
   const partition = cursor.int32()

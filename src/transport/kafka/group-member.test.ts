@@ -62,6 +62,7 @@ function run(coordinator: Coordinator, instanceId?: string, different: Partial<K
       return Promise.resolve()
     },
     onOver: () => void happened.push('over'),
+    onRecreated: () => void happened.push('recreated'),
     onError: (error) => void errors.push(error),
   })
   const ended = member.run()

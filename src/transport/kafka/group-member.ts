@@ -8,7 +8,7 @@
  * When the group has gone on without it, nothing can be drained any more; the assignment ends at once.
  *
  * A member that finds more partitions than were handed out joins again with another edition of its subscription: that makes the
- * broker balance the group, whoever hands the partitions out.
+ * broker balance the group, whoever hands the partitions out. So does one that was told that the topic is another by now.
  */
 import { backoffMs } from '../../core/backoff.ts'
 import type { Clock } from '../../core/clock.ts'
@@ -18,6 +18,7 @@ import { assignPartitions } from './assignment.ts'
 import type { GroupMemberId, KafkaClient, KafkaMember, TopicPartitions } from './kafka-client.ts'
 import { isFencing, isPermanent, kafkaErrorName } from './kafka-errors.ts'
 import { unlessAborted } from '../../core/unless-aborted.ts'
+import { isAnother } from '../topic-id.ts'
 
 export interface GroupMemberOptions {
   readonly client: KafkaClient
@@ -36,6 +37,8 @@ export interface GroupMemberOptions {
   readonly onRevoked: (assignment: Assignment) => Promise<void>
   /** They are no longer ours, whatever is in hand. Called once for every assignment, at its end. */
   readonly onOver: (assignment: Assignment) => void
+  /** Another topic has the name of the one that they are of. */
+  readonly onRecreated: (assignment: Assignment) => void
   readonly onError: (error: Error) => void
 }
 
@@ -48,6 +51,8 @@ interface Joined {
   readonly assignment: Assignment
   /** How many partitions the group was handed. */
   readonly handedOut: number
+  /** The topic that they are of. */
+  readonly topicId: string | undefined
 }
 
 type Ending = 'revoked' | 'lost' | 'stopped'
@@ -63,6 +68,7 @@ export class GroupMember {
   #edition = 0
   #wake: AbortController | undefined
   #fencing: Error | undefined
+  #rejoin: (() => void) | undefined
 
   constructor(options: GroupMemberOptions) {
     this.#options = options
@@ -95,6 +101,11 @@ export class GroupMember {
     this.#wake?.abort()
   }
 
+  /** Has the partitions handed out anew. Does nothing if they are about to be. */
+  rejoin(): void {
+    this.#rejoin?.()
+  }
+
   /** A name that another process has taken is not taken back at once: both would throw each other out for ever. */
   async #failed(error: unknown, failures: number): Promise<void> {
     const { clock, random, sessionTimeoutMs, onError } = this.#options
@@ -121,14 +132,14 @@ export class GroupMember {
 
   async #joinNow(): Promise<Joined> {
     const { client, group, topic, instanceId, sessionTimeoutMs, rebalanceTimeoutMs } = this.#options
-    const { partitions } = await client.describeTopic(topic)
+    const { id: topicId, partitions } = await client.describeTopic(topic)
     const terms = { sessionTimeoutMs, rebalanceTimeoutMs, edition: this.#edition }
     const joined = await client.joinGroup({ group, topic, memberId: this.#memberId, instanceId, ...terms })
     this.#memberId = joined.memberId
     const member: KafkaMember = { group, memberId: joined.memberId, generation: joined.generation, instanceId }
     const assignments = joined.members === undefined ? undefined : await this.#handOut(joined.members, partitions.length)
     const synced = await client.syncGroup({ member, topic, assignments })
-    return { assignment: { member, partitions: synced.partitions }, handedOut: synced.handedOut ?? partitions.length }
+    return { assignment: { member, partitions: synced.partitions }, handedOut: synced.handedOut ?? partitions.length, topicId }
   }
 
   /** All that the members read, not only what we do: one group may be there for several topics, each with members of its own. */
@@ -155,7 +166,7 @@ export class GroupMember {
   }
 
   /** Beats until the assignment ends. */
-  async #serve({ assignment, handedOut }: Joined): Promise<Ending> {
+  async #serve({ assignment, handedOut, topicId }: Joined): Promise<Ending> {
     const { clock, heartbeatMs, sessionTimeoutMs, metadataMaxAgeMs, onAssigned, onOver } = this.#options
     this.#fencing = undefined
     const wake = new AbortController()
@@ -170,11 +181,20 @@ export class GroupMember {
         wake.abort()
       })
     }
-    const look = async (): Promise<void> => {
-      if (!(await this.#hasMoreThan(handedOut)) || revoking !== undefined || wake.signal.aborted) return
+    const rejoin = (): void => {
+      if (revoking !== undefined || wake.signal.aborted) return
       this.#edition += 1
       revoke()
     }
+    // Everybody looks for new partitions, not only the one who hands them out: a static member that was restarted is not told that
+    // it is the one, and what it handed out before stays in force.
+    const look = async (): Promise<void> => {
+      const found = await this.#options.client.describeTopic(this.#options.topic).catch(() => undefined)
+      if (found === undefined || wake.signal.aborted) return
+      if (isAnother(found.id, topicId)) this.#options.onRecreated(assignment)
+      else if (found.partitions.length > handedOut) rejoin()
+    }
+    this.#rejoin = rejoin
     onAssigned(assignment)
     try {
       for (;;) {
@@ -217,16 +237,6 @@ export class GroupMember {
     this.#memberId = ''
     if (fencing !== undefined && kafkaErrorName(fencing) === nameTaken) throw fencing
     return 'lost'
-  }
-
-  /**
-   * Everybody looks for new partitions, not only the one who hands them out: a static member that was restarted is not told that
-   * it is the one, and what it handed out before stays in force.
-   */
-  async #hasMoreThan(handedOut: number): Promise<boolean> {
-    const { client, topic } = this.#options
-    const found = await client.describeTopic(topic).catch(() => undefined)
-    return found !== undefined && found.partitions.length > handedOut
   }
 
   /** A static member keeps its place: it may be back within its session. */

@@ -36,6 +36,8 @@ export interface KafkaClient {
 
 export interface KafkaTopic {
   readonly name: string
+  /** A topic that was deleted and made again has another, under the same name. Undefined where the cluster gives none. */
+  readonly id?: string | undefined
   readonly partitions: readonly KafkaPartition[]
 }
 
@@ -87,6 +89,8 @@ export type ProduceAnswer = { readonly baseOffset: bigint } | { readonly error: 
 export interface FetchRequest {
   readonly leader: number
   readonly topic: string
+  /** A node that takes it answers UNKNOWN_TOPIC_ID if the topic is another by now. @default the name alone */
+  readonly topicId?: string | undefined
   readonly from: ReadonlyMap<number, bigint>
   readonly maxWaitMs: number
   readonly maxBytes: number
@@ -120,6 +124,8 @@ export interface ListOffsetsRequest {
 export interface CommittedOffsetsRequest {
   readonly group: string
   readonly topic: string
+  /** What was committed of another topic of this name is left out. @default what is there, of whatever topic */
+  readonly topicId?: string | undefined
   readonly partitions: readonly number[]
 }
 
@@ -134,6 +140,8 @@ export interface KafkaMember {
 export interface CommitOffsetsRequest {
   readonly member: KafkaMember | { readonly group: string }
   readonly topic: string
+  /** Kept with the offsets: they are good for this topic only. @default for any of the name */
+  readonly topicId?: string | undefined
   /** The offset to go on from, by partition. */
   readonly offsets: ReadonlyMap<number, bigint>
 }

@@ -24,7 +24,7 @@ const answers: Readonly<Record<number, readonly number[]>> = {
 const metadataRequest: Request = {
   purpose: 'control',
   node: undefined,
-  api: 'metadataV9',
+  api: 'metadataV11',
   args: [['orders'], false, false, false],
   timeoutMs: 10_000,
   what: 'metadata',

@@ -46,12 +46,14 @@ export interface Request {
 
 export type Sdk = typeof platformatic
 
-/** The requests we send, in the version that every Kafka since 3.0 understands. */
+/** The requests we send, in the version that every Kafka since 3.0 understands; a fetch also in a later one, where a node takes it. */
 export type KafkaApi =
   | 'produceV9'
+  | 'apiVersionsV3'
   | 'fetchV12'
+  | 'fetchV13'
   | 'listOffsetsV7'
-  | 'metadataV9'
+  | 'metadataV11'
   | 'offsetCommitV8'
   | 'offsetFetchV8'
   | 'findCoordinatorV4'
@@ -75,6 +77,8 @@ interface Codec {
 }
 
 export class KafkaConnections {
+  /** The cluster's own name for itself; empty until a node was asked about a topic. */
+  cluster = ''
   readonly #options: KafkaConnectOptions
   readonly #nodes = new Map<number, KafkaAddress>()
   readonly #open = new Map<string, Promise<Connection>>()
@@ -194,8 +198,10 @@ function send(sdk: Sdk, connection: Connection, { api, args = [], body, parse }:
   const read: Codec['parseResponse'] =
     parse === undefined ? codec.parseResponse : (_id, _key, _version, reader) => parse(reader.buffer.slice())
   const { key, version } = codec.api
+  // Who asks for versions cannot know yet how answers begin: this one begins as the first ever did, without tags.
+  const hasTags = api !== 'apiVersionsV3'
   return new Promise((done, fail) => {
-    connection.send(key, version, write, read, true, true, (error, response) => {
+    connection.send(key, version, write, read, true, hasTags, (error, response) => {
       if (error === null) done(response)
       else fail(error)
     })

@@ -57,6 +57,7 @@ const meanings: Readonly<Record<string, readonly [ErrorCode, string]>> = {
   INVALID_TIMESTAMP: ['UNAVAILABLE', 'Records have the time at which they are sent: check the clock of this host.'],
   UNSUPPORTED_FOR_MESSAGE_FORMAT: ['REJECTED', 'The topic does not take records with headers.'],
   UNKNOWN_TOPIC_OR_PARTITION: ['NOT_FOUND', 'Create the topic.'],
+  UNKNOWN_TOPIC_ID: ['UNAVAILABLE', 'The topic was deleted; under its name there may be another.'],
   INVALID_TOPIC_EXCEPTION: ['INVALID_OPTION', 'Kafka takes no topic of that name.'],
   TOPIC_AUTHORIZATION_FAILED: ['FORBIDDEN', 'Grant this client the right on the topic.'],
   GROUP_AUTHORIZATION_FAILED: ['FORBIDDEN', 'Grant this client the right on the group.'],

@@ -6,6 +6,7 @@
  * it, and comes again to the next owner.
  */
 import type { Clock } from '../../core/clock.ts'
+import { WaybillError } from '../../core/errors.ts'
 import type { Random } from '../../core/random.ts'
 import type { SignalBus } from '../../core/signals.ts'
 import type { Receiver, ReceiveOptions } from '../transport.ts'
@@ -63,6 +64,7 @@ export class KafkaReceiver implements Receiver {
       onAssigned: (assignment) => void this.#assigned(assignment),
       onRevoked: (assignment) => this.#revoked(assignment),
       onOver: (assignment) => this.#over(assignment),
+      onRecreated: (assignment) => this.#recreated(assignment),
       onError: (error) => this.#failed(error),
     })
   }
@@ -94,7 +96,8 @@ export class KafkaReceiver implements Receiver {
   async #assigned(assignment: Assignment): Promise<void> {
     if (this.#isClosing) return
     const onFenced = (error: Error): void => this.#member.fenced(error)
-    const reading = new AssignmentReading({ ...this.#options, assignment, ackWaitMs, onFenced })
+    const onRecreated = (): void => this.#recreated(assignment)
+    const reading = new AssignmentReading({ ...this.#options, assignment, ackWaitMs, onFenced, onRecreated })
     this.#reading = reading
     await reading.start()
     if (this.#reading !== reading) return
@@ -113,6 +116,21 @@ export class KafkaReceiver implements Receiver {
   #over(assignment: Assignment): void {
     this.#readingOf(assignment)?.end()
     if (this.#reading?.assignment === assignment) this.#reading = undefined
+  }
+
+  /** What is in hand is of a topic that is gone: it is lost, and nothing is committed of it. With the next assignment all begins anew. */
+  #recreated(assignment: Assignment): void {
+    const reading = this.#readingOf(assignment)
+    if (reading === undefined) return
+    this.#reading = undefined
+    this.#failed(
+      new WaybillError(
+        'CORRUPT',
+        `Kafka, ${this.topic} was deleted and made again: what was not read of it is gone. The one that is there now is read from its beginning.`,
+      ),
+    )
+    reading.end()
+    this.#member.rejoin()
   }
 
   #readingOf(assignment: Assignment): AssignmentReading | undefined {

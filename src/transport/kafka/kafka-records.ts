@@ -52,6 +52,14 @@ export function fromRecord(record: FetchedRecord, { topic, partition }: { topic:
   return new RecordMessage(record, { topic, partition, attributes: spreadHeaders(attributes), body })
 }
 
+/** The same message with bytes of its own: one from a record shares the answer that it came in, and keeps all of it. */
+export function detached(message: IncomingMessage): IncomingMessage {
+  if (!(message instanceof RecordMessage)) return message
+  const { messageId, topic, orderingKey, attributes, publishedAtMs, deliveryAttempt, position } = message
+  const body = Buffer.from(new Uint8Array(message.body).buffer)
+  return { messageId, topic, orderingKey, attributes, body, publishedAtMs, deliveryAttempt, position }
+}
+
 /** A connector cannot spread a JSON column over several headers: the event's own come as one, and go beneath those that we promise. */
 function spreadHeaders(attributes: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
   if (attributes['headers'] === undefined) return attributes

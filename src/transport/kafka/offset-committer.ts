@@ -17,6 +17,8 @@ export interface OffsetCommitterOptions {
   readonly client: Pick<KafkaClient, 'commitOffsets'>
   readonly member: KafkaMember
   readonly topic: string
+  /** The topic that the partitions are of, whatever else may have its name. @default unknown */
+  readonly topicId?: string | undefined
   /** The partitions and what was committed of them before. */
   readonly committed: ReadonlyMap<PartitionWindow, bigint>
   /** How long an ack waits for those before it. */
@@ -124,10 +126,10 @@ export class OffsetCommitter {
   }
 
   async #commit(due: ReadonlyMap<PartitionWindow, bigint>): Promise<boolean> {
-    const { client, member, topic, onFenced, onError } = this.#options
+    const { client, member, topic, topicId, onFenced, onError } = this.#options
     try {
       const offsets = new Map([...due].map(([{ partition }, offset]) => [partition, offset]))
-      await client.commitOffsets({ member, topic, offsets })
+      await client.commitOffsets({ member, topic, topicId, offsets })
       for (const [window, offset] of due) this.#committed.set(window, offset)
       return true
     } catch (error) {

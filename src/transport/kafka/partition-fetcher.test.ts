@@ -1,9 +1,12 @@
-import { expect, test } from 'vitest'
+import { setImmediate } from 'node:timers/promises'
+import { expect, onTestFinished, test } from 'vitest'
 import { FakeKafka } from '../../../test/kafka/fake-kafka.ts'
 import { plantMistake } from '../../../test/setup/planted-mistake.ts'
+import { systemClock } from '../../core/clock.ts'
 import { eventually } from '../../testing/eventually.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import { kafka } from './kafka.ts'
+import type { FetchedPartition, FetchRequest, KafkaPartition } from './kafka-client.ts'
 import { PartitionFetcher } from './partition-fetcher.ts'
 import { PartitionWindow } from './partition-window.ts'
 
@@ -77,4 +80,80 @@ test('it is noticed when a fetcher goes on at the end', async () => {
     to: "at: 'latest'",
   })
   expect((await readAfterRetention(Mistaken)).read).toEqual([])
+})
+
+interface AskedFetch {
+  readonly request: FetchRequest
+  readonly answer: (partitions: readonly FetchedPartition[]) => void
+}
+
+/** Two partitions on two nodes, whose fetches are answered by hand; the leaders are what `lead` last said. */
+function twoNodes(): {
+  readonly windows: readonly [PartitionWindow, PartitionWindow]
+  readonly fetches: readonly AskedFetch[]
+  readonly errors: readonly string[]
+  readonly lead: (...nodes: readonly number[]) => void
+} {
+  const windows = [new PartitionWindow(0, 0n), new PartitionWindow(1, 0n)] as const
+  const [fetches, errors, over]: [AskedFetch[], string[], AbortController] = [[], [], new AbortController()]
+  let partitions: readonly KafkaPartition[] = []
+  const lead = (...nodes: readonly number[]): void => void (partitions = nodes.map((leader) => ({ leader, replicas: 1 })))
+  lead(1, 2)
+  new PartitionFetcher({
+    client: {
+      describeTopic: (name) => Promise.resolve({ name, partitions }),
+      fetch: (request) => new Promise((answer) => fetches.push({ request, answer })),
+      listOffsets: () => Promise.resolve(new Map([[0, 5n]])),
+    },
+    topic: 'orders',
+    windows,
+    room: () => () => true,
+    onRecords: () => undefined,
+    onError: ({ message }) => errors.push(message),
+    maxWaitMs: 0,
+    maxBytes: 1_000_000,
+    maxPartitionBytes: 1_000_000,
+    clock: systemClock,
+    over: over.signal,
+  }).wake()
+  onTestFinished(() => over.abort())
+  return { windows, fetches, errors, lead }
+}
+
+/** Asks a second leader for what the first has not answered yet: returns both fetches of partition 0. */
+async function askedTwice({ fetches, lead }: ReturnType<typeof twoNodes>): Promise<readonly [AskedFetch, AskedFetch]> {
+  await eventually(() => fetches.length === 2)
+  const [slow, moved] = fetches as readonly [AskedFetch, AskedFetch]
+  lead(3, 3)
+  moved.answer([{ partition: 1, error: 'NOT_LEADER_OR_FOLLOWER', nextOffset: 0n, records: [] }])
+  const isAgain = ({ request }: AskedFetch): boolean => request.leader === 3 && request.from.has(0)
+  await eventually(() => fetches.some(isAgain))
+  return [slow, fetches.find(isAgain) as AskedFetch]
+}
+
+test('what the old and the new leader of a partition both answer is taken once', async () => {
+  const nodes = twoNodes()
+  const [slow, again] = await askedTwice(nodes)
+  const upTo = (nextOffset: bigint): readonly FetchedPartition[] => {
+    const offsets = Array.from({ length: Number(nextOffset) }, (_, i) => BigInt(i))
+    const records = offsets.map((offset) => ({ offset, timestampMs: 0, key: null, value: null, headers: [] }))
+    return [{ partition: 0, error: undefined, nextOffset, records }]
+  }
+  again.answer(upTo(2n))
+  await eventually(() => nodes.windows[0].end === 2n)
+  slow.answer(upTo(3n))
+  // All that follows from an answer has happened when the loop turns.
+  await setImmediate()
+  const read: bigint[] = []
+  for (let entry = nodes.windows[0].take(); entry !== undefined; entry = nodes.windows[0].take()) read.push(entry.offset)
+  expect(read).toEqual([0n, 1n])
+})
+
+test('what retention deleted is told once, also when two leaders say so', async () => {
+  const nodes = twoNodes()
+  const told = nodes.errors.length
+  for (const { answer } of await askedTwice(nodes))
+    answer([{ partition: 0, error: 'OFFSET_OUT_OF_RANGE', nextOffset: 0n, records: [] }])
+  await eventually(() => nodes.fetches.some(({ request }) => request.from.get(0) === 5n))
+  expect(nodes.errors.slice(told).filter((text) => text.includes('orders/0'))).toEqual([expect.stringContaining('were deleted')])
 })

@@ -4,7 +4,7 @@
  * A node has one fetch under way, for all its partitions that have room; a partition without room is left out, and nothing
  * ever waits in the way of the heartbeat. A node fills its answer in the order of the request: who got something stands behind
  * the others the next time, so that a long backlog keeps nobody waiting. When a leader moves, the new one is looked up and
- * reading goes on where it was.
+ * reading goes on where it was; what the old one answers after that is not taken a second time.
  */
 import type { Clock } from '../../core/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
@@ -12,16 +12,21 @@ import type { FetchedPartition, FetchedRecord, KafkaClient, KafkaTopic } from '.
 import { kafkaError } from './kafka-errors.ts'
 import { fromRecord } from './kafka-records.ts'
 import type { PartitionWindow } from './partition-window.ts'
+import { isAnother } from '../topic-id.ts'
 
 export interface PartitionFetcherOptions {
   readonly client: Pick<KafkaClient, 'describeTopic' | 'fetch' | 'listOffsets'>
   readonly topic: string
+  /** The topic that the windows are of, whatever else may have its name. @default unknown */
+  readonly topicId?: string | undefined
   readonly windows: readonly PartitionWindow[]
   /** Looks how much room there is, and answers for each partition. */
   readonly room: () => (window: PartitionWindow) => boolean
   /** Told after every fetch that brought something. */
   readonly onRecords: () => void
   readonly onError: (error: Error) => void
+  /** Under the topic's name there is another: nothing is read any more. */
+  readonly onRecreated?: () => void
   readonly maxWaitMs: number
   readonly maxBytes: number
   readonly maxPartitionBytes: number
@@ -58,11 +63,12 @@ export class PartitionFetcher {
   }
 
   async #wake(): Promise<void> {
-    const { client, topic, windows, room, over } = this.#options
+    const { client, topic, topicId, windows, room, over, onRecreated } = this.#options
     if (over.aborted || windows.length === 0) return
     try {
       this.#leaders ??= client.describeTopic(topic)
-      const { partitions } = await this.#leaders
+      const { id, partitions } = await this.#leaders
+      if (isAnother(id, topicId)) return over.aborted ? undefined : onRecreated?.()
       this.#isAwake = false
       const hasRoom = room()
       const byNode = Map.groupBy(this.#turns, ({ partition }) => partitions[partition]?.leader)
@@ -79,13 +85,13 @@ export class PartitionFetcher {
   }
 
   async #fetch(leader: number, windows: readonly PartitionWindow[], led: number): Promise<void> {
-    const { client, topic, maxWaitMs, maxBytes, maxPartitionBytes, over } = this.#options
+    const { client, topic, topicId, maxWaitMs, maxBytes, maxPartitionBytes, over } = this.#options
     this.#busyNodes.add(leader)
     try {
       const from = new Map(windows.map(({ partition, end }) => [partition, end]))
       const waitMs = windows.length < led ? Math.min(briefWaitMs, maxWaitMs) : maxWaitMs
-      const fetched = await client.fetch({ leader, topic, from, maxWaitMs: waitMs, maxBytes, maxPartitionBytes })
-      if (!over.aborted) for (const window of windows) this.#take(window, fetched)
+      const fetched = await client.fetch({ leader, topic, topicId, from, maxWaitMs: waitMs, maxBytes, maxPartitionBytes })
+      if (!over.aborted) for (const window of windows) if (window.end === from.get(window.partition)) this.#take(window, fetched)
     } catch (error) {
       this.#failed(error, windows)
     }
@@ -97,7 +103,7 @@ export class PartitionFetcher {
     const { topic, onRecords } = this.#options
     const found = fetched.find(({ partition }) => partition === window.partition)
     if (found === undefined) return
-    if (found.error === 'OFFSET_OUT_OF_RANGE') return void this.#outOfRange(window)
+    if (found.error === 'OFFSET_OUT_OF_RANGE') return this.#resting.has(window) ? undefined : void this.#outOfRange(window)
     if (found.error !== undefined) return this.#failed(kafkaError(found.error, `fetch ${topic}/${window.partition}`), [window])
     if (found.nextOffset === window.end) return
     this.#turns.delete(window)

@@ -3,6 +3,7 @@ import { runInNewContext } from 'node:vm'
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import type { IncomingMessage } from '../transport.ts'
+import { fromRecord } from './kafka-records.ts'
 import { PartitionWindow, type WindowEntry } from './partition-window.ts'
 
 function messages(keys: readonly (string | undefined)[], start = 0): Parameters<PartitionWindow['append']>[0] {
@@ -161,3 +162,26 @@ test('whatever is taken, settled and given back: keys keep their order, and the 
     }),
   )
 })
+
+test('a record that is held keeps itself and not the answer that it came in', () => {
+  const answer = Buffer.alloc(1_000_000, 'x')
+  const record = { timestampMs: 7, headers: [['name', 'a'] as const] }
+  const window = new PartitionWindow(0, 0n)
+  const append = (offset: bigint, value: Buffer | null): void => {
+    const fetched = { ...record, offset, key: answer.subarray(0, 3), value }
+    window.append([{ offset, message: fromRecord(fetched, { topic: 't', partition: 0 }), bytes: 10 }], offset + 1n)
+  }
+  append(0n, answer.subarray(10, 110))
+  append(1n, null)
+  const [first, second] = [window.take(), window.take()] as [WindowEntry, WindowEntry]
+  const before = [first, second].map(({ message }) => plain(message))
+  window.giveBack(first, 0)
+  expect(first.message.body.buffer.byteLength).toBe(100)
+  // What made it out of the answer's bytes has them still.
+  expect([first, second].map(({ message }) => Object.getPrototypeOf(message))).toEqual([Object.prototype, Object.prototype])
+  expect([first, second].map(({ message }) => plain(message))).toEqual(before)
+})
+
+function plain({ messageId, topic, orderingKey, attributes, body, publishedAtMs, position }: IncomingMessage): object {
+  return { messageId, topic, orderingKey, attributes, body: Buffer.from(body).toString(), publishedAtMs, position }
+}

@@ -10,11 +10,12 @@
  */
 import { Fifo } from '../fifo.ts'
 import type { IncomingMessage } from '../transport.ts'
+import { detached } from './kafka-records.ts'
 import { OffsetTracker, type Tracked } from './offset-tracker.ts'
 
 export interface WindowEntry {
   readonly offset: bigint
-  readonly message: IncomingMessage
+  message: IncomingMessage
   readonly bytes: number
   readonly mark: Mark
 }
@@ -171,6 +172,8 @@ export class PartitionWindow {
 
   #hold(hold: Hold, entry: WindowEntry): void {
     entry.mark.isHeld = true
+    // Held, it may stay for long, and its bytes are counted by themselves: it must not keep all the others of its answer.
+    entry.message = detached(entry.message)
     hold.entries.push(entry)
     this.#heldBytes += entry.bytes
   }

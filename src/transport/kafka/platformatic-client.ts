@@ -10,6 +10,7 @@ import { KafkaConnections, type Sdk } from './kafka-connections.ts'
 import { kafkaError } from './kafka-errors.ts'
 import { noEpoch, type ClientParts, type Coded, type PlatformaticClientOptions } from './client-parts.ts'
 import { grouping } from './platformatic-group.ts'
+import { fetchById } from './fetch-by-id.ts'
 import { parseFetchResponse, type FetchResponse } from './fetch-response.ts'
 import { readBatches } from './fetched-batches.ts'
 import { encodeBatch } from './record-batch.ts'
@@ -42,9 +43,11 @@ export function platformaticClient(options: PlatformaticClientOptions): KafkaCli
 }
 
 interface RawMetadata {
+  readonly clusterId: string | null
   readonly brokers: readonly { readonly nodeId: number; readonly host: string; readonly port: number }[]
   readonly topics: readonly (Coded & {
     readonly name: string | null
+    readonly topicId: string
     readonly partitions: readonly {
       readonly partitionIndex: number
       readonly leaderId: number
@@ -53,18 +56,24 @@ interface RawMetadata {
   })[]
 }
 
+/** What a cluster says that has not been told to give topics ids (its metadata.version is older than 2.8). */
+const noTopicId = '00000000-0000-0000-0000-000000000000'
+
 function topicDescriber({ ask, connections, check }: ClientParts): KafkaClient['describeTopic'] {
   return async (name): Promise<KafkaTopic> => {
     const what = `topic ${name}`
     const args = [[name], false, false]
-    const { brokers, topics } = await ask<RawMetadata>({ purpose: 'control', node: undefined, api: 'metadataV9', args, what })
+    const request = { purpose: 'control', node: undefined, api: 'metadataV11', args, what } as const
+    const { brokers, topics, clusterId } = await ask<RawMetadata>(request)
     connections.learn(brokers)
+    connections.cluster = clusterId ?? ''
     const [topic] = topics
     if (topic === undefined) throw kafkaError('UNKNOWN_TOPIC_OR_PARTITION', what)
     await check(topic, what)
     const partitions = topic.partitions.toSorted((a, b) => a.partitionIndex - b.partitionIndex)
     return {
       name,
+      id: topic.topicId === noTopicId ? undefined : topic.topicId,
       partitions: partitions.map(({ leaderId, replicaNodes }) => ({
         leader: leaderId < 0 ? undefined : leaderId,
         replicas: replicaNodes.length,
@@ -153,19 +162,15 @@ interface RawOffsets {
 
 const readCommitted = 1
 
-function reading(
-  { ask, check, connections, nameOf }: ClientParts,
-  describeTopic: KafkaClient['describeTopic'],
-): Pick<KafkaClient, 'fetch' | 'listOffsets'> {
+function reading(parts: ClientParts, describeTopic: KafkaClient['describeTopic']): Pick<KafkaClient, 'fetch' | 'listOffsets'> {
+  const { ask, check, connections, nameOf } = parts
+  const askForRecords = recordsAsker(parts)
   return {
     fetch: async (request) => {
       const { compressionsAlgorithmsByBitmask } = await connections.sdk()
-      const { leader, topic, from, maxWaitMs } = request
+      const { topic, from } = request
       const what = `fetch ${topic}`
-      const timeoutMs = maxWaitMs + 10_000
-      const args = fetchArgs(request)
-      const parse = parseFetchResponse
-      const answer = await ask<FetchResponse>({ purpose: 'fetch', node: leader, api: 'fetchV12', args, parse, timeoutMs, what })
+      const answer = await askForRecords(request, what)
       await check(answer, what)
       const decompress = (code: number, bytes: Buffer): Buffer => {
         const algorithm = compressionsAlgorithmsByBitmask[code]
@@ -203,7 +208,31 @@ function reading(
   }
 }
 
-function fetchArgs({ topic, from, maxWaitMs, maxBytes, maxPartitionBytes }: FetchRequest): readonly unknown[] {
+/** Asks by the topic's id where the node takes that, so that no other topic of the name can answer. */
+function recordsAsker({ ask }: ClientParts): (request: FetchRequest, what: string) => Promise<FetchResponse> {
+  const byId = fetchById({ ask })
+  return async (request, what) => {
+    const { leader: node, topic, topicId, maxWaitMs } = request
+    const isById = topicId !== undefined && (await byId.isTakenBy(node))
+    try {
+      return await ask<FetchResponse>({
+        purpose: 'fetch',
+        node,
+        api: isById ? 'fetchV13' : 'fetchV12',
+        args: fetchArgs(request, isById ? topicId : topic),
+        parse: (bytes) => parseFetchResponse(bytes, isById),
+        timeoutMs: maxWaitMs + 10_000,
+        what,
+      })
+    } catch (error) {
+      byId.forget(node)
+      throw error
+    }
+  }
+}
+
+/** @param topicId the topic's id, or its name where the version goes by that */
+function fetchArgs({ from, maxWaitMs, maxBytes, maxPartitionBytes }: FetchRequest, topicId: string): readonly unknown[] {
   const partitions = [...from].map(([partition, fetchOffset]) => ({
     partition,
     currentLeaderEpoch: noEpoch,
@@ -212,7 +241,7 @@ function fetchArgs({ topic, from, maxWaitMs, maxBytes, maxPartitionBytes }: Fetc
     partitionMaxBytes: maxPartitionBytes,
   }))
   // No fetch session: what is asked for changes with what there is room for.
-  return [maxWaitMs, 1, maxBytes, readCommitted, 0, -1, [{ topicId: topic, partitions }], [], '']
+  return [maxWaitMs, 1, maxBytes, readCommitted, 0, -1, [{ topicId, partitions }], [], '']
 }
 
 interface RawConfigs {

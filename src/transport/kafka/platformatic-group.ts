@@ -114,28 +114,48 @@ interface RawCommitted {
 interface RawGroups {
   readonly groups: readonly (Coded & {
     readonly topics: readonly {
-      readonly partitions: readonly (Coded & { readonly partitionIndex: number; readonly committedOffset: bigint })[]
+      readonly partitions: readonly (Coded & {
+        readonly partitionIndex: number
+        readonly committedOffset: bigint
+        readonly metadata: string | null
+      })[]
     }[]
   })[]
 }
 
-function committing({ check }: ClientParts, coordinated: Coordinated): Pick<KafkaClient, 'commitOffsets' | 'committedOffsets'> {
+/**
+ * What is kept with an offset: which topic it is of, and in which cluster. An offset from another cluster was translated by who
+ * brought it here, and is good whatever the topic's id was there.
+ */
+function markOf(topicId: string | undefined, cluster: string): string | null {
+  return topicId === undefined ? null : `topic ${topicId} of ${cluster}`
+}
+
+function isOfAnother(mark: string | null, topicId: string | undefined, cluster: string): boolean {
+  const [, markedId, markedCluster] = /^topic (\S+) of (.*)$/.exec(mark ?? '') ?? []
+  return topicId !== undefined && markedId !== undefined && markedCluster === cluster && markedId !== topicId
+}
+
+function committing(
+  { check, connections }: ClientParts,
+  coordinated: Coordinated,
+): Pick<KafkaClient, 'commitOffsets' | 'committedOffsets'> {
   return {
-    commitOffsets: async ({ member, topic, offsets }) => {
+    commitOffsets: async ({ member, topic, topicId, offsets }) => {
       const who: Pick<KafkaMember, 'generation' | 'memberId' | 'instanceId'> =
         'memberId' in member ? member : { generation: -1, memberId: '', instanceId: undefined }
       const partitions = [...offsets].map(([partitionIndex, committedOffset]) => ({
         partitionIndex,
         committedOffset,
         committedLeaderEpoch: noEpoch,
-        committedMetadata: null,
+        committedMetadata: markOf(topicId, connections.cluster),
       }))
       const what = `commit of ${member.group}`
       const args = [member.group, who.generation, who.memberId, who.instanceId ?? null, [{ name: topic, partitions }]]
       const answer = await coordinated<RawCommitted>(member.group, { purpose: 'group', api: 'offsetCommitV8', args, what })
       for (const each of answer.topics.flatMap((one) => one.partitions)) await check(each, what)
     },
-    committedOffsets: async ({ group, topic, partitions }) => {
+    committedOffsets: async ({ group, topic, topicId, partitions }) => {
       const what = `committed offsets of ${group}`
       const args = [[{ groupId: group, topics: [{ name: topic, partitionIndexes: [...partitions] }] }], true]
       const answer = await coordinated<RawGroups>(group, { purpose: 'control', api: 'offsetFetchV8', args, what })
@@ -144,7 +164,9 @@ function committing({ check }: ClientParts, coordinated: Coordinated): Pick<Kafk
       for (const each of found) await check(each, what)
       return new Map(
         found
-          .filter(({ committedOffset }) => committedOffset >= 0n)
+          .filter(
+            ({ committedOffset, metadata }) => committedOffset >= 0n && !isOfAnother(metadata, topicId, connections.cluster),
+          )
           .map((each) => [each.partitionIndex, each.committedOffset] as const),
       )
     },
