@@ -162,6 +162,28 @@ export const settlingPromises: readonly TransportPromise[] = [
     },
   },
   {
+    name: 'a receiver that waits for what is in hand gives it up when it is closed again with less patience, or its transport is',
+    check: async ({ transport, makeTopic }) => {
+      const topic = await makeTopic(['one', 'two'])
+      await publishAll(transport, [message(topic, 'm1')])
+      const [one, two] = [
+        await probe(transport, { topic, consumer: 'one', on: () => {} }),
+        await probe(transport, { topic, consumer: 'two', on: () => {} }),
+      ]
+      await Promise.all([one.until(1), two.until(1)])
+      const lost = [one, two].map(({ deliveries }) => deliveries[0]?.lost)
+      const patient = [one.receiver.close(), two.receiver.close()]
+      const giveUp = new AbortController()
+      const impatient = one.receiver.close(giveUp.signal)
+      giveUp.abort()
+      await Promise.all([impatient, patient[0]])
+      assert.deepEqual([lost[0]?.aborted, lost[1]?.aborted], [true, false])
+      await transport.close()
+      await patient[1]
+      assert.equal(lost[1]?.aborted, true)
+    },
+  },
+  {
     name: 'after the transport is closed nothing is delivered and nothing is confirmed',
     check: async ({ transport, makeTopic }) => {
       const topic = await makeTopic(['one'])

@@ -45,7 +45,7 @@ export class MemoryReceiver {
   readonly #held = new Set<Held>()
   #bytes = 0
   #ownFirst = false
-  #onDrained: (() => void) | undefined
+  #onDrained: (() => void)[] = []
   open = true
 
   constructor(options: ReceiveOptions) {
@@ -70,7 +70,7 @@ export class MemoryReceiver {
   release(held: Held): void {
     if (!this.#held.delete(held)) return
     this.#bytes -= held.entry.stored.bytes
-    if (this.#held.size === 0) this.#onDrained?.()
+    if (this.#held.size === 0) for (const done of this.#onDrained.splice(0)) done()
   }
 
   held(): readonly Held[] {
@@ -89,7 +89,7 @@ export class MemoryReceiver {
   drained(aborting: AbortSignal | undefined): Promise<void> {
     return new Promise((done) => {
       if (this.#held.size === 0 || aborting?.aborted === true) return done()
-      this.#onDrained = done
+      this.#onDrained.push(done)
       aborting?.addEventListener('abort', () => done(), { once: true })
     })
   }

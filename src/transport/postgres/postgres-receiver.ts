@@ -48,6 +48,8 @@ export class PostgresReceiver implements Receiver {
   readonly #leaseWaker = createWaker()
   readonly #fetching = new AbortController()
   readonly #leasing = new AbortController()
+  /** Whoever closes may end the wait for what is in hand, also after somebody else who closed with more patience. */
+  readonly #aborting = new AbortController()
   readonly #loops: Promise<void>[] = []
   #closing: Promise<void> | undefined
   #validUntil = 0
@@ -85,13 +87,15 @@ export class PostgresReceiver implements Receiver {
   }
 
   close(aborting?: AbortSignal): Promise<void> {
-    this.#closing ??= this.#close(aborting)
+    this.#closing ??= this.#close()
+    if (aborting?.aborted === true) this.#aborting.abort()
+    else aborting?.addEventListener('abort', () => this.#aborting.abort(), { once: true })
     return this.#closing
   }
 
-  async #close(aborting: AbortSignal | undefined): Promise<void> {
+  async #close(): Promise<void> {
     this.#fetching.abort()
-    await this.#inHand.drained(aborting)
+    await this.#inHand.drained(this.#aborting.signal)
     this.#leasing.abort()
     this.#lanes.loseAll()
     this.#inHand.loseOthers(() => false)
