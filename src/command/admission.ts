@@ -2,6 +2,7 @@
  * The way in: who asks, under which id, for what. Whatever is wrong here is answered before anything is touched.
  */
 import { isWaybillError, WaybillError } from '../core/errors.ts'
+import { resolve, wholeBetween } from '../core/options.ts'
 import type { Tokens } from '../core/token.ts'
 import type { TraceHeaders } from '../core/tracing.ts'
 import { parseVersion, type Version } from '../core/version.ts'
@@ -51,13 +52,22 @@ export interface AdmissionParts {
   readonly waitForWinnerMs: number
 }
 
+/** What may be said about the wait for a winner, wherever it is said: a sleep of NaN ms would last for weeks. */
+export const winnerWait = { waitForWinnerMs: wholeBetween(0, 60_000) }
+
 export async function admit(
   parts: AdmissionParts,
   command: AnyCommand,
   request: RunRequest<unknown>,
 ): Promise<Admitted | Failed> {
   const definition = definitionOf(command)
-  const { requestId, client = 'unknown', waitForWinnerMs = parts.waitForWinnerMs } = request
+  const { requestId, client = 'unknown' } = request
+  const { waitForWinnerMs } = resolve(
+    `run of ${definition.name}`,
+    { waitForWinnerMs: parts.waitForWinnerMs },
+    { waitForWinnerMs: request.waitForWinnerMs },
+    winnerWait,
+  )
   if (requestId === undefined && !parts.requestIds.allowMissing(definition, client)) {
     return failed(
       'REQUEST_ID_MISSING',

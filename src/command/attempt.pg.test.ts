@@ -148,6 +148,57 @@ describe('the transaction', () => {
     await expect(commandsWith().run(vain, request)).rejects.toThrow(TypeError)
   })
 
+  test.each(['input', 'plan', 'metadata'] as const)(
+    'what is frozen on the outside alone is frozen to the bottom: %s',
+    async (where) => {
+      interface Steps {
+        readonly steps: number[]
+        readonly whole?: Steps
+      }
+      const frozenOutside = (): Steps => {
+        const value: { steps: number[]; whole?: Steps } = { steps: [5] }
+        // What holds itself is walked once.
+        value.whole = value
+        return Object.freeze(value)
+      }
+      const vain = command('Vain', {
+        input: z.object({ steps: z.array(z.number()) }).readonly(),
+        plan: frozenOutside,
+        execute: async (_tx, plan, { input, metadata, attempt }) => {
+          const { steps } = { input, plan, metadata: metadata as Steps }[where]
+          const step = steps.pop()
+          if (attempt === 1) throw versionConflict('the row')
+          return { step }
+        },
+      })
+      const parent = command('Parent', {
+        input: z.object({}),
+        plan: (_input, { child }) => child(vain, { steps: [5] }, { metadata: frozenOutside() }),
+        execute: (_tx, planned, { run }) => run(planned),
+      })
+      const outcome = commandsWith().run(parent, { principal: 'ann', requestId: newRequest(), input: {} })
+      await expect(outcome).rejects.toThrow(TypeError)
+    },
+  )
+
+  test('the metadata of a child are frozen as well', async () => {
+    const vain = command('Vain', {
+      input: z.object({}),
+      execute: async (_tx, _plan, { metadata, attempt }) => {
+        const step = (metadata as number[]).pop()
+        if (attempt === 1) throw versionConflict('the row')
+        return { step }
+      },
+    })
+    const parent = command('Parent', {
+      input: z.object({}),
+      plan: (_input, { child }) => child(vain, {}, { metadata: [5] }),
+      execute: (_tx, planned, { run }) => run(planned),
+    })
+    const outcome = commandsWith().run(parent, { principal: 'ann', requestId: newRequest(), input: {} })
+    await expect(outcome).rejects.toThrow(TypeError)
+  })
+
   test('what one run does to its time is not seen by the next, nor by the next of a bulk', async () => {
     const days: number[] = []
     const later = command('Later', {

@@ -2,10 +2,8 @@ import { describe, expect, test } from 'vitest'
 import { depositCommand } from '../../test/command/bank.ts'
 import { commandSetup, gate, heard } from '../../test/command/command-setup.ts'
 import { createTokens } from '../core/token.ts'
-import { createOutbox } from '../outbox/outbox.ts'
 import { connect } from '../postgres/connect.ts'
 import type { Database } from '../postgres/database.ts'
-import { migrate } from '../postgres/migrate.ts'
 import { createCommands } from './commands.ts'
 import { memoryCache } from './memory-cache.ts'
 
@@ -89,6 +87,23 @@ describe('a request that is repeated', () => {
     leave.open()
     const { response } = (await first) as { response: unknown }
     expect(await second).toMatchObject({ status: 'replayed', response })
+  })
+
+  test('cannot be told to wait for what is no time', async () => {
+    const entered = gate()
+    const leave = gate()
+    const deposit = depositCommand({ before: async () => (entered.open(), await leave.opened) })
+    const commands = commandsWith({ markerLockMs: 20 })
+    const request = { principal: 'ann', requestId: newRequest(), input: { account: newAccount(), amount: 5 } }
+    const first = commands.run(deposit, request)
+    await entered.opened
+    for (const waitForWinnerMs of [Number.NaN, -1, 0.5, 60_001, Infinity, null as never, '5' as never])
+      await expect(commands.run(deposit, { ...request, waitForWinnerMs })).rejects.toMatchObject({
+        code: 'INVALID_OPTION',
+        message: expect.stringContaining('waitForWinnerMs: must be a whole number from 0 to 60000'),
+      })
+    leave.open()
+    expect(await first).toMatchObject({ status: 'executed' })
   })
 
   test('of many at once one takes effect, and the others are told the truth', async () => {
@@ -247,45 +262,4 @@ test('repeats of a slow command cannot use up a small pool: they are all answere
   leave.open()
   expect(await first).toMatchObject({ status: 'executed' })
   await small.close()
-})
-
-test('services that share a cache never answer for each other, whatever their schemas and deployments', async () => {
-  const cache = memoryCache()
-  await migrate(db, { schema: 'other_tenant', service: 'bank' })
-  const deposit = depositCommand({ store: 'response' })
-  const other = depositCommand({ name: 'Other', store: 'response' })
-  const requestId = newRequest()
-  const request = { principal: 'ann', requestId, input: { account: newAccount(), amount: 5 } }
-  expect(await commandsWith({ cache }).run(deposit, request)).toMatchObject({ status: 'executed' })
-  expect(await commandsWith({ cache }).run(deposit, request)).toMatchObject({ status: 'replayed', from: 'cache' })
-  const tenant = { cache, schema: 'other_tenant', outbox: createOutbox({ schema: 'other_tenant' }) }
-  expect(await commandsWith(tenant).run(other, request)).toMatchObject({ status: 'executed' })
-  await db.query(`update waybill.deployment set deployment_id = 'adopted'`)
-  await db.query(`delete from waybill.command_marker where request_id = $1`, [requestId])
-  expect(await commandsWith({ cache }).run(deposit, request)).toMatchObject({ status: 'executed' })
-})
-
-test('whose the cache is is asked once; while nobody can tell, it is left out', async () => {
-  let isAway = true
-  let asked = 0
-  const sometimes: typeof db = {
-    ...db,
-    query: async (text, values) => {
-      if (!text.includes('"deployment"')) return await db.query(text, values)
-      asked += 1
-      if (isAway) throw new Error('connection refused')
-      return await db.query(text, values)
-    },
-  }
-  const { signals, all } = heard('command.cache-failed')
-  const commands = commandsWith({ db: sometimes, cache: memoryCache(), signals })
-  const deposit = depositCommand({ store: 'response' })
-  const request = { principal: 'ann', requestId: newRequest(), input: { account: newAccount(), amount: 5 } }
-  expect(await commands.run(deposit, request)).toMatchObject({ status: 'executed' })
-  expect(await commands.run(deposit, request)).toMatchObject({ status: 'replayed', from: 'marker' })
-  expect([asked, all.length]).toEqual([2, 2])
-  isAway = false
-  expect(await commands.run(deposit, request)).toMatchObject({ status: 'replayed', from: 'marker' })
-  expect(await commands.run(deposit, request)).toMatchObject({ status: 'replayed', from: 'cache' })
-  expect([asked, all.length]).toEqual([3, 2])
 })

@@ -13,7 +13,7 @@ import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { createTokens, type Tokens } from '../core/token.ts'
 import { noTracing, type TraceHeaders, type Tracing } from '../core/tracing.ts'
 import type { Database, Isolation } from '../postgres/database.ts'
-import { admit, type Admitted, type RunRequest } from './admission.ts'
+import { admit, winnerWait, type Admitted, type RunRequest } from './admission.ts'
 import type { CommandCache } from './cache.ts'
 import { deploymentScope, noScope } from './cache-scope.ts'
 import type { CommandOutbox } from './command-outbox.ts'
@@ -103,7 +103,7 @@ export function createPipeline(settings: Settings): Pipeline {
     execute: executePlan,
     markers: postgresMarkers(tables),
     cache: cache === undefined ? noCache : guardCache(cache, guard),
-    cacheScope: cache === undefined ? noScope : deploymentScope(db, settings.schema, signals),
+    cacheScope: cache === undefined ? noScope : deploymentScope(db, settings.schema, { signals, clock }),
     limits: { isolation, markerLockMs, lockTimeoutMs, statementTimeoutMs, retries, retryBackoff, maxResponseBytes },
   }
 }
@@ -167,7 +167,7 @@ export function resolveOptions(options: CommandsOptions): Settings {
     options,
     {
       requestId: oneOf('optional', 'required'),
-      waitForWinnerMs: wholeBetween(0, 60_000),
+      ...winnerWait,
       isolation: oneOf('read committed', 'repeatable read', 'serializable'),
       markerLockMs: whole,
       lockTimeoutMs: whole,

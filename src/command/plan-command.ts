@@ -1,7 +1,7 @@
 /**
  * Deciding: validates, loads and plans a command and, through its plan, its children. Happens once per run.
  *
- * What was asked and decided is frozen, so that an attempt cannot leave traces in it for the next one.
+ * What was asked and decided is frozen to the bottom, so that an attempt cannot leave traces in it for the next one.
  */
 import { WaybillError } from '../core/errors.ts'
 import type { Random } from '../core/random.ts'
@@ -39,9 +39,13 @@ export interface PlanParts {
   readonly loading: Pick<TransactionOptions, 'statementTimeoutMs' | 'lockTimeoutMs' | 'signals' | 'clock' | 'random'>
 }
 
-/** Decides what a command with a valid input will do. */
-export async function planCommand(parts: PlanParts, { definition, input, request }: PlanRequest): Promise<PlanNode> {
-  deepFreeze(input)
+/** Decides what a command with a valid input will do. `frozen` is what its run has frozen, and so need not walk again. */
+export async function planCommand(
+  parts: PlanParts,
+  { definition, input, request }: PlanRequest,
+  frozen = new Set<object>(),
+): Promise<PlanNode> {
+  deepFreeze(input, frozen)
   const aggregate = definition.aggregate?.(input)
   if (aggregate !== undefined) assertAggregate(aggregate)
   const loaded = definition.load === undefined ? undefined : await load(parts, definition.load, input, request)
@@ -54,12 +58,12 @@ export async function planCommand(parts: PlanParts, { definition, input, request
       const child = definitionOf(command)
       const valid = await validInput(child, childInput)
       const handle: Planned<never> = Object.freeze({ command: child.name })
-      const childRequest = { ...request, metadata }
-      children.set(handle, await planCommand(parts, { definition: child, input: valid, request: childRequest }))
+      const childRequest = { ...request, metadata: deepFreeze(metadata, frozen) }
+      children.set(handle, await planCommand(parts, { definition: child, input: valid, request: childRequest }, frozen))
       return handle
     },
   }
-  const plan = deepFreeze(await definition.plan(input, context))
+  const plan = deepFreeze(await definition.plan(input, context), frozen)
   return { definition, input, plan, aggregate, request, children }
 }
 
@@ -112,11 +116,12 @@ export function withOwnTime(request: RequestContext): RequestContext {
   return { ...request, now: new Date(request.now) }
 }
 
-function deepFreeze(value: unknown): unknown {
-  if (typeof value !== 'object' || value === null || Object.isFrozen(value)) return value
+/** Goes on below what it finds frozen: others freeze only the outside. */
+function deepFreeze(value: unknown, frozen: Set<object>): unknown {
+  if (typeof value !== 'object' || value === null || frozen.has(value)) return value
   const prototype: unknown = Object.getPrototypeOf(value)
   if (!Array.isArray(value) && prototype !== Object.prototype && prototype !== null) return value
-  Object.freeze(value)
-  for (const each of Object.values(value)) deepFreeze(each)
+  frozen.add(Object.freeze(value))
+  for (const each of Object.values(value)) deepFreeze(each, frozen)
   return value
 }

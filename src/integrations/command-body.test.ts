@@ -55,6 +55,12 @@ test.each([99, 101, 200.5, 600])('a status that cannot be answered is refused be
   )
 })
 
+test.each([Number.NaN, -1, 0.5, 60_001])('a wait that is no time is refused before any command runs: %d', (waitForWinnerMs) => {
+  expect(() => fetchCommand(servers().commands, note, { principal, waitForWinnerMs })).toThrow(
+    expect.objectContaining({ code: 'INVALID_OPTION', message: expect.stringContaining('waitForWinnerMs') }),
+  )
+})
+
 test.each([204, 205, 304])('a status that has no body is answered without the response: %i', async (status) => {
   const { commands } = servers()
   const hono = new Hono().post('/', honoCommand(commands, note, { principal, status }))

@@ -5,11 +5,12 @@
  * every request: a repeat by somebody else is another request. `If-Match` with a consistency token makes the command depend on
  * that version. Errors that the command's own code threw are thrown on, for the framework to answer.
  */
+import { winnerWait } from '../command/admission.ts'
 import type { Command } from '../command/command.ts'
 import type { Commands } from '../command/commands.ts'
 import { httpAnswer, problem, tokenHeader, type HttpAnswer } from '../command/outcome-status.ts'
 import { isWaybillError, WaybillError } from '../core/errors.ts'
-import { refuseUnknown } from '../core/options.ts'
+import { refuseUnknown, resolve } from '../core/options.ts'
 
 export interface CommandEndpointOptions<Native, Input> {
   /** Who asks; `undefined` is answered with 401. Authorise here: it runs for repeats too. */
@@ -41,6 +42,7 @@ export function commandEndpoint<Native, Input, Response>(
   refuseUnknown(`endpoint of ${command.name}`, options, ['principal', 'input', 'status', 'waitForWinnerMs'])
   assertStatus(command, options.status)
   const { principal: principalOf, input: inputOf = (body: unknown) => body as Input, status, waitForWinnerMs } = options
+  resolve(`endpoint of ${command.name}`, { waitForWinnerMs }, { waitForWinnerMs }, winnerWait)
   return async ({ native, header, body }) => {
     const principal = await principalOf(native)
     if (principal === undefined) return problem('UNAUTHENTICATED', 401, { detail: 'Sign in, then send the request again.' })

@@ -31,13 +31,14 @@ function catalog(fixture: ConsumerFixture, options: Partial<ConsumerOptions> = {
     .project(videos, { table: `${fixture.schema}.video_view`, key: 'video_id', set: (e) => ({ title: e.data.title }) })
 }
 
-/** The same database, which counts what is asked of it. */
-function counted(): { readonly db: Database; readonly count: () => number } {
-  let count = 0
-  return {
-    db: { ...db, query: (text, values) => ((count += 1), db.query(text, values)) },
-    count: () => count,
+/** The same database, which counts what is asked of it, and what it has answered. */
+function counted(): { readonly db: Database; readonly count: () => number; readonly answers: () => number } {
+  let [count, answers] = [0, 0]
+  const query: Database['query'] = async (text, values) => {
+    count += 1
+    return await db.query(text, values).finally(() => (answers += 1))
   }
+  return { db: { ...db, query }, count: () => count, answers: () => answers }
 }
 
 const everyPositions = ['every', 'needed'] as const
@@ -148,9 +149,8 @@ test('10,000 waiters cost the database as many queries as one, and a place more 
       consumer.waitFor(token(`w${i}`, 1), { waitMs }).catch((error: unknown) => error),
     )
     if (waiters === 10_000) late = await consumer.waitFor(token('late', 1)).catch((error: unknown) => error)
-    for (let passedMs = 0; passedMs < waitMs; passedMs += waitPollMs) {
-      // A look that has its answer sleeps beside the waiters until the next.
-      await eventually(() => clock.sleepers() === waiters + 1)
+    for (let looks = 1; looks <= waitMs / waitPollMs; looks += 1) {
+      await eventually(() => asked.answers() === looks)
       await clock.advance(waitPollMs)
     }
     for (const end of await Promise.all(ends)) expect(end).toMatchObject({ code: 'NOT_YET' })
@@ -170,10 +170,9 @@ test('a token is reached by events that the consumer ignores, and 9 is less than
   const of = (version: bigint): string => tokens.encode({ aggregateType: 'account', aggregateId: 'x', version })
   await fixture.publish(ignored(8), ignored(9))
   await consumer.waitFor(of(9n), { waitMs: 60_000 })
-  const clock = createFakeClock()
-  const early = catalog(fixture, { clock }).waitFor(of(10n), { waitMs: 20 })
-  // The wait, and the pause after a look that has its answer.
-  const looked = eventually(() => clock.sleepers() === 2).then(() => clock.advance(20))
+  const [asked, clock] = [counted(), createFakeClock()]
+  const early = catalog(fixture, { db: asked.db, clock }).waitFor(of(10n), { waitMs: 20 })
+  const looked = eventually(() => asked.answers() === 1).then(() => clock.advance(20))
   await expect(early).rejects.toMatchObject({ code: 'NOT_YET', details: { seen: '9' } })
   await looked
   await fixture.publish(ignored(10))

@@ -10,20 +10,29 @@ interface Fixture {
   readonly looks: readonly (readonly string[])[]
   readonly positions: Map<string, bigint>
   fail(error: Error | undefined): void
+  /** The next look is not answered before the returned function is called. */
+  hold(): () => void
 }
 
 function fixture(options: { readonly maxWaiters?: number; readonly pollMs?: number } = {}): Fixture {
   const clock = createFakeClock()
   const positions = new Map<string, bigint>()
   const looks: string[][] = []
+  const held: Promise<void>[] = []
   let failure: Error | undefined
-  const look = (aggregates: readonly AggregateName[]): Promise<readonly (bigint | undefined)[]> => {
+  const look = async (aggregates: readonly AggregateName[]): Promise<readonly (bigint | undefined)[]> => {
     looks.push(aggregates.map(({ aggregateId }) => aggregateId))
-    if (failure !== undefined) return Promise.reject(failure)
-    return Promise.resolve(aggregates.map(({ aggregateId }) => positions.get(aggregateId)))
+    await held.shift()
+    if (failure !== undefined) throw failure
+    return aggregates.map(({ aggregateId }) => positions.get(aggregateId))
   }
   const room = new WaitingRoom({ look, pollMs: 10, maxWaiters: 10_000, clock, ...options })
-  return { clock, room, looks, positions, fail: (error) => void (failure = error) }
+  const hold = (): (() => void) => {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    held.push(promise)
+    return resolve
+  }
+  return { clock, room, looks, positions, fail: (error) => void (failure = error), hold }
 }
 
 const at = (aggregateId: string, version: bigint): { aggregateType: string; aggregateId: string; version: bigint } => ({
@@ -128,6 +137,39 @@ test('a wait ends by its deadline when the database fails, says why, and recover
   positions.set('a', 1n)
   await clock.advance(2_000)
   expect(await found).toBe('reached')
+})
+
+test('a look that is never answered is given up: whoever waits later is served by another one', async () => {
+  const { clock, room, positions, hold } = fixture()
+  hold()
+  const lost = end(room.wait(at('a', 1n), { waitMs: 100 }))
+  const patient = end(room.wait(at('b', 1n), { waitMs: 60_000 }))
+  await clock.advance(100)
+  expect(await lost).toBe('NOT_YET')
+  positions.set('b', 1n)
+  positions.set('c', 1n)
+  await clock.advance(10_000)
+  const found = end(room.wait(at('c', 1n), { waitMs: 100 }))
+  await clock.advance(100)
+  expect(await found).toBe('reached')
+  expect([room.count, clock.sleepers()]).toEqual([0, 0])
+  expect(await patient).toBe('reached')
+})
+
+test('a look that is not answered in time is the reason of whoever waits in vain, and its late answer still counts', async () => {
+  const { clock, room, positions, looks, hold } = fixture()
+  const answer = hold()
+  hold()
+  const patient = end(room.wait(at('a', 1n), { waitMs: 60_000 }))
+  await clock.advance(5_100)
+  expect(looks).toHaveLength(2)
+  const lost = room.wait(at('b', 1n), { waitMs: 100 }).catch((error: unknown) => error)
+  await clock.advance(100)
+  expect(await lost).toMatchObject({ code: 'NOT_YET', cause: { code: 'TIMEOUT' } })
+  positions.set('a', 1n)
+  answer()
+  expect(await patient).toBe('reached')
+  expect(looks).toHaveLength(2)
 })
 
 test('a reader that goes away gives its place back', async () => {

@@ -3,7 +3,8 @@
  *
  * Nobody holds a connection while waiting. One loop asks for the positions of all awaited aggregates with one statement, at a
  * fixed pace, and runs only while somebody waits; a commit of this process ends the pause at once. Places are bounded, and
- * every wait ends by its own deadline, also when the database does not answer.
+ * every wait ends by its own deadline, also when the database does not answer. A look that is not answered is given up after a
+ * few seconds: its connection may be dead, and the next look goes out on another one.
  */
 import { backoffMs } from '../core/backoff.ts'
 import type { Clock } from '../core/clock.ts'
@@ -42,6 +43,7 @@ interface Group extends AggregateName {
 
 /** Nobody writes an aggregate a thousand million times while a reader waits: such a token was made up. */
 const absurdlyAhead = 1_000_000_000n
+const lookMs = 5_000
 const forever = new AbortController().signal
 
 export class WaitingRoom {
@@ -114,9 +116,24 @@ export class WaitingRoom {
     this.#looking = false
   }
 
+  /** Throws if it failed, or took too long; what is seen too late still counts for those who wait. */
   async #look(): Promise<void> {
+    const { look, clock } = this.#options
     const groups = [...this.#groups.values()]
-    const versions = await this.#options.look(groups)
+    const looking = look(groups).then((versions) => this.#saw(groups, versions))
+    const seen = new AbortController()
+    const late = clock.sleep(lookMs, seen.signal).then(() => {
+      if (seen.signal.aborted) return
+      throw new WaybillError('TIMEOUT', `The database did not say within ${lookMs} ms how far the projection is.`)
+    })
+    try {
+      await Promise.race([looking, late])
+    } finally {
+      seen.abort()
+    }
+  }
+
+  #saw(groups: readonly Group[], versions: readonly (Version | undefined)[]): void {
     groups.forEach((group, i) => {
       group.seen = versions[i] ?? 0n
       for (const waiter of group.waiters) {
