@@ -79,17 +79,24 @@ export function outboxFeed(options: OutboxFeedOptions): RebuildFeed {
       }
     }
   }
-  /** Round after round through what is behind, so that what cannot be had does not keep the rest waiting. */
+  /**
+   * Round after round through what is behind, so that what cannot be had does not keep the rest waiting. Nor does what stays behind
+   * although it was handed over, as the events of an aggregate that is held: a page that comes twice is passed over.
+   */
   const follow = async (stopping: AbortSignal): Promise<void> => {
     let after = { type: '', id: '' }
+    let lastEvent: string | undefined
     while (!stopping.aborted) {
       const behind = await rows(options.db, findBehind(scope, after, pageSize))
       const found = behind.length === 0 ? [] : await rows(owner, readBehind(outbox, behind, pageSize))
       await hands.deliver(toMessages(found), stopping)
-      const last = behind.at(-1)
       const isWhole = found.length < pageSize
-      if (isWhole) after = last === undefined ? { type: '', id: '' } : { type: last.aggregate_type, id: last.aggregate_id }
-      if (last === undefined || found.length === 0) await clock.sleep(pollMs, stopping)
+      const isStuck = !isWhole && found.at(-1)?.event_id === lastEvent
+      lastEvent = found.at(-1)?.event_id
+      const last = isStuck ? found.at(-1) : behind.at(-1)
+      if (isWhole || isStuck)
+        after = last === undefined ? { type: '', id: '' } : { type: last.aggregate_type, id: last.aggregate_id }
+      if (last === undefined || found.length === 0 || isStuck) await clock.sleep(pollMs, stopping)
     }
   }
   return {

@@ -6,21 +6,23 @@
  * would be gone. A row that belongs to no aggregate may go.
  */
 import { WaybillError } from '../core/errors.ts'
-import { one, rows, type Tx } from '../postgres/database.ts'
-import { isRefusedValue, sqlState } from '../postgres/sql-state.ts'
+import { execute, one, rows, type Tx } from '../postgres/database.ts'
+import { isRefusedValue, isStatementTimeout } from '../postgres/sql-state.ts'
 import type { Projection } from '../projection/projection.ts'
 import type { StartedRebuild } from './rebuild-run.ts'
 import type { Shadow } from './rebuild-shadow.ts'
-import { readAggregates, type AggregateRow, type RebuildScope } from './rebuild.sql.ts'
+import { limitStatements, readAggregates, type AggregateRow, type RebuildScope } from './rebuild.sql.ts'
 import { countUncovered, findUncovered } from './rebuild-tables.sql.ts'
 
 const pageSize = 10_000
 
-/** REFUSED if something would be lost. `goOn` is asked before every page of aggregates, and throws if it takes too long. */
-export async function refuseLost(tx: Tx, { scope, shadows }: StartedRebuild, goOn: () => void): Promise<void> {
+/** REFUSED if something would be lost, TIMEOUT if that cannot be told while writers may wait: `leftMs` says how long that is. */
+export async function refuseLost(tx: Tx, { scope, shadows }: StartedRebuild, leftMs: () => number): Promise<void> {
   for (const shadow of shadows) {
-    const { found } = await one(tx, findUncovered(shadow.live, shadow.shadow.tableText)).catch(tooLong(scope.consumer))
-    if (found) await refuseKnown(tx, scope, { ...shadow, goOn })
+    const compared = await inTime(tx, { leftMs, tooLate: tooLong(scope.consumer) }, () =>
+      one(tx, findUncovered(shadow.live, shadow.shadow.tableText)),
+    )
+    if (compared.found) await refuseKnown(tx, scope, { ...shadow, leftMs })
   }
 }
 
@@ -28,17 +30,37 @@ export async function refuseLost(tx: Tx, { scope, shadows }: StartedRebuild, goO
 async function refuseKnown(
   tx: Tx,
   scope: RebuildScope,
-  { live, shadow, goOn }: Shadow & { readonly goOn: () => void },
+  { live, shadow, leftMs }: Shadow & { readonly leftMs: () => number },
 ): Promise<void> {
   const type = live.stream.aggregateType
+  const tooLate = tooManyStray(scope.consumer)
   let after: string | undefined = ''
   while (after !== undefined) {
-    goOn()
-    const page: readonly AggregateRow[] = await rows(tx, readAggregates(scope, type, { after, limit: pageSize }))
-    const keys = page.flatMap(({ aggregate_id: id }) => keyOf(live, id))
-    const lost = await one(tx, countUncovered(live, shadow.tableText, JSON.stringify(keys))).catch(unfit(live.tableText))
-    if (lost.count > 0) throw wouldLose(scope.consumer, live.tableText, lost)
-    after = page.length < pageSize ? undefined : page.at(-1)?.aggregate_id
+    const from: string = after
+    after = await inTime(tx, { leftMs, tooLate }, async () => {
+      const page: readonly AggregateRow[] = await rows(tx, readAggregates(scope, type, { after: from, limit: pageSize }))
+      const keys = page.flatMap(({ aggregate_id: id }) => keyOf(live, id))
+      const lost = await one(tx, countUncovered(live, shadow.tableText, JSON.stringify(keys))).catch(unfit(live.tableText))
+      if (lost.count > 0) throw wouldLose(scope.consumer, live.tableText, lost)
+      return page.length < pageSize ? undefined : page.at(-1)?.aggregate_id
+    })
+  }
+}
+
+interface Wait {
+  readonly leftMs: () => number
+  readonly tooLate: (cause?: unknown) => WaybillError
+}
+
+/** No statement of `look` takes longer than writers may still wait. */
+async function inTime<Result>(tx: Tx, { leftMs, tooLate }: Wait, look: () => Promise<Result>): Promise<Result> {
+  const mostMs = Math.floor(leftMs())
+  if (mostMs <= 0) throw tooLate()
+  await execute(tx, limitStatements(mostMs))
+  try {
+    return await look()
+  } catch (error) {
+    throw isStatementTimeout(error) ? tooLate(error) : error
   }
 }
 
@@ -66,15 +88,22 @@ function unfit(table: string): (error: unknown) => never {
   }
 }
 
-function tooLong(consumer: string): (error: unknown) => never {
-  return (cause) => {
-    if (sqlState(cause) !== '57014') throw cause
-    throw new WaybillError(
+function tooLong(consumer: string): Wait['tooLate'] {
+  return (cause) =>
+    new WaybillError(
       'TIMEOUT',
       `The tables of ${consumer} could not be compared while writers waited. Nothing was swapped; try again at a quieter time, or with a longer swapWaitMs.`,
       { cause },
     )
-  }
+}
+
+function tooManyStray(consumer: string): Wait['tooLate'] {
+  return (cause) =>
+    new WaybillError(
+      'TIMEOUT',
+      `The rebuild of ${consumer} lacks rows of the live tables, and writers cannot be kept waiting until each of them is known to belong to no aggregate. Nothing was swapped; look at them with a comparison, delete what should go from the live table, or try again with a longer swapWaitMs.`,
+      { cause },
+    )
 }
 
 function wouldLose(

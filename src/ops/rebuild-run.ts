@@ -12,6 +12,7 @@ import { execute, one, type Database, type Queryable } from '../postgres/databas
 import { ReadinessWatch } from '../projection/readiness.ts'
 import type { Transport } from '../transport/transport.ts'
 import type { ReplayCursor } from './outbox-replay.sql.ts'
+import { voidDiscarded } from './rebuild-discarded.ts'
 import { brokerFeed, outboxFeed, parseFrom, type RebuildFeed } from './rebuild-feed.ts'
 import { shadowRoutes, type Shadow } from './rebuild-shadow.ts'
 import { countReached, saveRebuild, type RebuildScope } from './rebuild.sql.ts'
@@ -129,7 +130,7 @@ async function runEngine(
   watch: ReadinessWatch,
   stopping: AbortSignal,
 ): Promise<void> {
-  const { consumer, scope, shadows } = started
+  const { consumer, db, scope, shadows } = started
   // Versions alone decide, for nothing but versioned upserts is done. Signals are its own: they would tell of another lag.
   const settings = {
     ...consumer.settings,
@@ -137,7 +138,7 @@ async function runEngine(
     positions: 'every' as const,
     offsets: 'broker' as const,
     mode: 'direct' as const,
-    transport: feed,
+    transport: voidDiscarded({ feed, db, scope }),
     signals: createSignals(),
   }
   await runConsumer({
@@ -169,7 +170,7 @@ async function follow(
   const startMs = clock.monotonicMs()
   let startedWith: number | undefined
   let throughMs: number | undefined
-  let last = { reached: -1, atMs: startMs }
+  let least = { missing: Infinity, atMs: startMs }
   for (;;) {
     const failure = feed.failure()
     if (failure !== undefined) throw failure.error
@@ -188,8 +189,10 @@ async function follow(
     // Under live traffic something is always on its way. What still is after this long was written in the meantime.
     const isOnlyTraffic = missing === 0 && throughMs !== undefined && nowMs - throughMs > freshMs
     if (isThrough && (reached === total || isOnlyTraffic)) return progress
-    if (reached !== last.reached) last = { reached, atMs: nowMs }
-    if (isThrough && nowMs - last.atMs > stallMs) throw stalled(scope.consumer, from, progress)
+    // What the live generation gets meanwhile is reached as well, and says nothing about what is missing.
+    if (missing < least.missing) least = { missing, atMs: nowMs }
+    if (missing > 0 && throughMs !== undefined && nowMs - Math.max(least.atMs, throughMs) > stallMs)
+      throw stalled(scope.consumer, from, progress)
     await clock.sleep(pollMs, feed.stopping)
   }
 }

@@ -3,11 +3,14 @@ import { z } from 'zod'
 import { consumerFixture, message, published, videos } from '../../test/setup/consumer-fixture.ts'
 import { rebuildWorld, type RebuildWorld } from '../../test/setup/rebuild-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import { discardDeadLetters } from '../consumer/discard-dead-letters.ts'
 import { pauseConsumer } from '../consumer/pause-consumer.ts'
+import { discard } from '../consumer/steering.ts'
 import { state } from '../core/event.ts'
 import { stream } from '../core/stream.ts'
 import { skipParked } from '../outbox/parked.ts'
 import { createRelay } from '../outbox/relay.ts'
+import { markTx, type Database, type Queryable, type QueryResult } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
@@ -125,6 +128,57 @@ test('an event that an operator skipped stays skipped in a rebuild from the outb
   await stop()
 })
 
+test.each(['outbox', 'earliest'])('an event that was discarded has no effect in a rebuild from %s either', async (from) => {
+  const fixture = await consumerFixture(db)
+  const { schema, outbox, broker } = fixture
+  const consumer = fixture
+    .consumer({ maxAttempts: 1, onDead: 'pass' })
+    .project(videos, { table: `${schema}.video_view`, key: 'video_id', set: (e) => ({ title: e.data.title }) })
+    .on(videos.VideoPublished, ({ data }) => {
+      if (data.title === 'unwanted') throw discard('unwanted')
+      if (data.title === 'broken') throw new Error('broken')
+    })
+  const stop = fixture.start(consumer)
+  const relay = createRelay({ db, outbox, transport: broker })
+  const write = (id: string, title: string): Promise<unknown> =>
+    transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, id, { title }))
+  for (const id of ['a', 'b']) await write(id, 'good')
+  await write('a', 'unwanted')
+  await write('b', 'broken')
+  await relay.once()
+  await eventually(async () => (await fixture.count('dead_letter')) === 2)
+  await discardDeadLetters({ db, schema, filter: { all: true }, actor: 'test' })
+  await fixture.settled(4)
+  const options = { consumer, from, transport: broker, swap: true, actor: 'test', pollMs: 20 }
+  expect(await rebuild(options)).toMatchObject({ swapped: true })
+  expect(await fixture.query('select video_id, title, version::int from $schema.video_view order by 1')).toEqual([
+    { video_id: 'a', title: 'good', version: 1 },
+    { video_id: 'b', title: 'good', version: 1 },
+  ])
+  await stop()
+})
+
+test('a version that the live generation has come to is no jump for the new one, which begins with nothing', async () => {
+  const fixture = await consumerFixture(db)
+  const { schema, outbox, broker } = fixture
+  const consumer = fixture
+    .consumer({ maxVersionJump: 10 })
+    .project(videos, { table: `${schema}.video_view`, key: 'video_id', set: (e) => ({ title: e.data.title }) })
+  const stop = fixture.start(consumer)
+  const relay = createRelay({ db, outbox, transport: broker })
+  for (let i = 1; i <= 50; i += 1)
+    await transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, 'a', { title: `title ${i}` }))
+  await relay.once()
+  await fixture.settled(50)
+  await fixture.query('delete from $schema.outbox where version < 40')
+  await fixture.query(`update $schema.consumer_position set updated_at = clock_timestamp() - interval '1 minute'`)
+  const options = { consumer, from: 'outbox', swap: true, actor: 'test', pollMs: 20, stallMs: 5_000 }
+  expect(await rebuild(options)).toMatchObject({ swapped: true })
+  expect(await fixture.query('select title, version::int from $schema.video_view')).toEqual([{ title: 'title 50', version: 50 }])
+  expect(await fixture.count('dead_letter')).toBe(0)
+  await stop()
+})
+
 test('an event that was never published does not show before its date because of a rebuild from the outbox', async () => {
   const w = await rebuildWorld(db)
   const notBefore = new Date(Date.now() + 86_400_000)
@@ -204,5 +258,26 @@ test('an event that the live generation applied by a redrive, and the new one ga
   await expect(w.rebuild({ swap: true })).rejects.toThrow(/gave up on 1 events that the live generation has applied/)
   await w.query(`update $schema.dead_letter set state = 'discarded' where generation = 1`)
   expect(await w.rebuild({ swap: true })).toMatchObject({ swapped: true })
+  await w.end()
+})
+
+test('writers do not wait longer for the comparison of the tables than for the swap', async () => {
+  // As if the tables were so large that it takes this long to compare them.
+  const slow: Database = {
+    query: (text, values) => db.query(text, values),
+    attempt: (options, work) =>
+      db.attempt(options, (tx) => {
+        const compare = (): Promise<QueryResult> => tx.query('select true as found from pg_sleep(10)')
+        const query: Queryable['query'] = (text, values) => (text.endsWith(' as found') ? compare() : tx.query(text, values))
+        return work(markTx({ native: tx.native, query }))
+      }),
+  }
+  const w = await rebuildWorld(slow)
+  await w.write('a')
+  await w.settle()
+  await expect(w.rebuild({ from: 'outbox', swap: true, swapWaitMs: 2_000 })).rejects.toMatchObject({
+    code: 'TIMEOUT',
+    message: expect.stringContaining('could not be compared while writers waited') as string,
+  })
   await w.end()
 })

@@ -15,7 +15,15 @@ import { transaction } from '../postgres/transaction.ts'
 import { refuseLost } from './rebuild-lost.ts'
 import { freshMs, type RunningRebuild, type StartedRebuild } from './rebuild-run.ts'
 import { swapNames } from './rebuild-shadow.ts'
-import { countNewlyDead, countReached, endGeneration, lockRegister, saveRebuild, type RebuildScope } from './rebuild.sql.ts'
+import {
+  countNewlyDead,
+  countReached,
+  endGeneration,
+  limitStatements,
+  lockRegister,
+  saveRebuild,
+  type RebuildScope,
+} from './rebuild.sql.ts'
 import { analyzeTable, lockWriters } from './rebuild-tables.sql.ts'
 
 const lookMs = 10
@@ -29,6 +37,7 @@ export async function swapRebuild(
   const { tables, consumer, next } = scope
   const { running, actor, swapWaitMs } = options
   const replaced = shadows.map(({ oldTable }) => oldTable)
+  const statementTimeoutMs = Math.max(swapWaitMs, defaults.transaction.statementTimeoutMs)
   // Both tables are compared while writers wait: the planner should know what it compares.
   for (const { shadow } of shadows) await execute(db, analyzeTable(shadow.tableText))
   await transaction(
@@ -39,6 +48,7 @@ export async function swapRebuild(
       // In the order in which batches write them, so that nobody waits crosswise.
       for (const { live } of shadows) await execute(tx, lockWriters(live.tableText))
       const total = await catchUp(tx, started, { swapWaitMs, clock: systemClock })
+      await execute(tx, limitStatements(statementTimeoutMs))
       await running.stop()
       await swapNames(tx, shadows)
       await execute(tx, endGeneration(tables, consumer))
@@ -46,7 +56,7 @@ export async function swapRebuild(
       const details = { consumer, generation: next, replaced }
       await one(tx, insertAudit(tables.schema, { actor, action: 'rebuild.swap', details }))
     },
-    { retries: 0, lockTimeoutMs: swapWaitMs, statementTimeoutMs: Math.max(swapWaitMs, defaults.transaction.statementTimeoutMs) },
+    { retries: 0, lockTimeoutMs: swapWaitMs, statementTimeoutMs },
   )
   return replaced
 }
@@ -69,9 +79,7 @@ async function catchUp(
     await clock.sleep(lookMs)
   }
   await refuseDead(tx, scope)
-  await refuseLost(tx, started, () => {
-    if (clock.monotonicMs() > deadlineMs) throw tooManyStray(scope.consumer)
-  })
+  await refuseLost(tx, started, () => deadlineMs - clock.monotonicMs())
   return total
 }
 
@@ -88,13 +96,6 @@ function tooSlow(consumer: string, behind: number): WaybillError {
   return new WaybillError(
     'TIMEOUT',
     `The rebuild of ${consumer} is behind with ${behind} aggregates, and writers cannot be kept waiting for longer. Nothing was swapped; try again when there is less traffic, or with a longer swapWaitMs.`,
-  )
-}
-
-function tooManyStray(consumer: string): WaybillError {
-  return new WaybillError(
-    'TIMEOUT',
-    `The rebuild of ${consumer} lacks rows of the live tables, and writers cannot be kept waiting until each of them is known to belong to no aggregate. Nothing was swapped; look at them with a comparison, delete what should go from the live table, or try again with a longer swapWaitMs.`,
   )
 }
 

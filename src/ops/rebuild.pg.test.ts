@@ -2,7 +2,9 @@ import { expect, test } from 'vitest'
 import { consumerFixture, videos } from '../../test/setup/consumer-fixture.ts'
 import { rebuildWorld } from '../../test/setup/rebuild-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import type { Consumer } from '../consumer/consumer.ts'
 import { createTokens } from '../core/token.ts'
+import { createRelay } from '../outbox/relay.ts'
 import type { Queryable } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
@@ -176,6 +178,62 @@ test('what is not retained any more is told, nothing is swapped, and the rebuild
   await expect(w.rebuild({})).rejects.toMatchObject({ code: 'INVALID_OPTION' })
   await expect(w.rebuild({ from: 'yesterday-ish' })).rejects.toMatchObject({ code: 'INVALID_OPTION' })
   await w.end()
+})
+
+test('what is not retained any more is told while new aggregates come all the time', async () => {
+  const w = await rebuildWorld(db)
+  for (const id of ids) await w.write(id)
+  await w.settle()
+  await w.query(`delete from $schema.outbox where aggregate_id in ('v00', 'v01')`)
+  await w.query(`update $schema.consumer_position set updated_at = clock_timestamp() - interval '1 minute'`)
+  const stop = new AbortController()
+  const writes: Promise<string>[] = []
+  const onProgress = (): void => {
+    writes.push(w.write(`new ${writes.length}`))
+    if (writes.length === 300) stop.abort()
+  }
+  const rebuilt = w.rebuild({ from: 'outbox', swap: true, stallMs: 500, signal: stop.signal, onProgress })
+  await expect(rebuilt).rejects.toMatchObject({ code: 'REFUSED' })
+  await Promise.all(writes)
+  await w.end()
+})
+
+test('an aggregate that is held in the new generation, with more events than a page has, does not keep the others waiting', async () => {
+  const fixture = await consumerFixture(db)
+  const { schema, outbox, broker } = fixture
+  const consumerOf = (set: (title: string) => string): Consumer =>
+    fixture
+      .consumer({ maxAttempts: 1 })
+      .project(videos, { table: `${schema}.video_view`, key: 'video_id', set: (e) => ({ title: set(e.data.title) }) })
+  const stop = fixture.start(consumerOf((title) => title))
+  const relay = createRelay({ db, outbox, transport: broker })
+  const write = async (aggregateId: string, count: number): Promise<void> => {
+    const type = videos.VideoPublished
+    const events = Array.from({ length: count }, (_, i) => ({ type, aggregateId, data: { title: `${aggregateId} ${i}` } }))
+    await transaction(db, (tx) => outbox.addMany(tx, events))
+    await relay.once()
+  }
+  await write('held', 600)
+  await fixture.settled(600)
+  const consumer = consumerOf((title) => {
+    if (title.startsWith('held')) throw new Error('broken')
+    return title
+  })
+  const options = { consumer, from: 'outbox', actor: 'test', pollMs: 20 }
+  await fixture.query(`update $schema.consumer_position set updated_at = clock_timestamp() - interval '1 minute'`)
+  await expect(rebuild({ ...options, stallMs: 50 })).rejects.toMatchObject({ code: 'REFUSED' })
+  expect(await fixture.count('dead_letter', 'generation = 2')).toBe(1)
+
+  await write('other', 1)
+  await fixture.settled(601)
+  const seen = new AbortController()
+  const onProgress = ({ reached }: { readonly reached: number }): void => {
+    if (reached === 1) seen.abort()
+  }
+  await expect(rebuild({ ...options, stallMs: 10_000, signal: seen.signal, onProgress })).rejects.toMatchObject({
+    code: 'ABORTED',
+  })
+  await stop()
 })
 
 test('what hangs on the table and could not follow is refused before any work is done', async () => {

@@ -136,6 +136,11 @@ export function findBehind(
      order by aggregate_type, aggregate_id limit ${limit}::int`
 }
 
+/** How long each statement of this transaction may take from now on. */
+export function limitStatements(mostMs: number): Statement {
+  return sql`select set_config('statement_timeout', ${String(mostMs)}::text, true)`
+}
+
 export interface AggregateRow {
   readonly aggregate_id: string
 }
@@ -166,6 +171,17 @@ export function countNewlyDead({
        and not exists (select from ${tables.deadLetter} l
                         where l.consumer = d.consumer and l.generation = ${generation}::int and l.event_id = d.event_id
                           and l.state <> 'redriven')`
+}
+
+/** Those of the events that were discarded in the live generation. Index: dead_letter's unique key. */
+export function findDiscarded(
+  { tables, consumer, generation }: RebuildScope,
+  eventIds: readonly string[],
+): Statement<{ id: string }> {
+  return sql`
+    select d.event_id::text as id from ${tables.deadLetter} d
+     where d.consumer = ${consumer}::text and d.generation = ${generation}::int and d.event_id = any (${sqlArray(eventIds)}::text::uuid[])
+       and d.state = 'discarded'`
 }
 
 export const leftoverBatch = 10_000

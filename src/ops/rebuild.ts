@@ -53,7 +53,7 @@ export interface RebuildOptions {
   /** Ends the work early; calling again goes on with it. */
   readonly signal?: AbortSignal
   readonly onProgress?: (progress: RebuildProgress) => void
-  /** Given up when nothing moved for this long and something is missing still. @default 120_000 */
+  /** Given up when something is missing and has not become less for this long, whatever is written meanwhile. @default 120_000 */
   readonly stallMs?: number
   /** The pause between two looks at the progress. @default 1_000 */
   readonly pollMs?: number
