@@ -4,7 +4,7 @@
 import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
 import { firstOf, type ExpiredStretch, type StretchExpiry } from './inbox-retention.sql.ts'
 import type { InboxTables, Scope } from './inbox.sql.ts'
-import type { StoredPlace } from './stored.sql.ts'
+import { askedRows, type StoredPlace } from './stored.sql.ts'
 
 /** Keeps messages of our lanes. One that was applied before is there already. Index: the primary key of inbox_message. */
 export function archiveReceived({ tables, consumer, generation }: Scope, places: readonly StoredPlace[]): Statement {
@@ -13,8 +13,11 @@ export function archiveReceived({ tables, consumer, generation }: Scope, places:
                                    attributes, body, published_at, received_at)
     select m.consumer, m.generation, m.event_id, m.aggregate_type, m.aggregate_id, m.version, m.topic, m.ordering_key, m.message_id,
            m.attributes, m.body, m.published_at, m.received_at
-      from unnest(${sqlArray(places.map(({ lane }) => lane))}::text::smallint[], ${sqlArray(places.map(({ seq }) => seq))}::text::bigint[]) as p (lane, seq)
-      join ${tables.message} m on m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = p.lane and m.state in (0, 1, 2) and m.seq = p.seq
+      from ${tables.message} m where m.ctid = any (array(
+        with asked as materialized (
+          select ${consumer}::text as consumer, ${generation}::int as generation, p.lane, p.seq
+            from unnest(${sqlArray(places.map(({ lane }) => lane))}::text::smallint[], ${sqlArray(places.map(({ seq }) => seq))}::text::bigint[]) as p (lane, seq)
+        ) select f.place from (${askedRows(tables)}) f))
      order by m.event_id
     on conflict do nothing`
 }

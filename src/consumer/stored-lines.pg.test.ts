@@ -1,12 +1,17 @@
+import { randomUUID } from 'node:crypto'
 import { expect, test } from 'vitest'
+import { z } from 'zod'
 import { consumerFixture, published, videos, type ConsumerFixture } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { execute } from '../postgres/database.ts'
+import { state } from '../core/event.ts'
+import { stream } from '../core/stream.ts'
+import { execute, rows } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
+import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
 import { inboxTables, type Scope } from './inbox.sql.ts'
 import { discard } from './steering.ts'
-import { restReceived } from './stored.sql.ts'
+import { fenceLanes, makeLanes, removeReceived, restReceived, takeLanes } from './stored.sql.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -47,21 +52,86 @@ test.each([
   expect(applied.map(({ version }) => version)).toEqual(Array.from({ length: 151 - first }, (_item, i) => i + first))
 })
 
+/** Messages of one aggregate, as they are stored: the state, the attempts and the end of the rest of each. */
+async function storeLine(fixture: ConsumerFixture, ...line: readonly (readonly [number, number, string])[]): Promise<Scope> {
+  for (const [at, attempts, restEnds] of line) {
+    await fixture.query(
+      `insert into $schema.inbox_message (key, lane, state, attempts, consumer, generation, event_id, aggregate_type, aggregate_id, version, topic, message_id, attributes, body, published_at, next_attempt_at)
+       values (7, 7, ${at}, ${attempts}, 'catalog', 1, gen_random_uuid(), 'video', 'a', 1, 'video.events', 'm', '{}', '', now(), now() + interval '${restEnds}')`,
+    )
+  }
+  return { tables: inboxTables(fixture.schema), consumer: 'catalog', generation: 1 }
+}
+
+async function statesOf(fixture: ConsumerFixture): Promise<readonly number[]> {
+  const found = await fixture.query<{ state: number }>('select state from $schema.inbox_message order by seq')
+  return found.map(({ state }) => state)
+}
+
+const rest = { delayMs: 60_000, error: 'e' }
+
 test('what fails before the head that it was read with becomes the head; behind one that rests it stays', async () => {
   const fixture = await consumerFixture(db)
-  const scope: Scope = { tables: inboxTables(fixture.schema), consumer: 'catalog', generation: 1 }
-  const store = (state: number, rest: string): Promise<unknown> =>
-    fixture.query(
-      `insert into $schema.inbox_message (key, lane, state, consumer, generation, event_id, aggregate_type, aggregate_id, version, topic, message_id, attributes, body, published_at, next_attempt_at)
-       values (7, 7, ${state}, 'catalog', 1, gen_random_uuid(), 'video', 'a', 1, 'video.events', 'm', '{}', '', now(), now() + interval '${rest}')`,
-    )
-  const states = async (): Promise<readonly number[]> =>
-    (await fixture.query<{ state: number }>('select state from $schema.inbox_message order by seq')).map(({ state }) => state)
-  await store(1, '0 s')
-  await store(2, '0 s')
-  const rest = { delayMs: 60_000, error: 'e' }
+  const scope = await storeLine(fixture, [1, 0, '0 s'], [2, 0, '0 s'])
   await execute(db, restReceived(scope, { lane: 7, seq: '2' }, rest))
-  expect(await states()).toEqual([2, 1])
+  expect(await statesOf(fixture)).toEqual([2, 1])
   await execute(db, restReceived(scope, { lane: 7, seq: '1' }, rest))
-  expect(await states()).toEqual([2, 1])
+  expect(await statesOf(fixture)).toEqual([2, 1])
+})
+
+test('a head that has failed gives way to nobody, though its rest is over', async () => {
+  const fixture = await consumerFixture(db)
+  const scope = await storeLine(fixture, [1, 1, '0 s'], [0, 0, '0 s'])
+  await execute(db, restReceived(scope, { lane: 7, seq: '2' }, rest))
+  expect(await statesOf(fixture)).toEqual([1, 0])
+})
+
+test('a rest that is set while another takes the head away leaves no line without one', async () => {
+  const fixture = await consumerFixture(db)
+  const scope = await storeLine(fixture, [1, 1, '0 s'], [2, 0, '0 s'])
+  const token = randomUUID()
+  await execute(db, makeLanes(scope))
+  await rows(db, takeLanes(scope, { token, worker: 'w', leaseMs: 60_000, count: 64, from: 0 }))
+  const isWaiting = async (): Promise<boolean> =>
+    (await fixture.query("select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")).length >
+    0
+  let removed: Promise<unknown> | undefined
+  await transaction(db, async (tx) => {
+    await execute(tx, restReceived(scope, { lane: 7, seq: '2' }, rest))
+    removed = transaction(db, async (other) => {
+      expect(await rows(other, fenceLanes(scope, { token, lanes: [7] }))).toHaveLength(1)
+      await execute(other, removeReceived(scope, [{ lane: 7, seq: '1' }]))
+    })
+    await eventually(isWaiting)
+  })
+  await removed
+  expect(await statesOf(fixture)).toEqual([1])
+})
+
+test('without an ordering key, a message whose rest ends while a later one fails is applied before that', async () => {
+  const fixture = await consumerFixture(db)
+  const unordered = stream('video', {
+    topic: 'video.events',
+    ordering: 'version',
+    events: { VideoPublished: state(z.object({ title: z.string() })) },
+  })
+  const isRestOver = async (): Promise<boolean> =>
+    (await fixture.count('inbox_message', 'version = 1 and state = 1 and next_attempt_at <= clock_timestamp()')) === 1
+  let isSecondTried = false
+  const consumer = fixture
+    .consumer({ mode: 'stored', streams: [unordered], batchSize: 2, lingerMs: 10_000, maxAttempts: 3 })
+    .on(unordered.VideoPublished, async ({ version }, { tx }) => {
+      if (version === 1n && !isSecondTried) throw new Error('not yet')
+      if (version === 1n) await tx.query(`insert into ${fixture.schema}.effect (version) values (1)`)
+      if (version === 1n) return
+      if (!isSecondTried) await eventually(isRestOver)
+      isSecondTried = true
+      throw new Error('never')
+    })
+  const stop = fixture.start(consumer)
+  await fixture.publish(...[1, 2].map((version) => ({ ...published('a', version), orderingKey: undefined })))
+  await eventually(() => fixture.heard('consumer.dead').length === 1)
+  await eventually(async () => (await fixture.count('inbox_message', 'state < 4')) === 0)
+  await stop()
+  expect(await fixture.query('select version::int from $schema.effect')).toEqual([{ version: 1 }])
 })

@@ -6,11 +6,13 @@
  * That lock is the weakest which keeps others from taking it, so that its lease can be prolonged from outside meanwhile: what
  * the transaction itself prolonged would be undone with it, and the lane lost before the next try.
  * Lanes are locked in order of lane everywhere, and before inbox rows and positions.
+ * Only a rest is set outside of such transactions, and under a lock that excludes them: nothing that they have found is moved under
+ * them, except by whoever pulls back the rests of heads, and such a head comes again and is known.
  */
 import { aggregateKey } from '../postgres/lanes.sql.ts'
 import { Name, sql, sqlArray, sqlBytesArray, type Statement } from '../postgres/sql.ts'
 import { storableMoment } from '../postgres/storable-moment.ts'
-import { attributesJson, storableKey, type Scope, type StoredRow } from './inbox.sql.ts'
+import { attributesJson, storableKey, type InboxTables, type Scope, type StoredRow } from './inbox.sql.ts'
 import type { Item } from './item.ts'
 
 /** Lanes are a hash of the aggregate; storing and discarding compute the same. */
@@ -196,15 +198,33 @@ export interface StoredPlace {
 }
 
 /**
+ * The rows of the messages that were `asked` for. Each is looked for in one state after the other, as the first row at or after where
+ * it would be: only the primary key has that order. Asked for by equality, a table without statistics would be read from end to end: to
+ * the planner, any index that begins with the consumer is then as good as another. Whoever takes rows by their `place` takes them as
+ * they are seen here, and no later version: see the locks above.
+ */
+export function askedRows({ message }: InboxTables): Name {
+  return new Name(`
+      select m.* from asked a cross join lateral (
+        select m.* from unnest('{0,1,2}'::smallint[]) as s (state) cross join lateral (
+          select m.ctid as place, m.consumer, m.generation, m.lane, m.state, m.seq, m.key from ${message.quoted} m
+           where (m.consumer, m.generation, m.lane, m.state, m.seq) >= (a.consumer, a.generation, a.lane, s.state, a.seq)
+           order by m.consumer, m.generation, m.lane, m.state, m.seq limit 1) m
+         where (m.consumer, m.generation, m.lane, m.state, m.seq) = (a.consumer, a.generation, a.lane, s.state, a.seq) limit 1) m`)
+}
+
+/**
  * Removes messages that are done. Where one of them was a head, the next of its line becomes it and is due at once. The others stay
  * held: a statement that let go of a whole line would take the longer the longer it is. Indexes: primary key, inbox_message_held_idx.
  */
 export function removeReceived({ tables, consumer, generation }: Scope, places: readonly StoredPlace[]): Statement {
   return sql`
     with gone as (
-      delete from ${tables.message} m
-       using unnest(${lanesOf(places)}::text::smallint[], ${seqsOf(places)}::text::bigint[]) as p (lane, seq)
-       where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = p.lane and m.state in (0, 1, 2) and m.seq = p.seq
+      delete from ${tables.message} m where m.ctid = any (array(
+        with asked as materialized (
+          select ${consumer}::text as consumer, ${generation}::int as generation, p.lane, p.seq
+            from unnest(${lanesOf(places)}::text::smallint[], ${seqsOf(places)}::text::bigint[]) as p (lane, seq)
+        ) select f.place from (${askedRows(tables)}) f))
       returning m.lane, m.key, m.seq, m.state
     )
     update ${tables.message} m set state = 1, next_attempt_at = clock_timestamp(), started_at = clock_timestamp()
@@ -224,9 +244,11 @@ export function removeReceived({ tables, consumer, generation }: Scope, places: 
 export function setAside({ tables, consumer, generation }: Scope, places: readonly StoredPlace[]): Statement {
   return sql`
     with aside as (
-      update ${tables.message} m set state = 4, next_attempt_at = null
-        from unnest(${lanesOf(places)}::text::smallint[], ${seqsOf(places)}::text::bigint[]) as p (lane, seq)
-       where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = p.lane and m.state in (0, 1, 2) and m.seq = p.seq
+      update ${tables.message} m set state = 4, next_attempt_at = null where m.ctid = any (array(
+        with asked as materialized (
+          select ${consumer}::text as consumer, ${generation}::int as generation, p.lane, p.seq
+            from unnest(${lanesOf(places)}::text::smallint[], ${seqsOf(places)}::text::bigint[]) as p (lane, seq)
+        ) select f.place from (${askedRows(tables)}) f))
       returning m.lane, m.key, m.seq, m.aggregate_type, m.aggregate_id
     ), promoted as (
       update ${tables.message} m set state = 1, next_attempt_at = clock_timestamp(), started_at = clock_timestamp()
@@ -248,7 +270,9 @@ export function setAside({ tables, consumer, generation }: Scope, places: readon
 
 /**
  * A message failed: it rests as the head of its key, and what is behind it waits. If another head of the key rests, it waits behind
- * that. A head that is due gives way: it was read with this one, and is of a later version.
+ * that. A head that is due and has not failed gives way: it was read with this one, and is of a later version, or it would have been
+ * tried before. One that has failed stays the head, also if its rest is over by now.
+ * Its lane is locked against everybody: who lost it meanwhile moves nothing under a transaction of him who has it now.
  * Indexes: primary key, inbox_message_head_idx.
  */
 export function restReceived(
@@ -257,19 +281,27 @@ export function restReceived(
   rest: { readonly delayMs: number; readonly error: string },
 ): Statement {
   return sql`
-    with other as materialized (
-      select h.ctid as place, h.state = 1 and h.next_attempt_at <= clock_timestamp() as due
-        from ${tables.message} m
-        join ${tables.message} h on h.consumer = m.consumer and h.generation = m.generation and h.lane = m.lane and h.key = m.key and h.seq <> m.seq and h.state in (1, 3)
-       where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = ${place.lane}::int and m.state in (0, 2) and m.seq = ${place.seq}::text::bigint
+    with lane as materialized (
+      select l.lane from ${tables.lane} l where l.consumer = ${consumer}::text and l.lane = ${place.lane}::int for update
+    ), asked as materialized (
+      select ${consumer}::text as consumer, ${generation}::int as generation, ${place.lane}::smallint as lane, ${place.seq}::text::bigint as seq
+       where (select count(*) from lane) >= 0
+    ), found as materialized (${askedRows(tables)}
+    ), other as materialized (
+      select h.place, h.state = 1 and h.attempts = 0 and h.next_attempt_at <= clock_timestamp() as due
+        from found f cross join lateral (
+          select h.ctid as place, h.* from ${tables.message} h
+           where (h.consumer, h.generation, h.lane, h.key) >= (f.consumer, f.generation, f.lane, f.key) and h.state in (1, 3)
+           order by h.consumer, h.generation, h.lane, h.key limit 1) h
+       where (h.consumer, h.generation, h.lane, h.key) = (f.consumer, f.generation, f.lane, f.key) and h.seq <> f.seq
     ), behind as (
-      update ${tables.message} h set state = 2 where h.ctid = any (array(select place from other where due)) and h.state + 0 = 1 returning 1
+      update ${tables.message} h set state = 2 where h.ctid = any (array(select place from other where due)) returning 1
     )
     update ${tables.message} m
        set attempts = m.attempts + 1, next_attempt_at = clock_timestamp() + ${rest.delayMs}::float8 * interval '1 millisecond',
            started_at = clock_timestamp(), error = ${rest.error}::text,
            state = case when (select count(*) from other) = (select count(*) from behind) then 1 else m.state end
-     where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = ${place.lane}::int and m.state in (0, 1, 2) and m.seq = ${place.seq}::text::bigint`
+     where m.ctid = any (array(select place from found))`
 }
 
 function lanesOf(places: readonly StoredPlace[]): string {

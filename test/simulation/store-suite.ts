@@ -15,6 +15,7 @@ import { inboxScripts } from './inbox-script.ts'
 import { leaseExamples, leaseScripts } from './lease-script.ts'
 import { outboxScripts, type ScriptStep } from './outbox-script.ts'
 import { atOnce, fakeSide, isUndecided, play, postgresSide, type PostgresSide } from './sides.ts'
+import { storedExamples } from './stored-script.ts'
 import { defineAdding } from './store/add-statements.ts'
 import { commandStore, defineCommands } from './store/command-statements.ts'
 import { defineDispatch } from './store/dispatch-statements.ts'
@@ -48,7 +49,12 @@ const pipeline: PipelineTables = { tables: commandTables('waybill'), outbox: tab
 
 export const allScripted: readonly Scripted[] = [
   { what: 'the outbox’s statements', scripts: outboxScripts(tables, sessions), create: createOutboxFake },
-  { what: 'the consumer’s statements', scripts: inboxScripts(scope, sessions), create: createInboxFake },
+  {
+    what: 'the consumer’s statements',
+    scripts: inboxScripts(scope, sessions),
+    examples: storedExamples(scope),
+    create: createInboxFake,
+  },
   {
     what: 'what is leased and of a view',
     scripts: leaseScripts(scope, sessions),

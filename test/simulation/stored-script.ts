@@ -15,9 +15,10 @@ import {
   takeLanes,
 } from '../../src/consumer/stored.sql.ts'
 import { businessKeyId } from '../../src/core/id.ts'
-import { weighted } from './outbox-script.ts'
+import { scriptOf, weighted, type ScriptStep } from './outbox-script.ts'
 import { events } from './script-events.ts'
 import type { Step } from './sides.ts'
+import { keyOf, laneOf } from './store/sql-text.ts'
 
 const never = 600_000
 const everyLane = Array.from({ length: 64 }, (_, lane) => lane)
@@ -101,6 +102,55 @@ export function storedSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<St
           (read) =>
             restReceived(scope, placesOf(read, picked)[0] ?? { lane: 0, seq: '0' }, { delayMs: ms, error: 'e' }),
       ),
+    ),
+  ]
+}
+
+/**
+ * A head that failed gives way to nobody, one that has not to what fails before it. And a rest that is set while another works in the
+ * lane: who has locked the lane waits for it, or it for him, and nothing of the line is left without a head.
+ */
+export function storedExamples(scope: Scope): readonly (readonly ScriptStep[])[] {
+  const lease = { token: businessKeyId('token', 1), lanes: everyLane, worker: 'w', count: 64, from: 0, batchBytes: 1_000_000 }
+  const line = events.filter(({ event }) => event.aggregateType === 'video')
+  const store: Step = () => storeReceived(scope, line)
+  const take: Step = () => takeLanes(scope, { ...lease, leaseMs: never })
+  const fence: Step = () => fenceLanes(scope, lease)
+  const read: Step = () => readReceived(scope, { ...lease, batchSize: 10 })
+  const lane = laneOf(keyOf('video', 'a'), everyLane.length)
+  const placeOf = (seq: number): { lane: number; seq: string } => ({ lane, seq: String(seq) })
+  const remove: Step = () => removeReceived(scope, [placeOf(1)])
+  const aside: Step = () => setAside(scope, [placeOf(1)])
+  const rest =
+    (seq: number, delayMs: number): Step =>
+    () =>
+      restReceived(scope, placeOf(seq), { delayMs, error: 'e' })
+  // The first of the line is the head, and has failed.
+  const begun = [
+    [0, store],
+    [0, take],
+    [0, rest(1, 0)],
+    [0, read],
+  ] as const
+  return [
+    scriptOf(...begun, [0, rest(2, never)], [0, read]),
+    scriptOf(...begun, [0, remove], [0, read], [0, rest(3, never)], [0, rest(2, 0)], [0, read]),
+    ...[remove, aside].flatMap((leave) =>
+      [1, 2].flatMap((seq) => [
+        scriptOf(...begun, [0, 'begin'], [0, fence], [1, rest(seq, never)], [0, leave], [0, 'commit'], [0, read]),
+        scriptOf(
+          ...begun,
+          [1, 'begin'],
+          [1, rest(seq, never)],
+          [0, 'begin'],
+          [0, fence],
+          [1, 'commit'],
+          [0, leave],
+          [0, 'commit'],
+          [0, read],
+        ),
+        scriptOf(...begun, [1, 'begin'], [1, rest(seq, never)], [0, leave], [1, 'commit'], [0, read]),
+      ]),
     ),
   ]
 }

@@ -91,23 +91,23 @@ export function defineStored(store: FakeStore, scope: Scope, data: InboxStore): 
   }
   const isHead = (row: StoredMessage): boolean => isMine(row) && (row.state === 1 || row.state === 3)
 
-  store.define('removeReceived', removeReceived(scope, []), async (context, [lanes, seqs]) => {
-    const isIt = at(lanes, seqs)
-    const gone = await context.remove(data.message, context.see(data.message, isIt), isIt)
+  store.define('removeReceived', removeReceived(scope, []), async (context, [, , lanes, seqs]) => {
+    const gone = await context.remove(data.message, context.see(data.message, at(lanes, seqs)))
     await promote(context, gone, { freed: gone.filter(({ state }) => state === 1) })
     return []
   })
-  store.define('setAside', setAside(scope, []), async (context, [lanes, seqs]) => {
-    const isIt = at(lanes, seqs)
+  store.define('setAside', setAside(scope, []), async (context, [, , lanes, seqs]) => {
     const set = (row: StoredMessage): StoredMessage => ({ ...row, state: 4, nextAttemptAt: null })
-    const aside = await context.updateAll(data.message, context.see(data.message, isIt), { set, still: isIt })
+    const aside = await context.updateAll(data.message, context.see(data.message, at(lanes, seqs)), { set })
     const heads = context.rows(data.message, (row) => isHead(row) && !aside.some(({ seq }) => seq === row.seq))
     await promote(context, aside, { freed: aside.filter((row) => !heads.some((head) => lineOf(head) === lineOf(row))) })
     await count(context, data, { scope, messages: aside, sign: 1 })
     return []
   })
   store.define('restReceived', restReceived(scope, { lane: 0, seq: '' }, { delayMs: 0, error: '' }), async (context, values) => {
-    const [, , lane, seq, delayMs] = values
+    const [, , , , lane, seq, delayMs] = values
+    const isLane = (row: InboxLane): boolean => row.consumer === scope.consumer && row.lane === Number(lane)
+    await context.lockAll(context.see(data.lane, isLane), { still: isLane })
     const isIt = (row: StoredMessage): boolean => isOpen(row) && row.lane === Number(lane) && row.seq === Number(seq)
     const [it] = context.rows(data.message, (row) => isIt(row) && row.state !== 1)
     const others = context.see(
@@ -115,8 +115,8 @@ export function defineStored(store: FakeStore, scope: Scope, data: InboxStore): 
       (row) => it !== undefined && isHead(row) && lineOf(row) === lineOf(it) && row.seq !== it.seq,
     )
     const now = context.now()
-    const due = others.filter(({ row }) => row.state === 1 && (row.nextAttemptAt ?? Infinity) <= now)
-    const behind = await context.updateAll(data.message, due, { set: (row) => ({ ...row, state: 2 }) })
+    const giving = others.filter(({ row }) => row.state === 1 && row.attempts === 0 && (row.nextAttemptAt ?? Infinity) <= now)
+    const behind = await context.updateAll(data.message, giving, { set: (row) => ({ ...row, state: 2 }) })
     const set = (row: StoredMessage): StoredMessage => ({
       ...row,
       attempts: row.attempts + 1,
@@ -124,7 +124,7 @@ export function defineStored(store: FakeStore, scope: Scope, data: InboxStore): 
       startedAt: context.now(),
       state: others.length === behind.length ? 1 : row.state,
     })
-    await context.updateAll(data.message, context.see(data.message, isIt), { set, still: isIt })
+    await context.updateAll(data.message, context.see(data.message, isIt), { set })
     return []
   })
 }

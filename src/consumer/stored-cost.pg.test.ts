@@ -1,0 +1,100 @@
+import { expect, test } from 'vitest'
+import { consumerFixture, type ConsumerFixture } from '../../test/setup/consumer-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { execute, type Tx } from '../postgres/database.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import type { Statement } from '../postgres/sql.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { archiveReceived } from './archive.sql.ts'
+import { inboxTables, type Scope } from './inbox.sql.ts'
+import { removeReceived, restReceived, setAside, type StoredPlace } from './stored.sql.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+
+async function store(
+  fixture: ConsumerFixture,
+  rows: { readonly state: number; readonly key: string; readonly count: number },
+): Promise<void> {
+  await fixture.query(
+    `insert into $schema.inbox_message (key, lane, state, consumer, generation, event_id, aggregate_type, aggregate_id, version, topic, message_id, attributes, body, published_at, next_attempt_at)
+     select ${rows.key}, 7, ${rows.state}, 'catalog', 1, gen_random_uuid(), 'video', (${rows.key})::text, n, 'video.events', 'm', '{}', '', now(), now() from generate_series(1, ${rows.count}) n`,
+  )
+}
+
+/** In one lane: a line of 30,000 behind its head, 2,000 that are due, and 30,000 that wait for their turn. */
+async function burden(fixture: ConsumerFixture): Promise<void> {
+  await store(fixture, { state: 1, key: '1', count: 1 })
+  await store(fixture, { state: 2, key: '1', count: 30_000 })
+  await store(fixture, { state: 0, key: '100 + n', count: 2_000 })
+  await store(fixture, { state: 4, key: '5', count: 30_000 })
+}
+
+/** How much of the messages a statement reads: rows, or blocks of indexes, whichever is more. What it did is undone. */
+async function cost({ schema }: ConsumerFixture, statement: Statement): Promise<number> {
+  const read = async (tx: Tx): Promise<{ readonly rows: number; readonly blocks: number }> => {
+    const { rows } = await tx.query(
+      `select (seq_tup_read + coalesce(idx_tup_fetch, 0))::int as rows,
+              (select sum(pg_stat_get_xact_blocks_fetched(i.indexrelid))::int from pg_index i where i.indrelid = t.relid) as blocks
+         from pg_stat_xact_user_tables t where relid = $1::text::regclass`,
+      [`${schema}.inbox_message`],
+    )
+    return rows[0] as { readonly rows: number; readonly blocks: number }
+  }
+  const undone = new Error('undone')
+  let looked = 0
+  await transaction(db, async (tx) => {
+    const before = await read(tx)
+    await execute(tx, statement)
+    const after = await read(tx)
+    looked = Math.max(after.rows - before.rows, after.blocks - before.blocks)
+    throw undone
+  }).catch((error: unknown) => {
+    if (error !== undone) throw error
+  })
+  return looked
+}
+
+async function places(fixture: ConsumerFixture, where: string, count: number): Promise<readonly StoredPlace[]> {
+  return await fixture.query<StoredPlace>(
+    `select m.lane, m.seq::text as seq from $schema.inbox_message m where ${where} order by m.seq limit ${count}`,
+  )
+}
+
+const statistics: Readonly<Record<string, (fixture: ConsumerFixture) => Promise<void>>> = {
+  'that has no statistics': burden,
+  'with statistics from an empty table': async (fixture) => {
+    // Pages without rows: of a table that never had any the planner would assume some.
+    await store(fixture, { state: 0, key: 'n', count: 500 })
+    await fixture.query('delete from $schema.inbox_message')
+    await fixture.query('analyze $schema.inbox_message')
+    await burden(fixture)
+  },
+  'with fresh statistics': async (fixture) => {
+    await burden(fixture)
+    await fixture.query('analyze $schema.inbox_message')
+  },
+}
+
+test.each(Object.entries(statistics))(
+  'a line of 30,000 and as many that wait cost a batch and a failure nothing, in a table %s',
+  async (_, fill) => {
+    const fixture = await consumerFixture(db)
+    await fixture.query('alter table $schema.inbox_message set (autovacuum_enabled = off)')
+    await fill(fixture)
+    const scope: Scope = { tables: inboxTables(fixture.schema), consumer: 'catalog', generation: 1 }
+    const rest = { delayMs: 1_000, error: 'e' }
+    const due = await places(fixture, 'm.state = 0', 20)
+    const line = await places(fixture, 'm.state in (1, 2)', 20)
+    const statements = [due, line].flatMap((some) => [
+      removeReceived(scope, some),
+      setAside(scope, some),
+      archiveReceived(scope, some),
+      ...[some[0], some[9]].map((place) => restReceived(scope, place as StoredPlace, rest)),
+    ])
+    const costs: number[] = []
+    for (const statement of statements) costs.push(await cost(fixture, statement))
+    // Twenty rows, each with a look or two around it, and written in every index.
+    expect(costs.map((each) => (each > 500 ? each : 'little'))).toEqual(costs.map(() => 'little'))
+  },
+)
