@@ -262,22 +262,31 @@ test('an event that the live generation applied by a redrive, and the new one ga
 })
 
 test('writers do not wait longer for the comparison of the tables than for the swap', async () => {
-  // As if the tables were so large that it takes this long to compare them.
+  const limits: number[] = []
+  /** As if the tables were so large that the time is up before they are compared. */
+  const compare = async (tx: Queryable): Promise<QueryResult> => {
+    const { rows } = await tx.query(`select setting::int as most from pg_settings where name = 'statement_timeout'`)
+    limits.push((rows[0] as { most: number }).most)
+    await tx.query('set local statement_timeout = 1')
+    return await tx.query('select true as found from pg_sleep(600)')
+  }
   const slow: Database = {
     query: (text, values) => db.query(text, values),
     attempt: (options, work) =>
       db.attempt(options, (tx) => {
-        const compare = (): Promise<QueryResult> => tx.query('select true as found from pg_sleep(10)')
-        const query: Queryable['query'] = (text, values) => (text.endsWith(' as found') ? compare() : tx.query(text, values))
+        const query: Queryable['query'] = (text, values) => (text.endsWith(' as found') ? compare(tx) : tx.query(text, values))
         return work(markTx({ native: tx.native, query }))
       }),
   }
   const w = await rebuildWorld(slow)
   await w.write('a')
   await w.settle()
-  await expect(w.rebuild({ from: 'outbox', swap: true, swapWaitMs: 2_000 })).rejects.toMatchObject({
+  // Less than a statement may take otherwise.
+  await expect(w.rebuild({ from: 'outbox', swap: true, swapWaitMs: 20_000 })).rejects.toMatchObject({
     code: 'TIMEOUT',
     message: expect.stringContaining('could not be compared while writers waited') as string,
   })
   await w.end()
+  expect(limits).toHaveLength(1)
+  expect(limits[0]).toBeLessThanOrEqual(20_000)
 })

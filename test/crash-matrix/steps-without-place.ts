@@ -40,6 +40,7 @@ export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>>
     'consumer/inbox.registerConsumer',
     'consumer/stored.makeLanes',
   ],
+  'once for a row of the version before, and what is read is the same before and after it': ['consumer/offsets.identifyOffsets'],
   'an operator moves a deployment': ['postgres/migrate.insertAudit', 'postgres/migrate.restampDeployment'],
   'in the transaction of "inbox claimed", "effect written" and "committing": whatever ends it there ends it here': [
     'consumer/archive.archiveReceived',
