@@ -8,6 +8,7 @@ import { randomBytes } from 'node:crypto'
 
 import pg from 'pg'
 
+import { sqlState } from '../postgres/sql-state.ts'
 import { eventually } from './eventually.ts'
 
 /** How to reach the server, through a pooler perhaps. */
@@ -49,8 +50,9 @@ export async function createTestDatabase(
     async drop() {
       await pool.end()
       await withClient(server.directUrl, async (client) => {
-        await untilDeserted(client, name)
-        await client.query(`drop database if exists ${name} with (force)`)
+        // A pooler keeps its connections for a while, and bears to lose them.
+        await untilDeserted(client, name, server.url === server.directUrl ? 30_000 : 2_000)
+        await dropDatabase(client, name)
       })
     },
   }
@@ -72,12 +74,25 @@ export async function execute(url: string, statement: string): Promise<void> {
  * A closed connection is gone a moment later. If it is cut off before that, its pool reports an error to nobody, which ends the
  * process. Who has forgotten to close one waits here in vain, and is cut off.
  */
-async function untilDeserted(client: pg.Client, database: string): Promise<void> {
+async function untilDeserted(client: pg.Client, database: string, timeoutMs: number): Promise<void> {
   const look = async (): Promise<boolean> => {
     const { rowCount } = await client.query('select from pg_stat_activity where datname = $1', [database])
     return rowCount === 0
   }
-  await eventually(look, { timeoutMs: 2_000, intervalMs: 5 }).catch(() => undefined)
+  await eventually(look, { timeoutMs, intervalMs: 5 }).catch(() => undefined)
+}
+
+/** The server waits five seconds for those whom it cuts off to be gone. On a busy machine that can be too short. */
+async function dropDatabase(client: pg.Client, database: string): Promise<void> {
+  const ended = await eventually(async () => {
+    try {
+      await client.query(`drop database if exists ${database} with (force)`)
+      return { error: undefined }
+    } catch (error) {
+      return sqlState(error) !== '55006' && { error: error as Error }
+    }
+  })
+  if (ended.error !== undefined) throw ended.error
 }
 
 async function withClient(url: string, work: (client: pg.Client) => Promise<unknown>): Promise<void> {

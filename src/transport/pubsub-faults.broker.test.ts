@@ -1,6 +1,6 @@
 import { credentials } from '@grpc/grpc-js'
 import { describe, expect, test } from 'vitest'
-import { message, openBroker, publishAll } from '../../test/e2e/pubsub-broker.ts'
+import { message, openBroker, publishAll, unhurried } from '../../test/e2e/pubsub-broker.ts'
 import type { FaultName } from '../pubsub-server/faults.ts'
 import { eventually } from '../testing/eventually.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
@@ -105,24 +105,29 @@ test('a handler that takes three times the lease gets its message once', async (
 })
 
 test('a delivery that outlives its longest lease is lost to its handler, and comes again', async () => {
-  const { transport, close } = await openBroker({ transport: { maxLeaseMs: 15_000 } })
+  const clock = createFakeClock()
+  const leaseMs = 12_000
+  const { transport, close } = await openBroker({ clock, transport: { leaseMs, maxLeaseMs: 15_000 } })
   try {
-    const lost: boolean[] = []
+    const deliveries: PubsubDelivery[] = []
     await transport.receive({
       topic: 'video.events',
       consumer: 'catalog',
       maxMessages: 1,
       maxBytes: 1_000_000,
       onError: () => {},
-      onDelivery: (delivery) => {
-        lost.push(false)
-        const index = lost.length - 1
-        delivery.lost.addEventListener('abort', () => (lost[index] = true))
-        if (lost.length === 2) void delivery.ack()
-      },
+      onDelivery: (delivery) => deliveries.push(delivery as PubsubDelivery),
     })
     await publishAll(transport, [message('stuck', 1)])
-    await eventually(() => expect(lost).toEqual([true, false]))
+    await eventually(() => expect(deliveries).toHaveLength(1))
+    for (let third = 1; third <= 3; third += 1) {
+      await clock.advance(leaseMs / 3)
+      await eventually(() => expect(deliveries[0]?.leaseUntilMs).toBe(clock.monotonicMs() + leaseMs))
+    }
+    expect(deliveries[0]?.lost.aborted).toBe(false)
+    await clock.advance(leaseMs / 3)
+    await eventually(() => expect(deliveries.map(({ lost }) => lost.aborted)).toEqual([true, false]))
+    expect(await deliveries[1]?.ack()).toBe('confirmed')
   } finally {
     await close()
   }
@@ -183,9 +188,9 @@ test('a connection on which a publish was given up unanswered is replaced', asyn
 })
 
 test('an aborted close does not wait for a service that answers nothing', async () => {
-  const { server, clock, close } = await openBroker()
+  const { server, close } = await openBroker(unhurried)
   const proxy = await startFaultProxy({ target: { host: server.host, port: server.port } })
-  const transport = pubsub({ projectId: 'faults', emulatorHost: `${proxy.host}:${proxy.port}`, callTimeoutMs: 600_000, clock })
+  const transport = pubsub({ projectId: 'faults', emulatorHost: `${proxy.host}:${proxy.port}`, callTimeoutMs: 600_000 })
   try {
     let inHand = 0
     const receiver = await transport.receive({
@@ -209,7 +214,7 @@ test('an aborted close does not wait for a service that answers nothing', async 
 })
 
 test('an aborted close does not wait for a connection that never opens, nor do the give-backs that need it', async () => {
-  const { server, close } = await openBroker()
+  const { server, close } = await openBroker(unhurried)
   const clock = createFakeClock()
   const proxy = await startFaultProxy({ target: { host: server.host, port: server.port } })
   let asked = 0
@@ -256,7 +261,7 @@ test('an aborted close does not wait for a connection that never opens, nor do t
 })
 
 test('a backlog of 100,000 never puts more in hand than the bounds', async () => {
-  const { server, transport, close } = await openBroker()
+  const { server, transport, close } = await openBroker(unhurried)
   try {
     const total = 100_000
     const messages = Array.from({ length: total }, (_, i): OutgoingMessage => ({ ...message('', i), orderingKey: undefined }))
@@ -264,7 +269,7 @@ test('a backlog of 100,000 never puts more in hand than the bounds', async () =>
     const bounds = { maxMessages: 700, maxBytes: 20_000 }
     let inHand = 0
     let bytes = 0
-    let handled = 0
+    const handled = new Set<string>()
     const most = { messages: 0, bytes: 0 }
     const receiver = await transport.receive({
       topic: 'video.events',
@@ -272,7 +277,8 @@ test('a backlog of 100,000 never puts more in hand than the bounds', async () =>
       ...bounds,
       onError: () => {},
       onDelivery: (delivery) => {
-        const size = delivery.message.body.byteLength + 'name'.length + (delivery.message.attributes['name'] ?? '').length
+        const name = delivery.message.attributes['name'] ?? ''
+        const size = delivery.message.body.byteLength + 'name'.length + name.length
         inHand += 1
         bytes += size
         most.messages = Math.max(most.messages, inHand)
@@ -280,17 +286,17 @@ test('a backlog of 100,000 never puts more in hand than the bounds', async () =>
         setImmediate(() => {
           inHand -= 1
           bytes -= size
-          handled += 1
+          handled.add(name)
           void delivery.ack()
         })
       },
     })
-    await eventually(() => expect(handled).toBeGreaterThanOrEqual(total))
+    await eventually(() => expect(handled.size).toBe(total))
     await receiver.close()
     expect(most.messages).toBeLessThanOrEqual(bounds.maxMessages)
     expect(most.bytes).toBeLessThanOrEqual(bounds.maxBytes)
     expect(most.messages).toBeGreaterThan(100)
-    expect(server.stats().subscriptions[0]?.unackedMessages).toBe(0)
+    await eventually(() => expect(server.stats().subscriptions[0]?.unackedMessages).toBe(0))
   } finally {
     await close()
   }

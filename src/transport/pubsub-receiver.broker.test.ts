@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { message, openBroker, publishAll } from '../../test/e2e/pubsub-broker.ts'
+import { message, openBroker, publishAll, unhurried } from '../../test/e2e/pubsub-broker.ts'
 import { eventually } from '../testing/eventually.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import { startFaultProxy } from '../testing/fault-proxy.ts'
@@ -26,7 +26,7 @@ const names = (deliveries: readonly Delivery[]): string[] =>
   deliveries.map(({ message: { attributes } }) => attributes['name'] ?? '')
 
 test('what follows a nacked message under its key is lost to its handlers, and comes again behind it', async () => {
-  const { transport, close } = await openBroker()
+  const { transport, close } = await openBroker(unhurried)
   try {
     const { held } = await hold(transport)
     await publishAll(transport, [message('a', 1), message('a', 2), message('a', 3), message('b', 1)])
@@ -37,7 +37,7 @@ test('what follows a nacked message under its key is lost to its handlers, and c
       Delivery,
       Delivery,
     ]
-    void a1.nack(5_000)
+    void a1.nack(250)
     expect([a1, a2, a3, b1].map(({ lost }) => lost.aborted)).toEqual([false, true, true, false])
     expect(await a2.ack()).toBe('lost')
     expect(await b1.ack()).toBe('confirmed')
@@ -48,9 +48,9 @@ test('what follows a nacked message under its key is lost to its handlers, and c
 })
 
 test('the bounds hold when the stream is cut and the service, which forgot what we have, sends more', async () => {
-  const { server, clock, close } = await openBroker()
+  const { server, close } = await openBroker(unhurried)
   const proxy = await startFaultProxy({ target: { host: server.host, port: server.port } })
-  const transport = pubsub({ projectId: 'faults', emulatorHost: `${proxy.host}:${proxy.port}`, leaseMs: 10_000, clock })
+  const transport = pubsub({ projectId: 'faults', emulatorHost: `${proxy.host}:${proxy.port}`, ...unhurried.transport })
   try {
     const { held } = await hold(transport, 5)
     await publishAll(
@@ -75,7 +75,7 @@ test('the bounds hold when the stream is cut and the service, which forgot what 
 })
 
 test.each([false, true])('an ack is repeated until it is confirmed (exactly-once delivery %s)', async (isExactlyOnce) => {
-  const { server, transport, close } = await openBroker({ isExactlyOnce })
+  const { server, transport, close } = await openBroker({ isExactlyOnce, ...unhurried })
   try {
     const { held } = await hold(transport)
     await publishAll(transport, [message('a', 1)])
@@ -93,17 +93,22 @@ test.each([false, true])('an ack is repeated until it is confirmed (exactly-once
 })
 
 test('with exactly-once delivery, an ack after the lease has ended is reported as lost', async () => {
-  const { server, transport, clock, close } = await openBroker({ isExactlyOnce: true })
+  const clock = createFakeClock()
+  const { server, transport, close } = await openBroker({ isExactlyOnce: true, clock })
   try {
     const { held } = await hold(transport)
     await publishAll(transport, [message('a', 1)])
     await eventually(() => expect(held).toHaveLength(1))
     server.faults.set({ refuse: 1 })
-    await clock.sleep(15_000)
+    await clock.advance(15_000)
     const acked = held[0]!.ack()
     server.faults.clear()
     expect(await acked).toBe('lost')
-    await eventually(() => expect(held).toHaveLength(2))
+    // What was refused is asked again after a moment.
+    await eventually(async () => {
+      await clock.advance(100)
+      expect(held).toHaveLength(2)
+    })
     expect(await held[1]!.ack()).toBe('confirmed')
   } finally {
     await close()
@@ -111,7 +116,7 @@ test('with exactly-once delivery, an ack after the lease has ended is reported a
 })
 
 test('a close that takes its time hands over what was on its way, and asks the service for nothing more', async () => {
-  const { server, close } = await openBroker()
+  const { server, close } = await openBroker(unhurried)
   const proxy = await startFaultProxy({ target: { host: server.host, port: server.port } })
   const clock = createFakeClock()
   const through = { projectId: 'faults', emulatorHost: `${proxy.host}:${proxy.port}` }

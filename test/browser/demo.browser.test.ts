@@ -6,11 +6,11 @@
 import { mkdirSync, mkdtempSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import chromium from '@sparticuz/chromium'
 import { chromium as playwright, type Browser, type Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { startChild, type Child } from '../../src/testing/child.ts'
 import { eventually } from '../../src/testing/eventually.ts'
+import { chromiumPath } from '../setup/chromium.ts'
 
 /** A machine that is busy with other tests is slow, not broken. */
 const patience = { timeoutMs: 90_000 }
@@ -23,7 +23,7 @@ beforeAll(async () => {
   mkdirSync(folder, { recursive: true })
   // Half the usual load leaves the browser, which draws without a graphics card, something of the machine.
   demo = startChild(new URL('../../scripts/start.ts', import.meta.url), { args: ['--rate', '50'] })
-  const executablePath = await chromium.executablePath()
+  const executablePath = await chromiumPath()
   // The package's own arguments are for a place without processes: one page, and no web security, which is what is tested here.
   browser = await playwright.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu'], headless: true })
   url = (await demo.message<{ url: string }>((message) => typeof message?.url === 'string')).url

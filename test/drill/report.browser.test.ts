@@ -3,12 +3,12 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
-import chromium from '@sparticuz/chromium'
 import { chromium as playwright, type Browser } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { drills } from '../../src/drill/drills.ts'
 import type { DrillRecord, DrillReport } from '../../src/drill/drill.ts'
 import { reportHtml } from '../../src/drill/report-html.ts'
+import { chromiumPath } from '../setup/chromium.ts'
 
 let browser: Browser
 let folder: string
@@ -43,7 +43,7 @@ const report: DrillReport = {
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'waybill-drill-page-'))
   await writeFile(join(folder, 'report.html'), reportHtml(report))
-  const executablePath = await chromium.executablePath()
+  const executablePath = await chromiumPath()
   browser = await playwright.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu'], headless: true })
 }, 180_000)
 afterAll(async () => {

@@ -87,4 +87,8 @@ export default {
   )
   expect(await child.exited).toEqual({ code: 1, signal: null })
   expect(child.stderr).toContain('no consumers today')
+  // The server does not notice that nobody waits for it any more.
+  await db.query(
+    `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and query = 'select pg_sleep(3600)'`,
+  )
 })

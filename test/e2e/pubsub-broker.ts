@@ -1,6 +1,6 @@
-/** A Pub/Sub server whose time runs fast, with a topic and a subscription, and a transport that lives as fast. */
+/** A Pub/Sub server whose time runs fast unless told otherwise, with a topic and a subscription, and a transport that lives as fast. */
 import { startPubsubServer, type PubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
-import type { Clock } from '../../src/core/clock.ts'
+import { systemClock, type Clock } from '../../src/core/clock.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { createPubsubAdmin } from '../../src/transport/pubsub-admin.ts'
 import { pubsub, type PubsubOptions } from '../../src/transport/pubsub.ts'
@@ -14,9 +14,17 @@ export interface FastBroker {
   readonly close: () => Promise<void>
 }
 
-export async function openBroker(
-  options: { readonly isExactlyOnce?: boolean; readonly transport?: Partial<PubsubOptions>; readonly clock?: Clock } = {},
-): Promise<FastBroker> {
+export interface BrokerOptions {
+  readonly isExactlyOnce?: boolean
+  readonly transport?: Partial<PubsubOptions>
+  /** @default one that is twenty times as fast: leases end within half a second, also when the machine stalls for that long */
+  readonly clock?: Clock
+}
+
+/** For tests in which no lease may end. */
+export const unhurried = { clock: systemClock, transport: { leaseMs: 60_000 } } satisfies BrokerOptions
+
+export async function openBroker(options: BrokerOptions = {}): Promise<FastBroker> {
   const clock = options.clock ?? fastClock(20)
   const server = await startPubsubServer({ clock, seed: 7 })
   const admin = createPubsubAdmin({ projectId: 'faults', emulatorHost: server.emulatorHost })

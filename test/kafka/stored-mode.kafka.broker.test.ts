@@ -26,7 +26,7 @@ afterEach(async () => {
 })
 
 function transport(): Transport {
-  const times = { heartbeatMs: 50, sessionTimeoutMs: 5_000, fetchMaxWaitMs: 50 }
+  const times = { heartbeatMs: 50, sessionTimeoutMs: 60_000, fetchMaxWaitMs: 50 }
   const opened = kafka({ brokers, minInsyncReplicas: 1, ...times })
   open.push(opened)
   return opened

@@ -14,7 +14,7 @@ async function open(): Promise<TransportHarness> {
     addressOf: () => ({ host: proxy.host, port: proxy.port }),
     minInsyncReplicas: 1,
     heartbeatMs: 50,
-    sessionTimeoutMs: 5_000,
+    sessionTimeoutMs: 60_000,
   })
   return {
     transport,

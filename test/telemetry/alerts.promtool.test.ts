@@ -1,6 +1,6 @@
 /**
  * Prometheus itself, with the shipped rules, on a live system: it alerts when the relay is stopped and when a poison message
- * dies, and is quiet before and after. Only the waits of the rules are shortened here; their thresholds have tests of their own.
+ * dies, and is quiet before and after. Only the waits of the rules watched here are shortened; thresholds have tests of their own.
  */
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -15,11 +15,20 @@ import { startPrometheus } from '../../src/testing/prometheus.ts'
 const database = await testDatabase()
 const db = fromPg(database.pool)
 
+const watched = ['WaybillDeadLetters', 'WaybillOutboxStale', 'WaybillRelayStopped']
+
+/** The others wait as they do for operators: a machine that stalls for a moment makes none of them fire. */
+function withoutWaits(rules: string): string {
+  const isWatched = (rule: string): boolean => watched.some((name) => rule.startsWith(`- alert: ${name}\n`))
+  return rules
+    .split(/(?=- alert: )/)
+    .map((rule) => (isWatched(rule) ? rule.replace(/^( +for:) .*$/m, '$1 0s') : rule))
+    .join('')
+}
+
 test('alerts fire when the relay is stopped and when a poison message dies, and no sooner or longer', async () => {
   const shipped = await readFile(join(repositoryRoot, 'deploy', 'prometheus', 'waybill.rules.yml'), 'utf8')
-  const rules = shipped
-    .replaceAll(/^( +for:) .*$/gm, '$1 0s')
-    .replace('waybill_outbox_oldest_due_age_seconds) > 60', 'waybill_outbox_oldest_due_age_seconds) > 1')
+  const rules = withoutWaits(shipped).replace('due_age_seconds) > 60', 'due_age_seconds) > 1')
   expect(rules).not.toContain('due_age_seconds) > 60')
   const services = await startLiveServices(db)
   services.startRelay()
@@ -40,8 +49,7 @@ test('alerts fire when the relay is stopped and when a poison message dies, and 
     await eventuallyFiring([])
 
     await services.publish('bad', 'poison')
-    // Among the first few events one failure is many; that rule is about rates.
-    await eventually(async () => expect(await names()).toContain('WaybillDeadLetters'))
+    await eventuallyFiring(['WaybillDeadLetters'])
     const dead = (await prometheus.firing()).find((labels) => labels['alertname'] === 'WaybillDeadLetters')
     expect(dead).toMatchObject({ consumer: 'catalog', severity: 'critical', job: 'waybill' })
   } finally {

@@ -35,7 +35,7 @@ function open(): { readonly transport: PostgresTransport; readonly looks: { fetc
       return result
     },
   }
-  const transport = postgresTransport({ db: watched, leaseMs: 600, lanes: 1 })
+  const transport = postgresTransport({ db: watched, leaseMs: 60_000, lanes: 1 })
   opened.push(transport)
   return { transport, looks }
 }
