@@ -2,7 +2,7 @@
  * The way in: who asks, under which id, for what. Whatever is wrong here is answered before anything is touched.
  */
 import { isWaybillError, WaybillError } from '../core/errors.ts'
-import { resolve, wholeBetween } from '../core/options.ts'
+import { resolve, wholeBetween, type Check } from '../core/options.ts'
 import type { Tokens } from '../core/token.ts'
 import type { TraceHeaders } from '../core/tracing.ts'
 import { parseVersion, type Version } from '../core/version.ts'
@@ -53,7 +53,7 @@ export interface AdmissionParts {
 }
 
 /** What may be said about the wait for a winner, wherever it is said: a sleep of NaN ms would last for weeks. */
-export const winnerWait = { waitForWinnerMs: wholeBetween(0, 60_000) }
+export const winnerWait: { readonly waitForWinnerMs: Check<number> } = { waitForWinnerMs: wholeBetween(0, 60_000) }
 
 export async function admit(
   parts: AdmissionParts,

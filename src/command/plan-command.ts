@@ -43,7 +43,7 @@ export interface PlanParts {
 export async function planCommand(
   parts: PlanParts,
   { definition, input, request }: PlanRequest,
-  frozen = new Set<object>(),
+  frozen: Set<object> = new Set(),
 ): Promise<PlanNode> {
   deepFreeze(input, frozen)
   const aggregate = definition.aggregate?.(input)
