@@ -6,6 +6,7 @@ import { rm } from 'node:fs/promises'
 import { startPubsubServer, type PubsubServer } from '../pubsub-server/pubsub-server.ts'
 import { temporaryFolder } from '../testing/cache-folder.ts'
 import { startPostgres } from '../testing/embedded-postgres.ts'
+import { eventually } from '../testing/eventually.ts'
 import { startKafka } from '../testing/kafka-cluster.ts'
 import { createKafkaAdmin } from '../transport/kafka/kafka-admin.ts'
 import { createPubsubAdmin } from '../transport/pubsub-admin.ts'
@@ -63,7 +64,8 @@ async function openBroker(seed: number): Promise<EmbeddedBroker & { close(): Pro
     },
     stop: () => server.stop(),
     start: async () => {
-      server = await startPubsubServer({ dataDir, seed, port })
+      // Its old port may still be busy with the last of its connections.
+      server = await eventually(() => startPubsubServer({ dataDir, seed, port }))
     },
     close: async () => {
       await server.stop()

@@ -29,6 +29,8 @@ export default { service: 'shop', transport: ({ db, schema }) => ${transport} }`
   return { ...(await openConfigured({ url: database.url, file, pubsub: undefined })), ...more }
 }
 
+/** Busy machines are slow; nothing here is about how fast it is. */
+const patience = { recoverMs: 180_000, patienceMs: 180_000 }
 const drill: Drill = {
   name: 'nothing',
   hazard: 'none',
@@ -44,16 +46,16 @@ const drill: Drill = {
 
 test(
   'a system whose effects are right and whose broker keeps messages has not come to rest, and fails',
-  { timeout: 180_000 },
+  { timeout: 600_000 },
   async () => {
     const restless = await place('restless', 'postgresTransport({ db, schema })', { unsettled: async () => 1 })
-    const failed = await runDrill(drill, { target: restless, seed: 1, recoverMs: 4_000 })
+    const failed = await runDrill(drill, { target: restless, seed: 1, ...patience, recoverMs: 4_000 })
     expect(failed).toMatchObject({ verdict: 'fail', fired: true })
     expect(failed.violations).toContain('The system did not come to rest within 4 s.')
     expect(failed.timeline.map(({ what }) => what)).not.toContain('the system is at rest')
 
     const still = await place('still', 'postgresTransport({ db, schema })', { unsettled: async () => 0 })
-    const passed = await runDrill(drill, { target: still, seed: 1 })
+    const passed = await runDrill(drill, { target: still, seed: 1, ...patience })
     expect(passed).toMatchObject({ verdict: 'pass', violations: [] })
     expect(passed.timeline.map(({ what }) => what)).toContain('the system is at rest')
   },
@@ -66,10 +68,10 @@ test('a stage that cannot be opened leaves nothing in the database, and says why
   await gone()
 })
 
-test('what could not be removed is in the record, and is no reason to stop', { timeout: 180_000 }, async () => {
+test('what could not be removed is in the record, and is no reason to stop', { timeout: 600_000 }, async () => {
   const removeTopic = (): Promise<void> => Promise.reject(new Error('no permission'))
   const target = await place('stuck', 'postgresTransport({ db, schema })', { removeTopic })
-  const record = await runDrill(drill, { target, seed: 1 })
+  const record = await runDrill(drill, { target, seed: 1, ...patience })
   expect(record).toMatchObject({ verdict: 'fail', fired: true })
   expect(record.violations).toEqual([expect.stringMatching(/could be removed \(schema waybill_drill_.*no permission/)])
   expect(record.counts.committed).toBeGreaterThan(0)
@@ -85,7 +87,7 @@ test('a drill that fails while deposits are written fails alone, and nothing is 
   await gone()
 })
 
-test('deposits go on until PostgreSQL is back, and a restart counts only then', { timeout: 180_000 }, async () => {
+test('deposits go on until PostgreSQL is back, and a restart counts only then', { timeout: 600_000 }, async () => {
   const postgres = {
     pid: 1,
     restart: async (): Promise<void> => {
@@ -95,13 +97,13 @@ test('deposits go on until PostgreSQL is back, and a restart counts only then', 
   }
   const servers = { postgres } as unknown as EmbeddedServers
   const target = await place('restart', 'postgresTransport({ db, schema })', { servers })
-  const record = await runDrill(named('database-restart'), { target, seed: 1 })
+  const record = await runDrill(named('database-restart'), { target, seed: 1, ...patience })
   expect(record).toMatchObject({ verdict: 'pass', fired: true, violations: [] })
   const [, committed, applied] = /with (\d+) deposits committed and (\d+) of them applied/.exec(record.evidence) ?? []
   expect(Number(committed)).toBeGreaterThan(Number(applied))
 })
 
-test('a long transaction that was ended and ran again is not seen as one', { timeout: 180_000 }, async () => {
+test('a long transaction that was ended and ran again is not seen as one', { timeout: 600_000 }, async () => {
   const target = await place('ended', 'postgresTransport({ db, schema })')
   // The drill asks for the effects while the transaction stands open, and it is the oldest by then.
   const asked = vi.spyOn(Stage.prototype, 'effects').mockImplementation(async () => {
@@ -113,7 +115,7 @@ test('a long transaction that was ended and ran again is not seen as one', { tim
     expect(ended.rowCount).toBe(1)
     return 30
   })
-  const record = await runDrill(named('long-transaction'), { target, seed: 1 }).finally(() => asked.mockRestore())
+  const record = await runDrill(named('long-transaction'), { target, seed: 1, ...patience }).finally(() => asked.mockRestore())
   expect(record).toMatchObject({ verdict: 'fail', fired: false, violations: [] })
 })
 

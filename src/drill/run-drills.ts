@@ -14,6 +14,8 @@ export interface RunDrillsOptions {
   readonly seed?: number
   /** How long each may take to recover. @default 60_000 */
   readonly recoverMs?: number
+  /** How long each waits for anything at all. @default 45_000 */
+  readonly patienceMs?: number | undefined
   /** Another program for consumers, to see drills fail. */
   readonly script?: URL | undefined
   /** Ends the run after the drill under way. */
@@ -22,7 +24,7 @@ export interface RunDrillsOptions {
 }
 
 export async function runDrills(chosen: readonly Drill[], options: RunDrillsOptions = {}): Promise<DrillReport> {
-  const { seed = 1, open = () => openEmbedded({ seed }), recoverMs = 60_000, script, signal, onEnd } = options
+  const { seed = 1, open = () => openEmbedded({ seed }), recoverMs = 60_000, patienceMs, script, signal, onEnd } = options
   const startedMs = performance.now()
   const target = await open()
   const records: DrillRecord[] = []
@@ -30,7 +32,7 @@ export async function runDrills(chosen: readonly Drill[], options: RunDrillsOpti
   try {
     for (const drill of chosen) {
       if (signal?.aborted === true) break
-      const record = await runDrill(drill, { target, seed, recoverMs, script })
+      const record = await runDrill(drill, { target, seed, recoverMs, patienceMs, script })
       records.push(record)
       onEnd?.(record)
     }

@@ -30,6 +30,8 @@ export interface StageOptions {
   readonly script?: URL | undefined
   /** How long a process may take to stop. @default 45_000 */
   readonly stopMs?: number | undefined
+  /** How long a drill waits for anything at all before it counts as failed. @default 45_000 */
+  readonly patienceMs?: number | undefined
 }
 
 export interface StartProcessOptions {
@@ -47,9 +49,7 @@ interface StageParts {
   readonly closers: Closers
 }
 
-/** How long a drill waits for anything at all before it counts as failed. */
-const patienceMs = 45_000
-const patience: EventuallyOptions = { timeoutMs: patienceMs, intervalMs: 25 }
+const usualPatienceMs = 45_000
 /** A relay that dies stalls its lanes this long. */
 const relayLeaseMs = 2_000
 const retryMs = 100
@@ -72,6 +72,7 @@ export class Stage {
   readonly #closers: Closers
   readonly #script: URL | undefined
   readonly #stopMs: number | undefined
+  readonly #patience: Required<EventuallyOptions>
   readonly #startedMs: number = performance.now()
   #turn = 0
 
@@ -79,6 +80,7 @@ export class Stage {
     this.target = options.target
     this.#script = options.script
     this.#stopMs = options.stopMs
+    this.#patience = { timeoutMs: options.patienceMs ?? usualPatienceMs, intervalMs: 25 }
     this.random = seededRandom(options.seed)
     this.#closers = parts.closers
     this.world = parts.world
@@ -140,7 +142,7 @@ export class Stage {
     const started = await startProcess({
       settings: { role, url, schema: this.world.schema, topic: this.topic, transport, relayLeaseMs, metrics },
       failpoint,
-      patienceMs,
+      patienceMs: this.#patience.timeoutMs,
       stopMs: this.#stopMs,
       script: role === 'consumer' ? this.#script : undefined,
     })
@@ -205,7 +207,7 @@ export class Stage {
 
   /** Waits for something that the drill is about; in vain it fails the drill. */
   async until(check: () => boolean | Promise<boolean>): Promise<void> {
-    await eventually(async () => this.failures().length > 0 || (await check()), patience)
+    await eventually(async () => this.failures().length > 0 || (await check()), this.#patience)
     const [failure] = this.failures()
     if (failure !== undefined) throw new WaybillError('UNAVAILABLE', failure)
   }

@@ -34,22 +34,29 @@ export interface CellResult {
 export interface CellOptions {
   /** A known mistake in the process that is crashed. */
   readonly mistake?: CrashSettings['mistake']
-  /** How long the database may take to come to rest once outbox and broker have nothing more. @default 60_000 */
+  /** How long the database may take to come to rest once outbox and broker have nothing more. @default 120_000 */
   readonly patienceMs?: number
 }
 
 /** How often a cell is played until its fault could be done. */
-const mostAttempts = 5
+const mostAttempts = 8
+/** Each time in vain, the answer that is to be lost comes later: a slow machine hears late that it is to be held. */
+const lateMs = (misses: number): number => Math.min(200, 25 * 2 ** misses)
 
 /** Plays a cell. Never rejects: whatever goes wrong is a violation. */
 export async function playCell(site: Site, cell: Cell, options: CellOptions = {}): Promise<CellResult> {
-  for (let attempt = 1; ; attempt += 1) {
-    const { isMissed, ...result } = await playOnce(site, cell, options)
-    if (!isMissed || attempt === mostAttempts) return result
+  for (let misses = 0; ; misses += 1) {
+    const { isMissed, ...result } = await playOnce(site, { cell, misses }, options)
+    if (!isMissed || misses + 1 === mostAttempts) return result
   }
 }
 
-async function playOnce(site: Site, cell: Cell, options: CellOptions): Promise<CellResult & { readonly isMissed: boolean }> {
+async function playOnce(
+  site: Site,
+  played: Pick<Scene, 'cell' | 'misses'>,
+  options: CellOptions,
+): Promise<CellResult & { readonly isMissed: boolean }> {
+  const { cell } = played
   const startedAt = performance.now()
   const said = { fired: false }
   const closers: (() => unknown)[] = []
@@ -64,7 +71,7 @@ async function playOnce(site: Site, cell: Cell, options: CellOptions): Promise<C
     isMissed,
   })
   try {
-    const scene = await setScene(site, cell, closers)
+    const scene = await setScene(site, played, closers)
     await act(scene, options, said)
     const verdict = checkHistory(await judge(scene))
     const ahead = (await scene.broker.aheadOfDatabase?.()) ?? []
@@ -81,7 +88,7 @@ async function playOnce(site: Site, cell: Cell, options: CellOptions): Promise<C
 async function act(scene: Scene, options: CellOptions, said: { fired: boolean }): Promise<void> {
   const { cell, crew, child, broker } = scene
   const { place, fault } = cell
-  const { patienceMs = 60_000 } = options
+  const { patienceMs = 120_000 } = options
   if (isPoisoned(cell)) {
     await poison(scene.db)
     crew.startOperator()
@@ -111,7 +118,7 @@ async function act(scene: Scene, options: CellOptions, said: { fired: boolean })
   if (fault === 'broker refusal') {
     // A process that is about to end does not try again.
     if (stirred === 'stopped') await within(child.exited, 'the process ended')
-    else await eventually(() => broker.refused() > 0)
+    else await eventually(() => broker.refused() > 0, { timeoutMs: 120_000 })
     said.fired = true
     broker.refuse(false)
     if (isRefusedItself) startCrew()
@@ -130,7 +137,7 @@ async function act(scene: Scene, options: CellOptions, said: { fired: boolean })
 
 /** Lets the process come to its place, and strikes it there. Returns what had to be done for it to come. */
 async function crash(scene: Scene, its: readonly Deposit[], { mistake }: CellOptions): ReturnType<typeof stir> {
-  const { site, cell, url, child, proxy, broker } = scene
+  const { site, cell, url, child, proxy, broker, misses } = scene
   const { place, fault } = cell
   // Without a message that the broker refuses there is nothing to settle.
   const isCondemned = place.name === 'settling' || place.name === 'settled'
@@ -142,7 +149,7 @@ async function crash(scene: Scene, its: readonly Deposit[], { mistake }: CellOpt
     'the process was ready',
   )
   const failpoint = crashPointName(place)
-  const struck = { site, child, proxy, broker, url, at: place.at }
+  const struck = { site, child, proxy, broker, url, at: place.at, lateMs: lateMs(misses) }
   prepareFault(fault, struck)
   const where = { url: proxy.url(url), broker: broker.crashedAddress, redisUrl: site.redis?.url }
   const { role, onHit = 1 } = place
@@ -197,7 +204,7 @@ async function outliveLease(scene: Scene): Promise<void> {
 /** Whether it came to rest in time; what is left if it did not, the checker is told. */
 async function toRest(scene: Scene, ending: { readonly isDone: boolean }, timeoutMs: number): Promise<boolean> {
   try {
-    await eventually(async () => (await underWay(scene)) === 0, { intervalMs: 20 })
+    await eventually(async () => (await underWay(scene)) === 0, { timeoutMs: 120_000, intervalMs: 20 })
     return await eventually(async () => ending.isDone && (await leftOver(scene)) === 0, { timeoutMs, intervalMs: 20 })
   } catch (error) {
     if (!ending.isDone) throw new Error('The process did not answer what it was asked.', { cause: error })
@@ -213,7 +220,7 @@ async function stopChild(child: Child): Promise<void> {
 
 async function within<Result>(promise: Promise<Result>, what: string): Promise<Result> {
   const { promise: late, reject } = Promise.withResolvers<never>()
-  const timer = setTimeout(() => reject(new Error(`Not within a minute: ${what}.`)), 60_000)
+  const timer = setTimeout(() => reject(new Error(`Not within two minutes: ${what}.`)), 120_000)
   try {
     return await Promise.race([promise, late])
   } finally {

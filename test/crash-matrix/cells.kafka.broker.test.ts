@@ -5,7 +5,7 @@ import { cellsLike } from './matrix.ts'
 import { sharedKafka } from './shared-kafka.ts'
 import { openSite, type Site } from './site.ts'
 
-const timeout = 300_000
+const timeout = 900_000
 const { brokers } = await testKafka()
 let site: Site
 beforeAll(async () => {

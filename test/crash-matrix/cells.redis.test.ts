@@ -5,7 +5,7 @@ import type { Mistake } from './mistakes.ts'
 import { cellName } from './scene.ts'
 import { openSite, type Site } from './site.ts'
 
-const timeout = 300_000
+const timeout = 900_000
 let site: Site
 beforeAll(async () => {
   site = await openSite()

@@ -5,6 +5,7 @@ import { run, type Service } from '../../src/core/lifetime.ts'
 import { connect } from '../../src/postgres/connect.ts'
 import type { CrashRole } from '../../src/testing/crash-places.ts'
 import { createCrashPoints } from '../../src/testing/crash-points.ts'
+import { eventually } from '../../src/testing/eventually.ts'
 import { createFailpoints } from '../../src/testing/failpoint.ts'
 import type { HistoryEntry } from '../../src/testing/history/entry.ts'
 import { answerOf } from '../../src/testing/history/message-entries.ts'
@@ -12,7 +13,7 @@ import type { KafkaClient } from '../../src/transport/kafka/kafka-client.ts'
 import { redisClients } from '../command/redis-clients.ts'
 import { commandsOn, consumerOn, depositCommand, relayOn, type Deposit } from './ledger.ts'
 import { mistakenPublisher, mistakenReceiver, mistakenWrite, type Mistake } from './mistakes.ts'
-import { condemning, overtaking, topicOf, transportTo, type BrokerAddress } from './transport-to.ts'
+import { condemning, impatient, overtaking, topicOf, transportTo, type BrokerAddress } from './transport-to.ts'
 
 /** What the parent says first; whatever it says next means stop. */
 export interface CrashSettings {
@@ -60,14 +61,18 @@ async function work(settings: CrashSettings): Promise<void> {
     failpoints: createFailpoints({ name: settings.failpoint, action: 'freeze', onHit: settings.onHit }),
   })
   const clients: KafkaClient[] = []
-  const transport = transportTo(settings.broker, (client) => {
+  const around = (client: KafkaClient): KafkaClient => {
     clients.push(client)
     return points.kafkaClient(client)
-  })
+  }
+  const transport = transportTo(settings.broker, { around, times: impatient })
   const db = points.database(connect({ url: settings.url, max: 5, applicationName: 'crashed' }))
-  // A process that has been running for a while has connections, whatever it does first.
-  await Promise.all([db.query('select 1'), ...clients.map((client) => client.describeTopic(topicOf(settings.broker)))])
-  const serve = (service: Service): Promise<void> => run([service], { signal: stop.signal, stopTimeoutMs: 3_000 })
+  // A process that has been running for a while has connections, whatever it does first and however late the first answers are.
+  const reached = clients.map((client) => eventually(() => client.describeTopic(topicOf(settings.broker))))
+  await Promise.all([eventually(() => db.query('select 1')), ...reached])
+  // A stop that stands still in its last moments is still one.
+  const bounds = { signal: stop.signal, stopTimeoutMs: 3_000, abortTimeoutMs: 30_000 }
+  const serve = (service: Service): Promise<void> => run([service], bounds)
   switch (settings.role) {
     case 'writer':
       return await answerAll(settings.deposits, async (deposit) => {
@@ -84,7 +89,7 @@ async function work(settings: CrashSettings): Promise<void> {
     }
     case 'relay': {
       const publisher = mistakenPublisher(settings.isCondemned ? condemning(transport) : transport, settings.mistake)
-      return await serve(relayOn(db, points.publisher(publisher)))
+      return await serve(relayOn(db, points.publisher(publisher), 2_000))
     }
     case 'consumer':
     case 'stored consumer': {

@@ -20,6 +20,7 @@ export interface Crew {
   insist(deposit: Deposit): Promise<void>
   /** Publishes all there is. */
   publishAll(): Promise<void>
+  /** More of them than there are, each time. */
   start(which: { readonly relay: boolean; readonly consumer: boolean }): void
   /** From now on an operator looks after dead letters. */
   startOperator(): void
@@ -55,7 +56,8 @@ export function createCrew({ db, cache, transport, history, mode, isPoisoned }: 
   /** A service that cannot even start while the database is away is started again, as whoever runs it would. */
   const keep = async (service: Service): Promise<void> => {
     while (!stopping.signal.aborted) {
-      await run([service], { signal: stopping.signal, stopTimeoutMs: 3_000, signals: createSignals() }).catch(() => undefined)
+      const bounds = { stopTimeoutMs: 3_000, abortTimeoutMs: 30_000 }
+      await run([service], { signal: stopping.signal, ...bounds, signals: createSignals() }).catch(() => undefined)
       if (!stopping.signal.aborted) await setTimeout(50)
     }
   }
@@ -66,13 +68,18 @@ export function createCrew({ db, cache, transport, history, mode, isPoisoned }: 
       await setTimeout(20)
     }
   }
+  /** One answer that is late ends a relay that drains, and what it has sent rests for a moment. */
+  const publish = async (): Promise<boolean> => {
+    await relayOn(db, transport).once()
+    return (await db.query('select from waybill.outbox_dispatch')).rows.length === 0
+  }
   return {
     consumer,
     insist: async (deposit) => void (await eventually(() => ask(deposit), { intervalMs: 30 })),
-    publishAll: async () => void (await relayOn(db, transport).once()),
+    publishAll: async () => void (await eventually(publish, { intervalMs: 50 })),
     start: (which) => {
       if (which.relay) running.push(keep(relayOn(db, transport)))
-      if (which.consumer) running.push(keep(consumer))
+      if (which.consumer) running.push(keep(consumerOn(db, transport, { mode, isPoisoned })))
     },
     startOperator: () => void running.push(operate()),
     stop: async () => {

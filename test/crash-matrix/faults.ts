@@ -33,19 +33,19 @@ export interface FaultScene {
   readonly at: CrashMoment
   /** The cell's database, not through the proxy. */
   readonly url: string
+  /** How late the answers are that are to be lost. */
+  readonly lateMs: number
 }
 
 /** Slows the answers down that are to be lost, so that none of them comes through before the connection is cut. */
 export function prepareFault(fault: FaultName, scene: Omit<FaultScene, 'child'>): void {
-  proxyOfLostAnswer(fault, scene)?.delay(lateMs, 'toClient')
+  proxyOfLostAnswer(fault, scene)?.delay(scene.lateMs, 'toClient')
 }
 
 /** Called at once when the process stands at its place: its answer stays where it is. */
 export function holdAnswer(fault: FaultName, scene: FaultScene): void {
   proxyOfLostAnswer(fault, scene)?.stall('toClient')
 }
-
-const lateMs = 25
 
 /** The proxy at which the answer is lost to a request that is under way, if that is what the cell is about. */
 function proxyOfLostAnswer(fault: FaultName, { at, proxy, broker }: Omit<FaultScene, 'child'>): FaultProxy | undefined {
@@ -115,7 +115,8 @@ async function cut(proxy: FaultProxy, isAnswerLost: boolean): Promise<void> {
 /** What was in the cache is in it no more. */
 async function flush({ redis, cache }: Site): Promise<void> {
   const isThere = async (): Promise<boolean> => (await cache.claim('flushed', 'there', { ttlMs: 60_000 })) === 'there'
-  await isThere()
+  // The first time it is put there. A Redis that was just started again may have to be reached first.
+  await eventually(isThere)
   assertHappened(redis !== undefined && (await isThere()), 'something was in Redis')
   await redis?.flush()
   assertHappened(!(await isThere()), 'Redis has forgotten it')
@@ -130,7 +131,7 @@ async function answered({ url }: FaultScene): Promise<void> {
 
 async function terminate(url: string): Promise<number> {
   return await withPool(url, (query) =>
-    query(`select count(*) filter (where pg_terminate_backend(pid, 5000))::int as n from ${crashed}`),
+    query(`select count(*) filter (where pg_terminate_backend(pid, 60000))::int as n from ${crashed}`),
   )
 }
 

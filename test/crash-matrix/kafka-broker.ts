@@ -21,12 +21,17 @@ const partitions = 2
 
 export async function openKafkaBroker({ broker, sessionMs }: SharedKafka): Promise<CellBroker> {
   const id = randomUUID()
-  const topic = `crash-${id}.events`
   const [host = '', port = ''] = broker.split(':')
-  const admin = createKafkaAdmin({ brokers: [broker] })
-  const client = connectKafka({ brokers: [broker] })
+  const patient = { brokers: [broker], connectTimeoutMs: 30_000, requestTimeoutMs: 30_000 }
+  const admin = createKafkaAdmin(patient)
+  const client = connectKafka(patient)
   const settings = { 'max.message.bytes': String(topicMaxBytes) }
-  await admin.createTopic({ name: topic, partitions, replicationFactor: 1, settings })
+  // One that is half made stays behind, under its own name.
+  const topic = await eventually(async () => {
+    const name = `crash-${randomUUID()}.events`
+    await admin.createTopic({ name, partitions, replicationFactor: 1, settings })
+    return name
+  })
   const proxy = await startFaultProxy({ target: { host, port: Number(port) } })
   const address: KafkaAddress = { broker, topic, sessionMs }
   const group = `${topic}.ledger`

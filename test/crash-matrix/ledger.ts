@@ -120,7 +120,8 @@ export function commandsOn(db: Database, cache: CommandCache): Commands {
   return createCommands({ db, outbox, cache, signals: createSignals(), ...waits })
 }
 
-export function relayOn(db: Database, transport: Publisher): Relay {
+/** @param publishTimeoutMs short only where a process is to give up what it has sent, after it was frozen */
+export function relayOn(db: Database, transport: Publisher, publishTimeoutMs = 20_000): Relay {
   return createRelay({
     db,
     outbox,
@@ -129,7 +130,7 @@ export function relayOn(db: Database, transport: Publisher): Relay {
     renewMs: leaseMs / 4,
     busyMs: 2,
     idleMs: 20,
-    publishTimeoutMs: 2_000,
+    publishTimeoutMs,
     backoff: { firstMs: 20, maxMs: 100 },
     signals: createSignals(),
   })
@@ -153,6 +154,8 @@ export function consumerOn(db: Database, transport: Pick<Transport, 'receive'>, 
     pollMs: 20,
     lockTimeoutMs: 1_000,
     backoff: { firstMs: 10, maxMs: 100 },
+    // A process that stands still for longer than its lease looks dead, and no event is to blame.
+    maxCrashes: 1_000,
     ...(isPoisoned ? { maxAttempts: 2 } : {}),
     signals: createSignals(),
   })

@@ -44,10 +44,16 @@ export interface Scene extends JudgedWorld {
   readonly url: string
   readonly proxy: FaultProxy
   readonly child: Child
+  /** How often the cell was played before, in vain. */
+  readonly misses: number
 }
 
 /** Whatever was opened by then can be closed, also where something fails on the way. */
-export async function setScene(site: Site, cell: Cell, closers: (() => unknown)[]): Promise<Scene> {
+export async function setScene(
+  site: Site,
+  { cell, misses }: Pick<Scene, 'cell' | 'misses'>,
+  closers: (() => unknown)[],
+): Promise<Scene> {
   const { url } = site
   await emptyTables(url)
   const pool = openPool(url)
@@ -68,7 +74,7 @@ export async function setScene(site: Site, cell: Cell, closers: (() => unknown)[
   closers.push(() => crew.stop())
   const child = site.takeChild()
   closers.push(() => child.kill())
-  return { site, cell, url, broker, proxy, history, db, crew, child }
+  return { site, cell, url, broker, proxy, history, db, crew, child, misses }
 }
 
 const accounts = ['a', 'b']

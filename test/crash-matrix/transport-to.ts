@@ -26,29 +26,43 @@ export function topicOf(address: BrokerAddress): string {
   return 'topic' in address ? address.topic : topic
 }
 
-/** @param around puts something around the client of Kafka */
+export type BrokerTimes = Readonly<Record<'connectTimeoutMs' | 'requestTimeoutMs' | 'publishTimeoutMs', number>>
+
+/** For those whom nobody crashes: a broker that is late is no fault of the cell's. */
+const patient: BrokerTimes = { connectTimeoutMs: 30_000, requestTimeoutMs: 30_000, publishTimeoutMs: 30_000 }
+/** For the process that is crashed, on Kafka: where it was frozen, it wakes up when the time of its requests is over. */
+export const impatient: BrokerTimes = { connectTimeoutMs: 1_000, requestTimeoutMs: 2_000, publishTimeoutMs: 1_500 }
+
+export interface TransportToOptions {
+  /** Puts something around the client of Kafka. */
+  readonly around?: (client: KafkaClient) => KafkaClient
+  /** @default half a minute each */
+  readonly times?: BrokerTimes
+}
+
 export function transportTo(
   address: BrokerAddress,
-  around: (client: KafkaClient) => KafkaClient = (client) => client,
+  { around = (client) => client, times = patient }: TransportToOptions = {},
 ): Transport {
   if ('emulatorHost' in address) {
     const { emulatorHost } = address
     return pubsub({ projectId: 'crash', emulatorHost, leaseMs: 10_000, silentMs: 10_000, clock: fastClock(clockFactor) })
   }
   const { broker, sessionMs } = address
+  const { publishTimeoutMs, connectTimeoutMs, requestTimeoutMs } = times
   const [host = '', port = ''] = broker.split(':')
   const connection: KafkaConnectionOptions = {
     brokers: [broker],
     // Whatever it calls itself: there may be a proxy before it.
     addressOf: () => ({ host, port: Number(port) }),
-    requestTimeoutMs: 2_000,
-    connectTimeoutMs: 1_000,
+    requestTimeoutMs,
+    connectTimeoutMs,
   }
   const transport = kafka({
     ...connection,
     client: () => around(connectKafka(connection)),
     minInsyncReplicas: 1,
-    publishTimeoutMs: 1_500,
+    publishTimeoutMs,
     sessionTimeoutMs: sessionMs,
     heartbeatMs: sessionMs / 10,
     rebalanceTimeoutMs: 3 * sessionMs,

@@ -14,9 +14,14 @@ beforeAll(async () => {
 })
 afterAll(() => target?.close())
 
-test.each(quick)('the drill %s passes, and its fault was seen to happen', { timeout: 180_000 }, async (name) => {
+test.each(quick)('the drill %s passes, and its fault was seen to happen', { timeout: 600_000 }, async (name) => {
   const [drill] = drills.filter((each) => each.name === name)
-  const { verdict, fired, violations, judged, counts, timeline } = await runDrill(drill!, { target, seed })
+  const { verdict, fired, violations, judged, counts, timeline } = await runDrill(drill!, {
+    target,
+    seed,
+    recoverMs: 180_000,
+    patienceMs: 180_000,
+  })
   expect({ violations, fired, verdict }).toEqual({ violations: [], fired: true, verdict: 'pass' })
   expect(judged).toEqual(expect.arrayContaining(['no-loss', 'no-ghost', 'one-effect', 'liveness']))
   expect(counts.applied).toBeGreaterThanOrEqual(10)

@@ -16,16 +16,22 @@ afterAll(() => target?.close())
 
 test(
   'a consumer that acknowledges before it commits fails the drill that kills it, by the events it lost',
-  { timeout: 180_000 },
+  { timeout: 600_000 },
   async () => {
     const [drill] = drills.filter(({ name }) => name === 'consumer-crash')
-    const { verdict, fired, violations } = await runDrill(drill!, { target, seed: 1, recoverMs: 12_000, script })
+    const { verdict, fired, violations } = await runDrill(drill!, {
+      target,
+      seed: 1,
+      recoverMs: 12_000,
+      patienceMs: 180_000,
+      script,
+    })
     expect({ verdict, fired }).toEqual({ verdict: 'fail', fired: true })
     expect(violations.some((text) => text.startsWith('one-effect'))).toBe(true)
   },
 )
 
-test('a drill whose fault was not seen fails, however sound the system is', { timeout: 180_000 }, async () => {
+test('a drill whose fault was not seen fails, however sound the system is', { timeout: 600_000 }, async () => {
   const idle: Drill = {
     name: 'idle',
     hazard: 'None.',
@@ -37,11 +43,11 @@ test('a drill whose fault was not seen fails, however sound the system is', { ti
       await stage.write(3)
     },
   }
-  const { verdict, fired, violations } = await runDrill(idle, { target, seed: 1 })
+  const { verdict, fired, violations } = await runDrill(idle, { target, seed: 1, recoverMs: 180_000, patienceMs: 180_000 })
   expect({ verdict, fired, violations }).toEqual({ verdict: 'fail', fired: false, violations: [] })
 })
 
-test('a drill that cannot go on fails, says why, and leaves no schema behind', { timeout: 180_000 }, async () => {
+test('a drill that cannot go on fails, says why, and leaves no schema behind', { timeout: 600_000 }, async () => {
   const broken: Drill = {
     name: 'broken',
     hazard: '.',

@@ -28,7 +28,7 @@ afterAll(() => target?.close())
 
 test.each(['commit-reply-cut', 'redis-loss'])(
   '%s fails if no client is ever told success',
-  { timeout: 180_000 },
+  { timeout: 600_000 },
   async (name) => {
     const [drill] = drills.filter((each) => each.name === name)
     const { verdict, violations } = await runDrill(drill!, { target, seed: 1 })

@@ -3,7 +3,7 @@
  */
 import { eventually } from '../../src/testing/eventually.ts'
 import type { KafkaCluster } from '../../src/testing/kafka-cluster.ts'
-import { createKafkaAdmin } from '../../src/transport/kafka/kafka-admin.ts'
+import { createKafkaAdmin, type KafkaAdmin } from '../../src/transport/kafka/kafka-admin.ts'
 
 export interface LeaderKillsOptions {
   readonly cluster: KafkaCluster
@@ -23,8 +23,7 @@ export async function killLeaders({ cluster, topic, times, progress, step }: Lea
   let kills = 0
   for (; kills < times; kills += 1) {
     await eventually(() => progress() >= step * (kills + 1), patience)
-    const leader = (await admin.describeTopic(topic)).partitions[0]?.leader
-    const node = cluster.node(leader ?? 1)
+    const node = cluster.node(await eventually(() => leaderOf(admin, topic), patience))
     await node.kill()
     // Another node leads it, and the traffic goes on, before the killed one is back.
     await eventually(
@@ -33,8 +32,16 @@ export async function killLeaders({ cluster, topic, times, progress, step }: Lea
     )
     const before = progress()
     await eventually(() => progress() > before, patience)
-    await node.start()
+    // It starts beside a busy cluster; one that took too long is ended by then, and starts anew.
+    await eventually(() => node.start(), patience)
   }
   await admin.close()
   return kills
+}
+
+/** Who leads the first partition; a cluster that was just hurt may not say, and has no leader for a moment. */
+async function leaderOf(admin: KafkaAdmin, topic: string): Promise<number> {
+  const leader = (await admin.describeTopic(topic)).partitions[0]?.leader
+  if (leader === undefined) throw new Error(`Nobody leads the first partition of ${topic}.`)
+  return leader
 }

@@ -4,6 +4,7 @@
  * In this order a commit that is ahead of the database is seen, however short it is ahead. Which event stands at which offset is
  * read from the log at the end; only then are the looks judged.
  */
+import { eventually } from '../../src/testing/eventually.ts'
 import type { KafkaAdmin } from '../../src/transport/kafka/kafka-admin.ts'
 
 export interface Look {
@@ -41,7 +42,7 @@ export function observeOffsets({ admin, topic, group, readProcessed }: OffsetObs
   }
   const running = (async () => {
     while (!isOver) await look().catch(() => undefined)
-    await look()
+    await eventually(look)
   })()
   return {
     get processed() {

@@ -56,7 +56,7 @@ type Incident = 'join' | 'leave' | 'freeze' | 'kill'
 
 const incidentKinds: readonly Incident[] = ['join', 'freeze', 'kill', 'leave']
 const aggregates = 24
-const patience = { timeoutMs: 120_000, intervalMs: 50 }
+const patience = { timeoutMs: 300_000, intervalMs: 50 }
 /** Short, but not so short that a busy machine alone ends a session. */
 const times: StormConsumerSettings['kafka'] = {
   sessionTimeoutMs: 3_000,
@@ -89,7 +89,7 @@ export async function rebalanceStorm(options: StormOptions): Promise<StormReport
   await children.stop()
   await observer.stop()
   const client = connectKafka({ brokers })
-  const log = eventsByPlace(await readTopic(client, topic))
+  const log = eventsByPlace(await eventually(() => readTopic(client, topic), patience))
   await client.close()
   const effects = await fixture.query<{ id: string; aggregate: string; version: number }>(
     'select event_id::text as id, aggregate_id as aggregate, version::int from $schema.effect order by at',

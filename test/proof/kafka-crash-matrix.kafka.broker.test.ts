@@ -9,7 +9,7 @@ const { brokers } = await testKafka()
 
 test(
   'over Kafka, at every place and under every fault, nothing is lost, doubled or out of order',
-  { timeout: 3_600_000 },
+  { timeout: 10_800_000 },
   async () => {
     const { results, ...report } = await playCells(cells, { seed: 1, kafka: sharedKafka(brokers) })
     console.log(JSON.stringify(report))

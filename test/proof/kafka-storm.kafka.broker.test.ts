@@ -10,7 +10,7 @@ const { brokers, makeTopic } = await testKafka()
 
 test(
   'consumers that join, leave, freeze and die under load commit no more than is processed, and every event has one effect',
-  { timeout: 240_000 },
+  { timeout: 1_800_000 },
   async () => {
     const fixture = await consumerFixture(fromPg(database.pool))
     const topic = await makeTopic({ partitions: 6 })

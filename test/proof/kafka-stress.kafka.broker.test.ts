@@ -12,7 +12,7 @@ import { testKafka } from '../setup/test-kafka.ts'
 const database = await testDatabase()
 const db = fromPg(database.pool)
 const isFull = process.env['WAYBILL_PROOF'] === 'full'
-const timeout = 900_000
+const timeout = 1_800_000
 
 const storms: readonly (readonly [string, number, Partial<ConsumerOptions>])[] = [
   // Without `full`, the storm of the file beside this one speaks for offsets at the broker.

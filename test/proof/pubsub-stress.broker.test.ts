@@ -8,7 +8,7 @@ const db = fromPg(database.pool)
 const isFull = process.env['WAYBILL_PROOF'] === 'full'
 const seeds = isFull ? [21, 22, 23, 24] : [21]
 const size = isFull ? { events: 15_000, aggregates: 40, incidents: 24 } : { events: 4_000, aggregates: 16, incidents: 8 }
-const timeout = 900_000
+const timeout = 1_800_000
 
 test.each(seeds)('relay processes over Pub/Sub keep every promise under every fault (seed %i)', { timeout }, async (seed) => {
   const report = await stressOverPubsub({ db, url: database.url, seed, relays: 4, badDays: everyFault, ...size })

@@ -9,7 +9,7 @@ const db = fromPg(database.pool)
 const isFull = process.env['WAYBILL_PROOF'] === 'full'
 const seeds = isFull ? [11, 12, 13, 14, 15, 16] : [11]
 const size = isFull ? { events: 20_000, aggregates: 40, incidents: 32 } : { events: 4_000, aggregates: 16, incidents: 12 }
-const timeout = 900_000
+const timeout = 1_800_000
 
 test.each(seeds)('relay processes keep every promise under every fault (seed %i)', { timeout }, async (seed) => {
   const report = await stress({ db, url: database.url, seed, relays: 4, ...size })

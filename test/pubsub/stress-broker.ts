@@ -64,13 +64,15 @@ export async function startStressBroker({ seed, events, badDays, rejects }: Stre
     port: listener.port,
     landed,
     delivered: follower.delivered,
-    struck: faults.fired,
+    get struck() {
+      return Object.fromEntries(badDays.map(([fault]) => [fault, faults.fired[fault]]))
+    },
     arrived: () => different.size,
     calm: () => week.end(),
     close: async () => {
       const name = `projects/stress/subscriptions/${topic}.${consumer}`
       // Everything handed over and acknowledged: nothing is on its way any more.
-      await eventually(() => broker.subscription(name).queue.unackedMessages === 0, { timeoutMs: 60_000 })
+      await eventually(() => broker.subscription(name).queue.unackedMessages === 0, { timeoutMs: 300_000 })
       await follower.close()
       listener.close()
       broker.close()
@@ -89,7 +91,7 @@ interface Week {
   end(): void
 }
 
-/** Writers are up to a quarter of all events ahead when they end, and with them the stress: by then the week must be over. */
+/** Writers are up to a quarter of all events ahead when they have written theirs: by then the week should be over. */
 const weekShare = 0.7
 
 function createWeek(faults: Faults, badDays: readonly BadDay[], events: number): Week {

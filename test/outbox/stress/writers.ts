@@ -23,6 +23,9 @@ export interface WriterOptions {
 
 class Rollback extends Error {}
 
+/** Writers wait for each other's aggregates, also while a machine stands still. */
+const patience = { statementTimeoutMs: 120_000, lockTimeoutMs: 120_000, idleInTransactionTimeoutMs: 120_000 }
+
 /** Writes until `events` have committed and no more are needed; returns how many transactions rolled back. */
 export async function write(options: WriterOptions): Promise<number> {
   const { db, outbox, random, aggregates, events, goesOn = () => false, onCommitted } = options
@@ -44,13 +47,14 @@ export async function write(options: WriterOptions): Promise<number> {
   while (written < events || goesOn()) {
     const [fails, isSlow] = [random.next() < 0.15, random.next() < 0.1]
     try {
-      const added = await transaction(db, async (tx) => {
+      const add = async (tx: Tx): Promise<number> => {
         const count = await addSome(tx)
         // Others commit what they took a number for later: time passes for this one.
         if (isSlow) await tx.query('select pg_sleep(0.02)')
         if (fails) throw new Rollback()
         return count
-      })
+      }
+      const added = await transaction(db, add, patience)
       written += added
       await onCommitted(added)
     } catch (error) {
