@@ -5,32 +5,42 @@ import type { Clock } from '../core/clock.ts'
 import type { DispatchRow } from './dispatch.sql.ts'
 
 export interface BatchWatch {
-  /** A batch is under way, perhaps beside another, until the function that this returns is called. */
-  begin(rows: readonly DispatchRow[]): () => void
+  /** A batch is under way, perhaps beside another, from before it is read. */
+  begin(): WatchedBatch
   /** The rows under way, from the lowest to the highest. */
   range(): { readonly from: string; readonly to: string } | undefined
   /** Under way for too long: its leases are not renewed any more. */
   isStuck(): boolean
 }
 
+export interface WatchedBatch {
+  /** These are in hand. */
+  holds(rows: readonly DispatchRow[]): void
+  end(): void
+}
+
 interface Batch {
   readonly startedAt: number
-  readonly from: bigint
-  readonly to: bigint
+  range: { readonly from: bigint; readonly to: bigint } | undefined
 }
 
 export function createBatchWatch(clock: Clock, timeoutMs: number): BatchWatch {
   const batches = new Set<Batch>()
   return {
-    begin: (rows) => {
-      const seqs = rows.map((row) => BigInt(row.seq))
-      const batch = { startedAt: clock.monotonicMs(), from: seqs.reduce(lower), to: seqs.reduce(higher) }
+    begin: () => {
+      const batch: Batch = { startedAt: clock.monotonicMs(), range: undefined }
       batches.add(batch)
-      return () => void batches.delete(batch)
+      return {
+        holds: (rows) => {
+          const seqs = rows.map((row) => BigInt(row.seq))
+          batch.range = { from: seqs.reduce(lower), to: seqs.reduce(higher) }
+        },
+        end: () => void batches.delete(batch),
+      }
     },
     range: () => {
-      if (batches.size === 0) return undefined
-      const all = [...batches]
+      const all = [...batches].flatMap(({ range }) => range ?? [])
+      if (all.length === 0) return undefined
       return { from: String(all.map(({ from }) => from).reduce(lower)), to: String(all.map(({ to }) => to).reduce(higher)) }
     },
     isStuck: () => [...batches].some(({ startedAt }) => clock.monotonicMs() - startedAt > timeoutMs),

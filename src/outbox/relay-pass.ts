@@ -94,30 +94,41 @@ async function passLanes(
   aborting: AbortSignal,
 ): ReturnType<Pass> {
   if (lanes.length === 0) return 'idle'
-  const { steps, windows, breaker, topics, clock } = deps
-  const batch = await steps.read(deps, {
-    lanes,
-    limits: { ...windows.limits(), ...(breaker.state() === 'probing' ? probe : {}) },
-  })
-  for (const row of batch) found.rows.push(row)
-  if (batch.length === 0) return 'idle'
+  // From before the read: the connection that it goes out on may be dead, while others renew the leases.
+  const watched = deps.batch.begin()
+  try {
+    const limits = { ...deps.windows.limits(), ...(deps.breaker.state() === 'probing' ? probe : {}) }
+    const batch = await deps.steps.read(deps, { lanes, limits })
+    for (const row of batch) found.rows.push(row)
+    if (batch.length === 0) return 'idle'
+    watched.holds(batch)
+    return await passBatch(deps, { batch, lanes, found }, aborting)
+  } finally {
+    watched.end()
+  }
+}
 
+async function passBatch(
+  deps: RelayPassDeps,
+  {
+    batch,
+    lanes,
+    found,
+  }: { readonly batch: readonly DispatchRow[]; readonly lanes: readonly ReadWindow[]; readonly found: Found },
+  aborting: AbortSignal,
+): ReturnType<Pass> {
+  const { steps, windows, topics, clock } = deps
   const [startedAt, startedAtMs] = [clock.monotonicMs(), clock.nowMs()]
   const plan = steps.plan(batch, { ...deps.planRules, topics, quota: quotaOf(batch) })
   found.ranOut ||= plan.ranOut
   for (const eventId of plan.missing) deps.signals.emit('relay.event-missing', { relay: deps.relay, eventId })
-  const end = deps.batch.begin(batch)
-  try {
-    const outcomes = plan.messages.length === 0 ? [] : await publish(deps, plan.messages, aborting)
-    topics.learn(plan.messages, outcomes)
-    const decision = steps.decide(plan, outcomes, { ...deps.outcomeRules, topics, windowOf: (lane) => windows.of(lane) })
-    await write(deps, lanes, decision)
-    report(deps, decision, startedAt)
-    if (deps.tracing.isOn) recordPublished(deps, decision.published, { startedAtMs, endedAtMs: clock.nowMs() })
-    return decision.published.length > 0 || !isEmpty(decision.settlement) ? 'more' : 'idle'
-  } finally {
-    end()
-  }
+  const outcomes = plan.messages.length === 0 ? [] : await publish(deps, plan.messages, aborting)
+  topics.learn(plan.messages, outcomes)
+  const decision = steps.decide(plan, outcomes, { ...deps.outcomeRules, topics, windowOf: (lane) => windows.of(lane) })
+  await write(deps, lanes, decision)
+  report(deps, decision, startedAt)
+  if (deps.tracing.isOn) recordPublished(deps, decision.published, { startedAtMs, endedAtMs: clock.nowMs() })
+  return decision.published.length > 0 || !isEmpty(decision.settlement) ? 'more' : 'idle'
 }
 
 async function publish(

@@ -39,8 +39,12 @@ export async function droppedBehindFrozen(db: Database, newPass?: typeof relayPa
   return await world.found(new Set([eventId]))
 }
 
-/** A broker never answers, whatever the signal of the call says, until the batch has taken longer than any may. */
-export async function publishHangs(db: Database, newEngine: typeof createRelayEngine = createRelayEngine): Promise<string[]> {
+/** The broker, whatever the signal of the call says, or a read is not answered until the batch has taken longer than any may. */
+export async function batchHangs(
+  db: Database,
+  at: 'read' | 'publish',
+  newEngine: typeof createRelayEngine = createRelayEngine,
+): Promise<string[]> {
   const world = await openWorld(db)
   const clock = createFakeClock()
   const [reached, released, stop] = [gate(), gate(), new AbortController()]
@@ -53,7 +57,13 @@ export async function publishHangs(db: Database, newEngine: typeof createRelayEn
     },
   }
   const settings = resolveRelayOptions({ db, outbox: world.outbox, transport, clock, signals: world.signals })
-  const engine = newEngine(settings)
+  const read: RelaySteps['read'] = async (context, request) => {
+    if (at === 'publish') return await relaySteps.read(context, request)
+    reached.open()
+    await released.passed
+    return []
+  }
+  const engine = newEngine(settings, { steps: { ...relaySteps, read } })
   /** The loops beside the pass have done what they had to. */
   const isResting = (): boolean => clock.sleepers() === loopsBesideThePass
   const leaseEnd = async (): Promise<string> =>

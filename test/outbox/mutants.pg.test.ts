@@ -153,13 +153,18 @@ const proofs: readonly {
   },
   {
     rule: 'a publish that never settles lets its lanes go',
-    play: (on) => leases.publishHangs(on),
+    play: (on) => leases.batchHangs(on, 'publish'),
     mutants: {
       'renews for a batch that hangs': [
-        async (on) => leases.publishHangs(on, (await engineThatKeepsLanes()).createRelayEngine),
+        async (on) => leases.batchHangs(on, 'publish', (await engineThatKeepsLanes()).createRelayEngine),
         /^keeps the lanes of a batch that hangs$/,
       ],
     },
+  },
+  {
+    rule: 'a read that is never answered lets its lanes go',
+    play: (on) => leases.batchHangs(on, 'read'),
+    mutants: {},
   },
   {
     rule: 'an event that commits below what was seen already goes out',

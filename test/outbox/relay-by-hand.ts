@@ -70,7 +70,7 @@ export function relayByHand(fixture: Outboxed, publisher: Publisher, options: By
     },
     keep: { receipts: true, events: true },
     publishTimeoutMs: 20_000,
-    batch: { begin: () => () => {} },
+    batch: { begin: () => ({ holds: () => {}, end: () => {} }) },
     onPublished: () => {},
   })
   const never = new AbortController().signal
