@@ -9,6 +9,7 @@
 import type { Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { SignalBus } from '../core/signals.ts'
+import { unlessLate } from '../core/unless-late.ts'
 import { one, type Queryable } from '../postgres/database.ts'
 import { selectDeployment } from '../postgres/migrate.sql.ts'
 
@@ -61,13 +62,7 @@ export function deploymentScope(db: Queryable, schema: string, { signals, clock 
 }
 
 async function inTime(reading: Promise<string>, clock: Clock): Promise<string> {
-  const answered = new AbortController()
-  const late = clock.sleep(answerMs, answered.signal).then(() => {
-    throw new WaybillError('TIMEOUT', `The database did not say within ${answerMs} ms whose the command cache is.`)
-  })
-  try {
-    return await Promise.race([reading, late])
-  } finally {
-    answered.abort()
-  }
+  const answer = await unlessLate(reading, answerMs, clock)
+  if (answer !== undefined) return answer
+  throw new WaybillError('TIMEOUT', `The database did not say within ${answerMs} ms whose the command cache is.`)
 }

@@ -3,6 +3,7 @@
  * use for ever; whoever waits for that neither says what went wrong nor ends.
  */
 import { systemClock } from '../core/clock.ts'
+import { unlessLate } from '../core/unless-late.ts'
 
 export interface Closable {
   close(): Promise<void>
@@ -25,10 +26,5 @@ export async function closedAfter<Result>(closable: Closable, work: () => Promis
 
 /** Resolves when it is closed, or has had its time; rejects if closing fails. */
 async function closeInTime(closable: Closable): Promise<void> {
-  const over = new AbortController()
-  try {
-    await Promise.race([closable.close(), systemClock.sleep(closeMs, over.signal)])
-  } finally {
-    over.abort()
-  }
+  await unlessLate(closable.close(), closeMs, systemClock)
 }

@@ -12,6 +12,7 @@ import { systemClock, type Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import type { Service } from '../core/lifetime.ts'
 import { atLeast, resolve } from '../core/options.ts'
+import { unlessLate } from '../core/unless-late.ts'
 import type { Relay } from '../outbox/relay.ts'
 import { one } from '../postgres/database.ts'
 import { selectBacklog, selectLeases } from './status.sql.ts'
@@ -118,13 +119,7 @@ async function relayReasons({ settings }: Relay, { maxLagMs }: Settings): Promis
 }
 
 async function bounded(asked: Promise<readonly HealthReason[]>, { timeoutMs, clock }: Settings): Promise<HealthReport> {
-  const done = new AbortController()
-  const late = clock.sleep(timeoutMs, done.signal).then(() => [unavailable(`did not answer within ${timeoutMs} ms`)])
-  try {
-    return reportOf(await Promise.race([asked, late]))
-  } finally {
-    done.abort()
-  }
+  return reportOf((await unlessLate(asked, timeoutMs, clock)) ?? [unavailable(`did not answer within ${timeoutMs} ms`)])
 }
 
 function unavailable(what: string): HealthReason {

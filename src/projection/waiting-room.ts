@@ -12,6 +12,7 @@ import { WaybillError } from '../core/errors.ts'
 import { createWaker } from '../core/loop.ts'
 import { systemRandom } from '../core/random.ts'
 import type { AggregateVersion } from '../core/token.ts'
+import { unlessLate } from '../core/unless-late.ts'
 import type { Version } from '../core/version.ts'
 import type { AggregateName } from './reads.sql.ts'
 
@@ -120,20 +121,12 @@ export class WaitingRoom {
   async #look(): Promise<void> {
     const { look, clock } = this.#options
     const groups = [...this.#groups.values()]
-    const looking = look(groups).then((versions) => this.#saw(groups, versions))
-    const seen = new AbortController()
-    const late = clock.sleep(lookMs, seen.signal).then(() => {
-      if (seen.signal.aborted) return
-      throw new WaybillError('TIMEOUT', `The database did not say within ${lookMs} ms how far the projection is.`)
-    })
-    try {
-      await Promise.race([looking, late])
-    } finally {
-      seen.abort()
-    }
+    const seen = look(groups).then((versions) => this.#saw(groups, versions))
+    if ((await unlessLate(seen, lookMs, clock)) !== undefined) return
+    throw new WaybillError('TIMEOUT', `The database did not say within ${lookMs} ms how far the projection is.`)
   }
 
-  #saw(groups: readonly Group[], versions: readonly (Version | undefined)[]): void {
+  #saw(groups: readonly Group[], versions: readonly (Version | undefined)[]): true {
     groups.forEach((group, i) => {
       group.seen = versions[i] ?? 0n
       for (const waiter of group.waiters) {
@@ -141,6 +134,7 @@ export class WaitingRoom {
         else if (isAbsurd(waiter.version, group.seen)) waiter.settle('absurd')
       }
     })
+    return true
   }
 
   #group(at: AggregateVersion): Group {

@@ -18,6 +18,7 @@ import { assignPartitions } from './assignment.ts'
 import type { GroupMemberId, KafkaClient, KafkaMember, TopicPartitions } from './kafka-client.ts'
 import { isFencing, isPermanent, kafkaErrorName } from './kafka-errors.ts'
 import { unlessAborted } from '../../core/unless-aborted.ts'
+import { unlessLate } from '../../core/unless-late.ts'
 import { isAnother } from '../topic-id.ts'
 
 export interface GroupMemberOptions {
@@ -121,13 +122,7 @@ export class GroupMember {
     const joining = this.#joinNow()
     const joined = await unlessAborted(joining, this.#stopping.signal)
     if (joined !== undefined) return joined
-    const done = new AbortController()
-    const late = this.#options.clock.sleep(joinGraceMs, done.signal).then(() => undefined)
-    try {
-      return await Promise.race([joining, late])
-    } finally {
-      done.abort()
-    }
+    return await unlessLate(joining, joinGraceMs, this.#options.clock)
   }
 
   async #joinNow(): Promise<Joined> {

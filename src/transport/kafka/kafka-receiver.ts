@@ -15,6 +15,7 @@ import { GroupMember, type Assignment } from './group-member.ts'
 import type { KafkaClient } from './kafka-client.ts'
 import { isPermanent } from './kafka-errors.ts'
 import { unlessAborted } from '../../core/unless-aborted.ts'
+import { unlessLate } from '../../core/unless-late.ts'
 
 export interface KafkaReceiverOptions extends ReceiveOptions {
   readonly client: KafkaClient
@@ -109,8 +110,8 @@ export class KafkaReceiver implements Receiver {
     const { clock, drainTimeoutMs } = this.#options
     const reading = this.#readingOf(assignment)
     if (reading === undefined) return
-    await atMost(reading.drain(), drainTimeoutMs, clock)
-    await atMost(reading.flush(), flushMs, clock)
+    await unlessLate(reading.drain(), drainTimeoutMs, clock)
+    await unlessLate(reading.flush(), flushMs, clock)
   }
 
   #over(assignment: Assignment): void {
@@ -158,7 +159,7 @@ export class KafkaReceiver implements Receiver {
 
   async #letGo(reading: AssignmentReading): Promise<void> {
     await reading.drain()
-    await atMost(reading.flush(), flushMs, this.#options.clock)
+    await unlessLate(reading.flush(), flushMs, this.#options.clock)
   }
 
   /** Resolves some time after the close was aborted: a broker that does not answer must not keep us. */
@@ -187,10 +188,4 @@ export class KafkaReceiver implements Receiver {
       }
     }
   }
-}
-
-async function atMost(work: Promise<void>, ms: number, clock: Clock): Promise<void> {
-  const done = new AbortController()
-  await Promise.race([work, clock.sleep(ms, done.signal)])
-  done.abort()
 }

@@ -10,6 +10,7 @@ import { randomUUID } from 'node:crypto'
 import type { Clock } from '../../core/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { createWaker, loop, type Pace, type Waker } from '../../core/loop.ts'
+import { unlessLate } from '../../core/unless-late.ts'
 import { one, rows, type Queryable } from '../../postgres/database.ts'
 import type { ReceiveOptions, Receiver } from '../transport.ts'
 import { Horizon } from './horizon.ts'
@@ -99,12 +100,9 @@ export class PostgresReceiver implements Receiver {
     this.#leasing.abort()
     this.#lanes.loseAll()
     this.#inHand.loseOthers(() => false)
-    const left = new AbortController()
     // After the last renewal, or that would take the lanes again. A database that does not answer is not waited for.
-    const leaving = Promise.all(this.#loops)
-      .then(() => this.#leave())
-      .finally(() => left.abort())
-    await Promise.race([leaving, this.#deps.clock.sleep(this.#deps.leaseMs, left.signal)])
+    const leaving = Promise.all(this.#loops).then(() => this.#leave())
+    await unlessLate(leaving, this.#deps.leaseMs, this.#deps.clock)
   }
 
   /** Lanes that are not given back, because the database does not answer, expire by themselves. */
