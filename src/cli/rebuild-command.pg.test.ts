@@ -65,6 +65,8 @@ test('a projection is rebuilt, compared, swapped in and the old one dropped, fro
   expect(compared.out).toContain('Not swapped. Go on with: waybill rebuild catalog --swap')
   expect(compared.err).toMatch(/catalog: 30 of 30 aggregates \(100 %\)\n/)
 
+  const late = await waybill('rebuild catalog --swap --swap-wait 1ms')
+  expect(late).toMatchObject({ code: 1, err: expect.stringContaining('or with a longer swapWaitMs (--swap-wait)') })
   const swapped = await waybill('rebuild catalog --swap')
   expect(swapped).toMatchObject({ code: 0, out: expect.stringContaining('Swapped in. Replaced: public.video_view_before_g2.') })
   expect(await count(`select from video_view where title = 'wrong'`)).toBe(0)

@@ -12,6 +12,7 @@ import type { Database } from '../postgres/database.ts'
 import type { Transport } from '../transport/transport.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult } from './command.ts'
 import { chosenConsumer, namedConsumer } from './consumer-repair-commands.ts'
+import { durationOption } from './duration-option.ts'
 import { textOption } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'
 import { textDuration } from './text-table.ts'
@@ -36,6 +37,7 @@ export const rebuildCommand: Command = {
     'owner-schema': { type: 'string', value: '<name>', help: "with --from outbox: the owner's schema [the same]" },
     compare: { type: 'boolean', help: 'count and show the rows that differ' },
     swap: { type: 'boolean', help: 'put the new tables in the place of the live ones' },
+    'swap-wait': { type: 'string', value: '<duration>', help: 'the longest time that writers wait for the swap [3s]' },
     'drop-old': { type: 'boolean', help: 'drop the tables that were replaced, now or by an earlier swap' },
     abandon: { type: 'boolean', help: 'give the rebuild under way up and remove its tables' },
   },
@@ -88,12 +90,14 @@ async function act(context: CommandContext, opened: Opened): Promise<CommandResu
 
 async function build({ values, settings, user, stopSignal, note }: CommandContext, opened: Opened): Promise<RebuildReport> {
   const { consumer, transport, db } = opened
+  const swapWaitMs = durationOption(values, 'swap-wait')
   const common = {
     consumer,
     transport,
     from: textOption(values, 'from'),
     compare: values['compare'] === true,
     swap: values['swap'] === true,
+    ...(swapWaitMs === undefined ? {} : { swapWaitMs }),
     actor: user,
     signal: stopSignal(),
     onProgress: teller(consumer.settings.name, note),

@@ -92,7 +92,7 @@ function tooLong(consumer: string): Wait['tooLate'] {
   return (cause) =>
     new WaybillError(
       'TIMEOUT',
-      `The tables of ${consumer} could not be compared while writers waited. Nothing was swapped; try again at a quieter time, or with a longer swapWaitMs.`,
+      `The tables of ${consumer} could not be compared while writers waited. Nothing was swapped; try again at a quieter time, or with a longer swapWaitMs (--swap-wait).`,
       { cause },
     )
 }
@@ -101,7 +101,7 @@ function tooManyStray(consumer: string): Wait['tooLate'] {
   return (cause) =>
     new WaybillError(
       'TIMEOUT',
-      `The rebuild of ${consumer} lacks rows of the live tables, and writers cannot be kept waiting until each of them is known to belong to no aggregate. Nothing was swapped; look at them with a comparison, delete what should go from the live table, or try again with a longer swapWaitMs.`,
+      `The rebuild of ${consumer} lacks rows of the live tables, and writers cannot be kept waiting until each of them is known to belong to no aggregate. Nothing was swapped; look at them with a comparison, delete what should go from the live table, or try again with a longer swapWaitMs (--swap-wait).`,
       { cause },
     )
 }

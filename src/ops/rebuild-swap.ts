@@ -95,7 +95,7 @@ function goneMeanwhile(consumer: string): WaybillError {
 function tooSlow(consumer: string, behind: number): WaybillError {
   return new WaybillError(
     'TIMEOUT',
-    `The rebuild of ${consumer} is behind with ${behind} aggregates, and writers cannot be kept waiting for longer. Nothing was swapped; try again when there is less traffic, or with a longer swapWaitMs.`,
+    `The rebuild of ${consumer} is behind with ${behind} aggregates, and writers cannot be kept waiting for longer. Nothing was swapped; try again when there is less traffic, or with a longer swapWaitMs (--swap-wait).`,
   )
 }
 
