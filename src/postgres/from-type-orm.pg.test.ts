@@ -95,6 +95,23 @@ describe('a transaction nested in the closure that is still open at the end', ()
   )
 })
 
+test.each([
+  ['its closure', async (manager: EntityManager): Promise<void> => await manager.queryRunner?.release()],
+  ['a data source that is destroyed', async (manager: EntityManager): Promise<void> => await manager.dataSource.destroy()],
+] as const)('a connection that %s gives back takes nothing of the transaction with it', async (_who, giveBack) => {
+  const dataSource = await connect(database.url)
+  const work = transaction(fromTypeOrm(dataSource), async ({ native }) => {
+    await native.insert(note, { id: 1, text: 'undone' })
+    await giveBack(native)
+    await native.insert(note, { id: 2, text: 'too late' })
+  })
+  await expect(work).rejects.toThrow()
+  const next = dataSource.isInitialized ? dataSource : await connect(database.url)
+  await transaction(fromTypeOrm(next), ({ native }) => native.insert(note, { id: 3, text: 'the next one' }))
+  expect(await notes(database)).toEqual([{ id: 3, text: 'the next one' }])
+  await next.destroy()
+})
+
 describe('subscribers to the end of a transaction', () => {
   const withSubscriber = async (subscriber: EntitySubscriberInterface): Promise<DataSource> => {
     const dataSource = await connect(database.url)
@@ -155,6 +172,20 @@ describe('subscribers to the end of a transaction', () => {
     await expect(work).rejects.toThrow('card declined')
     await transaction(fromTypeOrm(dataSource), insert(3))
     expect(await notes(database)).toEqual([{ id: 3, text: 'closure' }])
+    await dataSource.destroy()
+  })
+
+  test('cannot let a statement run behind ROLLBACK by failing before it', async () => {
+    const dataSource = await withSubscriber({ beforeTransactionRollback: () => Promise.reject(new Error('audit failed')) })
+    let late: Promise<unknown> = Promise.resolve()
+    const work = transaction(fromTypeOrm(dataSource), (tx) => {
+      late = tx.query('select pg_sleep(0.2)::text').then(() => insert(1)(tx))
+      late.catch(() => undefined)
+      return Promise.reject(new Error('card declined'))
+    })
+    await expect(work).rejects.toThrow('card declined')
+    await expect(late).rejects.toThrow(/has ended/)
+    expect(await notes(database)).toEqual([])
     await dataSource.destroy()
   })
 

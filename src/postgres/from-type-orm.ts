@@ -75,11 +75,12 @@ function fromDataSource<Native extends TypeOrmManager>(dataSource: TypeOrmDataSo
     },
     begin: async (how, work) => {
       const runner = dataSource.createQueryRunner() as Runner<Native>
+      const release = runner.release.bind(runner)
       try {
         return await runOn(runner, how, work)
       } finally {
         how.gate.state = 'over'
-        await runner.release()
+        await release()
       }
     },
     connection: (manager) => queryableOf(activeRunner(manager)),
@@ -102,7 +103,14 @@ async function runOn<Native, Result>(
 ): Promise<Result> {
   const client = (await runner.connect()) as PgClient
   const end: End = {}
+  const release = runner.release.bind(runner)
   runner.databaseConnection = guardEnd(client, gate, end)
+  // Whoever releases it early, the closure or a data source that is destroyed, must not hand out the transaction with it.
+  runner.release = async () => {
+    end.due = 'rollback'
+    await endRaw(client, gate, end)
+    await release()
+  }
   try {
     await runner.startTransaction(isolation.toUpperCase() as Uppercase<Isolation>)
     const result = await work(runner.manager)
@@ -111,7 +119,7 @@ async function runOn<Native, Result>(
     if (end.answered !== 'commit') throw nestedUnderWay()
     return result
   } catch (error) {
-    await rollBack(runner, client, end)
+    await rollBack(runner, { client, gate, end })
     throw error
   }
 }
@@ -133,12 +141,23 @@ async function commit(runner: Runner<unknown>, end: End): Promise<void> {
 }
 
 /** Ends everything, nested transactions too. A connection on which that fails is not used again. */
-async function rollBack(runner: Runner<unknown>, client: PgClient, end: End): Promise<void> {
+async function rollBack(
+  runner: Runner<unknown>,
+  { client, gate, end }: { readonly client: PgClient; readonly gate: Gate; readonly end: End },
+): Promise<void> {
   end.due = 'rollback'
   runner.transactionDepth = 1
   await runner.rollbackTransaction().catch(() => undefined)
-  // A connection that broke is out of TypeORM's hands by now.
-  if (end.answered === 'rollback' || runner.isReleased) return
+  // A connection that broke is out of TypeORM's hands by now, and one that was released early has ended.
+  if (!runner.isReleased) await endRaw(client, gate, end)
+}
+
+/** Where TypeORM did not send it, because a subscriber failed or a nested transaction was in between. */
+async function endRaw(client: PgClient, gate: Gate, end: End): Promise<void> {
+  // Before ROLLBACK: a statement behind that would commit by itself.
+  await shut(gate)
+  if (end.answered !== undefined) return
+  end.answered = 'rollback'
   await client.query('ROLLBACK').catch(() => throwAway(client))
 }
 
@@ -151,7 +170,7 @@ function guardEnd(client: PgClient, gate: Gate, end: End): PgClient {
   const finish = async (due: 'commit' | 'rollback', text: string): Promise<unknown> => {
     if (!text.toLowerCase().startsWith(due)) throw endedTransaction()
     await (due === 'commit' ? gate.beforeCommit?.() : shut(gate))
-    if (end.due !== due) throw endedTransaction()
+    if (end.due !== due || end.answered !== undefined || gate.state === 'over') throw endedTransaction()
     const answer = await client.query(text)
     end.answered = due
     return answer

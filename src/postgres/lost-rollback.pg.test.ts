@@ -10,6 +10,7 @@ import { notes } from '../../test/contract/adapter-harness.ts'
 import { openPrisma } from '../../test/setup/prisma-client.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { eventually } from '../testing/eventually.ts'
+import { startFaultProxy } from '../testing/fault-proxy.ts'
 import type { Database } from './database.ts'
 import { fromDrizzle } from './from-drizzle.ts'
 import { fromKnex } from './from-knex.ts'
@@ -62,6 +63,24 @@ const adapters: Record<string, (url: string) => Opened | Promise<Opened>> = {
     return { db: fromTypeOrm(dataSource), close: () => dataSource.destroy() }
   },
 }
+
+test.each(Object.entries(adapters))('%s does not wait for a server that never answers again', async (_name, open) => {
+  const { hostname, port } = new URL(database.url)
+  const proxy = await startFaultProxy({ target: { host: hostname, port: Number(port) } })
+  const { db, close } = await open(`${proxy.url(database.url)}?query_timeout=200`)
+  const failing = transaction(
+    db,
+    async (tx) => {
+      await tx.query('select 1')
+      proxy.stall('toClient')
+      await tx.query('select 2')
+    },
+    { statementTimeoutMs: 500 },
+  )
+  await expect(failing).rejects.toSatisfy(isUnanswered)
+  await proxy.stop()
+  await close()
+})
 
 test.each(Object.entries(adapters))(
   '%s leaves nothing for the next one to commit when the driver gave ROLLBACK up',

@@ -8,7 +8,9 @@
  */
 import { setImmediate as nextTurn } from 'node:timers/promises'
 
+import { systemClock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
+import { unlessLate } from '../core/unless-late.ts'
 import type { TransactionId } from './commit-outcome.ts'
 import { one, type BeginOptions, type Database, type Isolation, type Queryable, type Tx } from './database.ts'
 import { currentTransaction, nestedUnderWay, openGate, shut, type Gate } from './gate.ts'
@@ -87,7 +89,7 @@ async function attemptWith<Native, Result>(
   }
   try {
     await orm.begin({ isolation: options.isolation, gate }, (native) =>
-      silentOnceOver(gate, { ...orm, connection: orm.connection(native) }, async (connection) => {
+      silentOnceOver(gate, { ...orm, ...options, connection: orm.connection(native) }, async (connection) => {
         const id = await beginning(one(connection, setUpTransaction(options)))
         run.id = id
         const result = await work(openTx(connection, native, gate))
@@ -117,11 +119,8 @@ async function attemptWith<Native, Result>(
  * Keeps an ORM that has given up already from hearing of the closure's failure: postgres.js would answer it with a
  * ROLLBACK on the connection that is gone, which ends the process.
  */
-async function silentOnceOver(
-  gate: Gate,
-  { connection, hasHooks, losesRollback }: Pick<Orm<unknown>, 'hasHooks' | 'losesRollback'> & { readonly connection: Queryable },
-  work: (connection: Queryable) => Promise<void>,
-): Promise<void> {
+async function silentOnceOver(gate: Gate, how: Ending, work: (connection: Queryable) => Promise<void>): Promise<void> {
+  const { connection, hasHooks, losesRollback, statementTimeoutMs } = how
   try {
     await work(connection)
   } catch (error) {
@@ -130,23 +129,35 @@ async function silentOnceOver(
     // The end of a connection reaches the closure and the ORM in the same turn, in no certain order.
     await nextTurn()
     if (isOver(gate)) await new Promise(() => undefined)
-    if (losesRollback === true) await untilAnswered(connection)
+    if (losesRollback === true) await untilAnswered(connection, (statementTimeoutMs || longestStatementMs) + answerMs)
     throw error
   }
 }
 
+interface Ending extends Pick<Orm<unknown>, 'hasHooks' | 'losesRollback'>, Pick<BeginOptions, 'statementTimeoutMs'> {
+  readonly connection: Queryable
+}
+
+/** Of statements that may take any time. */
+const longestStatementMs = 60_000
+/** How long after the last statement must have ended an answer may still be on its way. */
+const answerMs = 2_000
+
 /**
  * Waits until the server is done with what was sent. Behind a slow statement node-postgres with a `query_timeout` takes a ROLLBACK out
- * of its queue again, and whoever has the connection next would commit the rest.
+ * of its queue again, and whoever has the connection next would commit the rest. A server that has not answered when it must have ended
+ * every statement itself is out of reach, and is not waited for.
  */
-async function untilAnswered(connection: Queryable): Promise<void> {
-  let failure: unknown
-  do {
-    failure = await one(connection, currentTransaction()).then(
-      () => undefined,
-      (error: unknown) => error,
+async function untilAnswered(connection: Queryable, mostMs: number): Promise<void> {
+  const untilMs = systemClock.monotonicMs() + mostMs
+  const isAnswered = (): Promise<boolean> =>
+    one(connection, currentTransaction()).then(
+      () => true,
+      (error: unknown) => !isUnanswered(error),
     )
-  } while (isUnanswered(failure))
+  for (let leftMs = mostMs; leftMs > 0; leftMs = untilMs - systemClock.monotonicMs()) {
+    if ((await unlessLate(isAnswered(), leftMs, systemClock)) === true) return
+  }
 }
 
 function isOver({ state }: Gate): boolean {
