@@ -58,13 +58,25 @@ export interface PositionChange {
   readonly release: boolean
 }
 
-/** How far the consumer is with the aggregates of these items; one that it has not seen is not returned. Index: primary key. */
+/**
+ * How far what was seen of these items' aggregates goes: what is applied, or the newest that waits, or the dead letter behind which it
+ * would. An aggregate that the consumer has not seen is not returned. One that nothing waits for costs no more than its position.
+ * Indexes: the primary key, inbox_message_waiting_idx, the unique one on a letter's event.
+ */
 export function readVersions(
   { tables, consumer, generation }: Scope,
   items: readonly Pick<Item, 'event'>[],
 ): Statement<{ aggregate_type: string; aggregate_id: string; version: string }> {
   return sql`
-    select p.aggregate_type, p.aggregate_id, p.version::text as version
+    select p.aggregate_type, p.aggregate_id,
+           greatest(p.version, case when p.waiting > 0 then (
+             select m.version from ${tables.message} m
+              where m.consumer = p.consumer and m.generation = p.generation and m.state = 4 and m.aggregate_type = p.aggregate_type and m.aggregate_id = p.aggregate_id
+              order by m.consumer desc, m.generation desc, m.aggregate_type desc, m.aggregate_id desc, m.version desc limit 1)
+           end, case when p.held_by is not null then (
+             select d.version from ${tables.deadLetter} d
+              where d.consumer = p.consumer and d.generation = p.generation and d.event_id = p.held_by)
+           end)::text as version
       from ${tables.position} p
      where p.consumer = ${consumer}::text and p.generation = ${generation}::int
        and (p.aggregate_type, p.aggregate_id) in (

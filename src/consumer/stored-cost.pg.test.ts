@@ -6,7 +6,8 @@ import { fromPg } from '../postgres/from-pg.ts'
 import type { Statement } from '../postgres/sql.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { archiveReceived } from './archive.sql.ts'
-import { inboxTables, type Scope } from './inbox.sql.ts'
+import { inboxTables, readVersions, type Scope } from './inbox.sql.ts'
+import type { Item } from './item.ts'
 import { removeReceived, restReceived, setAside, type StoredPlace } from './stored.sql.ts'
 
 const database = await testDatabase()
@@ -28,6 +29,9 @@ async function burden(fixture: ConsumerFixture): Promise<void> {
   await store(fixture, { state: 2, key: '1', count: 30_000 })
   await store(fixture, { state: 0, key: '100 + n', count: 2_000 })
   await store(fixture, { state: 4, key: '5', count: 30_000 })
+  await fixture.query(
+    `insert into $schema.consumer_position (consumer, generation, aggregate_type, aggregate_id, version, waiting) values ('catalog', 1, 'video', '5', 0, 30000)`,
+  )
 }
 
 /** How much of the messages a statement reads: rows, or blocks of indexes, whichever is more. What it did is undone. */
@@ -92,8 +96,9 @@ test.each(Object.entries(statistics))(
       archiveReceived(scope, some),
       ...[some[0], some[9]].map((place) => restReceived(scope, place as StoredPlace, rest)),
     ])
+    const waiting = { event: { aggregateType: 'video', aggregateId: '5' } } as Item
     const costs: number[] = []
-    for (const statement of statements) costs.push(await cost(fixture, statement))
+    for (const statement of [...statements, readVersions(scope, [waiting])]) costs.push(await cost(fixture, statement))
     // Twenty rows, each with a look or two around it, and written in every index.
     expect(costs.map((each) => (each > 500 ? each : 'little'))).toEqual(costs.map(() => 'little'))
   },

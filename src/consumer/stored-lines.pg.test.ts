@@ -5,13 +5,14 @@ import { consumerFixture, published, videos, type ConsumerFixture } from '../../
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { state } from '../core/event.ts'
 import { stream } from '../core/stream.ts'
-import { execute, rows } from '../postgres/database.ts'
+import { execute, rows, type Tx } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
 import { inboxTables, type Scope } from './inbox.sql.ts'
+import { restInLine } from './rest-in-line.ts'
 import { discard } from './steering.ts'
-import { fenceLanes, makeLanes, removeReceived, restReceived, takeLanes } from './stored.sql.ts'
+import { fenceLanes, makeLanes, removeReceived, takeLanes } from './stored.sql.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -73,39 +74,83 @@ const rest = { delayMs: 60_000, error: 'e' }
 test('what fails before the head that it was read with becomes the head; behind one that rests it stays', async () => {
   const fixture = await consumerFixture(db)
   const scope = await storeLine(fixture, [1, 0, '0 s'], [2, 0, '0 s'])
-  await execute(db, restReceived(scope, { lane: 7, seq: '2' }, rest))
+  await restInLine(db, scope, { place: { lane: 7, seq: '2' }, ...rest })
   expect(await statesOf(fixture)).toEqual([2, 1])
-  await execute(db, restReceived(scope, { lane: 7, seq: '1' }, rest))
+  await restInLine(db, scope, { place: { lane: 7, seq: '1' }, ...rest })
   expect(await statesOf(fixture)).toEqual([2, 1])
 })
 
 test('a head that has failed gives way to nobody, though its rest is over', async () => {
   const fixture = await consumerFixture(db)
   const scope = await storeLine(fixture, [1, 1, '0 s'], [0, 0, '0 s'])
-  await execute(db, restReceived(scope, { lane: 7, seq: '2' }, rest))
+  await restInLine(db, scope, { place: { lane: 7, seq: '2' }, ...rest })
   expect(await statesOf(fixture)).toEqual([1, 0])
 })
+
+/** Takes all lanes; their token. */
+async function takeAll(scope: Scope): Promise<string> {
+  const token = randomUUID()
+  await execute(db, makeLanes(scope))
+  await rows(db, takeLanes(scope, { token, worker: 'w', leaseMs: 60_000, count: 64, from: 0 }))
+  return token
+}
+
+/** Whether somebody waits for a lock. */
+async function isWaiting({ query }: ConsumerFixture): Promise<boolean> {
+  const waiting = await query("select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
+  return waiting.length > 0
+}
 
 test('a rest that is set while another takes the head away leaves no line without one', async () => {
   const fixture = await consumerFixture(db)
   const scope = await storeLine(fixture, [1, 1, '0 s'], [2, 0, '0 s'])
-  const token = randomUUID()
-  await execute(db, makeLanes(scope))
-  await rows(db, takeLanes(scope, { token, worker: 'w', leaseMs: 60_000, count: 64, from: 0 }))
-  const isWaiting = async (): Promise<boolean> =>
-    (await fixture.query("select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")).length >
-    0
+  const token = await takeAll(scope)
   let removed: Promise<unknown> | undefined
   await transaction(db, async (tx) => {
-    await execute(tx, restReceived(scope, { lane: 7, seq: '2' }, rest))
+    await restInLine(tx, scope, { place: { lane: 7, seq: '2' }, ...rest })
     removed = transaction(db, async (other) => {
       expect(await rows(other, fenceLanes(scope, { token, lanes: [7] }))).toHaveLength(1)
       await execute(other, removeReceived(scope, [{ lane: 7, seq: '1' }]))
     })
-    await eventually(isWaiting)
+    await eventually(() => isWaiting(fixture))
   })
   await removed
   expect(await statesOf(fixture)).toEqual([1])
+})
+
+/** Lets the second of the line rest while another is at work in the lane; how the line is left. */
+async function restDuring(
+  fixture: ConsumerFixture,
+  scope: Scope,
+  work: (tx: Tx) => Promise<unknown>,
+): Promise<readonly number[]> {
+  let rested: Promise<unknown> | undefined
+  await transaction(db, async (tx) => {
+    await work(tx)
+    rested = restInLine(db, scope, { place: { lane: 7, seq: '2' }, ...rest })
+    await eventually(() => isWaiting(fixture))
+  })
+  await rested
+  return await statesOf(fixture)
+}
+
+test('a head stays the head if what failed before it is gone by the time that may rest', async () => {
+  const fixture = await consumerFixture(db)
+  const scope = await storeLine(fixture, [1, 0, '0 s'], [2, 0, '0 s'])
+  const token = await takeAll(scope)
+  const left = await restDuring(fixture, scope, async (tx) => {
+    expect(await rows(tx, fenceLanes(scope, { token, lanes: [7] }))).toHaveLength(1)
+    await execute(tx, removeReceived(scope, [{ lane: 7, seq: '2' }]))
+  })
+  expect(left).toEqual([1])
+})
+
+test('of two that fail side by side, the one that comes second to its rest leaves the other the head', async () => {
+  const fixture = await consumerFixture(db)
+  const scope = await storeLine(fixture, [0, 0, '0 s'], [0, 0, '0 s'])
+  await execute(db, makeLanes(scope))
+  const left = await restDuring(fixture, scope, (tx) => restInLine(tx, scope, { place: { lane: 7, seq: '1' }, ...rest }))
+  expect(left).toEqual([1, 0])
 })
 
 test('without an ordering key, a message whose rest ends while a later one fails is applied before that', async () => {

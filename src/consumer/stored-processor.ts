@@ -14,16 +14,8 @@ import type { EngineDeps } from './consumer-engine.ts'
 import { Fenced } from './fenced.ts'
 import type { Scope } from './inbox.sql.ts'
 import type { Item } from './item.ts'
-import {
-  fenceLanes,
-  giveLanes,
-  makeLanes,
-  readReceived,
-  renewLanes,
-  restReceived,
-  takeLanes,
-  type ReceivedRow,
-} from './stored.sql.ts'
+import { restInLine } from './rest-in-line.ts'
+import { fenceLanes, giveLanes, makeLanes, readReceived, renewLanes, takeLanes, type ReceivedRow } from './stored.sql.ts'
 
 /** What a batch of leased lanes does while it is worked. */
 export interface LeasedBatch {
@@ -72,7 +64,7 @@ export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
     const error = `No stream of consumer ${scope.consumer} in this process has this message.`
     for (const [i, item] of items.entries()) {
       const row = found[i]
-      if (item === undefined && row !== undefined) await execute(db, restReceived(scope, row, { delayMs: strangerMs, error }))
+      if (item === undefined && row !== undefined) await restInLine(db, scope, { place: row, delayMs: strangerMs, error })
       if (item !== undefined && row !== undefined && row.attempts > 0) onAgain(item)
     }
     return items.filter((item) => item !== undefined)

@@ -6,8 +6,8 @@
  * That lock is the weakest which keeps others from taking it, so that its lease can be prolonged from outside meanwhile: what
  * the transaction itself prolonged would be undone with it, and the lane lost before the next try.
  * Lanes are locked in order of lane everywhere, and before inbox rows and positions.
- * Only a rest is set outside of such transactions, and under a lock that excludes them: nothing that they have found is moved under
- * them, except by whoever pulls back the rests of heads, and such a head comes again and is known.
+ * Only a rest is set in a transaction of its own, and under a lock that excludes the others: nothing that they have found is moved
+ * under them, except by whoever pulls back the rests of heads, and such a head comes again and is known.
  */
 import { aggregateKey } from '../postgres/lanes.sql.ts'
 import { Name, sql, sqlArray, sqlBytesArray, type Statement } from '../postgres/sql.ts'
@@ -269,11 +269,18 @@ export function setAside({ tables, consumer, generation }: Scope, places: readon
 }
 
 /**
+ * Locks a lane against everybody until the transaction ends: who lost it meanwhile moves nothing under a transaction of him who has it
+ * now. The next statement sees what was done under that lock before; this one would not. Index: primary key.
+ */
+export function lockLane({ tables, consumer }: Scope, lane: number): Statement<{ lane: number }> {
+  return sql`select l.lane from ${tables.lane} l where l.consumer = ${consumer}::text and l.lane = ${lane}::smallint for update`
+}
+
+/**
  * A message failed: it rests as the head of its key, and what is behind it waits. If another head of the key rests, it waits behind
  * that. A head that is due and has not failed gives way: it was read with this one, and is of a later version, or it would have been
  * tried before. One that has failed stays the head, also if its rest is over by now.
- * Its lane is locked against everybody: who lost it meanwhile moves nothing under a transaction of him who has it now.
- * Indexes: primary key, inbox_message_head_idx.
+ * Only after `lockLane`, in the same transaction. Indexes: primary key, inbox_message_head_idx.
  */
 export function restReceived(
   { tables, consumer, generation }: Scope,
@@ -281,11 +288,8 @@ export function restReceived(
   rest: { readonly delayMs: number; readonly error: string },
 ): Statement {
   return sql`
-    with lane as materialized (
-      select l.lane from ${tables.lane} l where l.consumer = ${consumer}::text and l.lane = ${place.lane}::int for update
-    ), asked as materialized (
+    with asked as materialized (
       select ${consumer}::text as consumer, ${generation}::int as generation, ${place.lane}::smallint as lane, ${place.seq}::text::bigint as seq
-       where (select count(*) from lane) >= 0
     ), found as materialized (${askedRows(tables)}
     ), other as materialized (
       select h.place, h.state = 1 and h.attempts = 0 and h.next_attempt_at <= clock_timestamp() as due
@@ -295,13 +299,13 @@ export function restReceived(
            order by h.consumer, h.generation, h.lane, h.key limit 1) h
        where (h.consumer, h.generation, h.lane, h.key) = (f.consumer, f.generation, f.lane, f.key) and h.seq <> f.seq
     ), behind as (
-      update ${tables.message} h set state = 2 where h.ctid = any (array(select place from other where due)) returning 1
+      update ${tables.message} h set state = 2 where h.ctid = any (array(select place from other where due)) and h.state + 0 = 1 returning 1
     )
     update ${tables.message} m
        set attempts = m.attempts + 1, next_attempt_at = clock_timestamp() + ${rest.delayMs}::float8 * interval '1 millisecond',
            started_at = clock_timestamp(), error = ${rest.error}::text,
            state = case when (select count(*) from other) = (select count(*) from behind) then 1 else m.state end
-     where m.ctid = any (array(select place from found))`
+     where m.ctid = any (array(select place from found)) and m.state + 0 in (0, 1, 2)`
 }
 
 function lanesOf(places: readonly StoredPlace[]): string {

@@ -34,9 +34,10 @@ import type { DeadReason, ForeignMessage, RawMessage } from './received-event.ts
 import type { Place } from './partition-lines.ts'
 import { passOver } from './pass-over.ts'
 import { createPatience, type Patience } from './patience.ts'
+import { restInLine } from './rest-in-line.ts'
 import { standsForAll } from './routes.ts'
 import { isDiscarded, isRetryAfter } from './steering.ts'
-import { removeReceived, restReceived } from './stored.sql.ts'
+import { removeReceived } from './stored.sql.ts'
 import { moveOver, takeOffsets } from './take-offsets.ts'
 
 export interface UndertakerDeps {
@@ -180,7 +181,7 @@ async function giveBack(deps: UndertakerDeps, item: Item, rest: Rest): Promise<v
   const { settings, scope } = deps
   const { origin } = item
   if (origin.kind === 'waiting') await execute(settings.db, restStored(scope, item, rest))
-  else if (origin.kind === 'stored') await execute(settings.db, restReceived(scope, origin, rest))
+  else if (origin.kind === 'stored') await restInLine(settings.db, scope, { place: origin, ...rest })
   else if (origin.kind === 'dead') await execute(settings.db, restLetter(scope, origin.letterId, rest.delayMs))
   else await origin.delivery.nack(rest.delayMs)
   deps.onGivenBack(item)

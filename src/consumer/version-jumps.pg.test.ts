@@ -13,6 +13,7 @@ import { eventually } from '../testing/eventually.ts'
 import type { Consumer } from './consumer.ts'
 import type { ConsumerOptions } from './consumer-options.ts'
 import { discardDeadLetters } from './discard-dead-letters.ts'
+import { pauseConsumer, resumeConsumer } from './pause-consumer.ts'
 import { redriveDeadLetters } from './redrive.ts'
 
 const database = await testDatabase()
@@ -88,6 +89,62 @@ test('an operator’s word is enough: redriven it is applied, discarded it never
     { state: 'redriven' },
     { state: 'discarded' },
   ])
+})
+
+/** A consumer that adds up deposits and writes down their versions, and fails at those that `fails` says. */
+function strict(fixture: ConsumerFixture, options: Partial<ConsumerOptions>, fails: (version: bigint) => boolean): Consumer {
+  return fixture.consumer({ streams: [accounts], ...options }).on(accounts.Deposited, async ({ version }, { tx }) => {
+    if (fails(version)) throw new Error('not yet')
+    await tx.query(`insert into ${fixture.schema}.effect (version) values ($1)`, [String(version)])
+  })
+}
+
+/** Publishes versions, each when the one before it waits already. */
+async function publishWaiting(fixture: ConsumerFixture, ...them: readonly number[]): Promise<void> {
+  const jumps = (): Promise<number> => fixture.count('dead_letter', "reason = 'version_jump'")
+  for (const version of them) {
+    await fixture.publish(deposited('a', version, 1))
+    await eventually(async () => (await fixture.count('inbox_message', `version = ${version}`)) + (await jumps()) > 0)
+    expect(await jumps()).toBe(0)
+  }
+}
+
+const applied = async (fixture: ConsumerFixture): Promise<readonly number[]> =>
+  (await fixture.query<{ version: number }>('select version::int from $schema.effect order by at')).map(({ version }) => version)
+
+test('behind a pause, and behind what rests after it, an event is measured against the newest that waits', async () => {
+  const fixture = await consumerFixture(db)
+  const action = { db, schema: fixture.schema, consumer: 'catalog', actor: 'test', aggregate: { type: 'account', id: 'a' } }
+  let isBroken = true
+  const stop = fixture.start(
+    strict(fixture, { maxVersionJump: 3, maxAttempts: 100_000 }, (version) => isBroken && version === 2n),
+  )
+  await fixture.publish(deposited('a', 1, 1))
+  await fixture.settled(1)
+  await pauseConsumer(action)
+  await publishWaiting(fixture, 2, 3, 4, 5)
+  await resumeConsumer(action)
+  await eventually(async () => (await fixture.count('inbox_message', 'version = 2 and attempts > 0')) === 1)
+  await publishWaiting(fixture, 6, 7, 8)
+  isBroken = false
+  await fixture.settled(8)
+  await stop()
+  expect(await dead(fixture)).toEqual([])
+  expect(await applied(fixture)).toEqual([1, 2, 3, 4, 5, 6, 7, 8])
+})
+
+test('behind a dead letter an event is measured against that', async () => {
+  const fixture = await consumerFixture(db)
+  let isBroken = true
+  const stop = fixture.start(strict(fixture, { maxVersionJump: 1, maxAttempts: 1 }, (version) => isBroken && version === 2n))
+  await fixture.publish(deposited('a', 1, 1), deposited('a', 2, 1))
+  await eventually(async () => (await fixture.count('dead_letter')) === 1)
+  await publishWaiting(fixture, 3, 4)
+  isBroken = false
+  await redriveDeadLetters({ db, schema: fixture.schema, actor: 'test', filter: { reason: 'failed' } })
+  await fixture.settled(4)
+  await stop()
+  expect(await applied(fixture)).toEqual([1, 2, 3, 4])
 })
 
 test('without positions nobody knows how far an aggregate is, so the two options do not go together', async () => {

@@ -5,6 +5,9 @@
  * reach would make every true event of its aggregate stale for good. A consumer that sets `maxVersionJump` puts such a message
  * aside as a dead letter, and its aggregate neither moves nor waits because of it.
  *
+ * What waits behind a rest, a pause or a dead letter was measured when it came: the next one is measured against that, for the position
+ * stays where it is meanwhile.
+ *
  * A rebuild begins with nothing, and what is retained may begin with any version. What the live generation has come to is
  * believed there: it was measured when it came.
  */

@@ -79,6 +79,7 @@ export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>>
   'only says when the next attempt is, and "attempt charged" stands before it: without it there is one at once': [
     'consumer/dead-letter.restLetter',
     'consumer/inbox.restStored',
+    'consumer/stored.lockLane',
     'consumer/stored.restReceived',
   ],
   'only takes a mark away: one that stays counts as one death of a process, as after a crash at "attempts started"': [

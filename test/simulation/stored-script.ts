@@ -6,6 +6,7 @@ import type { Scope } from '../../src/consumer/inbox.sql.ts'
 import {
   fenceLanes,
   giveLanes,
+  lockLane,
   readReceived,
   removeReceived,
   renewLanes,
@@ -96,6 +97,14 @@ export function storedSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<St
       ),
     ),
     ...weighted(
+      1,
+      mask.map(
+        (picked): Step =>
+          (read) =>
+            lockLane(scope, placesOf(read, picked)[0]?.lane ?? 0),
+      ),
+    ),
+    ...weighted(
       2,
       fc.tuple(mask, delayMs).map(
         ([picked, ms]): Step =>
@@ -105,6 +114,8 @@ export function storedSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<St
     ),
   ]
 }
+
+type Played = readonly (readonly [session: number, step: Step])[]
 
 /**
  * A head that failed gives way to nobody, one that has not to what fails before it. And a rest that is set while another works in the
@@ -118,8 +129,12 @@ export function storedExamples(scope: Scope): readonly (readonly ScriptStep[])[]
   const fence: Step = () => fenceLanes(scope, lease)
   const read: Step = () => readReceived(scope, { ...lease, batchSize: 10 })
   const lane = laneOf(keyOf('video', 'a'), everyLane.length)
+  const lock: Step = () => lockLane(scope, lane)
   const placeOf = (seq: number): { lane: number; seq: string } => ({ lane, seq: String(seq) })
-  const remove: Step = () => removeReceived(scope, [placeOf(1)])
+  const remove =
+    (seq: number): Step =>
+    () =>
+      removeReceived(scope, [placeOf(seq)])
   const aside: Step = () => setAside(scope, [placeOf(1)])
   const rest =
     (seq: number, delayMs: number): Step =>
@@ -132,23 +147,38 @@ export function storedExamples(scope: Scope): readonly (readonly ScriptStep[])[]
     [0, rest(1, 0)],
     [0, read],
   ] as const
+  /** One is at work in the lane when the other comes to let `seq` rest. */
+  const during = (leave: Step, seq: number): Played => [
+    [0, 'begin'],
+    [0, fence],
+    [1, 'begin'],
+    [1, lock],
+    [0, leave],
+    [0, 'commit'],
+    [1, rest(seq, never)],
+    [1, 'commit'],
+    [0, read],
+  ]
+  /** The other way round. */
+  const before = (leave: Step, seq: number): Played => [
+    [1, 'begin'],
+    [1, lock],
+    [1, rest(seq, never)],
+    [0, 'begin'],
+    [0, fence],
+    [1, 'commit'],
+    [0, leave],
+    [0, 'commit'],
+    [0, read],
+  ]
   return [
     scriptOf(...begun, [0, rest(2, never)], [0, read]),
-    scriptOf(...begun, [0, remove], [0, read], [0, rest(3, never)], [0, rest(2, 0)], [0, read]),
-    ...[remove, aside].flatMap((leave) =>
+    scriptOf(...begun, [0, remove(1)], [0, read], [0, rest(3, never)], [0, rest(2, 0)], [0, read]),
+    scriptOf(...begun, [0, remove(1)], [0, read], ...during(remove(3), 3)),
+    ...[remove(1), aside].flatMap((leave) =>
       [1, 2].flatMap((seq) => [
-        scriptOf(...begun, [0, 'begin'], [0, fence], [1, rest(seq, never)], [0, leave], [0, 'commit'], [0, read]),
-        scriptOf(
-          ...begun,
-          [1, 'begin'],
-          [1, rest(seq, never)],
-          [0, 'begin'],
-          [0, fence],
-          [1, 'commit'],
-          [0, leave],
-          [0, 'commit'],
-          [0, read],
-        ),
+        scriptOf(...begun, ...during(leave, seq)),
+        scriptOf(...begun, ...before(leave, seq)),
         scriptOf(...begun, [1, 'begin'], [1, rest(seq, never)], [0, leave], [1, 'commit'], [0, read]),
       ]),
     ),

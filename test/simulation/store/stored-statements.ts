@@ -5,6 +5,7 @@ import type { Scope } from '../../../src/consumer/inbox.sql.ts'
 import {
   fenceLanes,
   giveLanes,
+  lockLane,
   makeLanes,
   readReceived,
   removeReceived,
@@ -58,6 +59,11 @@ export function defineStoring(store: FakeStore, scope: Scope, data: InboxStore):
     await context.updateAll(data.lane, context.see(data.lane, isHeld), { set, still: isHeld })
     return []
   })
+  store.define('lockLane', lockLane(scope, 0), async (context, [, lane]) => {
+    const isIt = (row: InboxLane): boolean => row.consumer === scope.consumer && row.lane === Number(lane)
+    const locked = await context.lockAll(context.see(data.lane, isIt), { still: isIt })
+    return locked.map(({ row }) => ({ lane: row.lane }))
+  })
   store.define('readReceived', readReceived(scope, { ...lease, batchSize: 0, batchBytes: 0 }), (context, values) =>
     readDue(context, { scope, data, values }),
   )
@@ -105,9 +111,7 @@ export function defineStored(store: FakeStore, scope: Scope, data: InboxStore): 
     return []
   })
   store.define('restReceived', restReceived(scope, { lane: 0, seq: '' }, { delayMs: 0, error: '' }), async (context, values) => {
-    const [, , , , lane, seq, delayMs] = values
-    const isLane = (row: InboxLane): boolean => row.consumer === scope.consumer && row.lane === Number(lane)
-    await context.lockAll(context.see(data.lane, isLane), { still: isLane })
+    const [, , lane, seq, delayMs] = values
     const isIt = (row: StoredMessage): boolean => isOpen(row) && row.lane === Number(lane) && row.seq === Number(seq)
     const [it] = context.rows(data.message, (row) => isIt(row) && row.state !== 1)
     const others = context.see(

@@ -1,0 +1,25 @@
+/**
+ * Lets a stored message that failed rest in its line.
+ *
+ * Whoever lost the lane meanwhile may come here while he who has it now is in a transaction. The lane is locked first, and by a
+ * statement of its own: what is done then is decided by what that transaction left, so no line is left without a head.
+ */
+import { execute, type Database, type Tx } from '../postgres/database.ts'
+import { transaction } from '../postgres/transaction.ts'
+import type { Scope } from './inbox.sql.ts'
+import { lockLane, restReceived, type StoredPlace } from './stored.sql.ts'
+
+/** The attempt is charged already, and would be once more if this gave up: it waits as long as he may work who has the lane. */
+const patience = { lockTimeoutMs: 0, statementTimeoutMs: 0 }
+
+export async function restInLine(
+  db: Database | Tx,
+  scope: Scope,
+  { place, ...rest }: { readonly place: StoredPlace; readonly delayMs: number; readonly error: string },
+): Promise<void> {
+  const put = async (tx: Tx): Promise<void> => {
+    await execute(tx, lockLane(scope, place.lane))
+    await execute(tx, restReceived(scope, place, rest))
+  }
+  await transaction(db, put, patience)
+}
