@@ -156,6 +156,35 @@ test('a connector that has yet to reach the switch back goes first: relays would
   await drop(slot)
 })
 
+test('a switch back on the server that a database was dumped from keeps nobody from switching it on where it was restored', async () => {
+  const { outbox } = await outboxFixture(db)
+  const slot = 'waybill_restored'
+  await pool.query(`insert into ${outbox.tables.schema}.audit_log (actor, action, details) values ($1, 'outbox.cdc-off', $2)`, [
+    actor,
+    JSON.stringify({ slot, lsn: 'FFFF/0' }),
+  ])
+  await switchCdcOn({ db, outbox, slot, actor })
+  expect(await cdcStatus(db, outbox)).toMatchObject({ dispatching: false })
+  expect(await isThere(slot)).toBe(true)
+  await drop(slot)
+})
+
+test('a switch back that others begin meanwhile, with the slot that this switch made, is finished first', async () => {
+  const { outbox } = await outboxFixture(db)
+  const slot = 'waybill_taken'
+  const others = { db, outbox, slot, actor: 'bob' }
+  let isFirst = true
+  const late = after(async () => {
+    if (!isFirst) return
+    isFirst = false
+    await switchCdcOn(others)
+    await switchCdcOff({ ...others, signal: AbortSignal.abort() }).catch(() => undefined)
+  })
+  await expect(switchCdcOn({ db: late, outbox, slot, actor })).rejects.toMatchObject(refused(`cdc off --slot ${slot}`))
+  expect(await isThere(slot)).toBe(true)
+  await drop(slot)
+})
+
 test('what another slot has confirmed says nothing of the connector: only a copy takes the place of the slot that was switched onto', async () => {
   const { outbox, publish } = await outboxFixture(db)
   const [slot, another, copy] = ['waybill_own', 'waybill_of_others', 'waybill_copy']

@@ -11,7 +11,7 @@ import type { Outbox } from '../outbox/outbox.ts'
 import { selectSlot, type SlotRow } from '../outbox/retention.sql.ts'
 import { first, one, rows, type Database, type Queryable } from '../postgres/database.ts'
 import { transaction } from '../postgres/transaction.ts'
-import { dropSlot, selectCdc, selectLastSwitch, selectSwitchedOn, type CdcRow } from './outbox.sql.ts'
+import { dropSlot, selectCdc, selectLastSwitch, selectSwitchedOn, type CdcRow, type SwitchRow } from './outbox.sql.ts'
 
 export interface SlotOptions {
   readonly db: Database
@@ -72,13 +72,18 @@ export async function refuseAnother({ db, outbox, slot }: SlotOptions, found: Cd
 
 /**
  * A switch back that was interrupted is finished before the next one: what was added before it stands only in its slot, and relays
- * would publish newer versions before the connector has. What a slot had that is gone is lost already, or was confirmed.
+ * would publish newer versions before the connector has. What a slot had that is gone is lost already, or was confirmed. Returns
+ * the last switch. One that was found finished stays so: a slot that is made after that says nothing of it, under whatever name.
  */
-export async function refuseUnfinished(db: Queryable, { tables }: Pick<Outbox, 'tables'>): Promise<void> {
+export async function refuseUnfinished(
+  db: Queryable,
+  { tables }: Pick<Outbox, 'tables'>,
+  finished?: SwitchRow,
+): Promise<SwitchRow | undefined> {
   const last = await first(db, selectLastSwitch(tables))
-  if (last === undefined || last.is_on || last.lsn === null) return
+  if (last === undefined || last.is_on || last.lsn === null || isSame(last, finished)) return last
   const state = await first(db, selectSlot(last.slot, last.lsn))
-  if (state === undefined || state.reached) return
+  if (state === undefined || state.reached) return last
   const back = `waybill outbox cdc off --slot ${last.slot}`
   throw refused(
     `The switch back to relays is not finished: the connector of the slot "${last.slot}" has confirmed ${state.confirmed ?? 'nothing'} and has to reach ${last.lsn}, and only it can publish what lies between. Finish it with \`${back}\`${state.lost ? ' --lost' : ', the relays stopped and the connector running'}, and then run this again.`,
@@ -129,15 +134,22 @@ export async function readSlot({ db, slot }: SlotOptions, lsn: string): Promise<
 /**
  * Drops a slot that was made for a switch that failed: for one that nobody reads the server would keep its log until the disk is
  * full. It stays if dispatch is off and the slot is the one that was switched onto, because COMMIT was not heard, or because somebody
- * else found the slot and switched: then it is the only place where what is added from now on can be found.
+ * else found the slot and switched: then it is the only place where what is added from now on can be found. It also stays if they
+ * have begun to switch back since, for then what was added between stands in it. `before` is the last switch before it was made.
  */
-export async function dropUnused({ db, outbox, slot }: SlotOptions): Promise<void> {
+export async function dropUnused({ db, outbox, slot }: SlotOptions, before: SwitchRow | undefined): Promise<void> {
   await transaction(db, async (tx) => {
     await rows(tx, lockDispatching(outbox.tables))
     const { dispatching } = await one(tx, selectDispatching(outbox.tables))
+    const last = await first(tx, selectLastSwitch(outbox.tables))
     const onto = (await first(tx, selectSwitchedOn(outbox.tables)))?.slot ?? ''
-    if (dispatching || (onto !== '' && onto !== slot)) await rows(tx, dropSlot(slot))
+    const isUnused = dispatching ? last?.slot !== slot || isSame(last, before) : onto !== '' && onto !== slot
+    if (isUnused) await rows(tx, dropSlot(slot))
   })
+}
+
+function isSame(one: SwitchRow, other: SwitchRow | undefined): boolean {
+  return one.is_on === other?.is_on && one.slot === other.slot && one.lsn === other.lsn
 }
 
 function refused(message: string): WaybillError {

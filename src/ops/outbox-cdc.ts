@@ -105,13 +105,13 @@ async function stopDispatching(options: CdcOptions, found: CdcRow): Promise<void
   const { db, outbox, slot, actor } = options
   const publication = cdcPublication(outbox)
   const isMine = found.plugin === null
-  await refuseUnfinished(db, outbox)
+  const last = await refuseUnfinished(db, outbox)
   if (!isMine) refuseUnfit(options, found)
   await countDrainable(db, outbox)
   if (!found.published) await rows(db, createPublication(outbox.tables, publication))
   if (isMine) await rows(db, createSlot(slot))
   const check = async (tx: Queryable): Promise<void> => {
-    await refuseUnfinished(tx, outbox)
+    await refuseUnfinished(tx, outbox, last)
     refuseGone(options, await findCdc(tx, options))
     await countDrainable(tx, outbox)
   }
@@ -119,7 +119,7 @@ async function stopDispatching(options: CdcOptions, found: CdcRow): Promise<void
     const hasSwitched = await setDispatching(options, { dispatching: false, details: { slot, publication }, actor, check })
     if (!hasSwitched) await refuseAnother(options, await findCdc(db, options))
   } catch (error) {
-    if (isMine) await dropUnused(options).catch(() => undefined)
+    if (isMine) await dropUnused(options, last).catch(() => undefined)
     throw error
   }
 }
