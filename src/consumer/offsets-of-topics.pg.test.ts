@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { FakeKafka } from '../../test/kafka/fake-kafka.ts'
 import { published, videos } from '../../test/setup/consumer-fixture.ts'
-import { logFixture } from '../../test/setup/log-fixture.ts'
+import { logFixture, type LogFixture } from '../../test/setup/log-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
@@ -12,6 +12,25 @@ import { moveOver } from './take-offsets.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
+
+/** Holds up the transaction that is to write an effect next, and resolves when one waits. */
+async function holdEffects(
+  w: LogFixture,
+): Promise<{ readonly reached: () => Promise<unknown>; readonly release: () => Promise<void> }> {
+  const client = await database.pool.connect()
+  await client.query(`begin; lock table ${w.schema}.effect in share mode`)
+  const waits = `select from pg_locks where relation = '${w.schema}.effect'::regclass and not granted`
+  return {
+    reached: () => eventually(async () => (await w.query(waits)).length > 0),
+    release: async () => {
+      await client.query('commit')
+      client.release()
+    },
+  }
+}
+
+const many = (name: string, count: number, first = 0): ReturnType<typeof published>[] =>
+  Array.from({ length: count }, (_, i) => published(`${name}${first + i}`, 1))
 
 test('an offset of a topic that was deleted is not gone on from in the one that was made again, and that is told', async () => {
   const w = await logFixture(db)
@@ -90,6 +109,65 @@ test('who has a stretch of another topic in hand than the one that is stored cha
     { next_offset: 2, topic_id: 'second' },
   ])
 })
+
+test.each([
+  { at: 'where the new one is', hole: 0 },
+  { at: 'far ahead of it', hole: 200 },
+])('what waits of a topic that is gone, $at, takes nothing of the one that was made again along', async ({ hole }) => {
+  const w = await logFixture(db)
+  w.log.topicId = 'first'
+  w.log.append('0', many('old', 1))
+  const stop = w.start(w.recorder())
+  await eventually(() => w.log.members.length === 1)
+  await w.log.assign(w.log.members[0], ['0'])
+  await eventually(async () => (await w.effects()).length === 1)
+  const held = await holdEffects(w)
+  w.log.append('0', many('old', 1, 1), { hole })
+  await held.reached()
+  w.log.append('0', many('old', 8, 2))
+  w.log.recreate('second')
+  w.log.append('0', many('new', 3))
+  await w.log.assign(w.log.members[0], ['0'])
+  await held.release()
+  await eventually(async () => (await w.effects()).includes('new2 1'))
+  w.log.append('0', many('new', 7, 3))
+  await eventually(() => w.log.members[0]?.inHand === 0)
+  await stop()
+  expect((await w.effects()).filter((name) => name.startsWith('new'))).toEqual(many('new', 10).map((_, i) => `new${i} 1`))
+  expect(await w.query('select next_offset::int, topic_id from $schema.consumer_offset')).toEqual([
+    { next_offset: 10, topic_id: 'second' },
+  ])
+})
+
+test.each(['nothing', 'the topic before'])(
+  'a batch of a topic that is gone, committed after the new one was begun with, stops nobody where %s was stored',
+  async (stored) => {
+    const w = await logFixture(db)
+    const stop = w.start(w.recorder())
+    await eventually(() => w.log.members.length === 1)
+    if (stored !== 'nothing') {
+      w.log.topicId = 'zeroth'
+      w.log.append('0', many('older', 2))
+      await w.log.assign(w.log.members[0], ['0'])
+      await eventually(async () => (await w.offsets())[0] === '0 2')
+    }
+    w.log.recreate('first')
+    const held = await holdEffects(w)
+    await w.log.assign(w.log.members[0], ['0'])
+    w.log.append('0', many('old', 5))
+    await held.reached()
+    w.log.recreate('second')
+    w.log.append('0', many('new', 3))
+    await w.log.assign(w.log.members[0], ['0'])
+    await held.release()
+    await eventually(async () => (await w.effects()).includes('new2 1'))
+    await stop()
+    expect(await w.query('select next_offset::int, topic_id from $schema.consumer_offset')).toEqual([
+      { next_offset: 3, topic_id: 'second' },
+    ])
+    expect((await w.effects()).slice(-8)).toEqual([...many('old', 5).map((_, i) => `old${i} 1`), 'new0 1', 'new1 1', 'new2 1'])
+  },
+)
 
 test.each(['stopped', 'running'])(
   'a Kafka topic that was made again while its consumer was %s is read to its last record',

@@ -2,16 +2,17 @@ import { expect, test } from 'vitest'
 import { published, videos } from '../../test/setup/consumer-fixture.ts'
 import { PartitionedBroker } from '../../test/setup/partitioned-broker.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
-import { inPartitionOrder, type PlacedDelivery } from './partition-lines.ts'
+import { inPartitionOrder, type PlacedDelivery, type StoredOffset } from './partition-lines.ts'
 
 const dayMs = 86_400_000
 const aborting = new AbortController().signal
 
-async function twoInHand() {
+async function twoInHand(stored: Map<string, StoredOffset> = new Map()) {
   const clock = createFakeClock()
   const broker = new PartitionedBroker()
+  broker.topicId = 'second'
   const handed: PlacedDelivery[] = []
-  const lines = inPartitionOrder({ transport: broker, clock, resumeFrom: () => Promise.resolve(new Map()) })
+  const lines = inPartitionOrder({ transport: broker, clock, resumeFrom: () => Promise.resolve(stored) })
   const receiver = await lines.receive({
     topic: videos.topic,
     consumer: 'catalog',
@@ -47,5 +48,31 @@ test('who had an item earlier and gives it back once more takes it from nobody',
   for (const delivery of handed.slice(2)) await delivery.nack()
   await clock.advance(1000)
   expect(handed.map(({ place }) => place.offset)).toEqual([0n, 1n, 0n, 1n, 0n, 1n])
+  await receiver.close(aborting)
+})
+
+test('what an unknown topic of the name stored after we began is replaced only when we were refused for long, and never by who is lost', async () => {
+  const stored = new Map<string, StoredOffset>()
+  const { clock, broker, handed, receiver } = await twoInHand(stored)
+  stored.set('0', { next: 7n, topicId: 'first' })
+  const refuse = async (): Promise<void> => {
+    for (const delivery of handed.slice(-2)) await delivery.nack()
+  }
+  for (const passesMs of [58_000, 1_000]) {
+    await refuse()
+    await clock.advance(passesMs)
+  }
+  expect(handed.map(({ place }) => place.replaces)).toEqual(Array.from({ length: 6 }))
+  await clock.advance(1_000)
+  await refuse()
+  await clock.advance(1_000)
+  expect(handed.slice(6).map(({ place }) => [place.offset, place.begins, place.replaces])).toEqual([
+    [0n, true, 'first'],
+    [1n, false, undefined],
+  ])
+  await refuse()
+  broker.members[0]?.partitions.get('0')?.lost.abort()
+  await clock.advance(60_000)
+  expect(handed).toHaveLength(8)
   await receiver.close(aborting)
 })

@@ -6,6 +6,8 @@
  *     ▲          │ nack: so are all behind it; handed out again when the last of them is back and the rest is over
  *     └──────────┘
  *
+ * The first one of a partition asks once more what is stored before it is handed out again.
+ *
  * Each delivery is told where the one before it ended. Offsets may have holes, so only who has seen the log in order knows
  * that nothing was left out.
  */
@@ -64,8 +66,20 @@ export function inPartitionOrder({ transport, clock, resumeFrom }: PartitionLine
       const lines = new Map<string, PartitionLine>()
       let open = true
       const { topic, onDelivery, onError } = options
+      const storedNow: LineOptions['storedNow'] = async (partition, topicId) =>
+        (await resumeFrom({ topic, partitions: [partition], topicId })).get(partition)
       const openLine = (partition: string, start: Pick<LineOptions, 'from' | 'topicId' | 'replaces'>): PartitionLine => {
-        const line = new PartitionLine({ topic, partition, ...start, clock, onDelivery })
+        const before = lines.get(partition)
+        before?.close()
+        const line = new PartitionLine({
+          topic,
+          partition,
+          ...start,
+          clock,
+          onDelivery,
+          storedNow,
+          before: before?.topicIds ?? [],
+        })
         lines.set(partition, line)
         return line
       }
@@ -76,7 +90,6 @@ export function inPartitionOrder({ transport, clock, resumeFrom }: PartitionLine
           const others = [...stored.keys()].filter((partition) => isAnother(stored.get(partition)?.topicId, topicId))
           if (others.length > 0) onError(ofAnotherTopic(topic, others))
           for (const partition of partitions) {
-            lines.get(partition)?.close()
             const at = stored.get(partition)
             if (others.includes(partition)) openLine(partition, { from: undefined, topicId, replaces: at?.topicId })
             else openLine(partition, { from: at?.next, topicId, replaces: undefined })
@@ -115,6 +128,9 @@ interface LineOptions extends Pick<Place, 'topic' | 'partition'> {
   readonly from: bigint | undefined
   readonly topicId: string | undefined
   readonly replaces: string | undefined
+  /** Which topics of the name were read here before. */
+  readonly before: readonly string[]
+  readonly storedNow: (partition: string, topicId: string) => Promise<StoredOffset | undefined>
   readonly clock: Clock
   readonly onDelivery: (delivery: PlacedDelivery) => void
 }
@@ -122,6 +138,8 @@ interface LineOptions extends Pick<Place, 'topic' | 'partition'> {
 /** Who gives back without a delay gets it again after this long: somebody else is at work. */
 const shortestRestMs = 20
 const withoutPositionMs = 60_000
+/** Who is refused for so long and was not told that the partition is another's has it. */
+const lastingMs = 60_000
 
 class PartitionLine {
   readonly #options: LineOptions
@@ -133,6 +151,7 @@ class PartitionLine {
   #begins: boolean
   #last = -1n
   #restsUntilMs = 0
+  #firstReturnMs: number | undefined
   /** One was given back: nothing is handed out before all of them are. */
   #isBroken = false
   /** Ends a rest, which would keep the process alive. */
@@ -142,6 +161,12 @@ class PartitionLine {
     this.#options = options
     this.#from = options.from
     this.#begins = options.from === undefined
+  }
+
+  /** Every topic of the name that was read here, each once. */
+  get topicIds(): readonly string[] {
+    const { before, topicId } = this.#options
+    return topicId === undefined ? before : [...new Set([...before, topicId])]
   }
 
   get #isOpen(): boolean {
@@ -176,6 +201,27 @@ class PartitionLine {
     if (!this.#isOpen || !this.#isBroken || this.#handed > 0) return
     const restMs = this.#restsUntilMs - this.#options.clock.monotonicMs()
     if (restMs > 0) return void this.#options.clock.sleep(restMs, this.#closed.signal).then(() => this.#mend())
+    const [first] = this.#held.values()
+    if (first?.place?.begins === true && first.place.topicId !== undefined) void this.#beginAnew(first, first.place)
+    else this.#handAgain()
+  }
+
+  /**
+   * What is stored may have come after we asked: from a batch of the topic before, which was under way then. It is replaced if that
+   * topic was read here, or after a while: else who is late with the topic before would take its place from the one that is there.
+   * Without an answer the delivery comes back as it was, and asks again.
+   */
+  async #beginAnew(first: Held, place: Place): Promise<void> {
+    const { clock, before, storedNow } = this.#options
+    const { partition, topicId = '' } = place
+    const other = (await storedNow(partition, topicId).catch(() => undefined))?.topicId
+    const isLasting = clock.monotonicMs() - (this.#firstReturnMs ?? Infinity) >= lastingMs
+    if (other !== undefined && other !== topicId && (isLasting || before.includes(other)))
+      first.place = { ...place, replaces: other }
+    this.#handAgain()
+  }
+
+  #handAgain(): void {
     this.#isBroken = false
     for (const held of this.#held.values()) held.state = 'queued'
     for (const held of this.#held.values()) if (!this.#isBroken) this.#hand(held)
@@ -225,8 +271,9 @@ class PartitionLine {
     held.state = this.#isOpen ? 'returned' : 'gone'
     if (!this.#isOpen) return await held.delivery.nack(delayMs)
     this.#isBroken = true
-    const untilMs = this.#options.clock.monotonicMs() + Math.max(shortestRestMs, delayMs)
-    this.#restsUntilMs = Math.max(this.#restsUntilMs, untilMs)
+    const nowMs = this.#options.clock.monotonicMs()
+    this.#firstReturnMs ??= nowMs
+    this.#restsUntilMs = Math.max(this.#restsUntilMs, nowMs + Math.max(shortestRestMs, delayMs))
     this.#mend()
   }
 }

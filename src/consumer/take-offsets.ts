@@ -7,6 +7,7 @@
  * comes with a stretch of another topic of the name, unless it was told of the one that is stored and begins anew.
  */
 import { execute, rows, type Queryable, type Tx } from '../postgres/database.ts'
+import { isAnother } from '../transport/topic-id.ts'
 import { Fenced } from './fenced.ts'
 import type { Scope } from './inbox.sql.ts'
 import type { Item } from './item.ts'
@@ -41,7 +42,7 @@ export async function takeOffsets(tx: Tx, scope: Scope, items: readonly Item[]):
 
 /** Moves the offsets behind these places. Returns, by line, what was done before. Throws Fenced if something is left out. */
 export async function moveOver(tx: Tx, scope: Scope, places: readonly Place[]): Promise<ReadonlyMap<string, bigint>> {
-  const runs = runsOf(places)
+  const runs = runsOf(scope.consumer, places)
   const beginning = runs.filter(({ begins }) => begins)
   if (beginning.length > 0) await execute(tx, beginOffsets(scope, beginning))
   const moved = new Map<string, MovedRow>((await rows(tx, moveOffsets(scope, runs))).map((row) => [lineOfPlace(row), row]))
@@ -53,11 +54,14 @@ export function placeOf({ origin }: Pick<Item, 'origin'>): Place | undefined {
   return origin.kind === 'delivery' ? origin.place : undefined
 }
 
-function runsOf(places: readonly Place[]): readonly OffsetRun[] {
+function runsOf(consumer: string, places: readonly Place[]): readonly OffsetRun[] {
   const runs = new Map<string, OffsetRun>()
   for (const place of places) {
     const { topic, partition, offset, from, begins, topicId, replaces } = place
     const open = runs.get(lineOfPlace(place))
+    // What waited of a topic that is gone, and what came of the one that has its name: no stretch has both. The first is lost and
+    // does not come again, so the others come alone.
+    if (isAnother(open?.topicId, topicId)) throw leftOut(consumer, place)
     // What a batch does not have between two of its items must be done, and then so is the first of them: one that was given back and
     // handed out twice. It is a duplicate, and no reason to refuse the others for ever.
     const run = open === undefined || from > open.next ? { topic, partition, from, begins, topicId, replaces } : open

@@ -10,13 +10,13 @@ import type {
   GroupMemberId,
   JoinedGroup,
   KafkaClient,
-  KafkaMember,
   SyncedGroup,
   TopicPartitions,
 } from '../../src/transport/kafka/kafka-client.ts'
 import { kafkaError } from '../../src/transport/kafka/kafka-errors.ts'
 
 export interface AcceptedCommit {
+  /** Empty if the offsets of a group without members were set. */
   readonly memberId: string
   readonly partition: number
   readonly offset: bigint
@@ -119,7 +119,7 @@ export class FakeKafka {
         )
         return Promise.resolve(new Map(found.map(([partition, { offset }]) => [partition, offset])))
       },
-      commitOffsets: (request) => this.#commit(request.member as KafkaMember, request),
+      commitOffsets: (request) => this.#commit(request),
       joinGroup: ({ memberId, instanceId, topic }) =>
         this.#join({ memberId: memberId === '' ? `m${(this.#names += 1)}` : memberId, instanceId, topics: [topic] }),
       syncGroup: ({ member, topic, assignments }) => this.#sync(member.memberId, topic, assignments),
@@ -155,9 +155,11 @@ export class FakeKafka {
     return this.#starts.get(partition) ?? 0n
   }
 
-  async #commit({ memberId, generation }: KafkaMember, { offsets, topicId }: CommitOffsetsRequest): Promise<void> {
-    if (!this.#members.has(memberId)) throw kafkaError('UNKNOWN_MEMBER_ID', 'commit')
-    if (generation !== this.#generation) throw kafkaError('ILLEGAL_GENERATION', 'commit')
+  async #commit({ member, offsets, topicId }: CommitOffsetsRequest): Promise<void> {
+    const memberId = 'memberId' in member ? member.memberId : ''
+    const isKnown = memberId === '' ? this.#members.size === 0 : this.#members.has(memberId)
+    if (!isKnown) throw kafkaError('UNKNOWN_MEMBER_ID', 'commit')
+    if ('generation' in member && member.generation !== this.#generation) throw kafkaError('ILLEGAL_GENERATION', 'commit')
     for (const [partition, offset] of offsets) {
       this.commits.push({ memberId, partition, offset, owner: this.#owners.get(partition) })
       this.#committed.set(partition, { offset, topicId })

@@ -9,7 +9,7 @@ import { WaybillError } from '../../core/errors.ts'
 import { voidEventType } from '../../core/event.ts'
 import type { AnyStream } from '../../core/stream.ts'
 import type { OutgoingMessage, PublishOutcome, SeekTarget, Transport } from '../transport.ts'
-import type { KafkaClient } from './kafka-client.ts'
+import type { CommitOffsetsRequest, KafkaClient } from './kafka-client.ts'
 import { kafkaErrorName } from './kafka-errors.ts'
 import { resolveKafkaOptions, type KafkaOptions } from './kafka-options.ts'
 import { KafkaPublisher } from './kafka-publisher.ts'
@@ -82,27 +82,32 @@ async function seek(client: KafkaClient, move: Move): Promise<void> {
 /** Moves the group back only. Where it has committed nothing it begins with the earliest, and does so still. */
 async function rewind(client: KafkaClient, move: Move): Promise<void> {
   const { topic, group } = move
-  const found = await offsetsAt(client, move)
-  const committed = await client.committedOffsets({ group, topic, partitions: [...found.keys()] })
+  const { topicId, offsets } = await offsetsAt(client, move)
+  const committed = await client.committedOffsets({ group, topic, topicId, partitions: [...offsets.keys()] })
   const lower = [...committed].map(([partition, own]): [number, bigint] => {
-    const offset = found.get(partition) ?? own
+    const offset = offsets.get(partition) ?? own
     return [partition, offset < own ? offset : own]
   })
-  if (lower.length > 0) await setOffsets(client, move, new Map(lower))
+  if (lower.length > 0) await setOffsets(client, move, { topicId, offsets: new Map(lower) })
 }
 
+/** Where partitions are begun with, and of which topic that is: it counts for no other of the name. */
+type TopicOffsets = Pick<CommitOffsetsRequest, 'topicId' | 'offsets'>
+
 /** The offset of each partition at the target. One that has nothing so late is read from its end, asked for first: what is appended meanwhile is newer. */
-async function offsetsAt(client: KafkaClient, { topic, to }: Move): Promise<ReadonlyMap<number, bigint>> {
-  const partitions = (await client.describeTopic(topic)).partitions.map((_, partition) => partition)
+async function offsetsAt(client: KafkaClient, { topic, to }: Move): Promise<TopicOffsets> {
+  const described = await client.describeTopic(topic)
+  const partitions = described.partitions.map((_, partition) => partition)
   const ends = to === 'earliest' ? undefined : await client.listOffsets({ topic, partitions, at: 'latest' })
   const found = await client.listOffsets({ topic, partitions, at: to })
-  return new Map(partitions.map((partition) => [partition, found.get(partition) ?? ends?.get(partition) ?? 0n]))
+  const offsets = new Map(partitions.map((partition) => [partition, found.get(partition) ?? ends?.get(partition) ?? 0n]))
+  return { topicId: described.id, offsets }
 }
 
 /** Sets the offsets of a group that nobody is in. */
-async function setOffsets(client: KafkaClient, { topic, group }: Move, offsets: ReadonlyMap<number, bigint>): Promise<void> {
+async function setOffsets(client: KafkaClient, { topic, group }: Move, offsets: TopicOffsets): Promise<void> {
   try {
-    await client.commitOffsets({ member: { group }, topic, offsets })
+    await client.commitOffsets({ member: { group }, topic, ...offsets })
   } catch (error) {
     const name = kafkaErrorName(error)
     if (name !== 'UNKNOWN_MEMBER_ID' && name !== 'ILLEGAL_GENERATION' && name !== 'REBALANCE_IN_PROGRESS') throw error

@@ -100,6 +100,26 @@ test('an offset that was committed of the topic before is not gone on from, whoe
   expect(second.bodies()).toEqual(Array.from({ length: 9 }, (_, i) => `new ${i}`))
 })
 
+test('a group is moved back only from what it committed of the topic that is there, and a seek sets offsets of that one', async () => {
+  const broker = new FakeKafka(1)
+  broker.recreate()
+  const listOffsets: KafkaClient['listOffsets'] = ({ partitions }) =>
+    Promise.resolve(new Map(partitions.map((each) => [each, 100n])))
+  const client = { ...broker.client(), listOffsets }
+  const group = 'orders.ledger'
+  await client.commitOffsets({ member: { group }, topic: 'orders', topicId: 'topic 1', offsets: new Map([[0, 150n]]) })
+  const transport = kafka({ brokers: ['nowhere:1'], client: () => client })
+  onTestFinished(() => transport.close())
+  const found = async (topicId = 'topic 2'): Promise<readonly bigint[]> => [
+    ...(await client.committedOffsets({ group, topic: 'orders', topicId, partitions: [0] })).values(),
+  ]
+  await transport.rewind?.({ topic: 'orders', consumer: 'ledger', sinceMs: 1 })
+  expect(await found()).toEqual([])
+  await transport.seek({ topic: 'orders', consumer: 'ledger', to: { sinceMs: 1 } })
+  expect(await found()).toEqual([100n])
+  expect(await found('topic 3')).toEqual([])
+})
+
 test('a reader with offsets of its own is told which topic they must be of', async () => {
   const broker = new FakeKafka(1)
   append(broker, 5, 'old')
