@@ -13,6 +13,7 @@
  */
 import type { Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
+import { unlessLate } from '../core/unless-late.ts'
 import { isAnother } from '../transport/topic-id.ts'
 import type { Delivery, Receiver, ReceiveOptions, Transport } from '../transport/transport.ts'
 
@@ -138,6 +139,8 @@ interface LineOptions extends Pick<Place, 'topic' | 'partition'> {
 /** Who gives back without a delay gets it again after this long: somebody else is at work. */
 const shortestRestMs = 20
 const withoutPositionMs = 60_000
+/** A database that does not answer is asked again, when the delivery has come back once more. */
+const answerMs = 5_000
 /** Who is refused for so long and was not told that the partition is another's has it. */
 const lastingMs = 60_000
 
@@ -214,7 +217,8 @@ class PartitionLine {
   async #beginAnew(first: Held, place: Place): Promise<void> {
     const { clock, before, storedNow } = this.#options
     const { partition, topicId = '' } = place
-    const other = (await storedNow(partition, topicId).catch(() => undefined))?.topicId
+    const stored = await unlessLate(storedNow(partition, topicId), answerMs, clock).catch(() => undefined)
+    const other = stored?.topicId
     const isLasting = clock.monotonicMs() - (this.#firstReturnMs ?? Infinity) >= lastingMs
     if (other !== undefined && other !== topicId && (isLasting || before.includes(other)))
       first.place = { ...place, replaces: other }
