@@ -34,25 +34,23 @@ const encoder = new TextEncoder()
 /**
  * JSON, validated by any Standard Schema on both sides.
  *
- * What is stored is the schema's output, and readers validate that again. So a schema must leave its own output as it is; an
- * event is read back to prove it, and INVALID_OPTION refuses a schema that does not. For data that JSON holds as it is, the
- * first event speaks for all. Data that JSON writes as something else (a Date, undefined) is read back each time. A number
- * that is not finite is refused: it would become null.
+ * What is stored is the schema's output, and readers validate that again. So a schema must leave its own output as it is;
+ * INVALID_OPTION refuses one that does not. Data that the schema left as it was given, and that JSON holds as it is, proves it by
+ * itself. Whatever the schema changed (a default, a transform) or JSON writes as something else (a Date, undefined) is read back,
+ * each time: what one event shows says nothing of another. A number that is not finite is refused: it would become null.
  */
 export function jsonCodec<Input, Output>(schema: StandardSchema<Input, Output>): Codec<Input, Output> {
   const validate = (data: unknown): Output | Promise<Output> => {
     const result = schema['~standard'].validate(data)
     return result instanceof Promise ? result.then(accept) : accept(result)
   }
-  let proven = false
-  const write = (valid: Output): Uint8Array | Promise<Uint8Array> => {
+  const write = (valid: Output, given: Input): Uint8Array | Promise<Uint8Array> => {
     const bytes = encodeJson(valid)
-    return isPlain(valid, 0) && proven ? bytes : prove(bytes)
+    return isKept(valid, given, 0) ? bytes : prove(bytes)
   }
   const prove = (bytes: Uint8Array): Uint8Array | Promise<Uint8Array> => {
     const conclude = (again: Output): Uint8Array => {
       if (!isSameJson(encodeJson(again), bytes)) throw unstableSchema()
-      proven = true
       return bytes
     }
     try {
@@ -66,7 +64,7 @@ export function jsonCodec<Input, Output>(schema: StandardSchema<Input, Output>):
     contentType: jsonContentType,
     encode: (data) => {
       const valid = validate(data)
-      return valid instanceof Promise ? valid.then(write) : write(valid)
+      return valid instanceof Promise ? valid.then((output) => write(output, data)) : write(valid, data)
     },
     decode: decodeJson,
     validate,
@@ -124,24 +122,42 @@ function dropPollution(key: string, value: unknown): unknown {
 /** The depth to which data is looked at. Whatever is deeper is read back. */
 const deepestPlain = 1_000
 
-/** Whether JSON holds data as it is. It is on the way of every event, so it allocates nothing. Cycles were refused before. */
-function isPlain(value: unknown, depth: number): boolean {
-  if (typeof value === 'string' || typeof value === 'boolean' || value === null) return true
-  if (typeof value === 'number') return Number.isFinite(value) || refuseNumber(value)
+/**
+ * Whether validated data is what was given, and JSON holds it as it is. It is on the way of every event, so it allocates nothing.
+ * Cycles were refused before.
+ */
+function isKept(value: unknown, given: unknown, depth: number): boolean {
+  if (typeof value === 'string' || typeof value === 'boolean' || value === null) return value === given
+  if (typeof value === 'number') return Number.isFinite(value) ? value === given : refuseNumber(value)
   if (typeof value !== 'object' || depth > deepestPlain) return false
-  if (Array.isArray(value)) return isPlainList(value, depth)
-  const prototype: unknown = Object.getPrototypeOf(value)
-  let plain = prototype === Object.prototype || prototype === null
+  if (Array.isArray(value)) return isKeptList(value, given, depth)
+  const plain = isPlainObject(value)
   if (!plain && typeof (value as { readonly toJSON?: unknown }).toJSON === 'function') return false
+  const source = isPlainObject(given) ? given : nothing
+  let kept = plain && source !== nothing
+  let more = 0
+  for (const _name in source) more += 1
   // To the end, whatever was found: a number may be refused behind it.
-  for (const name in value) if (!isPlain((value as Record<string, unknown>)[name], depth + 1)) plain = false
-  return plain
+  for (const name in value) {
+    more -= 1
+    if (!isKept((value as Record<string, unknown>)[name], source[name], depth + 1)) kept = false
+  }
+  return kept && more === 0
 }
 
-function isPlainList(list: readonly unknown[], depth: number): boolean {
-  let plain = true
-  for (let i = 0; i < list.length; i += 1) if (!isPlain(list[i], depth + 1)) plain = false
-  return plain
+function isKeptList(list: readonly unknown[], given: unknown, depth: number): boolean {
+  const source: readonly unknown[] = Array.isArray(given) ? given : []
+  let kept = Array.isArray(given) && source.length === list.length
+  for (let i = 0; i < list.length; i += 1) if (!isKept(list[i], source[i], depth + 1)) kept = false
+  return kept
+}
+
+const nothing: Readonly<Record<string, unknown>> = {}
+
+function isPlainObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  if (typeof value !== 'object' || value === null) return false
+  const prototype: unknown = Object.getPrototypeOf(value)
+  return prototype === Object.prototype || prototype === null
 }
 
 function refuseNumber(value: number): never {
