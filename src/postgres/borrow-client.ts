@@ -5,6 +5,7 @@
  * connection is closed, and the server rolls back whatever was open on it. A connection that breaks while it is out
  * never ends the process.
  */
+import { isConnectionLoss, isReadOnly } from './sql-state.ts'
 
 /** The part of a `pg` client we use. */
 export interface PgClient {
@@ -28,8 +29,18 @@ export interface PgPool {
 }
 
 /** Closes a connection that a library will give back, although it may be inside a transaction: every pool throws it away then. */
-export function throwAway(client: PgClient): void {
+export function throwAway(client: Pick<PgClient, 'end'>): void {
   client.end?.().catch(() => undefined)
+}
+
+/** Whether a failed transaction has left its client as it was: the server answered, and no transaction is open. */
+export function isCleanAfter(error: unknown, client: Pick<PgClient, 'getTransactionStatus'>): boolean {
+  return !isOfNoUse(error) && client.getTransactionStatus?.() === 'I'
+}
+
+/** Whether the connection of this error is gone, does not answer, or leads to a replica. */
+export function isOfNoUse(error: unknown): boolean {
+  return isConnectionLoss(error) || isReadOnly(error)
 }
 
 /** Runs `work` on a client of the pool; unless it called `clean`, the client is thrown away. */

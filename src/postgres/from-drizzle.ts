@@ -4,14 +4,13 @@
  * Over a node-postgres pool we take the client out ourselves: Drizzle never gives one back whose BEGIN was refused, so
  * each broken connection would cost the pool a place for good.
  */
-import { borrowClient, type PgClient, type PgPool } from './borrow-client.ts'
+import { borrowClient, isCleanAfter, type PgClient, type PgPool } from './borrow-client.ts'
 import type { Database, Isolation, Queryable, Tx } from './database.ts'
 import { postgresJsConnection, postgresJsQueryable, type PostgresJsExecutor } from './from-postgres-js.ts'
 import { guardPgClient } from './guard-pg-client.ts'
 import { guardBegin } from './guard-postgres-js.ts'
 import { ormDatabase, ormTx, wrongHandle, type Begin } from './orm-database.ts'
 import type { SqlValue } from './sql.ts'
-import { isConnectionLoss, isReadOnly } from './sql-state.ts'
 
 /** The part of a drizzle handle that runs statements. */
 export interface DrizzleExecutor {
@@ -75,7 +74,7 @@ function begin<Native, Result>(
       clean()
       return result
     } catch (error) {
-      if (!isConnectionLoss(error) && !isReadOnly(error) && client.getTransactionStatus?.() === 'I') clean()
+      if (isCleanAfter(error, client)) clean()
       throw error
     }
   })

@@ -4,6 +4,9 @@
  * Our statements go straight to the `pg` connection that Knex holds. `knex.raw` would read every `?` as a placeholder,
  * also inside quotes and in operators, and there is no way to escape one behind a backslash.
  */
+import { systemClock } from '../core/clock.ts'
+import { unlessLate } from '../core/unless-late.ts'
+import { isCleanAfter, isOfNoUse, throwAway, type PgClient } from './borrow-client.ts'
 import type { Database, Isolation, Queryable, QueryResult, Tx } from './database.ts'
 import { endedTransaction, letsThrough, type Gate } from './gate.ts'
 import { notUnderWay, ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
@@ -18,7 +21,10 @@ export interface KnexTransaction {
 /** The part of a knex instance we use. */
 export interface KnexDatabase<Native> {
   readonly client: unknown
-  transaction<Result>(work: (trx: Native) => Promise<Result>, config?: { isolationLevel?: Isolation }): Promise<Result>
+  transaction<Result>(
+    work: (trx: Native) => Promise<Result>,
+    config?: { isolationLevel?: Isolation; connection?: unknown },
+  ): Promise<Result>
 }
 
 /** A knex instance becomes a database; a transaction of it becomes that transaction. */
@@ -32,14 +38,15 @@ export function fromKnex<Native extends KnexTransaction>(handle: Native | KnexDa
   return ormDatabase<Native>({
     ...queryableOf(handle),
     begin: ({ isolation, gate }, work) =>
-      handle.transaction((trx) => work(guardTransaction(trx, gate)), { isolationLevel: isolation }),
+      borrowConnection(handle.client as Client, (connection) =>
+        handle.transaction((trx) => work(guardTransaction(trx, gate)), { isolationLevel: isolation, connection }),
+      ),
     connection: (trx) => ({
       query: async (text, values) => {
         assertOpen(trx)
         return await queryableOf(trx).query(text, values)
       },
     }),
-    losesRollback: true,
   })
 }
 
@@ -58,8 +65,35 @@ interface Client {
   releaseConnection(connection: Connection): unknown
 }
 
-interface Connection {
+interface Connection extends Pick<PgClient, 'getTransactionStatus' | 'end'> {
   query(text: string, values: readonly SqlValue[]): Promise<{ rows: unknown[]; rowCount: number | null }>
+  /** Knex's pool throws away what has it. */
+  __knex__disposed?: unknown
+}
+
+/** Knex itself would also give back a connection whose BEGIN or ROLLBACK was never answered, and the next one would be inside it. */
+async function borrowConnection<Result>(client: Client, work: (connection: Connection) => Promise<Result>): Promise<Result> {
+  const connection = await client.acquireConnection()
+  try {
+    return await work(connection)
+  } catch (error) {
+    if (!isCleanAfter(error, connection) && (isOfNoUse(error) || !(await isRolledBack(connection)))) {
+      connection.__knex__disposed = error
+      throwAway(connection)
+    }
+    throw error
+  } finally {
+    await client.releaseConnection(connection)
+  }
+}
+
+/** Behind a COMMIT that was refused the driver does not know yet that nothing is open. A busy or mute server is not waited for. */
+async function isRolledBack(connection: Connection): Promise<boolean> {
+  const answered = connection.query('rollback', []).then(
+    () => true,
+    () => false,
+  )
+  return (await unlessLate(answered, 2_000, systemClock)) === true
 }
 
 interface TransactionClient {

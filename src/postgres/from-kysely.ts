@@ -7,7 +7,7 @@
  */
 import type { Database, Isolation, Queryable, Tx } from './database.ts'
 import { endedTransaction, isEnd, letsThrough, type Gate } from './gate.ts'
-import { ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
+import { ormDatabase, ormTx, wrongHandle, type Begin } from './orm-database.ts'
 
 /** The part of a Kysely instance that runs statements. */
 export interface KyselyExecutor {
@@ -30,6 +30,11 @@ interface Builder<Native> {
 /** The part of a Kysely instance we use. */
 export interface KyselyDatabase<Native> extends KyselyExecutor {
   transaction(): Builder<Native>
+  connection(): unknown
+}
+
+interface ConnectionBuilder<Native> {
+  execute<Result>(work: (one: KyselyDatabase<Native>) => Promise<Result>): Promise<Result>
 }
 
 /** A Kysely instance becomes a database; a transaction of it becomes that transaction. */
@@ -44,16 +49,31 @@ export function fromKysely<Native extends KyselyTransaction>(
   if (isTransaction(handle)) return ormTx(queryableOf(handle), handle)
   return ormDatabase<Native>({
     ...queryableOf(handle),
-    begin: ({ isolation, gate }, work) =>
-      handle
+    begin: (how, work) => begin(handle, how, work),
+    connection: queryableOf,
+  })
+}
+
+/** On a connection of our own: Kysely would give it back although the server may still be about to begin, or has not rolled back. */
+async function begin<Native extends KyselyTransaction, Result>(
+  db: KyselyDatabase<Native>,
+  { isolation, gate, untilAnswered }: Begin,
+  work: (native: Native) => Promise<Result>,
+): Promise<Result> {
+  const borrowed = db.connection() as ConnectionBuilder<Native>
+  return await borrowed.execute(async (one) => {
+    try {
+      return await one
         .transaction()
         .setIsolationLevel(isolation)
         .execute(async (trx) => {
           await guardConnection(trx, gate)
           return await work(trx)
-        }),
-    connection: queryableOf,
-    losesRollback: true,
+        })
+    } catch (error) {
+      await untilAnswered(() => queryableOf(one).query('rollback'), error)
+      throw error
+    }
   })
 }
 

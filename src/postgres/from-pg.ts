@@ -5,13 +5,12 @@
  * COMMIT of a failed transaction with ROLLBACK and no error. A client that may be broken never goes back to the pool.
  */
 import { WaybillError } from '../core/errors.ts'
-import { borrowClient, type PgClient, type PgPool, type PgPoolClient } from './borrow-client.ts'
+import { borrowClient, isOfNoUse, type PgClient, type PgPool, type PgPoolClient } from './borrow-client.ts'
 import { serverStart, type TransactionId } from './commit-outcome.ts'
 import type { BeginOptions, Database, QueryResult, Queryable, Tx } from './database.ts'
 import { openGate } from './gate.ts'
 import { guardPgClient } from './guard-pg-client.ts'
 import type { SqlValue } from './sql.ts'
-import { isConnectionLoss, isReadOnly } from './sql-state.ts'
 import { beginning, commitFailure, durability, endedByItself, openTx, transactionAborted } from './tx-scope.ts'
 
 /** What a pool hands out, with the driver's own type where it can be told. */
@@ -84,7 +83,7 @@ async function attemptOn<Result>(
 
 /** The closure's error is the one to report; a client that cannot even roll back, or that leads to a replica, is thrown away. */
 async function rollBack(client: PgClient, error: unknown, clean: () => void): Promise<void> {
-  if (isConnectionLoss(error) || isReadOnly(error)) return
+  if (isOfNoUse(error)) return
   await client.query('rollback').then(clean, () => undefined)
 }
 

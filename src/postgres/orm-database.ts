@@ -25,13 +25,15 @@ export interface Orm<Native> extends Queryable {
   connection(native: Native): Queryable
   /** The library runs hooks of the user before it ends the transaction: `begin` then calls `gate.beforeCommit`, or shuts the gate. */
   readonly hasHooks?: boolean
-  /** The library gives its connection back even if the driver never sent its ROLLBACK. */
+  /** The library gives its connection back even if the driver never sent its ROLLBACK, and only the closure can keep it from that. */
   readonly losesRollback?: boolean
 }
 
 export interface Begin {
   readonly isolation: Isolation
   readonly gate: Gate
+  /** Keeps a connection on which the transaction failed until its server has answered, or has ended the session. */
+  untilAnswered(ask: () => Promise<unknown>, error: unknown): Promise<void>
 }
 
 /** Makes a database of an ORM. */
@@ -80,6 +82,13 @@ async function attemptWith<Native, Result>(
 ): Promise<Result> {
   const gate = openGate()
   const run: Run<Result> = {}
+  const mute = Promise.withResolvers<never>()
+  const untilAnswered = async (ask: () => Promise<unknown>, error: unknown): Promise<void> => {
+    if (await isAnswered(ask, (options.statementTimeoutMs || longestStatementMs) + answerMs)) return
+    // The caller has waited long enough; the connection has not.
+    mute.reject(error)
+    await isAnswered(ask, (run.id === undefined ? 0 : options.idleInTransactionTimeoutMs) || longestTimerMs)
+  }
   const conclude = async (connection: Queryable, xid: string): Promise<void> => {
     // Before the last question: a statement behind that could fail, and COMMIT would not say so.
     await shut(gate)
@@ -87,29 +96,34 @@ async function attemptWith<Native, Result>(
     if (gate.nested > 0) throw nestedUnderWay()
     await assertUnderWay(connection, xid)
   }
+  const begin = async (): Promise<void> => {
+    try {
+      await orm.begin({ isolation: options.isolation, gate, untilAnswered }, (native) =>
+        silentOnceOver(gate, { ...orm, connection: orm.connection(native), untilAnswered }, async (connection) => {
+          const id = await beginning(one(connection, setUpTransaction(options)))
+          run.id = id
+          const result = await work(openTx(connection, native, gate))
+          gate.beforeCommit = () =>
+            conclude(connection, id.xid).then(
+              () => void (run.done = { result }),
+              (error: unknown) => {
+                run.refused = { error }
+                throw error
+              },
+            )
+          if (orm.hasHooks !== true) await gate.beforeCommit()
+        }),
+      )
+    } finally {
+      // Also when the ORM gave up while the closure still runs: its connection may serve somebody else by now.
+      gate.state = 'over'
+    }
+  }
   try {
-    await orm.begin({ isolation: options.isolation, gate }, (native) =>
-      silentOnceOver(gate, { ...orm, ...options, connection: orm.connection(native) }, async (connection) => {
-        const id = await beginning(one(connection, setUpTransaction(options)))
-        run.id = id
-        const result = await work(openTx(connection, native, gate))
-        gate.beforeCommit = () =>
-          conclude(connection, id.xid).then(
-            () => void (run.done = { result }),
-            (error: unknown) => {
-              run.refused = { error }
-              throw error
-            },
-          )
-        if (orm.hasHooks !== true) await gate.beforeCommit()
-      }),
-    )
+    await Promise.race([begin(), mute.promise])
   } catch (error) {
     if (run.refused !== undefined) throw run.refused.error
     throw run.done === undefined ? error : commitFailure(error, run.id)
-  } finally {
-    // Also when the ORM gave up while the closure still runs: its connection may serve somebody else by now.
-    gate.state = 'over'
   }
   if (run.done === undefined) throw endedByItself()
   return run.done.result
@@ -120,7 +134,7 @@ async function attemptWith<Native, Result>(
  * ROLLBACK on the connection that is gone, which ends the process.
  */
 async function silentOnceOver(gate: Gate, how: Ending, work: (connection: Queryable) => Promise<void>): Promise<void> {
-  const { connection, hasHooks, losesRollback, statementTimeoutMs } = how
+  const { connection, hasHooks, losesRollback, untilAnswered } = how
   try {
     await work(connection)
   } catch (error) {
@@ -129,12 +143,12 @@ async function silentOnceOver(gate: Gate, how: Ending, work: (connection: Querya
     // The end of a connection reaches the closure and the ORM in the same turn, in no certain order.
     await nextTurn()
     if (isOver(gate)) await new Promise(() => undefined)
-    if (losesRollback === true) await untilAnswered(connection, (statementTimeoutMs || longestStatementMs) + answerMs)
+    if (losesRollback === true) await untilAnswered(() => one(connection, currentTransaction()), error)
     throw error
   }
 }
 
-interface Ending extends Pick<Orm<unknown>, 'hasHooks' | 'losesRollback'>, Pick<BeginOptions, 'statementTimeoutMs'> {
+interface Ending extends Pick<Orm<unknown>, 'hasHooks' | 'losesRollback'>, Pick<Begin, 'untilAnswered'> {
   readonly connection: Queryable
 }
 
@@ -142,22 +156,24 @@ interface Ending extends Pick<Orm<unknown>, 'hasHooks' | 'losesRollback'>, Pick<
 const longestStatementMs = 60_000
 /** How long after the last statement must have ended an answer may still be on its way. */
 const answerMs = 2_000
+const longestTimerMs = 2_147_483_647
 
 /**
- * Waits until the server is done with what was sent. Behind a slow statement node-postgres with a `query_timeout` takes a ROLLBACK out
- * of its queue again, and whoever has the connection next would commit the rest. A server that has not answered when it must have ended
- * every statement itself is out of reach, and is not waited for.
+ * Whether the server is done with what was sent, within a time. Behind a statement without an answer node-postgres with a
+ * `query_timeout` takes a ROLLBACK out of its queue again, and whoever has the connection next would commit the rest. A server that
+ * has not answered when it must have ended every statement itself is out of reach; it ends the session once that was idle too long.
  */
-async function untilAnswered(connection: Queryable, mostMs: number): Promise<void> {
+async function isAnswered(ask: () => Promise<unknown>, mostMs: number): Promise<boolean> {
   const untilMs = systemClock.monotonicMs() + mostMs
-  const isAnswered = (): Promise<boolean> =>
-    one(connection, currentTransaction()).then(
+  const isHeard = (): Promise<boolean> =>
+    ask().then(
       () => true,
       (error: unknown) => !isUnanswered(error),
     )
   for (let leftMs = mostMs; leftMs > 0; leftMs = untilMs - systemClock.monotonicMs()) {
-    if ((await unlessLate(isAnswered(), leftMs, systemClock)) === true) return
+    if ((await unlessLate(isHeard(), leftMs, systemClock)) === true) return true
   }
+  return false
 }
 
 function isOver({ state }: Gate): boolean {
