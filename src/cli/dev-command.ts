@@ -153,7 +153,7 @@ async function prepare({ settings, note }: CommandContext, { databaseUrl, broker
   try {
     const plan = await planProvision(admin, desiredResources(wanted))
     await applyProvision(admin, plan)
-    note(`Broker     ${plan.changes.length} topics, subscriptions and grants made`)
+    note(`Broker     ${plan.changes.length} changes to topics, subscriptions and grants`)
   } finally {
     await admin.close()
   }

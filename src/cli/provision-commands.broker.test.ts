@@ -31,9 +31,10 @@ test('plan shows, apply makes, a second plan is empty, and drift is shown', asyn
   const first = await cli('provision --plan')
   expect(first).toMatchObject({ code: 4, err: '' })
   expect(first.out.split('\n').filter((line) => line.startsWith('+'))).toHaveLength(6)
+  expect(first.out.split('\n').filter((line) => line.startsWith('~'))).toHaveLength(2)
   expect(await cli('doctor pubsub')).toMatchObject({ code: 4, out: expect.stringContaining('does not exist') })
 
-  expect(await cli('provision --apply')).toMatchObject({ code: 0, out: expect.stringContaining('Changed 6') })
+  expect(await cli('provision --apply')).toMatchObject({ code: 0, out: expect.stringContaining('Changed 8') })
   expect(await cli('provision')).toEqual({ code: 0, out: 'Nothing to change.\n', err: '' })
   expect(await cli('doctor pubsub')).toEqual({ code: 0, out: 'Nothing is wrong.\n', err: '' })
   expect(await cli('doctor pubsub --replay-days 30')).toMatchObject({ code: 4, out: expect.stringContaining('2592000 s') })

@@ -94,7 +94,8 @@ export function desiredResources(options: ProvisionOptions): DesiredResources {
   const isMissingAgent = projectNumber === undefined && parts.some(({ subscriptions }) => subscriptions.some(hasDeadLetters))
   return {
     schemas: Object.values(schemas).map(({ name, type, definition }) => ({ name, type, definition })),
-    topics: [...topics, ...parts.flatMap((part) => part.topics)],
+    // Relays may wait for the topics of streams: those come last, with little between them and their subscriptions.
+    topics: [...parts.flatMap((part) => part.topics), ...topics],
     subscriptions: parts.flatMap((part) => part.subscriptions),
     grants: [
       ...topics.flatMap(({ name }) =>

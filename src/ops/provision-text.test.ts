@@ -15,8 +15,8 @@ const desired = desiredResources({
 test('the gcloud commands make what the plan would', () => {
   expect(gcloudText(desired, 'shop').split('\n')).toEqual([
     `gcloud pubsub schemas create video --type=avro --definition='{"type":"record","doc":"it'\\''s \${x}"}' --project=shop`,
-    'gcloud pubsub topics create video.events --schema=video --message-encoding=json --project=shop',
     'gcloud pubsub topics create video.events.catalog.dead --project=shop',
+    'gcloud pubsub topics create video.events --schema=video --message-encoding=json --project=shop',
     'gcloud pubsub subscriptions create video.events.catalog --topic=video.events --ack-deadline=60 --message-retention-duration=604800s --retain-acked-messages --enable-message-ordering --expiration-period=never --min-retry-delay=1s --max-retry-delay=60s --dead-letter-topic=video.events.catalog.dead --max-delivery-attempts=100 --project=shop',
     'gcloud pubsub subscriptions create video.events.catalog.dead.catalog --topic=video.events.catalog.dead --ack-deadline=60 --message-retention-duration=2678400s --enable-message-ordering --expiration-period=never --min-retry-delay=1s --max-retry-delay=60s --project=shop',
     'gcloud pubsub topics add-iam-policy-binding video.events.catalog.dead --role=roles/pubsub.publisher --member=serviceAccount:service-123456@gcp-sa-pubsub.iam.gserviceaccount.com --project=shop',
@@ -38,6 +38,24 @@ test('the Terraform names every resource once, and escapes what Terraform would 
   expect(text).toContain('  expiration_policy {\n    ttl = ""\n  }')
 })
 
+test('with Terraform nobody may publish to a topic before all its subscriptions are there', () => {
+  const consumers = ['catalog', 'search'].map((name) => ({ name, streams: [stream] }))
+  const text = terraformText(desiredResources({ streams: [stream], consumers, publishers: ['user:ada@example.com'] }), 'shop')
+  expect(text.split('\n\n').at(-1)).toBe(
+    [
+      'resource "google_pubsub_topic_iam_member" "video_events_roles_pubsub_publisher_user_ada_example_com" {',
+      '  project    = "shop"',
+      '  topic      = google_pubsub_topic.video_events.name',
+      '  role       = "roles/pubsub.publisher"',
+      '  member     = "user:ada@example.com"',
+      '  depends_on = [google_pubsub_subscription.video_events_catalog, google_pubsub_subscription.video_events_search]',
+      '}',
+    ].join('\n'),
+  )
+  const alone = terraformText(desiredResources({ streams: [stream], publishers: ['user:ada@example.com'] }), 'shop')
+  expect(alone).not.toContain('depends_on')
+})
+
 test('the topic of another service is named, because Terraform does not make it here', () => {
   const reader = desiredResources({ consumers: [{ name: 'catalog', streams: [stream] }] })
   expect(terraformText(reader, 'shop')).toContain('topic                        = "projects/shop/topics/video.events"')
@@ -49,10 +67,10 @@ test('streams that share a topic share the subscription of a consumer, ordered i
   const consumers = [{ name: 'ledger', streams: [rates, accounts, stream], subscribers: ['user:ada@example.com'] }]
   const shared = desiredResources({ streams: [rates, accounts, stream], consumers, projectNumber: '1' })
   expect(shared.topics.map(({ name }) => name)).toEqual([
-    'bank.events',
-    'video.events',
     'bank.events.ledger.dead',
     'video.events.ledger.dead',
+    'bank.events',
+    'video.events',
   ])
   expect(shared.subscriptions.map(({ name, isOrdered }) => `${name} ${isOrdered}`)).toEqual([
     'bank.events.ledger true',

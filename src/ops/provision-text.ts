@@ -1,13 +1,15 @@
 /**
  * What a service needs in a Pub/Sub project, for those who make it another way: as Terraform, or as gcloud commands.
  *
- * Both say the same as a plan on an empty project. Values are quoted for their language; nothing is left to be filled in
+ * Both make what a plan on an empty project makes, but topics keep nothing meanwhile: only the grants, which come after the
+ * subscriptions, let somebody publish. Values are quoted for their language; nothing is left to be filled in
  * but what the given options did not say.
  */
 import type { SchemaSettings, SubscriptionSettings, TopicSettings } from '../transport/pubsub-resources.ts'
 import type { DesiredResources } from './provision-desired.ts'
 import type { PubsubGrant } from '../transport/pubsub-admin.ts'
 import type { Difference, ProvisionChange, ProvisionPlan } from './provision.ts'
+import { isProvisional } from './provisional-retention.ts'
 
 /** A plan for people: `+` is made, `~` is changed, `!` stands in the way. */
 export function planText(plan: ProvisionPlan): string {
@@ -55,8 +57,14 @@ function changeLines(change: ProvisionChange): string[] {
     return [`+ grant ${role} on ${kind} ${name} to ${member}`]
   }
   const sign = { create: '+', update: '~', blocked: '!' }[change.action]
-  const because = change.action === 'blocked' ? ' (cannot be changed in place)' : ''
-  return [`${sign} ${change.kind} ${change.name}${because}`, ...change.differences.map(differenceLine)]
+  return [`${sign} ${change.kind} ${change.name}${remark(change)}`, ...change.differences.map(differenceLine)]
+}
+
+function remark(change: Exclude<ProvisionChange, { readonly kind: 'grant' }>): string {
+  if (change.action === 'blocked') return ' (cannot be changed in place)'
+  if (change.kind === 'subscription' && change.isFromStart) return ' (from the beginning of its topic)'
+  const isKeeping = change.kind === 'topic' && change.action === 'create' && isProvisional(change.settings)
+  return isKeeping ? ' (keeps everything until its subscriptions are there)' : ''
 }
 
 function differenceLine({ field, from, to }: Difference): string {
@@ -122,12 +130,16 @@ function subscriptionBlock(subscription: SubscriptionSettings, desired: DesiredR
   ])
 }
 
+/** A topic's subscriptions are there before anybody may publish to it: what is published to a topic without them is lost. */
 function grantBlock({ kind, name, role, member }: PubsubGrant, desired: DesiredResources, projectId: string): string {
+  const subscriptions = kind === 'topic' ? desired.subscriptions.filter(({ topic }) => topic === name) : []
+  const first = subscriptions.map((subscription) => `google_pubsub_subscription.${identifier(subscription.name)}`)
   return block(`google_pubsub_${kind}_iam_member`, [name, role, member].join('_'), [
     `project = ${hcl(projectId)}`,
     `${kind} = ${isOwn(desired, kind, name) ? `google_pubsub_${kind}.${identifier(name)}.name` : hcl(name)}`,
     `role = ${hcl(role)}`,
     `member = ${hcl(member)}`,
+    ...(first.length === 0 ? [] : [`depends_on = [${first.join(', ')}]`]),
   ])
 }
 

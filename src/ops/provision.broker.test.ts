@@ -55,10 +55,12 @@ describe('provisioning', () => {
     const plan = await planProvision(admin, desired)
     expect(plan.changes.map(({ kind, name: each, action }) => `${action} ${kind} ${each}`)).toEqual([
       'create schema video',
-      'create topic video.events',
       'create topic video.events.catalog.dead',
+      'create topic video.events',
       'create subscription video.events.catalog',
       'create subscription video.events.catalog.dead.catalog',
+      'update topic video.events.catalog.dead',
+      'update topic video.events',
       'grant grant video.events',
       'grant grant video.events.catalog.dead',
       'grant grant video.events.catalog',
@@ -67,7 +69,7 @@ describe('provisioning', () => {
     ])
     const told: string[] = []
     await applyProvision(admin, plan, (change) => told.push(change.name))
-    expect(told).toHaveLength(10)
+    expect(told).toHaveLength(12)
     expect((await planProvision(admin, desired)).changes).toEqual([])
     expect(planText(await planProvision(admin, desired))).toBe('Nothing to change.')
   })

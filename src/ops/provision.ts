@@ -15,6 +15,7 @@ import {
   type TopicSettings,
 } from '../transport/pubsub-resources.ts'
 import type { DesiredResources } from './provision-desired.ts'
+import { isProvisional, provisional } from './provisional-retention.ts'
 
 export interface Difference {
   readonly field: string
@@ -28,13 +29,21 @@ interface ChangeOf<Kind extends string, Settings> {
   /** `blocked`: it is there, and the difference cannot be changed in place. */
   readonly action: 'create' | 'update' | 'blocked'
   readonly settings: Settings
+  /** Of one that is made: what is changed once it is there. */
   readonly differences: readonly Difference[]
+}
+
+type TopicChange = ChangeOf<'topic', TopicSettings>
+
+interface SubscriptionChange extends ChangeOf<'subscription', SubscriptionSettings> {
+  /** It is sought to the beginning: it gets what its topic has kept since that was made. */
+  readonly isFromStart: boolean
 }
 
 export type ProvisionChange =
   | ChangeOf<'schema', SchemaSettings>
-  | ChangeOf<'topic', TopicSettings>
-  | ChangeOf<'subscription', SubscriptionSettings>
+  | TopicChange
+  | SubscriptionChange
   | { readonly kind: 'grant'; readonly name: string; readonly action: 'grant'; readonly grant: PubsubGrant }
 
 export interface ProvisionPlan {
@@ -48,22 +57,23 @@ export async function planProvision(admin: PubsubAdmin, desired: DesiredResource
     desired.schemas.map(async (wanted) => compareSchema(wanted, await admin.getSchema(wanted.name))),
   )
   const topics = await Promise.all(
-    desired.topics.map(async (wanted) => compare('topic', wanted, await admin.getTopic(wanted.name), Object.keys(topicFields))),
+    desired.topics.map(async (wanted) => topicChanges(wanted, await admin.getTopic(wanted.name), desired)),
   )
+  const unfinished = new Set(topics.map(({ last }) => last?.name))
   const subscriptions = await Promise.all(
     desired.subscriptions.map(async (wanted) =>
-      compare('subscription', wanted, await admin.getSubscription(wanted.name), Object.keys(subscriptionFields)),
+      subscriptionChange(wanted, await admin.getSubscription(wanted.name), unfinished.has(wanted.topic)),
     ),
   )
   const grants = await missingGrants(admin, desired.grants)
-  const changes = [...schemas, ...topics, ...subscriptions].filter((change) => change !== undefined)
-  return {
-    changes: [
-      ...changes,
-      ...grants.map((grant) => ({ kind: 'grant', name: grant.name, action: 'grant', grant }) as const),
-    ] as ProvisionChange[],
-    notes: desired.notes,
-  }
+  const changes: readonly (ProvisionChange | undefined)[] = [
+    ...schemas,
+    ...topics.map(({ first }) => first),
+    ...subscriptions,
+    ...topics.map(({ last }) => last),
+    ...grants.map((grant) => ({ kind: 'grant', name: grant.name, action: 'grant', grant }) as const),
+  ]
+  return { changes: changes.filter((change) => change !== undefined), notes: desired.notes }
 }
 
 /** How to change what cannot be changed in place. Provisioned topics keep nothing: what comes meanwhile is not there to be read. */
@@ -100,19 +110,53 @@ function grantKey({ kind, name, role, member }: PubsubGrant): string {
 }
 
 async function apply(admin: PubsubAdmin, change: ProvisionChange): Promise<void> {
-  const fields = change.kind === 'grant' ? [] : change.differences.map(({ field }) => field)
   switch (change.kind) {
     case 'schema':
       return await (change.action === 'create' ? admin.createSchema(change.settings) : admin.commitSchema(change.settings))
     case 'topic':
       if (change.action === 'create') return await admin.createTopic(change.settings)
-      return await admin.updateTopic(change.settings, fields as (keyof typeof topicFields)[])
+      return await admin.updateTopic(change.settings, fieldsOf<keyof typeof topicFields>(change))
     case 'subscription':
-      if (change.action === 'create') return await admin.createSubscription(change.settings)
-      return await admin.updateSubscription(change.settings, fields as (keyof typeof subscriptionFields)[])
+      return await applySubscription(admin, change)
     case 'grant':
       return await admin.grant(change.grant)
   }
+}
+
+async function applySubscription(admin: PubsubAdmin, change: SubscriptionChange): Promise<void> {
+  const { settings, action, isFromStart } = change
+  const fields = fieldsOf<keyof typeof subscriptionFields>(change)
+  if (action === 'create') await admin.createSubscription(isFromStart ? provisional(settings) : settings)
+  if (isFromStart) await admin.seekToStart(settings.name)
+  if (fields.length > 0) await admin.updateSubscription(settings, fields)
+}
+
+function fieldsOf<Field extends string>({ differences }: TopicChange | SubscriptionChange): Field[] {
+  return differences.map(({ field }) => field as Field)
+}
+
+/** What is changed before the subscriptions, and what after them: a new topic keeps everything until it has those that it is to have. */
+function topicChanges(
+  wanted: TopicSettings,
+  found: TopicSettings | undefined,
+  { subscriptions }: DesiredResources,
+): { readonly first: TopicChange | undefined; readonly last: TopicChange | undefined } {
+  const isUnfinished = found === undefined ? subscriptions.some(({ topic }) => topic === wanted.name) : isProvisional(found)
+  const initial = isUnfinished ? provisional(wanted) : wanted
+  const changeable = Object.keys(topicFields)
+  return { first: compare('topic', initial, found, changeable), last: compare('topic', wanted, initial, changeable) }
+}
+
+function subscriptionChange(
+  wanted: SubscriptionSettings,
+  found: SubscriptionSettings | undefined,
+  isTopicUnfinished: boolean,
+): SubscriptionChange | undefined {
+  const change = compare('subscription', wanted, found, Object.keys(subscriptionFields))
+  if (change === undefined) return undefined
+  if (found !== undefined) return { ...change, isFromStart: isProvisional(found) }
+  const initial = isTopicUnfinished ? provisional(wanted) : wanted
+  return { ...change, isFromStart: isTopicUnfinished, differences: differencesOf(wanted, initial) }
 }
 
 function compare<Kind extends 'topic' | 'subscription', Settings extends TopicSettings | SubscriptionSettings>(
@@ -122,12 +166,16 @@ function compare<Kind extends 'topic' | 'subscription', Settings extends TopicSe
   changeable: readonly string[],
 ): ChangeOf<Kind, Settings> | undefined {
   if (found === undefined) return { kind, name: wanted.name, action: 'create', settings: wanted, differences: [] }
-  const differences = (Object.keys(wanted) as (keyof Settings & string)[])
-    .filter((field) => !isDeepStrictEqual(wanted[field], found[field]))
-    .map((field): Difference => ({ field, from: found[field], to: wanted[field] }))
+  const differences = differencesOf(wanted, found)
   if (differences.length === 0) return undefined
   const isBlocked = differences.some(({ field }) => !changeable.includes(field))
   return { kind, name: wanted.name, action: isBlocked ? 'blocked' : 'update', settings: wanted, differences }
+}
+
+function differencesOf<Settings extends object>(wanted: Settings, found: Settings): Difference[] {
+  return (Object.keys(wanted) as (keyof Settings & string)[])
+    .filter((field) => !isDeepStrictEqual(wanted[field], found[field]))
+    .map((field) => ({ field, from: found[field], to: wanted[field] }))
 }
 
 function compareSchema(

@@ -42,6 +42,8 @@ export interface PubsubAdmin {
   getSubscription(name: string): Promise<SubscriptionSettings | undefined>
   createSubscription(subscription: SubscriptionSettings): Promise<void>
   updateSubscription(subscription: SubscriptionSettings, fields: readonly (keyof typeof subscriptionFields)[]): Promise<void>
+  /** Everything that it or its topic keeps is delivered, also what was acknowledged. */
+  seekToStart(name: string): Promise<void>
   /** What waits in it is gone. */
   deleteSubscription(name: string): Promise<void>
   getSchema(name: string): Promise<SchemaSettings | undefined>
@@ -148,7 +150,7 @@ function topicCalls(
 function subscriptionCalls(
   ask: Ask,
   paths: Paths,
-): Pick<PubsubAdmin, 'getSubscription' | 'createSubscription' | 'updateSubscription' | 'deleteSubscription'> {
+): Pick<PubsubAdmin, 'getSubscription' | 'createSubscription' | 'updateSubscription' | 'seekToStart' | 'deleteSubscription'> {
   return {
     deleteSubscription: async (name) => {
       const subscription = paths.subscription(name)
@@ -167,6 +169,10 @@ function subscriptionCalls(
       const wire = toWireSubscription(subscription, paths)
       const updateMask = { paths: fields.map((field) => subscriptionFields[field]) }
       await ask('updateSubscription', { subscription: wire, updateMask }, { 'subscription.name': wire.name })
+    },
+    seekToStart: async (name) => {
+      const subscription = paths.subscription(name)
+      await ask('seek', { subscription, time: { seconds: 0 } }, { subscription })
     },
   }
 }

@@ -1,11 +1,11 @@
-resource "google_pubsub_topic" "video_events" {
-  project = "shop"
-  name    = "video.events"
-}
-
 resource "google_pubsub_topic" "video_events_catalog_dead" {
   project = "shop"
   name    = "video.events.catalog.dead"
+}
+
+resource "google_pubsub_topic" "video_events" {
+  project = "shop"
+  name    = "video.events"
 }
 
 resource "google_pubsub_subscription" "video_events_catalog" {
@@ -49,17 +49,19 @@ resource "google_pubsub_subscription" "video_events_catalog_dead_catalog" {
 }
 
 resource "google_pubsub_topic_iam_member" "video_events_roles_pubsub_publisher_serviceAccount_video_relay_shop_iam_gserviceaccount_com" {
-  project = "shop"
-  topic   = google_pubsub_topic.video_events.name
-  role    = "roles/pubsub.publisher"
-  member  = "serviceAccount:video-relay@shop.iam.gserviceaccount.com"
+  project    = "shop"
+  topic      = google_pubsub_topic.video_events.name
+  role       = "roles/pubsub.publisher"
+  member     = "serviceAccount:video-relay@shop.iam.gserviceaccount.com"
+  depends_on = [google_pubsub_subscription.video_events_catalog]
 }
 
 resource "google_pubsub_topic_iam_member" "video_events_catalog_dead_roles_pubsub_publisher_serviceAccount_service_123456789012_gcp_sa_pubsub_iam_gserviceaccount_com" {
-  project = "shop"
-  topic   = google_pubsub_topic.video_events_catalog_dead.name
-  role    = "roles/pubsub.publisher"
-  member  = "serviceAccount:service-123456789012@gcp-sa-pubsub.iam.gserviceaccount.com"
+  project    = "shop"
+  topic      = google_pubsub_topic.video_events_catalog_dead.name
+  role       = "roles/pubsub.publisher"
+  member     = "serviceAccount:service-123456789012@gcp-sa-pubsub.iam.gserviceaccount.com"
+  depends_on = [google_pubsub_subscription.video_events_catalog_dead_catalog]
 }
 
 resource "google_pubsub_subscription_iam_member" "video_events_catalog_roles_pubsub_subscriber_serviceAccount_service_123456789012_gcp_sa_pubsub_iam_gserviceaccount_com" {
