@@ -49,6 +49,18 @@ test('plan shows, apply makes, a second plan is empty, and drift is shown', asyn
   expect(json.changes).toMatchObject([{ action: 'update' }])
 })
 
+test('apply and doctor say what was left out, too', async () => {
+  await writeFile(
+    join(folder, 'agentless.config.ts'),
+    `const orders = { topic: 'order.events', ordering: 'aggregate' } as const
+    export default { service: 'order', pubsub: { projectId: 'shop', provision: {
+      streams: [orders], consumers: [{ name: 'billing', streams: [orders] }] } } }`,
+  )
+  const note = expect.stringContaining('\nnote: projectNumber is not set')
+  expect(await cli('provision --apply --config agentless.config.ts')).toMatchObject({ code: 0, out: note })
+  expect(await cli('doctor pubsub --config agentless.config.ts')).toMatchObject({ code: 0, out: note })
+})
+
 test('Terraform and gcloud need no connection', async () => {
   expect(await cli('provision --terraform --emulator-host nobody:1')).toMatchObject({
     code: 0,

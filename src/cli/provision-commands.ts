@@ -6,7 +6,7 @@ import { WaybillError } from '../core/errors.ts'
 import { closedAfter } from '../ops/close-in-time.ts'
 import { doctorPubsub } from '../ops/doctor-pubsub.ts'
 import { desiredResources } from '../ops/provision-desired.ts'
-import { gcloudText, planText, terraformText } from '../ops/provision-text.ts'
+import { gcloudText, planText, terraformText, withNotes } from '../ops/provision-text.ts'
 import { applyProvision, planProvision } from '../ops/provision.ts'
 import { createPubsubAdmin, type PubsubAdmin } from '../transport/pubsub-admin.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult, type OptionSpec } from './command.ts'
@@ -55,11 +55,8 @@ export const provision: Command = {
         return { text: planText(plan), data: plan, exitCode: plan.changes.length === 0 ? exitCodes.ok : exitCodes.checkFailed }
       }
       await applyProvision(admin, plan, ({ kind, name }) => note(`done: ${kind} ${name}`))
-      const text =
-        plan.changes.length === 0
-          ? 'Nothing to change.'
-          : `Changed ${plan.changes.length}: ${config.projectId} is as it should be.`
-      return { text, data: { applied: plan.changes, notes: plan.notes } }
+      const done = plan.changes.length === 0 ? 'Nothing to change.' : `Changed ${plan.changes.length} in ${config.projectId}.`
+      return { text: withNotes([done], plan), data: { applied: plan.changes, notes: plan.notes } }
     })
   },
 }
@@ -80,9 +77,9 @@ export const doctorPubsubCommand: Command = {
     const findings = await withAdmin(config, (admin) =>
       doctorPubsub(admin, { desired, ...(days === undefined ? {} : { replaySeconds: days * 86_400 }) }),
     )
-    const text = findings.length === 0 ? 'Nothing is wrong.' : findings.map((finding) => finding.text).join('\n')
+    const found = findings.length === 0 ? ['Nothing is wrong.'] : findings.map((finding) => finding.text)
     return {
-      text,
+      text: withNotes(found, desired),
       data: { findings, notes: desired.notes },
       exitCode: findings.length === 0 ? exitCodes.ok : exitCodes.checkFailed,
     }

@@ -13,9 +13,12 @@ import { isProvisional } from './provisional-retention.ts'
 
 /** A plan for people: `+` is made, `~` is changed, `!` stands in the way. */
 export function planText(plan: ProvisionPlan): string {
-  const notes = plan.notes.map((note) => `note: ${note}`)
-  if (plan.changes.length === 0) return ['Nothing to change.', ...notes].join('\n')
-  return [...plan.changes.flatMap(changeLines), ...notes].join('\n')
+  return withNotes(plan.changes.length === 0 ? ['Nothing to change.'] : plan.changes.flatMap(changeLines), plan)
+}
+
+/** Lines for people, and what nobody can see from the project itself. */
+export function withNotes(lines: readonly string[], { notes }: Pick<ProvisionPlan, 'notes'>): string {
+  return [...lines, ...notes.map((note) => `note: ${note}`)].join('\n')
 }
 
 export function terraformText(desired: DesiredResources, projectId: string): string {

@@ -20,6 +20,7 @@ export const status = {
   resourceExhausted: 8,
   failedPrecondition: 9,
   aborted: 10,
+  unimplemented: 12,
   internal: 13,
   unavailable: 14,
   unauthenticated: 16,
