@@ -1,10 +1,12 @@
 /** What becomes of the events when the slot of a connector is gone, or the switch to it is in doubt. */
 import { describe, expect, test } from 'vitest'
-import { outboxFixture } from '../../test/setup/outbox-fixture.ts'
+import { outboxFixture, videos } from '../../test/setup/outbox-fixture.ts'
 import { logicalDatabase } from '../../test/setup/logical-database.ts'
 import { readInserts } from '../../test/setup/pgoutput.ts'
 import { WaybillError } from '../core/errors.ts'
+import { skipParked } from '../outbox/parked.ts'
 import type { Database } from '../postgres/database.ts'
+import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'
 import { cdcPublication } from './outbox-cdc-slot.ts'
@@ -72,6 +74,67 @@ describe('a slot that is gone', () => {
     expect(versions(broker).filter((each) => each.startsWith('v'))).toEqual(['v 2', 'v 3', 'v 4'])
     expect(versions(broker).filter((each) => each.startsWith('w'))).toEqual(['w 1', 'w 2'])
     expect(await cdcStatus(db, outbox)).toMatchObject({ dispatching: true })
+  })
+
+  test('leaves what has a date to its date, and what failed to the next pass', async () => {
+    const { outbox, publish, relay, dispatch } = await outboxFixture(db)
+    const slot = newSlot()
+    const add = (id: string): Promise<unknown> =>
+      transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, id, { title: 'x' }, { notBefore: new Date('9000-01-01') }))
+    await switchCdcOn({ db, outbox, slot, actor })
+    await publish('v', '1')
+    await expect(switchCdcOff({ db, outbox, slot, actor, signal: AbortSignal.abort() })).rejects.toMatchObject({
+      code: 'ABORTED',
+    })
+    await drop(slot)
+    await publish('failed', '1')
+    await publish('tried', '1')
+    await add('head')
+    await add('head')
+    const refusing = memory({ rejects: ({ orderingKey }) => orderingKey !== 'tried' })
+    await relay(refusing, { backoff: { firstMs: 3_600_000, maxMs: 3_600_000 } }).once()
+    await add('new')
+    /** Those of all that did not fail. */
+    const dates = async (): Promise<string[]> =>
+      (await dispatch())
+        .filter((row) => row['publish_attempts'] === 0 && row['next_retry_at'] !== null)
+        .map((row) => (row['next_retry_at'] as Date).toISOString())
+        .toSorted()
+    const before = await dates()
+    expect(before).toHaveLength(3)
+
+    expect(await giveUpSlot({ db, outbox, slot, actor })).toBe(6)
+    expect(await dates()).toEqual(before)
+    const broker = memory()
+    expect(await relay(broker).once()).toBe(3)
+    expect(versions(broker).toSorted()).toEqual(['failed 1', 'tried 1', 'v 1'])
+    expect((await dispatch()).map((row) => String(row['last_error'])).toSorted()).toEqual([
+      'null',
+      'waits for its date',
+      'waits for its date',
+    ])
+  })
+
+  test('leaves what was skipped a marker, though that is out already', async () => {
+    const { outbox, publish, relay } = await outboxFixture(db)
+    const slot = newSlot()
+    const broker = memory({ rejects: ({ body }) => body.byteLength > 0 })
+    await publish('v', '1')
+    await relay(broker, { maxAttempts: 1 }).once()
+    await skipParked({ db, outbox, filter: { all: true }, actor })
+    expect(await relay(broker).once()).toBe(1)
+    await switchCdcOn({ db, outbox, slot, actor })
+    await publish('v', '2')
+    await drop(slot)
+
+    expect(await giveUpSlot({ db, outbox, slot, actor })).toBe(2)
+    broker.setRejects(() => false)
+    expect(await relay(broker).once()).toBe(2)
+    expect(broker.published.map(({ attributes }) => `${attributes['version']} ${attributes['event_type']}`)).toEqual([
+      '1 waybill.void',
+      '1 waybill.void',
+      '2 VideoPublished',
+    ])
   })
 })
 

@@ -16,7 +16,7 @@ import { findProgram } from '../testing/find-program.ts'
 import { fromRecord } from '../transport/kafka/kafka-records.ts'
 import { memory } from '../transport/memory.ts'
 import { cdcPublication } from './outbox-cdc-slot.ts'
-import { cdcStatus, switchCdcOff, switchCdcOn } from './outbox-cdc.ts'
+import { cdcStatus, giveUpSlot, switchCdcOff, switchCdcOn } from './outbox-cdc.ts'
 import { outboxStatus } from './outbox-status.ts'
 
 const { url, pool, db } = await logicalDatabase()
@@ -292,7 +292,11 @@ describe('retention behind a slot', () => {
     await switchCdcOn({ db, outbox: fixture.outbox, slot, actor })
     await fixture.publish('v', '1')
     await pool.query('select pg_drop_replication_slot($1)', [slot])
-    await expect(retentionOf(fixture, slot).pass(signal)).rejects.toMatchObject({ code: 'REFUSED' })
+    const refused = (message: string): object => ({ code: 'REFUSED', message: expect.stringContaining(message) })
+    const retention = retentionOf(fixture, slot)
+    await expect(retention.pass(signal)).rejects.toMatchObject(refused(`run \`waybill outbox cdc off --slot ${slot} --lost\``))
+    await giveUpSlot({ db, outbox: fixture.outbox, slot, actor })
+    await expect(retention.pass(signal)).rejects.toMatchObject(refused('retention needs no slot: take it out of its options'))
     expect(await versions(fixture)).toEqual(['v 1'])
   })
 })

@@ -1,9 +1,11 @@
 /**
  * What operators ask about an outbox, and how they hand it over, as statements.
  */
+import { isDated } from '../outbox/dispatch.sql.ts'
 import type { OutboxTables } from '../outbox/outbox.sql.ts'
 import { aggregateKey } from '../postgres/lanes.sql.ts'
 import { name, sql, type Statement } from '../postgres/sql.ts'
+import { isSkipped } from './outbox-replay.sql.ts'
 import type { OutboxState } from './outbox-states.ts'
 
 export interface OutboxEventRow {
@@ -180,21 +182,22 @@ export function selectLastSwitch({ schema }: OutboxTables): Statement<SwitchRow>
 
 /**
  * Puts all events since then in line, in the order of their versions, behind what is there. Those that stand in line already lose
- * their place, for the ones before them come in now. A minute is for clocks that differ. Only while no relay runs and nobody adds
- * events. Index: outbox_occurred_at_idx.
+ * their place, for the ones before them come in now, but keep their dates. What was skipped stays a marker, also if that is out
+ * already. A minute is for clocks that differ. Only while no relay runs and nobody adds events. Index: outbox_occurred_at_idx.
  */
 export function dispatchAgain(tables: OutboxTables, since: string): Statement<{ events: number }> {
   return sql`
     with again as materialized (
       select o.id, o.aggregate_type, o.aggregate_id, o.version,
-             ${aggregateKey('o')} as key
+             ${aggregateKey('o')} as key, ${isSkipped(tables.schema)} as skipped
         from ${tables.outbox} o
        where o.occurred_at >= ${since}::text::timestamptz - interval '1 minute'
     ), removed as (
-      delete from ${tables.dispatch} d using again a where d.event_id = a.id returning d.event_id, d.void
+      delete from ${tables.dispatch} d using again a where d.event_id = a.id
+      returning d.event_id, d.void, case when ${isDated} then d.next_retry_at end as not_before
     ), added as (
-      insert into ${tables.dispatch} (lane, key, event_id, void)
-      select (a.key & (${name(tables.schema, 'outbox_lanes')}() - 1))::smallint, a.key, a.id, coalesce(r.void, false)
+      insert into ${tables.dispatch} (lane, key, event_id, void, next_retry_at)
+      select (a.key & (${name(tables.schema, 'outbox_lanes')}() - 1))::smallint, a.key, a.id, coalesce(r.void, a.skipped), r.not_before
         from again a left join removed r on r.event_id = a.id
        order by a.aggregate_type, a.aggregate_id, a.version
       returning event_id

@@ -6,7 +6,7 @@
  * head is serialised by the lane's row, looked at after it was locked.
  */
 import { lanesOf, tokensOf, type HeldLane } from '../postgres/lanes.sql.ts'
-import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import { Name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
 import { storableText } from '../postgres/storable-text.ts'
 import type { OutboxTables } from './outbox.sql.ts'
 
@@ -197,6 +197,9 @@ export function settleDispatch(
 /** The text of a head that has not failed but must not go out yet. outbox_settle writes it as well. */
 export const datedError = 'waits for its date'
 
+/** Whether the delay of a dispatch row `d`, if it has one, is the date that was asked for. What failed is put off by a back-off. */
+export const isDated: Name = new Name(`(d.publish_attempts = 0 and coalesce(d.last_error, '${datedError}') = '${datedError}')`)
+
 /** The text of a head that was not tried, because its topic takes nothing. */
 export function shutError(topic: string, why: string): string {
   return waitingFor(topic) + why
@@ -247,7 +250,7 @@ export function countDated(tables: OutboxTables): Statement<{ dated: number; las
   return sql`
     select count(*)::float8 as dated, coalesce(to_char(max(d.next_retry_at) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), '') as last_date
       from ${tables.dispatch} d
-     where d.next_retry_at > clock_timestamp() and (d.state in (0, 2) or (d.state = 1 and d.last_error = ${datedError}))`
+     where d.next_retry_at > clock_timestamp() and ${isDated}`
 }
 
 /** Streams and aggregates that an operator paused. */

@@ -17,6 +17,7 @@ import { loop, type Pass } from '../core/loop.ts'
 import { resolve, wholeBetween } from '../core/options.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { first, one, type Queryable } from '../postgres/database.ts'
+import { selectDispatching } from './dispatching.sql.ts'
 import type { Outbox } from './outbox.ts'
 import {
   expireRows,
@@ -156,7 +157,7 @@ function createSweep(
 }
 
 /** Draws a line in the log and waits until the slot has passed it; behind it everything may go. Then it draws the next. */
-function createSlotLimit({ db, slot = '', eventsMs }: Settings): () => Promise<ExpiryLimit | undefined> {
+function createSlotLimit({ db, outbox, slot = '', eventsMs }: Settings): () => Promise<ExpiryLimit | undefined> {
   let confirmed: ExpiryLimit | undefined
   let drawn: { readonly limit: ExpiryLimit; readonly lsn: string } | undefined
   return async () => {
@@ -165,8 +166,10 @@ function createSlotLimit({ db, slot = '', eventsMs }: Settings): () => Promise<E
       drawn = { limit: { olderThan: row.older_than, endedBefore: row.ended_before }, lsn: row.lsn }
     }
     const state = await first(db, selectSlot(slot, drawn.lsn))
-    if (state === undefined || state.lost)
-      throw noSlot(slot, state === undefined ? 'is not in this database' : 'has lost its log')
+    if (state === undefined || state.lost) {
+      const { dispatching } = await one(db, selectDispatching(outbox.tables))
+      throw noSlot(slot, { isLost: state !== undefined, dispatching })
+    }
     if (state.reached) {
       confirmed = drawn.limit
       drawn = undefined
@@ -175,10 +178,17 @@ function createSlotLimit({ db, slot = '', eventsMs }: Settings): () => Promise<E
   }
 }
 
-function noSlot(slot: string, what: string): WaybillError {
+function noSlot(
+  slot: string,
+  { isLost, dispatching }: { readonly isLost: boolean; readonly dispatching: boolean },
+): WaybillError {
+  const off = `waybill outbox cdc off --slot ${slot}`
+  const remedy = dispatching
+    ? `Relays publish this outbox, so retention needs no slot: take it out of its options. Only if \`${off}\` did not come to its end, run that again first.`
+    : `If the connector reads another slot, name that. If the slot is gone, run \`${off} --lost\`: relays publish again what may be missing.`
   return new WaybillError(
     'REFUSED',
-    `Retention keeps every event: the replication slot "${slot}" ${what}, so nobody can say what its connector has read. If the connector reads another slot, name that. If the slot is gone, run \`waybill outbox cdc off --slot ${slot} --lost\`: relays publish again what may be missing.`,
+    `Retention keeps every event: the replication slot "${slot}" ${isLost ? 'has lost its log' : 'is not in this database'}, so nobody can say what its connector has read. ${remedy}`,
   )
 }
 
