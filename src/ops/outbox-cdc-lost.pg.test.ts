@@ -76,6 +76,54 @@ describe('a slot that is gone', () => {
     expect(await cdcStatus(db, outbox)).toMatchObject({ dispatching: true })
   })
 
+  test('gets no successor either after a switch back that was interrupted: relays publish first what only it had', async () => {
+    const { outbox, publish, relay } = await outboxFixture(db)
+    const [slot, next] = [newSlot(), newSlot()]
+    const signal = AbortSignal.abort()
+    await switchCdcOn({ db, outbox, slot, actor })
+    await publish('v', '1')
+    await expect(switchCdcOff({ db, outbox, slot, actor, signal })).rejects.toMatchObject({ code: 'ABORTED' })
+    await drop(slot)
+    await expect(switchCdcOn({ db, outbox, slot: next, actor, signal })).rejects.toMatchObject({
+      code: 'REFUSED',
+      message: expect.stringContaining(`\`waybill outbox cdc off --slot ${slot} --lost\``),
+    })
+    const { dispatching, slots: there } = await cdcStatus(db, outbox)
+    expect({ dispatching, names: there.map((each) => each.slot) }).toEqual({
+      dispatching: true,
+      names: expect.not.arrayContaining([next]),
+    })
+
+    expect(await giveUpSlot({ db, outbox, slot, actor })).toBe(1)
+    const broker = memory()
+    expect(await relay(broker).once()).toBe(1)
+    expect(versions(broker)).toEqual(['v 1'])
+    await switchCdcOn({ db, outbox, slot: next, actor })
+  })
+
+  test('has lost nothing once the switch back is done', async () => {
+    const { outbox, publish, relay, dispatch } = await outboxFixture(db)
+    const slot = newSlot()
+    await switchCdcOn({ db, outbox, slot, actor })
+    await publish('v', '1')
+    const told: string[] = []
+    const switching = switchCdcOff({ db, outbox, slot, actor, onProgress: (text) => told.push(text) })
+    await eventually(() => told.length > 0)
+    await publish('v', '2')
+    await readInserts(pool, slot, cdcPublication(outbox))
+    await switching
+    await drop(slot)
+    await expect(giveUpSlot({ db, outbox, slot, actor })).rejects.toMatchObject({
+      code: 'REFUSED',
+      message: expect.stringContaining('Nothing is lost'),
+    })
+    expect(await dispatch()).toHaveLength(1)
+    expect(await relay(memory()).once()).toBe(1)
+    await switchCdcOn({ db, outbox, slot: newSlot(), actor })
+    const { rows } = await pool.query<{ action: string }>(`select action from ${outbox.tables.schema}.audit_log order by id`)
+    expect(rows.map(({ action }) => action)).toEqual(['outbox.cdc-on', 'outbox.cdc-off', 'outbox.cdc-off-done', 'outbox.cdc-on'])
+  })
+
   test('leaves what has a date to its date, and what failed to the next pass', async () => {
     const { outbox, publish, relay, dispatch } = await outboxFixture(db)
     const slot = newSlot()

@@ -72,8 +72,9 @@ export async function refuseAnother({ db, outbox, slot }: SlotOptions, found: Cd
 
 /**
  * A switch back that was interrupted is finished before the next one: what was added before it stands only in its slot, and relays
- * would publish newer versions before the connector has. What a slot had that is gone is lost already, or was confirmed. Returns
- * the last switch. One that was found finished stays so: a slot that is made after that says nothing of it, under whatever name.
+ * would publish newer versions before the connector has. If that slot is gone, only the record of the wait's end says that nothing
+ * is missing. Returns the last switch. One that was found finished stays so: a slot that is made after that says nothing of it, under
+ * whatever name.
  */
 export async function refuseUnfinished(
   db: Queryable,
@@ -81,12 +82,26 @@ export async function refuseUnfinished(
   finished?: SwitchRow,
 ): Promise<SwitchRow | undefined> {
   const last = await first(db, selectLastSwitch(tables))
-  if (last === undefined || last.is_on || last.lsn === null || isSame(last, finished)) return last
+  if (last === undefined || last.is_on || last.lsn === null || last.done_by !== null || isSame(last, finished)) return last
   const state = await first(db, selectSlot(last.slot, last.lsn))
-  if (state === undefined || state.reached) return last
-  const back = `waybill outbox cdc off --slot ${last.slot}`
+  if (state === undefined ? !last.waits : state.reached) return last
+  const what =
+    state === undefined
+      ? `the slot "${last.slot}" is gone, and nobody knows what its connector had published`
+      : `the connector of the slot "${last.slot}" has confirmed ${state.confirmed ?? 'nothing'} and has to reach ${last.lsn}, and only it can publish what lies between`
+  const [lost, running] = state === undefined || state.lost ? [' --lost', ''] : ['', ' and the connector running']
   throw refused(
-    `The switch back to relays is not finished: the connector of the slot "${last.slot}" has confirmed ${state.confirmed ?? 'nothing'} and has to reach ${last.lsn}, and only it can publish what lies between. Finish it with \`${back}\`${state.lost ? ' --lost' : ', the relays stopped and the connector running'}, and then run this again.`,
+    `The switch back to relays is not finished: ${what}. Finish it with \`waybill outbox cdc off --slot ${last.slot}${lost}\`, the relays stopped${running}, and then run this again.`,
+  )
+}
+
+/** Once a switch back was seen to its end by this slot, relays have all that its connector did not publish. */
+export async function refuseFinished({ db, outbox, slot }: SlotOptions): Promise<void> {
+  const { dispatching } = await one(db, selectDispatching(outbox.tables))
+  const last = await first(db, selectLastSwitch(outbox.tables))
+  if (!dispatching || last?.done_by !== slot) return
+  throw refused(
+    `Nothing is lost: the connector of the slot "${slot}" had published everything that only it could, and relays publish since. Take the slot from retention, and drop it if it is still there.`,
   )
 }
 

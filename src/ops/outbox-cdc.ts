@@ -28,6 +28,7 @@ import {
   findCdc,
   readSlot,
   refuseAnother,
+  refuseFinished,
   refuseGone,
   refuseOther,
   refuseUnfinished,
@@ -39,11 +40,13 @@ import {
   createPublication,
   createSlot,
   dispatchAgain,
+  selectLastSwitch,
   selectLsn,
   selectRelays,
   selectSlots,
   selectSwitchedOn,
   type CdcRow,
+  type SwitchRow,
 } from './outbox.sql.ts'
 
 export interface CdcOptions {
@@ -162,12 +165,13 @@ function explainSwitched(cause: unknown, what: string): never {
 
 /** Resolves when the connector has everything that only it can publish: then it may be stopped, and relays started. */
 export async function switchCdcOff(options: CdcOptions): Promise<void> {
-  const { db, slot, actor } = options
+  const { db, outbox, slot, actor } = options
   await readSlot(options, '0/0')
   await refuseOther(options)
   await refuseRelays(options)
   const check = (tx: Queryable): Promise<void> => refuseWaiting(tx, options)
-  await setDispatching(options, { dispatching: true, details: { slot }, actor, check })
+  await setDispatching(options, { dispatching: true, details: { slot, waits: true }, actor, check })
+  const last = await first(db, selectLastSwitch(outbox.tables))
   const { lsn } = await one(db, selectLsn())
   await until(options, async () => {
     await refuseRelays(options).catch(explainOn)
@@ -175,6 +179,14 @@ export async function switchCdcOff(options: CdcOptions): Promise<void> {
     if (reached) return true
     return `The connector has confirmed ${confirmed ?? 'nothing'} and has to reach ${lsn}. It must run until then.`
   })
+  await recordDone(options, last)
+}
+
+/** The slot will be dropped, and then nothing else tells this end from an interruption. */
+async function recordDone({ db, outbox, slot, actor }: CdcOptions, last: SwitchRow | undefined): Promise<void> {
+  if (last === undefined || last.is_on || last.lsn === null || last.done_by !== null) return
+  const details = { slot, lsn: last.lsn }
+  await one(db, insertAudit(outbox.tables.schema, { actor, action: 'outbox.cdc-off-done', details }))
 }
 
 /** What relays have not published since before the switch is older than all that the connector publishes: it would come after it. */
@@ -202,6 +214,7 @@ export async function giveUpSlot(options: CdcOptions): Promise<number> {
       `The replication slot "${slot}" has its log, so a connector can go on from it. Run this without --lost, or drop the slot first.`,
     )
   }
+  await refuseFinished(options)
   await refuseRelays(options)
   const work = async (tx: Queryable): Promise<number> => {
     const switched = await first(tx, selectSwitchedOn(tables))
