@@ -71,7 +71,7 @@ export const outboxCdcOff: Command = {
       }
       await switchCdcOff(options)
       return {
-        text: `The connector has published everything that only it could. Stop it, drop the slot "${options.slot}", start the relays, and take the slot from retention.`,
+        text: `The connector has published everything that only it could. Stop it now, for it heeds neither dates nor pauses; then drop the slot "${options.slot}", start the relays, and take the slot from retention.`,
         data: { slot: options.slot },
       }
     }),
