@@ -63,13 +63,17 @@ async function runRelay({ values, settings, stopSignal, note }: CommandContext, 
   )
 }
 
-/** All of it once. As a service it stops in its time, also if the database does not answer any more. */
+/**
+ * All of it once. As a service it stops in its time, also if the database does not answer any more. What is old goes whatever became
+ * of the drain: a topic that is missing for days must not fill the tables with what the others have. The drain's failure comes first.
+ */
 function createJob(relay: Relay, beside: readonly OutboxRetention[]): Service {
   return {
     name: relay.name,
     run: async ({ stopping, aborting }) => {
-      await relay.once(stopping, aborting)
-      await removeOld(beside, stopping)
+      const [drained] = await Promise.allSettled([relay.once(stopping, aborting)])
+      const [removed] = await Promise.allSettled([removeOld(beside, stopping)])
+      for (const part of [drained, removed]) if (part.status === 'rejected') throw part.reason
     },
   }
 }

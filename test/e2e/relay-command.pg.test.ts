@@ -6,9 +6,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
 import { fromPg } from '../../src/postgres/from-pg.ts'
+import { transaction } from '../../src/postgres/transaction.ts'
 import { startChild } from '../../src/testing/child.ts'
 import { eventually } from '../../src/testing/eventually.ts'
-import { outboxFixture } from '../setup/outbox-fixture.ts'
+import { accounts, outboxFixture } from '../setup/outbox-fixture.ts'
 import { runLine } from '../setup/run-line.ts'
 import { testDatabase } from '../setup/test-database.ts'
 
@@ -111,6 +112,24 @@ test('as a job it publishes what is due and removes what is old, batch after bat
   expect(await runLine(words, circumstances)).toMatchObject({ code: 0, out: 'Published 100 events.\n' })
   expect((await db.query(`select from ${schema}.outbox`)).rowCount).toBe(0)
   expect((await db.query(`select from ${schema}.outbox_receipt`)).rowCount).toBe(0)
+})
+
+test('a job removes what is old though a topic is missing, and says which', async () => {
+  const { outbox, publish } = await outboxFixture(db)
+  const { schema } = outbox.tables
+  const partly = config.replace(
+    `messages.map(() => ({ status: 'confirmed', messageId: 'm' }))`,
+    `messages.map(({ topic }) => topic === 'bank.events' ? { status: 'unroutable', error: new Error('no topic bank.events') } : { status: 'confirmed', messageId: 'm' })`,
+  )
+  await writeFile(join(folder, 'partly.config.ts'), partly)
+  await publish('v', 'one', 'two')
+  await transaction(db, (tx) => outbox.add(tx, accounts.Deposited, 'a', { amount: 1 }))
+  const job = await runLine(`relay --once --config partly.config.ts --schema ${schema}`, {
+    folder,
+    env: { DATABASE_URL: database.url },
+  })
+  expect(job).toMatchObject({ code: 1, err: expect.stringContaining('no topic bank.events The events of such topics wait') })
+  expect((await db.query(`select topic from ${schema}.outbox`)).rows).toEqual([{ topic: 'bank.events' }])
 })
 
 test('a job keeps everything if that is configured, and does not pretend to serve metrics', async () => {
