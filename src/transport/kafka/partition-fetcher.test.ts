@@ -88,17 +88,18 @@ interface AskedFetch {
 }
 
 /** Two partitions on two nodes, whose fetches are answered by hand; the leaders are what `lead` last said. */
-function twoNodes(): {
+function twoNodes(leaders: readonly (number | undefined)[] = [1, 2]): {
   readonly windows: readonly [PartitionWindow, PartitionWindow]
   readonly fetches: readonly AskedFetch[]
   readonly errors: readonly string[]
-  readonly lead: (...nodes: readonly number[]) => void
+  readonly lead: (...nodes: readonly (number | undefined)[]) => void
 } {
   const windows = [new PartitionWindow(0, 0n), new PartitionWindow(1, 0n)] as const
   const [fetches, errors, over]: [AskedFetch[], string[], AbortController] = [[], [], new AbortController()]
   let partitions: readonly KafkaPartition[] = []
-  const lead = (...nodes: readonly number[]): void => void (partitions = nodes.map((leader) => ({ leader, replicas: 1 })))
-  lead(1, 2)
+  const lead = (...nodes: readonly (number | undefined)[]): void =>
+    void (partitions = nodes.map((leader) => ({ leader, replicas: 1 })))
+  lead(...leaders)
   new PartitionFetcher({
     client: {
       describeTopic: (name) => Promise.resolve({ name, partitions }),
@@ -156,4 +157,16 @@ test('what retention deleted is told once, also when two leaders say so', async 
     answer([{ partition: 0, error: 'OFFSET_OUT_OF_RANGE', nextOffset: 0n, records: [] }])
   await eventually(() => nodes.fetches.some(({ request }) => request.from.get(0) === 5n))
   expect(nodes.errors.slice(told).filter((text) => text.includes('orders/0'))).toEqual([expect.stringContaining('were deleted')])
+})
+
+test('a partition that has no leader is told of, and read as soon as it has one', async () => {
+  const { fetches, errors, lead } = twoNodes([undefined, 2])
+  const nodesOf = (partition: number): readonly number[] =>
+    fetches.filter(({ request }) => request.from.has(partition)).map(({ request }) => request.leader)
+  await eventually(() => errors.length > 0)
+  expect([nodesOf(0), nodesOf(1)]).toEqual([[], [2]])
+  expect(errors[0]).toContain('fetch orders/0: LEADER_NOT_AVAILABLE')
+  lead(1, 2)
+  await eventually(() => nodesOf(0).length > 0)
+  expect([nodesOf(0), nodesOf(1)]).toEqual([[1], [2]])
 })

@@ -4,7 +4,8 @@
  * A node has one fetch under way, for all its partitions that have room; a partition without room is left out, and nothing
  * ever waits in the way of the heartbeat. A node fills its answer in the order of the request: who got something stands behind
  * the others the next time, so that a long backlog keeps nobody waiting. When a leader moves, the new one is looked up and
- * reading goes on where it was; what the old one answers after that is not taken a second time.
+ * reading goes on where it was; what the old one answers after that is not taken a second time. While there is none, that is
+ * reported and looked up again and again, like any failure.
  */
 import type { Clock } from '../../core/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
@@ -75,7 +76,7 @@ export class PartitionFetcher {
       for (const [node, led] of byNode) {
         const wanted = led.filter((window) => !this.#resting.has(window) && hasRoom(window))
         if (wanted.length === 0) continue
-        if (node === undefined) for (const window of wanted) this.#rest(window, retryMs)
+        if (node === undefined) this.#failed(withoutLeader(topic, wanted), wanted)
         else if (!this.#busyNodes.has(node) && !over.aborted) void this.#fetch(node, wanted, led.length)
       }
     } catch (error) {
@@ -164,6 +165,10 @@ export class PartitionFetcher {
       this.wake()
     })
   }
+}
+
+function withoutLeader(topic: string, windows: readonly PartitionWindow[]): WaybillError {
+  return kafkaError('LEADER_NOT_AVAILABLE', `fetch ${topic}/${windows.map(({ partition }) => partition).join(',')}`)
 }
 
 /** Body, attributes and key, near enough: text has a byte for each letter. */
