@@ -1,7 +1,10 @@
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
+import { FakeKafka } from '../../test/kafka/fake-kafka.ts'
 import { published, videos } from '../../test/setup/consumer-fixture.ts'
 import { PartitionedBroker } from '../../test/setup/partitioned-broker.ts'
+import { eventually } from '../testing/eventually.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
+import { kafka } from '../transport/kafka/kafka.ts'
 import { inPartitionOrder, type PlacedDelivery, type StoredOffset } from './partition-lines.ts'
 
 const dayMs = 86_400_000
@@ -75,4 +78,36 @@ test('what an unknown topic of the name stored after we began is replaced only w
   await clock.advance(60_000)
   expect(handed).toHaveLength(8)
   await receiver.close(aborting)
+})
+
+test('a partition whose event keeps failing takes no room from the others, and goes on in order when that is applied', async () => {
+  const [clock, broker] = [createFakeClock(), new FakeKafka(2)]
+  const transport = kafka({ brokers: ['nowhere:1'], client: () => broker.client(), fetchMaxWaitMs: 20 })
+  onTestFinished(() => transport.close())
+  const handed: PlacedDelivery[] = []
+  let isWell = false
+  await inPartitionOrder({ transport, clock, resumeFrom: () => Promise.resolve(new Map()) }).receive({
+    topic: 'orders',
+    consumer: 'ledger',
+    maxMessages: 100,
+    maxBytes: 1_000_000,
+    onDelivery: (delivery) => {
+      handed.push(delivery as PlacedDelivery)
+      if (isWell) void delivery.ack()
+    },
+    onError: () => undefined,
+  })
+  const offsetsOf = (partition: string): readonly bigint[] =>
+    handed.filter(({ place }) => place.partition === partition).map(({ place }) => place.offset)
+  const upTo = (count: number): readonly bigint[] => Array.from({ length: count }, (_, i) => BigInt(i))
+  for (const offset of upTo(200)) broker.append(0, `a${offset}`)
+  await eventually(() => handed.length === 100)
+  for (const delivery of handed.splice(0)) await delivery.nack(600_000)
+  for (const offset of upTo(50)) broker.append(1, `b${offset}`)
+  await eventually(() => handed.length === 50)
+  expect([offsetsOf('0'), offsetsOf('1')]).toEqual([[], upTo(50)])
+  isWell = true
+  await clock.advance(600_000)
+  await eventually(() => handed.length === 250)
+  expect(offsetsOf('0')).toEqual(upTo(200))
 })

@@ -6,6 +6,8 @@
  *     ▲          │ nack: so are all behind it; handed out again when the last of them is back and the rest is over
  *     └──────────┘
  *
+ * A transport that can is told: a partition that stands still takes nothing more, and no room from the others.
+ *
  * The first one of a partition asks once more what is stored before it is handed out again.
  *
  * Each delivery is told where the one before it ended. Offsets may have holes, so only who has seen the log in order knows
@@ -275,6 +277,7 @@ class PartitionLine {
     held.state = this.#isOpen ? 'returned' : 'gone'
     if (!this.#isOpen) return await held.delivery.nack(delayMs)
     this.#isBroken = true
+    held.delivery.stall?.()
     const nowMs = this.#options.clock.monotonicMs()
     this.#firstReturnMs ??= nowMs
     this.#restsUntilMs = Math.max(this.#restsUntilMs, nowMs + Math.max(shortestRestMs, delayMs))

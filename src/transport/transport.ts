@@ -73,6 +73,11 @@ export interface Delivery {
    * in hand are lost with it: they come again behind it. Never rejects.
    */
   nack(delayMs?: number): Promise<void>
+  /**
+   * For partitioned logs, whose reader keeps their order: it failed, and the reader keeps it for later, with what is behind it. Until
+   * it is settled, nothing more of its partition is handed over, and what is in hand of that takes no room from other partitions.
+   */
+  stall?(): void
   /** Aborts when the transport lost this delivery (lease expired, partition revoked): settling it is then without effect. */
   readonly lost: AbortSignal
   /** Acknowledges many deliveries for the price of one, if the transport has such a thing. */
@@ -89,7 +94,7 @@ export interface ReceiveOptions {
   readonly topic: string
   /** The consumer's name: instances that share it share the messages. */
   readonly consumer: string
-  /** Unsettled deliveries at most. */
+  /** Unsettled deliveries at most; a partition that stands still is bounded by itself. */
   readonly maxMessages: number
   /** Bytes of unsettled deliveries at most (one larger message is still delivered alone). */
   readonly maxBytes: number

@@ -140,6 +140,7 @@ export const portCalls: {
   delivery: {
     ack: placed,
     nack: 'the message comes again, as it does if the process ends',
+    stall: 'only this process remembers it, and nothing is asked of the broker',
   },
   publisher: { publish: placed },
 }

@@ -44,6 +44,7 @@ const releaseEveryMs = 20
 export class AssignmentReading implements DeliveryOwner {
   readonly #options: ReadingOptions
   readonly #over = new AbortController()
+  readonly #stalled = new Set<PartitionWindow>()
   readonly #deliveries = new Map<WindowEntry, KafkaDelivery>()
   readonly #alarm: Alarm
   #windows: readonly PartitionWindow[] = []
@@ -146,6 +147,12 @@ export class AssignmentReading implements DeliveryOwner {
     this.#alarm.set(untilMs)
   }
 
+  stall({ window, entry }: KafkaDelivery): void {
+    window.stall(entry)
+    this.#stalled.add(window)
+    this.#schedule()
+  }
+
   async #start(): Promise<void> {
     const { client, topic, assignment, resumeFrom } = this.#options
     const { member, partitions } = assignment
@@ -182,10 +189,11 @@ export class AssignmentReading implements DeliveryOwner {
   /** What waits here is bounded like what is in hand; a window also by its length and by what is held in it. */
   #room(): (window: PartitionWindow) => boolean {
     const { maxMessages, maxBytes, maxWindow } = this.#options
-    const messages = this.#windows.reduce((sum, { waitingMessages }) => sum + waitingMessages, 0)
-    const bytes = this.#windows.reduce((sum, { waitingBytes }) => sum + waitingBytes, 0)
+    const going = this.#windows.filter(({ isStalled }) => !isStalled)
+    const messages = going.reduce((sum, { waitingMessages }) => sum + waitingMessages, 0)
+    const bytes = going.reduce((sum, { waitingBytes }) => sum + waitingBytes, 0)
     const isFull = this.#isPaused || messages >= maxMessages || bytes >= maxBytes
-    return ({ size, heldBytes }) => !isFull && size < maxWindow && heldBytes < maxBytes
+    return ({ isStalled, size, heldBytes }) => !isFull && !isStalled && size < maxWindow && heldBytes < maxBytes
   }
 
   /** Lets go on what is due in any window, and sleeps until the next is. */
@@ -244,10 +252,19 @@ export class AssignmentReading implements DeliveryOwner {
     }
   }
 
+  /** What is in hand of a window that stands still, for however long, keeps none of the others waiting. */
   #hasRoom({ bytes }: WindowEntry): boolean {
     const { maxMessages, maxBytes } = this.#options
-    const inHand = this.#deliveries.size
-    return inHand === 0 || (inHand < maxMessages && this.#inHandBytes + bytes <= maxBytes)
+    let messages = this.#deliveries.size
+    let inHandBytes = this.#inHandBytes
+    for (const window of this.#stalled) {
+      if (!window.isStalled) this.#stalled.delete(window)
+      else {
+        messages -= window.inHandMessages
+        inHandBytes -= window.inHandBytes
+      }
+    }
+    return messages === 0 || (messages < maxMessages && inHandBytes + bytes <= maxBytes)
   }
 
   #takeBack(entry: WindowEntry): void {

@@ -7,6 +7,7 @@ import type { PartitionWindow, WindowEntry } from './partition-window.ts'
 /** What a delivery asks of the reading that handed it out. */
 export interface DeliveryOwner extends Acker {
   nack(delivery: KafkaDelivery, delayMs: number): void
+  stall(delivery: KafkaDelivery): void
 }
 
 export class KafkaDelivery implements Delivery {
@@ -39,6 +40,10 @@ export class KafkaDelivery implements Delivery {
   nack(delayMs = 0): Promise<void> {
     if (this.state === 'in-hand') this.#owner.nack(this, delayMs)
     return Promise.resolve()
+  }
+
+  stall(): void {
+    if (this.state === 'in-hand') this.#owner.stall(this)
   }
 
   get lost(): AbortSignal {

@@ -7,6 +7,8 @@
  *
  * A record that was given back holds its key until its time has come: the key's later records wait behind it, other keys go
  * on. The window says how far the partition may be committed; it grows while an early record is held, up to its bound.
+ *
+ * A record in hand may stall it: until that one is settled or given back, nothing more is handed out.
  */
 import { Fifo } from '../fifo.ts'
 import type { IncomingMessage } from '../transport.ts'
@@ -37,7 +39,10 @@ export class PartitionWindow {
   /** By key, as what is held; a record without a key stands for itself. */
   readonly #inHand = new Map<string | WindowEntry, Set<WindowEntry>>()
   readonly #holds = new Map<string | WindowEntry, Hold>()
+  readonly #stalling = new Set<WindowEntry>()
   #dueMs = Infinity
+  #inHandMessages = 0
+  #inHandBytes = 0
   #waitingBytes = 0
   #heldBytes = 0
 
@@ -59,6 +64,18 @@ export class PartitionWindow {
   /** Records between the position and the end. */
   get size(): number {
     return this.#tracker.size
+  }
+
+  get inHandMessages(): number {
+    return this.#inHandMessages
+  }
+
+  get inHandBytes(): number {
+    return this.#inHandBytes
+  }
+
+  get isStalled(): boolean {
+    return this.#stalling.size > 0
   }
 
   get waitingMessages(): number {
@@ -102,6 +119,7 @@ export class PartitionWindow {
 
   /** The next record that may be handed out. Those of held keys are put aside on the way. */
   peek(): WindowEntry | undefined {
+    if (this.isStalled) return undefined
     for (let entry = this.#waiting.peek(); entry !== undefined; entry = this.#waiting.peek()) {
       const hold = this.#holds.size === 0 ? undefined : this.#holds.get(keyOf(entry))
       if (hold === undefined) return entry
@@ -118,10 +136,17 @@ export class PartitionWindow {
     if (entry === undefined) return undefined
     this.#waiting.take()
     this.#waitingBytes -= entry.bytes
+    this.#inHandMessages += 1
+    this.#inHandBytes += entry.bytes
     const siblings = this.#inHand.get(keyOf(entry))
     if (siblings === undefined) this.#inHand.set(keyOf(entry), new Set([entry]))
     else siblings.add(entry)
     return entry
+  }
+
+  /** Hands out nothing more before this one, which is in hand, no longer is. */
+  stall(entry: WindowEntry): void {
+    this.#stalling.add(entry)
   }
 
   settle(entry: WindowEntry): void {
@@ -165,6 +190,9 @@ export class PartitionWindow {
   }
 
   #letGo(entry: WindowEntry): void {
+    this.#inHandMessages -= 1
+    this.#inHandBytes -= entry.bytes
+    this.#stalling.delete(entry)
     const siblings = this.#inHand.get(keyOf(entry))
     siblings?.delete(entry)
     if (siblings?.size === 0) this.#inHand.delete(keyOf(entry))
