@@ -80,6 +80,40 @@ test('what an unknown topic of the name stored after we began is replaced only w
   await receiver.close(aborting)
 })
 
+test('an answer that comes when its assignment is over takes the place of no later one', async () => {
+  const [clock, broker, late] = [createFakeClock(), new PartitionedBroker(), Promise.withResolvers<void>()]
+  const handed: PlacedDelivery[] = []
+  let asked = 0
+  const lines = inPartitionOrder({
+    transport: broker,
+    clock,
+    resumeFrom: async () => {
+      if ((asked += 1) === 1) await late.promise
+      return new Map([['0', { next: 100n, topicId: undefined }]])
+    },
+  })
+  const receiver = await lines.receive({
+    topic: videos.topic,
+    consumer: 'catalog',
+    maxMessages: 10,
+    maxBytes: 1_000_000,
+    onDelivery: (delivery) => void handed.push(delivery as PlacedDelivery),
+    onError: () => undefined,
+  })
+  const [member] = broker.members
+  const answer = member?.options.resumeFrom?.(['0'], undefined)
+  await broker.assign(member, ['0'])
+  broker.append('0', [published('a', 1)], { hole: 100 })
+  broker.append('0', [published('a', 2), published('a', 3)])
+  for (const delivery of handed) await delivery.nack()
+  late.resolve()
+  await answer
+  broker.append('0', [published('a', 4)])
+  await clock.advance(1_000)
+  expect(handed.slice(3).map(({ place }) => [place.offset, place.from])).toEqual([100n, 101n, 102n, 103n].map((at) => [at, at]))
+  await receiver.close(aborting)
+})
+
 test('a partition whose event keeps failing takes no room from the others, and goes on in order when that is applied', async () => {
   const [clock, broker] = [createFakeClock(), new FakeKafka(2)]
   const transport = kafka({ brokers: ['nowhere:1'], client: () => broker.client(), fetchMaxWaitMs: 20 })

@@ -68,6 +68,7 @@ export function inPartitionOrder({ transport, clock, resumeFrom }: PartitionLine
     receive: async (options) => {
       const lines = new Map<string, PartitionLine>()
       let open = true
+      let turn = 0
       const { topic, onDelivery, onError } = options
       const storedNow: LineOptions['storedNow'] = async (partition, topicId) =>
         (await resumeFrom({ topic, partitions: [partition], topicId })).get(partition)
@@ -89,7 +90,10 @@ export function inPartitionOrder({ transport, clock, resumeFrom }: PartitionLine
       const receiver = await transport.receive({
         ...options,
         resumeFrom: async (partitions, topicId) => {
+          const asked = (turn += 1)
           const stored = await resumeFrom({ topic, partitions, topicId })
+          // Who asked is gone: the lines are of whoever asked since, and they go on.
+          if (asked !== turn) return new Map()
           const others = [...stored.keys()].filter((partition) => isAnother(stored.get(partition)?.topicId, topicId))
           if (others.length > 0) onError(ofAnotherTopic(topic, others))
           for (const partition of partitions) {

@@ -105,8 +105,9 @@ export interface ReceiveOptions {
   readonly givesNothingUp?: boolean | undefined
   /**
    * For partitioned logs, whose reader may keep its own offsets: asked whenever partitions are assigned, before anything of
-   * them is read. What it returns for a partition wins over what the broker remembers. Offsets are of one topic: `topicId` tells
-   * it from others that had or get its name, and is undefined where the broker has no such thing.
+   * them is read. What it returns for a partition wins over what the broker remembers; asked again before it has answered, the first
+   * answer counts no more. Offsets are of one topic: `topicId` tells it from others that had or get its name, and is undefined where
+   * the broker has no such thing.
    */
   readonly resumeFrom?:
     | ((partitions: readonly string[], topicId: string | undefined) => Promise<ReadonlyMap<string, bigint | 'earliest'>>)
