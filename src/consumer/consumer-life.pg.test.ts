@@ -2,6 +2,8 @@ import { describe, expect, test } from 'vitest'
 import { accounts, consumerFixture, published, videos } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { errorMessage } from '../core/errors.ts'
+import { tombstone } from '../core/event.ts'
+import { stream } from '../core/stream.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
 import { createHealth } from '../ops/health.ts'
@@ -194,6 +196,14 @@ describe('what cannot work is refused', () => {
         .on(videos.VideoPublished, () => undefined)
         .run(life),
     ).rejects.toThrow(/inbox: false/)
+    // Its aggregates have no partition of their own, so the order of a log says nothing about their versions.
+    const readings = stream('reading', { topic: 'meter.events', ordering: 'version', events: { ReadingTaken: tombstone() } })
+    await expect(
+      fixture
+        .consumer({ streams: [readings], inbox: false, offsets: 'postgres' })
+        .on(readings.ReadingTaken, () => undefined)
+        .run({ ...life, stopping: AbortSignal.abort() }),
+    ).rejects.toMatchObject({ code: 'INVALID_OPTION', message: expect.stringContaining("ordering: 'version' of reading") })
     const projecting = (table: string): Promise<void> =>
       fixture
         .consumer()

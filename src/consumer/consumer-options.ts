@@ -50,7 +50,7 @@ export interface ConsumerOptions<Native = unknown> {
   /**
    * Who remembers how far the consumer is with each partition: the broker, or our database, in the transaction of the effects.
    * `postgres` needs a transport with partitions, such as Kafka; each is then worked in the order of its log, and `inbox: false`
-   * is enough for handlers too. @default 'broker'
+   * is enough for handlers too, unless the stream has no ordering key. @default 'broker'
    */
   readonly offsets?: 'broker' | 'postgres'
   /** Events in one transaction, at most. @default 500 */

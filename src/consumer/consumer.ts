@@ -71,7 +71,7 @@ export function createConsumer<Native>(options: ConsumerOptions<Native>): Consum
     run: async (life) => {
       const routes = book.build()
       const { db, schema, service, deploymentId, name } = settings
-      if (!settings.inbox && settings.offsets === 'broker' && routes.hasHandlers) throw needsInbox(name)
+      refuseMissingInbox(settings, routes)
       await assertSchema(db, { schema, service, deploymentId })
       for (const projection of routes.projections) await assertProjectionTable(db, projection)
       for (const factTable of routes.factTables) await assertFactTable(db, factTable)
@@ -115,9 +115,18 @@ function* eventsOf(items: readonly Item[]): Iterable<Item['event']> {
   for (const { event } of items) yield event
 }
 
-function needsInbox(name: string): WaybillError {
-  return new WaybillError(
-    'INVALID_OPTION',
-    `consumer ${name}: inbox: false is for consumers whose only effects are project(…) and insert(…); a handler would run again for every duplicate. With offsets: 'postgres' it would not.`,
-  )
+/** Without an inbox a handler's event is known by its place in the log and by its version, where those grow together. */
+function refuseMissingInbox({ name, inbox, offsets }: ConsumerSettings, routes: Routes): void {
+  if (inbox || !routes.hasHandlers) return
+  if (offsets === 'broker')
+    throw new WaybillError(
+      'INVALID_OPTION',
+      `consumer ${name}: inbox: false is for consumers whose only effects are project(…) and insert(…); a handler would run again for every duplicate. With offsets: 'postgres' it would not.`,
+    )
+  const withoutKey = routes.handledTypes.filter((type) => routes.stream(type)?.stream.ordering === 'version')
+  if (withoutKey.length > 0)
+    throw new WaybillError(
+      'INVALID_OPTION',
+      `consumer ${name}: with inbox: false a handler passes over what is older than the last event of its aggregate, and ordering: 'version' of ${withoutKey.join(', ')} spreads an aggregate over all partitions. Leave out inbox: false, or give the stream ordering: 'aggregate' or 'lane'.`,
+    )
 }
