@@ -15,8 +15,9 @@ export function archiveReceived({ tables, consumer, generation }: Scope, places:
            m.attributes, m.body, m.published_at, m.received_at
       from ${tables.message} m where m.ctid = any (array(
         with asked as materialized (
-          select ${consumer}::text as consumer, ${generation}::int as generation, p.lane, p.seq
-            from unnest(${sqlArray(places.map(({ lane }) => lane))}::text::smallint[], ${sqlArray(places.map(({ seq }) => seq))}::text::bigint[]) as p (lane, seq)
+          select ${consumer}::text as consumer, ${generation}::int as generation, p.lane, p.seq, p.state
+            from unnest(${sqlArray(places.map(({ lane }) => lane))}::text::smallint[], ${sqlArray(places.map(({ seq }) => seq))}::text::bigint[],
+                        ${sqlArray(places.map(({ state }) => state))}::text::smallint[]) as p (lane, seq, state)
         ) select f.place from (${askedRows(tables)}) f))
      order by m.event_id
     on conflict do nothing`

@@ -76,8 +76,11 @@ export async function fromStored(row: StoredRow, kind: 'waiting' | 'dead', route
 }
 
 /** The same for a message of stored mode. */
-export async function fromReceived(row: StoredRow & { readonly lane: number }, routes: Routes): Promise<Item | undefined> {
-  return await fromRow(row, { kind: 'stored', lane: row.lane, seq: row.seq }, routes)
+export async function fromReceived(
+  row: StoredRow & { readonly lane: number; readonly state: number },
+  routes: Routes,
+): Promise<Item | undefined> {
+  return await fromRow(row, { kind: 'stored', lane: row.lane, seq: row.seq, state: row.state }, routes)
 }
 
 async function fromRow(row: StoredRow, origin: ItemOrigin, routes: Routes): Promise<Item | undefined> {

@@ -28,7 +28,7 @@ export interface Item {
 
 export type ItemOrigin =
   | { readonly kind: 'delivery'; readonly delivery: Delivery; readonly place?: Place | undefined }
-  | { readonly kind: 'stored'; readonly lane: number; readonly seq: string }
+  | { readonly kind: 'stored'; readonly lane: number; readonly seq: string; readonly state: number }
   | { readonly kind: 'waiting' }
   | { readonly kind: 'dead'; readonly letterId: string }
 

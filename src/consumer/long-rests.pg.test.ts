@@ -19,7 +19,7 @@ test('a rest may be as long as the longest back-off, wherever the message is', a
   const scope: Scope = { tables: inboxTables(schema), consumer: 'catalog', generation: 1 }
   for (const statement of [
     restStored(scope, item, rest),
-    restReceived(scope, { lane: 0, seq: '1' }, rest),
+    restReceived(scope, { lane: 0, seq: '1', state: 0 }, rest),
     restLetter(scope, '1', rest.delayMs),
   ])
     await expect(execute(db, statement)).resolves.toBeDefined()

@@ -74,17 +74,29 @@ const rest = { delayMs: 60_000, error: 'e' }
 test('what fails before the head that it was read with becomes the head; behind one that rests it stays', async () => {
   const fixture = await consumerFixture(db)
   const scope = await storeLine(fixture, [1, 0, '0 s'], [2, 0, '0 s'])
-  await restInLine(db, scope, { place: { lane: 7, seq: '2' }, ...rest })
+  await restInLine(db, scope, { place: { lane: 7, seq: '2', state: 2 }, ...rest })
   expect(await statesOf(fixture)).toEqual([2, 1])
-  await restInLine(db, scope, { place: { lane: 7, seq: '1' }, ...rest })
+  await restInLine(db, scope, { place: { lane: 7, seq: '1', state: 1 }, ...rest })
   expect(await statesOf(fixture)).toEqual([2, 1])
 })
 
 test('a head that has failed gives way to nobody, though its rest is over', async () => {
   const fixture = await consumerFixture(db)
   const scope = await storeLine(fixture, [1, 1, '0 s'], [0, 0, '0 s'])
-  await restInLine(db, scope, { place: { lane: 7, seq: '2' }, ...rest })
+  await restInLine(db, scope, { place: { lane: 7, seq: '2', state: 0 }, ...rest })
   expect(await statesOf(fixture)).toEqual([1, 0])
+})
+
+test.each([
+  [0, 1],
+  [0, 2],
+  [1, 2],
+  [2, 1],
+])('a message that was in state %i when it was read and is in %i is found', async (read, now) => {
+  const fixture = await consumerFixture(db)
+  const scope = await storeLine(fixture, [now, 0, '0 s'], [4, 0, '0 s'])
+  await execute(db, removeReceived(scope, [{ lane: 7, seq: '1', state: read }]))
+  expect(await statesOf(fixture)).toEqual([4])
 })
 
 /** Takes all lanes; their token. */
@@ -107,10 +119,10 @@ test('a rest that is set while another takes the head away leaves no line withou
   const token = await takeAll(scope)
   let removed: Promise<unknown> | undefined
   await transaction(db, async (tx) => {
-    await restInLine(tx, scope, { place: { lane: 7, seq: '2' }, ...rest })
+    await restInLine(tx, scope, { place: { lane: 7, seq: '2', state: 2 }, ...rest })
     removed = transaction(db, async (other) => {
       expect(await rows(other, fenceLanes(scope, { token, lanes: [7] }))).toHaveLength(1)
-      await execute(other, removeReceived(scope, [{ lane: 7, seq: '1' }]))
+      await execute(other, removeReceived(scope, [{ lane: 7, seq: '1', state: 1 }]))
     })
     await eventually(() => isWaiting(fixture))
   })
@@ -124,10 +136,11 @@ async function restDuring(
   scope: Scope,
   work: (tx: Tx) => Promise<unknown>,
 ): Promise<readonly number[]> {
+  const [, state = 0] = await statesOf(fixture)
   let rested: Promise<unknown> | undefined
   await transaction(db, async (tx) => {
     await work(tx)
-    rested = restInLine(db, scope, { place: { lane: 7, seq: '2' }, ...rest })
+    rested = restInLine(db, scope, { place: { lane: 7, seq: '2', state }, ...rest })
     await eventually(() => isWaiting(fixture))
   })
   await rested
@@ -140,7 +153,7 @@ test('a head stays the head if what failed before it is gone by the time that ma
   const token = await takeAll(scope)
   const left = await restDuring(fixture, scope, async (tx) => {
     expect(await rows(tx, fenceLanes(scope, { token, lanes: [7] }))).toHaveLength(1)
-    await execute(tx, removeReceived(scope, [{ lane: 7, seq: '2' }]))
+    await execute(tx, removeReceived(scope, [{ lane: 7, seq: '2', state: 2 }]))
   })
   expect(left).toEqual([1])
 })
@@ -149,7 +162,9 @@ test('of two that fail side by side, the one that comes second to its rest leave
   const fixture = await consumerFixture(db)
   const scope = await storeLine(fixture, [0, 0, '0 s'], [0, 0, '0 s'])
   await execute(db, makeLanes(scope))
-  const left = await restDuring(fixture, scope, (tx) => restInLine(tx, scope, { place: { lane: 7, seq: '1' }, ...rest }))
+  const left = await restDuring(fixture, scope, (tx) =>
+    restInLine(tx, scope, { place: { lane: 7, seq: '1', state: 0 }, ...rest }),
+  )
   expect(left).toEqual([1, 0])
 })
 

@@ -127,6 +127,7 @@ export function giveLanes(
 
 export interface ReceivedRow extends StoredRow {
   readonly lane: number
+  readonly state: number
   readonly waited_ms: string
   readonly attempts: number
 }
@@ -179,7 +180,7 @@ export function readReceived(
       select ${readColumns} from behind m
       order by seq limit ${lease.batchSize}::int
     )
-    select m.lane, m.seq::text, m.topic, m.ordering_key, m.message_id, m.attributes::text, m.body, m.attempts,
+    select m.lane, m.seq::text, m.state, m.topic, m.ordering_key, m.message_id, m.attributes::text, m.body, m.attempts,
            (extract(epoch from m.published_at) * 1000)::bigint::text as published_at_ms,
            (extract(epoch from clock_timestamp() - m.received_at) * 1000)::bigint::text as waited_ms
       from (select c.*, sum(octet_length(c.body)) over (order by c.seq) - octet_length(c.body) as bytes_before from chosen c) m
@@ -188,25 +189,29 @@ export function readReceived(
 }
 
 const readColumns = new Name(
-  'm.lane, m.key, m.seq, m.topic, m.ordering_key, m.message_id, m.attributes, m.body, m.published_at, m.received_at, m.attempts',
+  'm.lane, m.key, m.seq, m.state, m.topic, m.ordering_key, m.message_id, m.attributes, m.body, m.published_at, m.received_at, m.attempts',
 )
 
-/** One message in its lane. */
+/** One message in its lane, and the state that it was read in. */
 export interface StoredPlace {
   readonly lane: number
   readonly seq: string
+  readonly state: number
 }
 
 /**
- * The rows of the messages that were `asked` for. Each is looked for in one state after the other, as the first row at or after where
- * it would be: only the primary key has that order. Asked for by equality, a table without statistics would be read from end to end: to
- * the planner, any index that begins with the consumer is then as good as another. Whoever takes rows by their `place` takes them as
- * they are seen here, and no later version: see the locks above.
+ * The rows of the messages that were `asked` for. Each is looked for as the first row at or after where it would be: only the primary key
+ * has that order. Asked for by equality, a table without statistics would be read from end to end: to the planner, any index that begins
+ * with the consumer is then as good as another. Whoever takes rows by their `place` takes them as they are seen here, and no later
+ * version: see the locks above.
+ * A look that misses goes on to the next row there is, over what all those left in the index that are gone and not vacuumed away. A
+ * bound would make it worse: before PostgreSQL 18 a comparison of rows ends a scan by its first column only. So the first look is where
+ * the message was read, and the others are for one that became a head since, or is behind one: nothing becomes due again.
  */
 export function askedRows({ message }: InboxTables): Name {
   return new Name(`
       select m.* from asked a cross join lateral (
-        select m.* from unnest('{0,1,2}'::smallint[]) as s (state) cross join lateral (
+        select m.* from unnest(array[a.state, 1::smallint, 2::smallint]) as s (state) cross join lateral (
           select m.ctid as place, m.consumer, m.generation, m.lane, m.state, m.seq, m.key from ${message.quoted} m
            where (m.consumer, m.generation, m.lane, m.state, m.seq) >= (a.consumer, a.generation, a.lane, s.state, a.seq)
            order by m.consumer, m.generation, m.lane, m.state, m.seq limit 1) m
@@ -222,8 +227,8 @@ export function removeReceived({ tables, consumer, generation }: Scope, places: 
     with gone as (
       delete from ${tables.message} m where m.ctid = any (array(
         with asked as materialized (
-          select ${consumer}::text as consumer, ${generation}::int as generation, p.lane, p.seq
-            from unnest(${lanesOf(places)}::text::smallint[], ${seqsOf(places)}::text::bigint[]) as p (lane, seq)
+          select ${consumer}::text as consumer, ${generation}::int as generation, p.lane, p.seq, p.state
+            from unnest(${lanesOf(places)}::text::smallint[], ${seqsOf(places)}::text::bigint[], ${statesOf(places)}::text::smallint[]) as p (lane, seq, state)
         ) select f.place from (${askedRows(tables)}) f))
       returning m.lane, m.key, m.seq, m.state
     )
@@ -246,8 +251,8 @@ export function setAside({ tables, consumer, generation }: Scope, places: readon
     with aside as (
       update ${tables.message} m set state = 4, next_attempt_at = null where m.ctid = any (array(
         with asked as materialized (
-          select ${consumer}::text as consumer, ${generation}::int as generation, p.lane, p.seq
-            from unnest(${lanesOf(places)}::text::smallint[], ${seqsOf(places)}::text::bigint[]) as p (lane, seq)
+          select ${consumer}::text as consumer, ${generation}::int as generation, p.lane, p.seq, p.state
+            from unnest(${lanesOf(places)}::text::smallint[], ${seqsOf(places)}::text::bigint[], ${statesOf(places)}::text::smallint[]) as p (lane, seq, state)
         ) select f.place from (${askedRows(tables)}) f))
       returning m.lane, m.key, m.seq, m.aggregate_type, m.aggregate_id
     ), promoted as (
@@ -289,7 +294,7 @@ export function restReceived(
 ): Statement {
   return sql`
     with asked as materialized (
-      select ${consumer}::text as consumer, ${generation}::int as generation, ${place.lane}::smallint as lane, ${place.seq}::text::bigint as seq
+      select ${consumer}::text as consumer, ${generation}::int as generation, ${place.lane}::smallint as lane, ${place.seq}::text::bigint as seq, ${place.state}::smallint as state
     ), found as materialized (${askedRows(tables)}
     ), other as materialized (
       select h.place, h.state = 1 and h.attempts = 0 and h.next_attempt_at <= clock_timestamp() as due
@@ -314,4 +319,8 @@ function lanesOf(places: readonly StoredPlace[]): string {
 
 function seqsOf(places: readonly StoredPlace[]): string {
   return sqlArray(places.map(({ seq }) => seq))
+}
+
+function statesOf(places: readonly StoredPlace[]): string {
+  return sqlArray(places.map(({ state }) => state))
 }

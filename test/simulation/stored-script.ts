@@ -14,6 +14,7 @@ import {
   setAside,
   storeReceived,
   takeLanes,
+  type StoredPlace,
 } from '../../src/consumer/stored.sql.ts'
 import { businessKeyId } from '../../src/core/id.ts'
 import { scriptOf, weighted, type ScriptStep } from './outbox-script.ts'
@@ -109,7 +110,7 @@ export function storedSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<St
       fc.tuple(mask, delayMs).map(
         ([picked, ms]): Step =>
           (read) =>
-            restReceived(scope, placesOf(read, picked)[0] ?? { lane: 0, seq: '0' }, { delayMs: ms, error: 'e' }),
+            restReceived(scope, placesOf(read, picked)[0] ?? { lane: 0, seq: '0', state: 0 }, { delayMs: ms, error: 'e' }),
       ),
     ),
   ]
@@ -130,7 +131,8 @@ export function storedExamples(scope: Scope): readonly (readonly ScriptStep[])[]
   const read: Step = () => readReceived(scope, { ...lease, batchSize: 10 })
   const lane = laneOf(keyOf('video', 'a'), everyLane.length)
   const lock: Step = () => lockLane(scope, lane)
-  const placeOf = (seq: number): { lane: number; seq: string } => ({ lane, seq: String(seq) })
+  // As it was stored, whatever became of it since.
+  const placeOf = (seq: number): StoredPlace => ({ lane, seq: String(seq), state: 0 })
   const remove =
     (seq: number): Step =>
     () =>
@@ -185,8 +187,8 @@ export function storedExamples(scope: Scope): readonly (readonly ScriptStep[])[]
   ]
 }
 
-function placesOf(read: readonly Record<string, unknown>[], picked: readonly boolean[]): { lane: number; seq: string }[] {
+function placesOf(read: readonly Record<string, unknown>[], picked: readonly boolean[]): StoredPlace[] {
   return read
     .filter((row, i) => row['lane'] !== undefined && picked[i % picked.length] === true)
-    .map((row) => ({ lane: Number(row['lane']), seq: row['seq'] as string }))
+    .map((row) => ({ lane: Number(row['lane']), seq: row['seq'] as string, state: Number(row['state']) }))
 }

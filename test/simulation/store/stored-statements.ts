@@ -110,27 +110,31 @@ export function defineStored(store: FakeStore, scope: Scope, data: InboxStore): 
     await count(context, data, { scope, messages: aside, sign: 1 })
     return []
   })
-  store.define('restReceived', restReceived(scope, { lane: 0, seq: '' }, { delayMs: 0, error: '' }), async (context, values) => {
-    const [, , lane, seq, delayMs] = values
-    const isIt = (row: StoredMessage): boolean => isOpen(row) && row.lane === Number(lane) && row.seq === Number(seq)
-    const [it] = context.rows(data.message, (row) => isIt(row) && row.state !== 1)
-    const others = context.see(
-      data.message,
-      (row) => it !== undefined && isHead(row) && lineOf(row) === lineOf(it) && row.seq !== it.seq,
-    )
-    const now = context.now()
-    const giving = others.filter(({ row }) => row.state === 1 && row.attempts === 0 && (row.nextAttemptAt ?? Infinity) <= now)
-    const behind = await context.updateAll(data.message, giving, { set: (row) => ({ ...row, state: 2 }) })
-    const set = (row: StoredMessage): StoredMessage => ({
-      ...row,
-      attempts: row.attempts + 1,
-      nextAttemptAt: context.now() + Number(delayMs),
-      startedAt: context.now(),
-      state: others.length === behind.length ? 1 : row.state,
-    })
-    await context.updateAll(data.message, context.see(data.message, isIt), { set })
-    return []
-  })
+  store.define(
+    'restReceived',
+    restReceived(scope, { lane: 0, seq: '', state: 0 }, { delayMs: 0, error: '' }),
+    async (context, values) => {
+      const [, , lane, seq, , delayMs] = values
+      const isIt = (row: StoredMessage): boolean => isOpen(row) && row.lane === Number(lane) && row.seq === Number(seq)
+      const [it] = context.rows(data.message, (row) => isIt(row) && row.state !== 1)
+      const others = context.see(
+        data.message,
+        (row) => it !== undefined && isHead(row) && lineOf(row) === lineOf(it) && row.seq !== it.seq,
+      )
+      const now = context.now()
+      const giving = others.filter(({ row }) => row.state === 1 && row.attempts === 0 && (row.nextAttemptAt ?? Infinity) <= now)
+      const behind = await context.updateAll(data.message, giving, { set: (row) => ({ ...row, state: 2 }) })
+      const set = (row: StoredMessage): StoredMessage => ({
+        ...row,
+        attempts: row.attempts + 1,
+        nextAttemptAt: context.now() + Number(delayMs),
+        startedAt: context.now(),
+        state: others.length === behind.length ? 1 : row.state,
+      })
+      await context.updateAll(data.message, context.see(data.message, isIt), { set })
+      return []
+    },
+  )
 }
 
 function lineOf({ lane, key }: StoredMessage): string {
@@ -210,6 +214,7 @@ async function readDue(context: StatementContext, { scope, data, values }: Asked
     .filter(({ body }) => (before += body.byteLength) - body.byteLength < batchBytes)
     .map((row) => ({
       lane: row.lane,
+      state: row.state,
       ...toStoredRow(row),
       attempts: row.attempts,
       waited_ms: String(Math.round(now - row.receivedAt)),
