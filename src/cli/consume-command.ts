@@ -2,16 +2,15 @@
  * `waybill consume`: the consumers of the configuration as a process of its own, with retention beside them, and what drains
  * the broker's dead letters where it has any. The first SIGTERM finishes and acknowledges what is in hand.
  */
-import { drainBrokerDeadLetters } from '../consumer/broker-dead-letters.ts'
 import type { Consumer } from '../consumer/consumer.ts'
 import { createInboxRetention } from '../consumer/inbox-retention.ts'
-import { isWaybillError, WaybillError } from '../core/errors.ts'
-import { run, type Service } from '../core/lifetime.ts'
+import { WaybillError } from '../core/errors.ts'
+import { run } from '../core/lifetime.ts'
 import type { SignalBus } from '../core/signals.ts'
 import { closedAfter } from '../ops/close-in-time.ts'
 import { createHealth } from '../ops/health.ts'
-import type { Transport } from '../transport/transport.ts'
 import type { Command, CommandContext, CommandResult, OptionValues } from './command.ts'
+import { deadLetterDrains } from './dead-letter-drains.ts'
 import { textOption } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'
 import { createTelemetry, telemetryOptions } from './telemetry-options.ts'
@@ -52,7 +51,7 @@ async function runConsumers({ values, settings, stopSignal, note }: CommandConte
         const consumers = chosen(made, values)
         const { retention } = configured
         const removing = retention === false ? [] : [createInboxRetention({ ...retention, db, schema, signals })]
-        const services = [...consumers, ...removing, ...consumers.flatMap(drainsOf)]
+        const services = [...consumers, ...removing, ...consumers.flatMap(deadLetterDrains)]
         note(`${consumers.map(({ name }) => name).join(', ')}: reading from ${transport.name}.`)
         await telemetry.around(createHealth({ consumers }), () => run(services, { signal, signals }))
       })
@@ -60,25 +59,6 @@ async function runConsumers({ values, settings, stopSignal, note }: CommandConte
     },
     { max: connectionsOption(values) },
   )
-}
-
-/**
- * What brings the broker's dead letters of a consumer into its table, topic by topic. One that stops at what fails should have none,
- * but the broker may have taken some before it was told.
- */
-function drainsOf(draining: Consumer): readonly Service[] {
-  const { db, name: consumer, schema, onDead, onPoison, signals } = draining.settings
-  const transport: Pick<Transport, 'receive' | 'deadLetterTopic'> = draining.settings.transport
-  const topics = draining.routes().topics.flatMap((topic) => transport.deadLetterTopic?.(topic, consumer) ?? [])
-  return topics.map((topic) => {
-    const drain = drainBrokerDeadLetters({ db, transport, consumer, topics: [topic], schema, onDead, signals })
-    // Without the subscription, or the right to read it, the consumer goes on. One that stops is provisioned without.
-    const report = (error: unknown): void => {
-      if (onPoison === 'stop' && isWaybillError(error, 'NOT_FOUND')) return
-      signals.emit('consumer.disturbed', { consumer, topic, error })
-    }
-    return { name: drain.name, run: (life) => drain.run(life).catch(report) }
-  })
 }
 
 function chosen(made: readonly Consumer[], values: OptionValues): readonly Consumer[] {
