@@ -4,7 +4,8 @@
  * Order per key holds because a key lives in one lane, a lane has one holder, and the holder reads it in order of seq. The
  * holder hands out only while its lease has surely not run out by its own, monotonic reckoning; when it may have, all that
  * is in hand is lost. Everything it writes is fenced by the lane's tenure. It reads by state and not by position, and skips
- * what rests only as far as all publishers have ended, so that one which commits late is never passed over.
+ * what rests only as far as all publishers have ended, so that one which commits late is never passed over. A statement that
+ * is not answered in time has failed, and is sent again: a connection may be dead while others go on renewing the lease.
  */
 import { randomUUID } from 'node:crypto'
 import type { Clock } from '../../core/clock.ts'
@@ -15,6 +16,7 @@ import { one, rows, type Queryable } from '../../postgres/database.ts'
 import type { ReceiveOptions, Receiver } from '../transport.ts'
 import { Horizon } from './horizon.ts'
 import { HeldDelivery, InHand } from './in-hand.ts'
+import { inTime, lateError } from './in-time.ts'
 import { LaneBook, type HeldLane } from './lane-book.ts'
 import { Settlements } from './settlements.ts'
 import {
@@ -39,9 +41,15 @@ export interface ReceiverDeps {
   readonly clock: Clock
 }
 
+/** The longest wait for an answer, unless a lease is longer. */
+const answerMs = 30_000
+
 export class PostgresReceiver implements Receiver {
   readonly #deps: ReceiverDeps
-  readonly #id = randomUUID()
+  readonly #answerMs: number
+  /** For all statements but those about leases, which have a shorter time: they are of no use when they have run out. */
+  readonly #db: Queryable
+  #id = randomUUID()
   readonly #inHand = new InHand()
   readonly #lanes = new LaneBook()
   readonly #horizon = new Horizon()
@@ -58,9 +66,11 @@ export class PostgresReceiver implements Receiver {
 
   constructor(deps: ReceiverDeps) {
     this.#deps = deps
-    const { db, tables, subscription, options } = deps
+    const { db, tables, subscription, options, leaseMs, clock } = deps
+    this.#answerMs = Math.max(answerMs, leaseMs)
+    this.#db = inTime(db, this.#answerMs, clock)
     this.#settlements = new Settlements({
-      db,
+      db: this.#db,
       tables,
       subscription,
       inHand: this.#inHand,
@@ -71,7 +81,8 @@ export class PostgresReceiver implements Receiver {
 
   /** Takes the first lanes and starts; rejects if the database cannot be reached. */
   async start(): Promise<this> {
-    await this.#lease()
+    // Nothing is in hand yet that could be lost meanwhile.
+    await this.#lease(this.#answerMs)
     const { waker, clock, idleMs, leaseMs, options } = this.#deps
     const onError = (error: unknown): void => options.onError(error instanceof Error ? error : new Error(String(error)))
     const backoff = { firstMs: Math.min(100, leaseMs / 5), maxMs: leaseMs / 5 }
@@ -115,14 +126,17 @@ export class PostgresReceiver implements Receiver {
     }
   }
 
-  async #lease(): Promise<void> {
+  async #lease(waitMs: number): Promise<void> {
     const { db, tables, subscription, leaseMs, clock } = this.#deps
-    const uses = (lane: number): boolean => this.#inHand.uses(lane)
+    const leaving = this.#lanes.leaving((lane) => this.#inHand.uses(lane))
     const askedAt = clock.monotonicMs()
-    const leased = await rows(
-      db,
-      leaseLanes(tables, { subscription, receiver: this.#id, leaseMs, leaving: this.#lanes.leaving(uses), stays: true }),
-    )
+    const asked = rows(db, leaseLanes(tables, { subscription, receiver: this.#id, leaseMs, leaving, stays: true }))
+    const leased = await unlessLate(asked, waitMs, clock)
+    if (leased === undefined) {
+      // It may still land, and must not give back lanes that are ours again by then: we hold them under another name.
+      if (leaving.length > 0) this.#id = randomUUID()
+      throw lateError(waitMs)
+    }
     if (this.#leasing.signal.aborted) return
     this.#takeOver(leased, askedAt)
   }
@@ -136,7 +150,7 @@ export class PostgresReceiver implements Receiver {
   }
 
   async #renew(): Promise<'more' | 'idle'> {
-    await this.#lease()
+    await this.#lease(this.#deps.leaseMs)
     return this.#lanes.leaving((lane) => this.#inHand.uses(lane)).length > 0 ? 'more' : 'idle'
   }
 
@@ -154,7 +168,7 @@ export class PostgresReceiver implements Receiver {
   }
 
   async #fetch(): Promise<'more' | 'idle'> {
-    const { db, tables, subscription, options, clock } = this.#deps
+    const { tables, subscription, options, clock } = this.#deps
     const lanes = this.#lanes.open(clock.monotonicMs())
     const room = options.maxMessages - this.#inHand.count
     const roomBytes = options.maxBytes - this.#inHand.bytes
@@ -162,12 +176,12 @@ export class PostgresReceiver implements Receiver {
     this.#full = room <= 0 || (roomBytes <= 0 && !empty)
     if (this.#full || lanes.length === 0 || !this.#mayWork()) return 'idle'
 
-    if (this.#horizon.isDue(clock.monotonicMs())) this.#horizon.see(await one(db, readHorizon(tables)), clock.monotonicMs())
+    if (this.#horizon.isDue(clock.monotonicMs())) this.#horizon.see(await one(this.#db, readHorizon(tables)), clock.monotonicMs())
     this.#inHand.beginFetch()
     const { floorLife } = this.#lanes
     const askedAt = clock.monotonicMs()
     const fetched = await rows(
-      db,
+      this.#db,
       fetchDeliveries(tables, {
         subscription,
         lanes,
@@ -240,12 +254,12 @@ export class PostgresReceiver implements Receiver {
 
   /** A delivery whose message is gone, because somebody deleted it, can never be made: it would only stand in the way. */
   async #removeEmpty(tenures: ReadonlyMap<number, string>, fetched: readonly FetchedRow[]): Promise<number> {
-    const { db, tables, subscription, options } = this.#deps
+    const { tables, subscription, options } = this.#deps
     const empty = fetched.flatMap(({ lane, seq, body }) =>
       seq === null || body !== null ? [] : [{ lane, seq, tenure: tenures.get(lane) as string }],
     )
     if (empty.length === 0) return 0
-    const removed = await rows(db, ackDeliveries(tables, subscription, empty))
+    const removed = await rows(this.#db, ackDeliveries(tables, subscription, empty))
     const ids = removed.map(({ seq }) => seq)
     if (ids.length > 0) options.onError(new WaybillError('NOT_FOUND', goneText(options, ids)))
     return ids.length

@@ -2,7 +2,8 @@
  * Settles the deliveries of one receiver: what comes while one statement is under way goes together in the next.
  *
  * An ack that could not be stored is `unconfirmed`: the message comes again. A nack that could not be stored loses only
- * its delay. Neither ever rejects.
+ * its delay. Neither ever rejects. One that was given up and lands all the same does no harm, for it is fenced by the lane's
+ * tenure: what was acked is gone, whoever has it again, and what was nacked rests before it comes the next time.
  */
 import { execute, rows, type Queryable } from '../../postgres/database.ts'
 import type { AckOutcome } from '../transport.ts'
@@ -10,6 +11,7 @@ import type { HeldDelivery, InHand, Settle } from './in-hand.ts'
 import { ackDeliveries, longestRestMs, nackDeliveries, type TransportTables } from './transport.sql.ts'
 
 export interface SettlementsDeps {
+  /** Answers in time or fails: while one statement is under way, the others wait. */
   readonly db: Queryable
   readonly tables: TransportTables
   readonly subscription: number

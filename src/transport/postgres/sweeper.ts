@@ -4,11 +4,12 @@
  *
  * Each topic is looked through from its front to its first young message. A look that removed something and has not come to the
  * end goes on at once. One that removed nothing goes on the next time from where it was: what is old and not settled is passed
- * by slowly, however much it is.
+ * by slowly, however much it is. A sweep that is not answered before the next is due has failed; one that lands late has swept.
  */
 import type { Clock } from '../../core/clock.ts'
 import { loop } from '../../core/loop.ts'
 import { execute, one, rows, type Queryable } from '../../postgres/database.ts'
+import { inTime } from './in-time.ts'
 import { dropSubscription, selectOldTopics, sweepDeliveries, sweepTopic, type TransportTables } from './transport.sql.ts'
 
 export interface SweeperDeps {
@@ -38,11 +39,13 @@ export function createSweeper({ db, tables, retentionMs, clock, signal }: Sweepe
   let sweeping: Promise<void> | undefined
   /** Where the look through a topic goes on, by its id. */
   const places = new Map<number, string>()
+  const timely = inTime(db, everyMs, clock)
   const sweep = async (): Promise<{ readonly swept: number; readonly hasMore: boolean }> => {
-    await execute(db, sweepDeliveries(tables, batchSize))
+    await execute(timely, sweepDeliveries(tables, batchSize))
     let [swept, hasMore] = [0, false]
-    for (const { id: topic } of await rows(db, selectOldTopics(tables, retentionMs, mostTopics))) {
-      const found = await one(db, sweepTopic(tables, { topic, after: places.get(topic) ?? '0', retentionMs, limit: batchSize }))
+    for (const { id: topic } of await rows(timely, selectOldTopics(tables, retentionMs, mostTopics))) {
+      const after = places.get(topic) ?? '0'
+      const found = await one(timely, sweepTopic(tables, { topic, after, retentionMs, limit: batchSize }))
       if (found.place === null) places.delete(topic)
       else places.set(topic, found.place)
       swept += found.swept

@@ -1,0 +1,26 @@
+/**
+ * A database of which no statement is waited for longer than a given time: the connection that it went out on may be dead, while
+ * others work. One that is late has failed for whoever sent it. It may land all the same, so only such statements go this way that
+ * do no harm then: they only read, are fenced, or sweep what nobody needs.
+ */
+import type { Clock } from '../../core/clock.ts'
+import { WaybillError } from '../../core/errors.ts'
+import { unlessLate } from '../../core/unless-late.ts'
+import type { Queryable } from '../../postgres/database.ts'
+
+export function inTime(db: Queryable, ms: number, clock: Clock): Queryable {
+  return {
+    query: async (text, values) => {
+      const result = await unlessLate(db.query(text, values), ms, clock)
+      if (result === undefined) throw lateError(ms)
+      return result
+    },
+  }
+}
+
+export function lateError(ms: number): WaybillError {
+  return new WaybillError(
+    'TIMEOUT',
+    `postgres: the database did not answer within ${ms} ms: a dead connection, a lock, or a pool that is too small.`,
+  )
+}

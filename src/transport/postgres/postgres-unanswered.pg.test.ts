@@ -1,0 +1,220 @@
+/** Statements of the Postgres transport that are answered late or never, while other connections work. */
+import { afterEach, expect, test } from 'vitest'
+import { testDatabase } from '../../../test/setup/test-database.ts'
+import type { Queryable } from '../../postgres/database.ts'
+import { fromPg } from '../../postgres/from-pg.ts'
+import { migrate } from '../../postgres/migrate.ts'
+import type { SqlValue } from '../../postgres/sql.ts'
+import { eventually } from '../../testing/eventually.ts'
+import { createFakeClock, type FakeClock } from '../../testing/fake-clock.ts'
+import { interleaved, message, nameOf, probe, publishAll } from '../../testing/transport-probe.ts'
+import type { Delivery } from '../transport.ts'
+import { postgresTransport, type PostgresTransport } from './postgres-transport.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+await migrate(db, { schema: 'waybill', service: 'transport' })
+
+/** A part of each statement that no other has. */
+const statements = {
+  lease: 'transport_lease',
+  horizon: 'transport_horizon',
+  fetch: 'published_at_ms',
+  ack: 'as a (lane, tenure, seq)',
+  nack: 'as n (lane, tenure, seq, delay_ms)',
+  sweep: 'with recursive served',
+}
+type Kind = keyof typeof statements
+
+interface HeldBack {
+  readonly kind: Kind
+  readonly isIt: (values: readonly SqlValue[]) => boolean
+  readonly at: 'question' | 'answer'
+  readonly released: PromiseWithResolvers<void>
+  state: 'awaited' | 'held' | 'answered'
+}
+
+/** A way to the database on which the next statement of a kind can be held back: before the database has it, or its answer. */
+class Way implements Queryable {
+  readonly #held: HeldBack[] = []
+  readonly #answered = new Map<Kind, number>()
+
+  answered(kind: Kind): number {
+    return this.#answered.get(kind) ?? 0
+  }
+
+  hold(kind: Kind, { at = 'question', isIt = () => true }: Partial<Pick<HeldBack, 'at' | 'isIt'>> = {}): HeldBack {
+    const held: HeldBack = { kind, isIt, at, released: Promise.withResolvers(), state: 'awaited' }
+    this.#held.push(held)
+    return held
+  }
+
+  releaseAll(): void {
+    for (const { released } of this.#held) released.resolve()
+  }
+
+  async query(text: string, values: readonly SqlValue[] = []): ReturnType<Queryable['query']> {
+    const kind = (Object.keys(statements) as Kind[]).find((each) => text.includes(statements[each]))
+    const held = this.#held.find((each) => each.state === 'awaited' && each.kind === kind && each.isIt(values))
+    if (held?.at === 'question') await this.#wait(held)
+    const result = await db.query(text, values)
+    if (held?.at === 'answer') await this.#wait(held)
+    if (held !== undefined) held.state = 'answered'
+    if (kind !== undefined) this.#answered.set(kind, this.answered(kind) + 1)
+    return result
+  }
+
+  async #wait(held: HeldBack): Promise<void> {
+    held.state = 'held'
+    await held.released.promise
+  }
+}
+
+const leaseMs = 60_000
+const closes: (() => Promise<void>)[] = []
+let topics = 0
+
+afterEach(async () => {
+  for (const close of closes.splice(0)) await close()
+})
+
+interface World {
+  readonly way: Way
+  readonly clock: FakeClock
+  readonly transport: PostgresTransport
+  readonly topic: string
+  readonly deliveries: Delivery[]
+  readonly errors: Error[]
+  receive(on?: (delivery: Delivery) => void): Promise<void>
+  names(): readonly string[]
+  /** Waits, and lets time go on meanwhile: whoever failed tries again after a while. */
+  soon(check: () => boolean | void): Promise<void>
+  /** Lets a lease's time go by, in which each renewal is answered. */
+  passLease(): Promise<void>
+}
+
+function openWorld(lanes = 32): World {
+  const way = new Way()
+  const clock = createFakeClock()
+  const transport = postgresTransport({ db: way, leaseMs, lanes, clock })
+  closes.push(async () => {
+    way.releaseAll()
+    await transport.close()
+  })
+  const topic = `unanswered-${++topics}`
+  const [deliveries, errors]: [Delivery[], Error[]] = [[], []]
+  return {
+    way,
+    clock,
+    transport,
+    topic,
+    deliveries,
+    errors,
+    receive: async (on = () => undefined) => {
+      const onDelivery = (delivery: Delivery): void => {
+        deliveries.push(delivery)
+        on(delivery)
+      }
+      const onError = (error: Error): void => void errors.push(error)
+      await transport.receive({ topic, consumer: 'one', maxMessages: 1_000, maxBytes: 64_000_000, onDelivery, onError })
+      // The first renewal follows the first lease at once.
+      await eventually(() => way.answered('lease') >= 2)
+    },
+    names: () => deliveries.map(nameOf),
+    soon: async (check) => {
+      await eventually(async () => {
+        await clock.advance(100)
+        return check()
+      })
+    },
+    passLease: async () => {
+      for (let third = 1; third <= 3; third += 1) {
+        const before = way.answered('lease')
+        await clock.advance(leaseMs / 3)
+        await eventually(() => way.answered('lease') > before)
+      }
+    },
+  }
+}
+
+const late = expect.objectContaining({ code: 'TIMEOUT' })
+
+test.each(['horizon', 'fetch'] as const)('a receiver goes on after a %s that is never answered', async (kind) => {
+  const { way, transport, topic, errors, receive, names, soon, passLease } = openWorld()
+  const held = way.hold(kind)
+  // Something has to rest, or nobody asks for the horizon.
+  await receive((delivery) => void (nameOf(delivery) === 'rests' ? delivery.nack(3_600_000) : delivery.ack()))
+  await publishAll(transport, [message(topic, 'rests', 'a')])
+  await soon(() => held.state === 'held')
+  await publishAll(transport, [message(topic, 'next', 'b')])
+  await passLease()
+  await soon(() => expect(names()).toEqual(['rests', 'next']))
+  expect(errors).toContainEqual(late)
+})
+
+test('a receiver asks again after a renewal that is never answered', async () => {
+  const { way, clock, transport, topic, errors, deliveries, receive, names, soon } = openWorld()
+  await receive()
+  await publishAll(transport, [message(topic, 'a1', 'a')])
+  await soon(() => deliveries.length === 1)
+  const held = way.hold('lease')
+  await clock.advance(leaseMs / 3)
+  expect(held.state).toBe('held')
+  await clock.advance(leaseMs)
+  expect(errors).toContainEqual(late)
+  expect(deliveries[0]?.lost.aborted).toBe(true)
+  await soon(() => expect(names()).toEqual(['a1', 'a1']))
+  expect(await deliveries[1]?.ack()).toBe('confirmed')
+})
+
+test.each(['ack', 'nack'] as const)(
+  'what was settled by an %s that is never answered comes again, and later acks are stored',
+  async (kind) => {
+    const { way, transport, topic, errors, deliveries, receive, names, soon, passLease } = openWorld()
+    await receive()
+    await publishAll(transport, interleaved(topic, ['a', 'b'], 1))
+    await soon(() => deliveries.length === 2)
+    const held = way.hold(kind)
+    const settled = deliveries[0]?.[kind]()
+    await eventually(() => held.state === 'held')
+    const next = deliveries[1]?.ack()
+    await passLease()
+    expect(await settled).toBe(kind === 'ack' ? 'unconfirmed' : undefined)
+    expect(await next).toBe('confirmed')
+    expect(errors).toContainEqual(late)
+    await soon(() => expect(names()).toEqual(['a1', 'b1', 'a1']))
+    expect(await deliveries[2]?.ack()).toBe('confirmed')
+  },
+)
+
+test('a sweep that is never answered is done again, and does not keep the transport from closing', async () => {
+  const { way, transport, errors, receive, soon, passLease } = openWorld()
+  const held = way.hold('sweep')
+  await receive()
+  expect(held.state).toBe('held')
+  await passLease()
+  await soon(() => way.answered('sweep') === 1)
+  expect(errors).toContainEqual(late)
+  await transport.close()
+})
+
+test('a renewal that gives lanes back and lands late takes none from the receiver that has them again', async () => {
+  const { way, clock, transport, topic, deliveries, receive, soon } = openWorld(2)
+  await receive()
+  const other = postgresTransport({ db, leaseMs })
+  closes.push(() => other.close())
+  const { receiver } = await probe(other, { topic })
+  const held = way.hold('lease', { isIt: (values) => values.includes('{0}') || values.includes('{1}') })
+  await clock.advance(leaseMs / 3)
+  await eventually(() => held.state === 'held')
+  await receiver.close()
+  // By the database's clock as well the lease is over, and nobody has heard of its holder lately.
+  await db.query('update waybill.transport_lane set lock_expires_at = clock_timestamp() where locked_by is not null')
+  await db.query(`update waybill.transport_receiver set seen_at = seen_at - interval '2 minutes'`)
+  await clock.advance(leaseMs)
+  await publishAll(transport, interleaved(topic, ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'], 1))
+  await soon(() => deliveries.length === 8)
+  held.released.resolve()
+  await eventually(() => held.state === 'answered')
+  for (const delivery of deliveries) expect(await delivery.ack()).toBe('confirmed')
+})
