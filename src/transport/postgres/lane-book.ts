@@ -6,9 +6,13 @@
  * rests, and nothing can appear there any more (see horizon.ts). Floors spare the scan a long line behind a resting key; they
  * are forgotten every second and whenever something comes back, so that nothing stays hidden below one. Where a scan without
  * them takes long they are kept longer, so that scanning stays a small part of the time.
+ *
+ * A renewal keeps the tenure, also if the lane was lost meanwhile, and with it what was in hand. So a tenure does not tell one hold
+ * from the next: each has a `HeldLane` of its own, and what was fetched for one is of no use to the other.
  */
 import type { LeasedLane } from './transport.sql.ts'
 
+/** One hold of a lane, until it is lost. */
 export interface HeldLane {
   readonly lane: number
   readonly tenure: string
@@ -41,9 +45,13 @@ export class LaneBook {
     return this.#lanes.get(lane)?.tenure === tenure
   }
 
-  mayHand(lane: number, tenure: string): boolean {
-    const held = this.#lanes.get(lane)
-    return held !== undefined && held.tenure === tenure && !held.draining
+  /** Whether the lane was not lost since, not even for a moment. */
+  holds(held: HeldLane): boolean {
+    return this.#lanes.get(held.lane) === held
+  }
+
+  mayHand(held: HeldLane): boolean {
+    return this.holds(held) && !held.draining
   }
 
   /** Takes over what the database says is ours, and drains what is beyond our share, idle lanes first. */
@@ -73,10 +81,9 @@ export class LaneBook {
     this.#lanes.clear()
   }
 
-  /** Raises the floor of a lane that was looked at under this tenure; under a new one all of it is to be looked at. */
-  raiseFloor(lane: number, tenure: string | undefined, floor: string): void {
-    const held = this.#lanes.get(lane)
-    if (held !== undefined && held.tenure === tenure) held.floor = floor
+  /** Raises the floor of a lane that was looked at during this hold; in another one all of it is to be looked at. */
+  raiseFloor(held: HeldLane, floor: string): void {
+    if (this.holds(held)) held.floor = floor
   }
 
   /** Says how long a fetch took. */

@@ -199,38 +199,38 @@ export class PostgresReceiver implements Receiver {
     // Whatever came too late to be ours for sure is fetched again.
     if (!this.#mayWork() || this.#fetching.signal.aborted) return 'idle'
     this.#dropMissing(lanes, fetched)
-    const tenures = new Map(lanes.map(({ lane, tenure }) => [lane, tenure]))
-    if (floorLife === this.#lanes.floorLife) this.#raiseFloors(tenures, fetched)
-    const handed = this.#handOut(tenures, fetched)
-    const removed = await this.#removeEmpty(tenures, fetched)
+    const asked = new Map(lanes.map((held) => [held.lane, held]))
+    if (floorLife === this.#lanes.floorLife) this.#raiseFloors(asked, fetched)
+    const handed = this.#handOut(asked, fetched)
+    const removed = await this.#removeEmpty(asked, fetched)
     return handed + removed > 0 ? 'more' : 'idle'
   }
 
-  #raiseFloors(tenures: ReadonlyMap<number, string>, fetched: readonly FetchedRow[]): void {
-    for (const { lane, floor } of fetched) if (floor !== null) this.#lanes.raiseFloor(lane, tenures.get(lane), floor)
+  #raiseFloors(asked: AskedLanes, fetched: readonly FetchedRow[]): void {
+    for (const { lane, floor } of fetched) if (floor !== null) this.#lanes.raiseFloor(asked.get(lane) as HeldLane, floor)
   }
 
   /** A lane that did not come back is another's, or a seek began it anew. */
   #dropMissing(lanes: readonly HeldLane[], fetched: readonly FetchedRow[]): void {
     const still = new Set(fetched.filter(({ floor }) => floor !== null).map(({ lane }) => lane))
-    const gone = lanes.filter(({ lane, tenure }) => !still.has(lane) && this.#lanes.has(lane, tenure))
+    const gone = lanes.filter((held) => !still.has(held.lane) && this.#lanes.holds(held))
     if (gone.length === 0) return
     for (const { lane } of gone) this.#lanes.lose(lane)
     this.#inHand.loseOthers(({ lane, tenure }) => this.#lanes.has(lane, tenure))
     this.#leaseWaker.wake()
   }
 
-  #handOut(tenures: ReadonlyMap<number, string>, fetched: readonly FetchedRow[]): number {
+  #handOut(asked: AskedLanes, fetched: readonly FetchedRow[]): number {
     const { topic, onDelivery, onError } = this.#deps.options
     const messages = fetched.filter(isMessage).toSorted((a, b) => compareSeqs(a.seq, b.seq))
     let handed = 0
     for (const row of messages) {
-      const tenure = tenures.get(row.lane) as string
+      const lane = asked.get(row.lane) as HeldLane
       const key = row.key ?? undefined
-      if (!this.#inHand.mayHand(row.seq, key) || !this.#lanes.mayHand(row.lane, tenure) || this.#fetching.signal.aborted) continue
+      if (!this.#inHand.mayHand(row.seq, key) || !this.#lanes.mayHand(lane) || this.#fetching.signal.aborted) continue
       const held = new HeldDelivery(
         this.#settlements,
-        { lane: row.lane, tenure, seq: row.seq, key, bytes: row.bytes },
+        { lane: row.lane, tenure: lane.tenure, seq: row.seq, key, bytes: row.bytes },
         {
           messageId: row.seq,
           topic,
@@ -253,10 +253,10 @@ export class PostgresReceiver implements Receiver {
   }
 
   /** A delivery whose message is gone, because somebody deleted it, can never be made: it would only stand in the way. */
-  async #removeEmpty(tenures: ReadonlyMap<number, string>, fetched: readonly FetchedRow[]): Promise<number> {
+  async #removeEmpty(asked: AskedLanes, fetched: readonly FetchedRow[]): Promise<number> {
     const { tables, subscription, options } = this.#deps
     const empty = fetched.flatMap(({ lane, seq, body }) =>
-      seq === null || body !== null ? [] : [{ lane, seq, tenure: tenures.get(lane) as string }],
+      seq === null || body !== null ? [] : [{ lane, seq, tenure: (asked.get(lane) as HeldLane).tenure }],
     )
     if (empty.length === 0) return 0
     const removed = await rows(this.#db, ackDeliveries(tables, subscription, empty))
@@ -279,6 +279,9 @@ export class PostgresReceiver implements Receiver {
     waker.wake()
   }
 }
+
+/** The lanes of a fetch, as they were held when it began. */
+type AskedLanes = ReadonlyMap<number, HeldLane>
 
 type MessageRow = {
   readonly [Key in keyof FetchedRow]: Key extends 'key' | 'ordering_key' | 'floor' | 'rests'

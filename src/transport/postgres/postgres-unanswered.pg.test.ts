@@ -28,8 +28,9 @@ type Kind = keyof typeof statements
 
 interface HeldBack {
   readonly kind: Kind
-  readonly isIt: (values: readonly SqlValue[]) => boolean
   readonly at: 'question' | 'answer'
+  /** By its values, or by the rows of its answer. */
+  readonly isIt: (found: readonly unknown[]) => boolean
   readonly released: PromiseWithResolvers<void>
   state: 'awaited' | 'held' | 'answered'
 }
@@ -44,7 +45,7 @@ class Way implements Queryable {
   }
 
   hold(kind: Kind, { at = 'question', isIt = () => true }: Partial<Pick<HeldBack, 'at' | 'isIt'>> = {}): HeldBack {
-    const held: HeldBack = { kind, isIt, at, released: Promise.withResolvers(), state: 'awaited' }
+    const held: HeldBack = { kind, at, isIt, released: Promise.withResolvers(), state: 'awaited' }
     this.#held.push(held)
     return held
   }
@@ -55,18 +56,20 @@ class Way implements Queryable {
 
   async query(text: string, values: readonly SqlValue[] = []): ReturnType<Queryable['query']> {
     const kind = (Object.keys(statements) as Kind[]).find((each) => text.includes(statements[each]))
-    const held = this.#held.find((each) => each.state === 'awaited' && each.kind === kind && each.isIt(values))
-    if (held?.at === 'question') await this.#wait(held)
+    const question = await this.#pass(kind, 'question', values)
     const result = await db.query(text, values)
-    if (held?.at === 'answer') await this.#wait(held)
-    if (held !== undefined) held.state = 'answered'
+    const answer = await this.#pass(kind, 'answer', result.rows)
+    for (const held of [question, answer]) if (held !== undefined) held.state = 'answered'
     if (kind !== undefined) this.#answered.set(kind, this.answered(kind) + 1)
     return result
   }
 
-  async #wait(held: HeldBack): Promise<void> {
+  async #pass(kind: Kind | undefined, at: HeldBack['at'], found: readonly unknown[]): Promise<HeldBack | undefined> {
+    const held = this.#held.find((each) => each.state === 'awaited' && each.kind === kind && each.at === at && each.isIt(found))
+    if (held === undefined) return undefined
     held.state = 'held'
     await held.released.promise
+    return held
   }
 }
 
@@ -217,4 +220,24 @@ test('a renewal that gives lanes back and lands late takes none from the receive
   held.released.resolve()
   await eventually(() => held.state === 'answered')
   for (const delivery of deliveries) expect(await delivery.ack()).toBe('confirmed')
+})
+
+test('what was fetched before the lease ran out does not go before what was lost then, also under the same tenure', async () => {
+  const { way, clock, transport, topic, deliveries, receive, names } = openWorld(1)
+  await receive()
+  await publishAll(transport, [message(topic, 'a1', 'a')])
+  await eventually(() => deliveries.length === 1)
+  const renewal = way.hold('lease', { at: 'answer' })
+  await clock.advance(leaseMs / 3)
+  await eventually(() => renewal.state === 'held')
+  const fetch = way.hold('fetch', { at: 'answer', isIt: (rows) => rows.some((row) => (row as { seq: unknown }).seq !== null) })
+  await publishAll(transport, [message(topic, 'a2', 'a')])
+  await eventually(() => fetch.state === 'held')
+  await clock.advance((leaseMs * 2) / 3)
+  expect(deliveries[0]?.lost.aborted).toBe(true)
+  renewal.released.resolve()
+  await eventually(() => renewal.state === 'answered')
+  fetch.released.resolve()
+  await eventually(() => deliveries.length >= 3)
+  expect(names()).toEqual(['a1', 'a1', 'a2'])
 })
