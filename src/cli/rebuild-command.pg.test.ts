@@ -67,8 +67,12 @@ test('a projection is rebuilt, compared, swapped in and the old one dropped, fro
 
   const late = await waybill('rebuild catalog --swap --swap-wait 1ms')
   expect(late).toMatchObject({ code: 1, err: expect.stringContaining('or with a longer swapWaitMs (--swap-wait)') })
-  const swapped = await waybill('rebuild catalog --swap')
+  await db.query(`insert into video_view (video_id, title, version) values ('ghost', 'boo', 1)`)
+  const refused = await waybill('rebuild catalog --swap')
+  expect(refused).toMatchObject({ code: 3, err: expect.stringContaining('such as ghost') })
+  const swapped = await waybill('rebuild catalog --swap --drop-unknown')
   expect(swapped).toMatchObject({ code: 0, out: expect.stringContaining('Swapped in. Replaced: public.video_view_before_g2.') })
+  expect(swapped.out).toContain('1 rows of no known aggregate went; public.video_view_before_g2 has them until it is dropped.')
   expect(await count(`select from video_view where title = 'wrong'`)).toBe(0)
   expect(await waybill('rebuild catalog --drop-old')).toMatchObject({ code: 0, out: 'Dropped public.video_view_before_g2.\n' })
   expect(await waybill('rebuild catalog --drop-old')).toMatchObject({ code: 0, out: 'No replaced table is left.\n' })

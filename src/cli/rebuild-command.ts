@@ -6,6 +6,7 @@ import type { Consumer } from '../consumer/consumer.ts'
 import { createSignals } from '../core/signals.ts'
 import { closedAfter } from '../ops/close-in-time.ts'
 import { abandonRebuild, dropReplaced, rebuild, type RebuildReport } from '../ops/rebuild.ts'
+import { mostCounted } from '../ops/rebuild-lost.ts'
 import type { RebuildProgress } from '../ops/rebuild-run.ts'
 import { withDatabase } from '../ops/with-database.ts'
 import type { Database } from '../postgres/database.ts'
@@ -38,6 +39,7 @@ export const rebuildCommand: Command = {
     compare: { type: 'boolean', help: 'count and show the rows that differ' },
     swap: { type: 'boolean', help: 'put the new tables in the place of the live ones' },
     'swap-wait': { type: 'string', value: '<duration>', help: 'the longest time that writers wait for the swap [3s]' },
+    'drop-unknown': { type: 'boolean', help: 'with --swap: let rows go that belong to no aggregate the consumer knows' },
     'drop-old': { type: 'boolean', help: 'drop the tables that were replaced, now or by an earlier swap' },
     abandon: { type: 'boolean', help: 'give the rebuild under way up and remove its tables' },
   },
@@ -97,6 +99,7 @@ async function build({ values, settings, user, stopSignal, note }: CommandContex
     from: textOption(values, 'from'),
     compare: values['compare'] === true,
     swap: values['swap'] === true,
+    dropUnknown: values['drop-unknown'] === true,
     ...(swapWaitMs === undefined ? {} : { swapWaitMs }),
     actor: user,
     signal: stopSignal(),
@@ -125,6 +128,12 @@ function reportLines(consumer: string, report: RebuildReport): string[] {
     ...each.samples.map(({ live, rebuilt }) => `  live ${live ?? 'nothing'}\n  new  ${rebuilt ?? 'nothing'}`),
   ])
   const built = `Generation ${report.generation} of ${consumer} is built: ${report.aggregates} aggregates.`
-  if (report.swapped) return [...lines, built, `Swapped in. Replaced: ${report.replaced.join(', ')}.`]
+  const gone = report.droppedRows === 0 ? [] : [goneLine(report)]
+  if (report.swapped) return [...lines, built, `Swapped in. Replaced: ${report.replaced.join(', ')}.`, ...gone]
   return [...lines, built, `Not swapped. Go on with: waybill rebuild ${consumer} --swap`]
+}
+
+function goneLine({ droppedRows, replaced }: RebuildReport): string {
+  const counted = droppedRows < mostCounted ? droppedRows : `At least ${droppedRows}`
+  return `${counted} rows of no known aggregate went; ${replaced.join(', ')} has them until it is dropped.`
 }

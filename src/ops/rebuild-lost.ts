@@ -1,9 +1,11 @@
 /**
- * What a swap would lose: rows of known aggregates that the new table lacks, or has in an older version.
+ * What a swap would lose: rows of the live tables that the new ones lack, or have in an older version.
  *
- * The new generation is as far as the live one with every aggregate, but not every event becomes a row: the marker of a skipped
- * event does not, nor does an event of a type that the code knows no more. If nothing else of an aggregate is retained, its row
- * would be gone. A row that belongs to no aggregate may go.
+ * The new generation is as far as the live one with every aggregate that has a position, but not every event becomes a row: the
+ * marker of a skipped event does not, nor does an event of a type that the code knows no more. If nothing else of an aggregate is
+ * retained, its row would be gone. And a row may be an aggregate's that has no position: it was there before the consumer was, or
+ * was written while positions were kept only where needed. So nothing goes unless the operator says so, and what a known
+ * aggregate has stays even then.
  */
 import { WaybillError } from '../core/errors.ts'
 import { execute, one, rows, type Tx } from '../postgres/database.ts'
@@ -12,18 +14,40 @@ import type { Projection } from '../projection/projection.ts'
 import type { StartedRebuild } from './rebuild-run.ts'
 import type { Shadow } from './rebuild-shadow.ts'
 import { limitStatements, readAggregates, type AggregateRow, type RebuildScope } from './rebuild.sql.ts'
-import { countUncovered, findUncovered } from './rebuild-tables.sql.ts'
+import { countUncovered, findUncovered, type UncoveredRow } from './rebuild-tables.sql.ts'
 
 const pageSize = 10_000
+/** Rows are counted up to here in each table; writers wait meanwhile. */
+export const mostCounted = 10_000
 
-/** REFUSED if something would be lost, TIMEOUT if that cannot be told while writers may wait: `leftMs` says how long that is. */
-export async function refuseLost(tx: Tx, { scope, shadows }: StartedRebuild, leftMs: () => number): Promise<void> {
+export interface LossOptions {
+  /** Rows that belong to no aggregate with a position may go. */
+  readonly dropUnknown: boolean
+  /** How long writers may still wait. */
+  readonly leftMs: () => number
+}
+
+/**
+ * REFUSED if something would be lost that may not go, TIMEOUT if that cannot be told while writers may wait. Returns how many
+ * rows go, counted up to `mostCounted` in each table.
+ */
+export async function refuseLost(
+  tx: Tx,
+  { scope, shadows }: StartedRebuild,
+  { dropUnknown, leftMs }: LossOptions,
+): Promise<number> {
+  let dropped = 0
   for (const shadow of shadows) {
-    const compared = await inTime(tx, { leftMs, tooLate: tooLong(scope.consumer) }, () =>
-      one(tx, findUncovered(shadow.live, shadow.shadow.tableText)),
+    const { live } = shadow
+    const uncovered = await inTime(tx, { leftMs, tooLate: tooLong(scope.consumer) }, () =>
+      one(tx, findUncovered(live, shadow.shadow.tableText, mostCounted)),
     )
-    if (compared.found) await refuseKnown(tx, scope, { ...shadow, leftMs })
+    if (uncovered.count === 0) continue
+    if (!dropUnknown) throw wouldLose(scope.consumer, live.tableText, uncovered)
+    await refuseKnown(tx, scope, { ...shadow, leftMs })
+    dropped += uncovered.count
   }
+  return dropped
 }
 
 /** Rows are looked up by their aggregates, for only `keyOf` knows whose a row is. */
@@ -41,7 +65,7 @@ async function refuseKnown(
       const page: readonly AggregateRow[] = await rows(tx, readAggregates(scope, type, { after: from, limit: pageSize }))
       const keys = page.flatMap(({ aggregate_id: id }) => keyOf(live, id))
       const lost = await one(tx, countUncovered(live, shadow.tableText, JSON.stringify(keys))).catch(unfit(live.tableText))
-      if (lost.count > 0) throw wouldLose(scope.consumer, live.tableText, lost)
+      if (lost.count > 0) throw wouldLoseKnown(scope.consumer, live.tableText, lost)
       return page.length < pageSize ? undefined : page.at(-1)?.aggregate_id
     })
   }
@@ -106,11 +130,16 @@ function tooManyStray(consumer: string): Wait['tooLate'] {
     )
 }
 
-function wouldLose(
-  consumer: string,
-  table: string,
-  { count, example }: { readonly count: number; readonly example: string | null },
-): WaybillError {
+function wouldLose(consumer: string, table: string, { count, example }: UncoveredRow): WaybillError {
+  const counted = count === mostCounted ? `at least ${count}` : count
+  return new WaybillError(
+    'REFUSED',
+    `The rebuild of ${consumer} lacks ${counted} rows of ${table}, or has them older, such as ${example}: nothing that it has read writes them. Nothing was swapped. Let the owner write them again (waybill backfill) and go on, or delete from ${table} what should go. With dropUnknown (--drop-unknown) those go with the old table whose aggregates ${consumer} has no position of.`,
+    { details: { table, rows: count } },
+  )
+}
+
+function wouldLoseKnown(consumer: string, table: string, { count, example }: UncoveredRow): WaybillError {
   return new WaybillError(
     'REFUSED',
     `The rebuild of ${consumer} lacks at least ${count} rows of ${table}, or has them older, such as ${example}: of their aggregates only events are left that write no row. Nothing was swapped. Let the owner write them again (waybill backfill) and go on; delete them from ${table} if they should go.`,

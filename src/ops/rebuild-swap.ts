@@ -3,7 +3,7 @@
  *
  *   writers of the live tables wait ──▶ the new generation catches up ──▶ its engine stops ──▶ names change ──▶ COMMIT
  *
- * It is refused if a row would be lost. Whatever goes wrong, nothing has changed, and it can be tried again.
+ * It is refused if a row would be lost that may not go. Whatever goes wrong, nothing has changed, and it can be tried again.
  */
 import type { Clock } from '../core/clock.ts'
 import { systemClock } from '../core/clock.ts'
@@ -28,59 +28,65 @@ import { analyzeTable, lockWriters } from './rebuild-tables.sql.ts'
 
 const lookMs = 10
 
-/** Swaps; returns the names of the replaced tables. */
-export async function swapRebuild(
-  started: StartedRebuild,
-  options: { readonly running: RunningRebuild; readonly actor: string; readonly swapWaitMs: number },
-): Promise<readonly string[]> {
+export interface SwapOptions {
+  readonly running: RunningRebuild
+  readonly actor: string
+  readonly swapWaitMs: number
+  readonly dropUnknown: boolean
+}
+
+export interface Swapped {
+  /** The names of the replaced tables. */
+  readonly replaced: readonly string[]
+  /** How many rows the new ones have no more, or older; see `refuseLost`. */
+  readonly droppedRows: number
+}
+
+export async function swapRebuild(started: StartedRebuild, options: SwapOptions): Promise<Swapped> {
   const { db, scope, shadows, operationId } = started
   const { tables, consumer, next } = scope
-  const { running, actor, swapWaitMs } = options
+  const { running, actor, swapWaitMs, dropUnknown } = options
   const replaced = shadows.map(({ oldTable }) => oldTable)
   const statementTimeoutMs = Math.max(swapWaitMs, defaults.transaction.statementTimeoutMs)
   // Both tables are compared while writers wait: the planner should know what it compares.
   for (const { shadow } of shadows) await execute(db, analyzeTable(shadow.tableText))
-  await transaction(
+  return await transaction(
     db,
     async (tx) => {
       const register = await one(tx, lockRegister(tables, consumer))
       if (register.next_generation !== next) throw goneMeanwhile(consumer)
       // In the order in which batches write them, so that nobody waits crosswise.
       for (const { live } of shadows) await execute(tx, lockWriters(live.tableText))
-      const total = await catchUp(tx, started, { swapWaitMs, clock: systemClock })
+      const deadlineMs = systemClock.monotonicMs() + swapWaitMs
+      const total = await catchUp(tx, scope, { deadlineMs, clock: systemClock })
+      await refuseDead(tx, scope)
+      const leftMs = (): number => deadlineMs - systemClock.monotonicMs()
+      const droppedRows = await refuseLost(tx, started, { dropUnknown, leftMs })
       await execute(tx, limitStatements(statementTimeoutMs))
       await running.stop()
       await swapNames(tx, shadows)
       await execute(tx, endGeneration(tables, consumer))
       await execute(tx, saveRebuild(tables, operationId, { state: 'finished', progress: { reached: total, total, replaced } }))
-      const details = { consumer, generation: next, replaced }
+      const details = { consumer, generation: next, replaced, droppedRows }
       await one(tx, insertAudit(tables.schema, { actor, action: 'rebuild.swap', details }))
+      return { replaced, droppedRows }
     },
     { retries: 0, lockTimeoutMs: swapWaitMs, statementTimeoutMs },
   )
-  return replaced
 }
 
 /** The live generation stands still for these tables now, so the new one gets there. */
 async function catchUp(
   tx: Tx,
-  started: StartedRebuild,
-  wait: { readonly swapWaitMs: number; readonly clock: Clock },
+  scope: RebuildScope,
+  { deadlineMs, clock }: { readonly deadlineMs: number; readonly clock: Clock },
 ): Promise<number> {
-  const { clock, swapWaitMs } = wait
-  const { scope } = started
-  const deadlineMs = clock.monotonicMs() + swapWaitMs
-  let total: number
   for (;;) {
-    const found = await one(tx, countReached(scope, freshMs))
-    total = found.total
-    if (found.reached === total) break
-    if (clock.monotonicMs() > deadlineMs) throw tooSlow(scope.consumer, total - found.reached)
+    const { reached, total } = await one(tx, countReached(scope, freshMs))
+    if (reached === total) return total
+    if (clock.monotonicMs() > deadlineMs) throw tooSlow(scope.consumer, total - reached)
     await clock.sleep(lookMs)
   }
-  await refuseDead(tx, scope)
-  await refuseLost(tx, started, () => deadlineMs - clock.monotonicMs())
-  return total
 }
 
 async function refuseDead(tx: Tx, scope: RebuildScope): Promise<void> {

@@ -162,30 +162,40 @@ export function sampleDifferences(
      where ${live} is distinct from ${rebuilt} limit ${limit}::int`
 }
 
-/** Whether the live table has any row that the shadow lacks, or has in an older version. Index: the unique one on the key. */
-export function findUncovered(projection: Projection, shadow: string): Statement<{ found: boolean }> {
-  const { table, keyColumns } = projection
-  const version = name(projection.versionColumn)
-  return sql`
-    select exists (
-      select from ${table} l
-       where not exists (select from ${qualifiedName(shadow)} s where ${matching(keyColumns, 'l', 's')} and s.${version} >= coalesce(l.${version}, 0))) as found`
+export interface UncoveredRow {
+  readonly count: number
+  /** The key of one of them; `null` if there is none. */
+  readonly example: string | null
 }
 
-/** The same for some keys, a JSON array of objects by column: how many rows, and one of them. */
-export function countUncovered(
-  projection: Projection,
-  shadow: string,
-  keys: string,
-): Statement<{ count: number; example: string | null }> {
+/** How many rows of the live table the shadow lacks, or has in an older version, counted up to `limit`. Index: the unique one on the key. */
+export function findUncovered(projection: Projection, shadow: string, limit: number): Statement<UncoveredRow> {
   const { table, keyColumns } = projection
-  const version = name(projection.versionColumn)
-  const shown = new Name(keyColumns.map((column) => `l.${name(column).quoted}`).join(', '))
   return sql`
-    select count(*)::int as count, min(concat_ws(', ', ${shown})) as example
+    select count(*)::int as count, min(shown) as example
+      from (select ${shownKey(keyColumns)} as shown from ${table} l where ${isUncovered(projection, shadow)} limit ${limit}::int) as uncovered`
+}
+
+/** The same for some keys, a JSON array of objects by column. */
+export function countUncovered(projection: Projection, shadow: string, keys: string): Statement<UncoveredRow> {
+  const { table, keyColumns } = projection
+  return sql`
+    select count(*)::int as count, min(${shownKey(keyColumns)}) as example
       from json_populate_recordset(null::${table}, ${keys}::text::json) k
       join ${table} l on ${matching(keyColumns, 'l', 'k')}
-     where not exists (select from ${qualifiedName(shadow)} s where ${matching(keyColumns, 'l', 's')} and s.${version} >= coalesce(l.${version}, 0))`
+     where ${isUncovered(projection, shadow)}`
+}
+
+/** A row from before the table had versions may have null: any row that the shadow has of its key covers it. */
+function isUncovered({ keyColumns, versionColumn }: Projection, shadow: string): Name {
+  const version = name(versionColumn).quoted
+  return new Name(
+    `not exists (select from ${qualifiedName(shadow).quoted} s where ${matching(keyColumns, 'l', 's').quoted} and s.${version} >= coalesce(l.${version}, 0))`,
+  )
+}
+
+function shownKey(keyColumns: readonly string[]): Name {
+  return new Name(`concat_ws(', ', ${keyColumns.map((column) => `l.${name(column).quoted}`).join(', ')})`)
 }
 
 function matching(columns: readonly string[], one: string, other: string): Name {

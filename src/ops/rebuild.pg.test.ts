@@ -8,7 +8,7 @@ import { createRelay } from '../outbox/relay.ts'
 import type { Queryable } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
-import { abandonRebuild, dropReplaced, rebuild } from './rebuild.ts'
+import { abandonRebuild, dropReplaced, rebuild, type RebuildOptions } from './rebuild.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -32,8 +32,9 @@ test.each([
 
   const stopWriting = w.writing(['new1', 'new2', ...ids.filter((id) => id !== 'v07')])
   const progress: number[] = []
-  const report = await w.rebuild({ from, swap: true, onProgress: ({ reached, total }) => progress.push(reached / total) })
-  expect(report).toMatchObject({ swapped: true, generation: 2 })
+  const onProgress: RebuildOptions['onProgress'] = ({ reached, total }) => progress.push(reached / total)
+  const report = await w.rebuild({ from, swap: true, dropUnknown: true, onProgress })
+  expect(report).toMatchObject({ swapped: true, generation: 2, droppedRows: 1 })
   expect(progress.at(-1)).toBeGreaterThan(0)
   const written = await stopWriting()
   expect(written).toBeGreaterThan(0)

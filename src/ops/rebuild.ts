@@ -59,6 +59,11 @@ export interface RebuildOptions {
   readonly pollMs?: number
   /** The longest time that writers wait for the swap. @default 3_000 */
   readonly swapWaitMs?: number
+  /**
+   * Lets rows go with the old table that the new one lacks, or has older, if the consumer has no position of their aggregates: what
+   * a defect left, or what was under keys that `keyOf` makes no more. Otherwise they refuse the swap. @default false
+   */
+  readonly dropUnknown?: boolean
   readonly clock?: Clock
 }
 
@@ -71,11 +76,12 @@ export interface RebuildReport {
   readonly swapped: boolean
   /** The tables that were replaced; `dropReplaced` removes them. */
   readonly replaced: readonly string[]
+  /** Rows that `dropUnknown` let go, counted up to 10,000 in each table. The replaced table has them until it is dropped. */
+  readonly droppedRows: number
 }
 
-const optionNames = 'consumer from transport owner compare swap actor signal onProgress stallMs pollMs swapWaitMs clock'.split(
-  ' ',
-)
+const optionNames =
+  'consumer from transport owner compare swap actor signal onProgress stallMs pollMs swapWaitMs dropUnknown clock'.split(' ')
 
 /** Begins a rebuild, or goes on with the one under way. */
 export async function rebuild(options: RebuildOptions): Promise<RebuildReport> {
@@ -97,11 +103,14 @@ export async function rebuild(options: RebuildOptions): Promise<RebuildReport> {
     const comparisons = compare ? await compareShadows(db, shadows) : []
     const onTheirWay = total - reached
     const report = { operationId, generation: scope.next, aggregates: total, comparisons }
-    if (!swap || comparisons.some((each) => differs(each, onTheirWay))) return { ...report, swapped: false, replaced: [] }
-    const replaced = await swapRebuild(started, { running, actor, swapWaitMs: options.swapWaitMs ?? 3_000 })
+    if (!swap || comparisons.some((each) => differs(each, onTheirWay))) {
+      return { ...report, swapped: false, replaced: [], droppedRows: 0 }
+    }
+    const { swapWaitMs = 3_000, dropUnknown = false } = options
+    const swapped = await swapRebuild(started, { running, actor, swapWaitMs, dropUnknown })
     await removeLeftovers(started)
     if (started.from !== 'outbox') await unsubscribe({ ...options, generations: [scope.next] })
-    return { ...report, swapped: true, replaced }
+    return { ...report, swapped: true, ...swapped }
   } finally {
     await running.stop()
   }
