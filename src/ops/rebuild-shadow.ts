@@ -10,6 +10,7 @@ import { execute, rows, type Queryable, type Tx } from '../postgres/database.ts'
 import { qualifiedName } from '../postgres/sql.ts'
 import type { Projection } from '../projection/projection.ts'
 import {
+  compareShapes,
   compareTables,
   createShadow,
   findAccess,
@@ -17,6 +18,7 @@ import {
   findViews,
   renameTable,
   sampleDifferences,
+  type ShapeRow,
 } from './rebuild-tables.sql.ts'
 
 /** A projection's table, the one that replaces it, and the name that the replaced one gets. */
@@ -79,10 +81,14 @@ export async function createShadows(tx: Tx, shadows: readonly Shadow[]): Promise
   }
 }
 
-/** Gives the shadows the names of the live tables. What hangs on those, and who may use them, is looked at again: it may have changed. */
+/**
+ * Gives the shadows the names of the live tables. What hangs on those, what they look like and who may use them is looked at
+ * again: hours may lie between. REFUSED if a migration has changed one meanwhile and not the other.
+ */
 export async function swapNames(tx: Tx, shadows: readonly Shadow[]): Promise<void> {
   for (const { live, shadow, oldTable } of shadows) {
     await refuseObstacles(tx, live)
+    await refuseOtherShape(tx, live.tableText, shadow.tableText)
     await runAll(tx, await rows(tx, findAccess(live.tableText, shadow.tableText)))
     const views = await rows(tx, findViews(live.tableText))
     await execute(tx, renameTable(live.tableText, oldTable))
@@ -142,5 +148,22 @@ async function refuseObstacles(tx: Tx, { tableText: table }: Projection): Promis
     'REFUSED',
     `${table} cannot be replaced by another table, because these would stay with the old one: ${obstacles.join(', ')}. Remove them for the time of the rebuild.`,
     { details: { table, obstacles } },
+  )
+}
+
+/** Nobody changes the live table meanwhile: its writers are locked out, and so are migrations. */
+async function refuseOtherShape(tx: Tx, table: string, shadow: string): Promise<void> {
+  const found = await rows(tx, compareShapes(table, shadow))
+  if (found.length === 0) return
+  const only = (owner: ShapeRow['owner']): readonly string[] => found.flatMap((row) => (row.owner === owner ? row.what : []))
+  const [onlyLive, onlyShadow] = [only('live'), only('shadow')]
+  const differences = [
+    ...(onlyLive.length > 0 ? [`only ${table} has ${onlyLive.join(', ')}`] : []),
+    ...(onlyShadow.length > 0 ? [`only ${shadow} has ${onlyShadow.join(', ')}`] : []),
+  ]
+  throw new WaybillError(
+    'REFUSED',
+    `${table} is not what it was when its rebuild began: ${differences.join('; ')}. Nothing was swapped. Do to ${shadow} what was done to ${table} and go on; or abandon the rebuild and begin again, so that its rows are written anew.`,
+    { details: { table, onlyLive, onlyShadow } },
   )
 }
