@@ -6,7 +6,7 @@ import type { Consumer } from '../consumer/consumer.ts'
 import { runConsumer } from '../consumer/consumer-engine.ts'
 import type { Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
-import { createSignals } from '../core/signals.ts'
+import type { SignalBus } from '../core/signals.ts'
 import { outboxTables } from '../outbox/outbox.sql.ts'
 import { execute, one, type Database, type Queryable } from '../postgres/database.ts'
 import { ReadinessWatch } from '../projection/readiness.ts'
@@ -14,6 +14,7 @@ import type { Transport } from '../transport/transport.ts'
 import type { ReplayCursor } from './outbox-replay.sql.ts'
 import { voidDiscarded } from './rebuild-discarded.ts'
 import { brokerFeed, outboxFeed, parseFrom, type RebuildFeed } from './rebuild-feed.ts'
+import { Headway } from './rebuild-headway.ts'
 import { shadowRoutes, type Shadow } from './rebuild-shadow.ts'
 import { countReached, saveRebuild, type RebuildScope } from './rebuild.sql.ts'
 
@@ -71,9 +72,13 @@ export function runRebuild(started: StartedRebuild, options: RunOptions): Runnin
   const { clock } = options
   const { db, scope } = started
   const watch = new ReadinessWatch({ db, schema: scope.tables.schema, consumer: scope.consumer, clock, readyLagMs: closeMs })
+  const headway = new Headway(clock.monotonicMs())
   const feed = openFeed(started, options, () => watch.isCaughtUp() === true)
   const work = feed
-    .then((open) => Promise.all([runEngine(started, open, watch, stopping.signal), open.run(stopping.signal)]))
+    .then((open) => {
+      const engine = runEngine(started, { feed: open, watch, signals: headway.signals, stopping: stopping.signal })
+      return Promise.all([engine, open.run(stopping.signal)])
+    })
     .catch(fail)
   if (options.signal.aborted) stop()
   return {
@@ -81,6 +86,7 @@ export function runRebuild(started: StartedRebuild, options: RunOptions): Runnin
       const open = await feed
       return await follow(started, options, {
         isThrough: () => open.isThrough(),
+        headway,
         stopping: stopping.signal,
         failure: () => failure,
       })
@@ -124,14 +130,18 @@ export function topicsOf(shadows: readonly Shadow[]): readonly string[] {
   return [...new Set(shadows.map(({ live }) => live.stream.topic))]
 }
 
+interface EngineDeps {
+  readonly feed: RebuildFeed
+  readonly watch: ReadinessWatch
+  readonly signals: SignalBus
+  readonly stopping: AbortSignal
+}
+
 async function runEngine(
-  started: StartedRebuild,
-  feed: RebuildFeed,
-  watch: ReadinessWatch,
-  stopping: AbortSignal,
+  { consumer, db, scope, shadows }: StartedRebuild,
+  { feed, watch, signals, stopping }: EngineDeps,
 ): Promise<void> {
-  const { consumer, db, scope, shadows } = started
-  // Versions alone decide, for nothing but versioned upserts is done. Signals are its own: they would tell of another lag.
+  // Versions alone decide, for nothing but versioned upserts is done.
   const settings = {
     ...consumer.settings,
     inbox: false,
@@ -139,7 +149,7 @@ async function runEngine(
     offsets: 'broker' as const,
     mode: 'direct' as const,
     transport: voidDiscarded({ feed, db, scope }),
-    signals: createSignals(),
+    signals,
   }
   await runConsumer({
     settings,
@@ -157,20 +167,17 @@ async function runEngine(
 
 interface Followed {
   readonly isThrough: () => boolean
+  readonly headway: Headway
   readonly stopping: AbortSignal
   readonly failure: () => { readonly error: unknown } | undefined
 }
 
-async function follow(
-  { db, scope, operationId, from }: StartedRebuild,
-  options: RunOptions,
-  feed: Followed,
-): Promise<RebuildProgress> {
+async function follow(started: StartedRebuild, options: RunOptions, feed: Followed): Promise<RebuildProgress> {
+  const { db, scope, operationId } = started
   const { clock, pollMs, stallMs, onProgress } = options
   const startMs = clock.monotonicMs()
   let startedWith: number | undefined
   let throughMs: number | undefined
-  let least = { missing: Infinity, atMs: startMs }
   for (;;) {
     const failure = feed.failure()
     if (failure !== undefined) throw failure.error
@@ -190,17 +197,21 @@ async function follow(
     const isOnlyTraffic = missing === 0 && throughMs !== undefined && nowMs - throughMs > freshMs
     if (isThrough && (reached === total || isOnlyTraffic)) return progress
     // What the live generation gets meanwhile is reached as well, and says nothing about what is missing.
-    if (missing < least.missing) least = { missing, atMs: nowMs }
-    if (missing > 0 && throughMs !== undefined && nowMs - Math.max(least.atMs, throughMs) > stallMs)
-      throw stalled(scope.consumer, from, progress)
+    const stillMs = feed.headway.stillMs({ nowMs, isThrough, missing })
+    if (stillMs > stallMs && (missing > 0 || !isThrough)) throw stalled(started, progress, feed.headway.lastError)
     await clock.sleep(pollMs, feed.stopping)
   }
 }
 
-function stalled(consumer: string, from: string, { reached, total }: RebuildProgress): WaybillError {
+function stalled(
+  { scope: { consumer }, from }: StartedRebuild,
+  { reached, total }: RebuildProgress,
+  error: string | undefined,
+): WaybillError {
+  const heard = error === undefined ? '' : ` The last error: ${error}`
   return new WaybillError(
     'REFUSED',
-    `The rebuild of ${consumer} from ${from} has ${reached} of ${total} aggregates, and nothing more comes: the rest is not retained there, or its events fail. See the dead letters of its generation; otherwise let the owner write the missing ones again (waybill backfill), or abandon it and begin from elsewhere.`,
-    { details: { reached, total } },
+    `The rebuild of ${consumer} from ${from} has ${reached} of ${total} aggregates, and nothing more comes: the rest is not retained there, or its events fail. See the dead letters of its generation; otherwise let the owner write the missing ones again (waybill backfill), or abandon it and begin from elsewhere.${heard}`,
+    { details: { reached, total, error } },
   )
 }

@@ -173,7 +173,7 @@ test('a version that the live generation has come to is no jump for the new one,
   await fixture.settled(50)
   await fixture.query('delete from $schema.outbox where version < 40')
   await fixture.query(`update $schema.consumer_position set updated_at = clock_timestamp() - interval '1 minute'`)
-  const options = { consumer, from: 'outbox', swap: true, actor: 'test', pollMs: 20, stallMs: 5_000 }
+  const options = { consumer, from: 'outbox', swap: true, actor: 'test', pollMs: 20, stallMs: 60_000 }
   expect(await rebuild(options)).toMatchObject({ swapped: true })
   expect(await fixture.query('select title, version::int from $schema.video_view')).toEqual([{ title: 'title 50', version: 50 }])
   expect(await fixture.count('dead_letter')).toBe(0)

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { consumerFixture, videos } from '../../test/setup/consumer-fixture.ts'
-import { rebuildWorld } from '../../test/setup/rebuild-fixture.ts'
+import { hear, rebuildWorld, standingClock } from '../../test/setup/rebuild-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import type { Consumer } from '../consumer/consumer.ts'
 import { createTokens } from '../core/token.ts'
@@ -9,6 +9,7 @@ import type { Queryable } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { abandonRebuild, dropReplaced, rebuild, type RebuildOptions } from './rebuild.ts'
+import type { RebuildProgress } from './rebuild-run.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -167,7 +168,11 @@ test('what is not retained any more is told, nothing is swapped, and the rebuild
   await w.settle()
   await w.query(`delete from $schema.outbox where aggregate_id in ('v00', 'v01')`)
   await w.query(`update $schema.consumer_position set updated_at = clock_timestamp() - interval '1 minute'`)
-  await expect(w.rebuild({ from: 'outbox', swap: true, stallMs: 50 })).rejects.toMatchObject({
+  const clock = standingClock()
+  const onProgress = ({ reached }: RebuildProgress): void => {
+    if (reached === 38) clock.advance(50)
+  }
+  await expect(w.rebuild({ from: 'outbox', swap: true, stallMs: 100, clock, onProgress })).rejects.toMatchObject({
     code: 'REFUSED',
     details: { reached: 38, total: 40 },
   })
@@ -222,7 +227,12 @@ test('an aggregate that is held in the new generation, with more events than a p
   })
   const options = { consumer, from: 'outbox', actor: 'test', pollMs: 20 }
   await fixture.query(`update $schema.consumer_position set updated_at = clock_timestamp() - interval '1 minute'`)
-  await expect(rebuild({ ...options, stallMs: 50 })).rejects.toMatchObject({ code: 'REFUSED' })
+  const clock = standingClock()
+  // All of them were read: the first is a dead letter, and the others wait behind it.
+  let waiting = 0
+  hear('consumer.waiting', () => (waiting += 1))
+  const standing = { stallMs: 100, clock, onProgress: () => waiting >= 599 && clock.advance(10) }
+  await expect(rebuild({ ...options, ...standing })).rejects.toMatchObject({ code: 'REFUSED' })
   expect(await fixture.count('dead_letter', 'generation = 2')).toBe(1)
 
   await write('other', 1)
@@ -231,7 +241,7 @@ test('an aggregate that is held in the new generation, with more events than a p
   const onProgress = ({ reached }: { readonly reached: number }): void => {
     if (reached === 1) seen.abort()
   }
-  await expect(rebuild({ ...options, stallMs: 10_000, signal: seen.signal, onProgress })).rejects.toMatchObject({
+  await expect(rebuild({ ...options, stallMs: 60_000, signal: seen.signal, onProgress })).rejects.toMatchObject({
     code: 'ABORTED',
   })
   await stop()

@@ -53,7 +53,10 @@ export interface RebuildOptions {
   /** Ends the work early; calling again goes on with it. */
   readonly signal?: AbortSignal
   readonly onProgress?: (progress: RebuildProgress) => void
-  /** Given up when something is missing and has not become less for this long, whatever is written meanwhile. @default 120_000 */
+  /**
+   * Given up when it is not there and has not got on for this long: nothing more of what it reads could be applied, or what is
+   * missing has not become less, whatever is written meanwhile. A pause of the consumer does not count. @default 120_000
+   */
   readonly stallMs?: number
   /** The pause between two looks at the progress. @default 1_000 */
   readonly pollMs?: number

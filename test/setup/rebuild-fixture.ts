@@ -1,8 +1,12 @@
 /**
- * What tests of rebuilds begin with: an owner that writes, a relay, and a live consumer.
+ * What tests of rebuilds begin with: an owner that writes, a relay, a live consumer, and a clock for its stalls.
  */
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { onTestFinished } from 'vitest'
 import type { Consumer } from '../../src/consumer/consumer.ts'
 import { createConsumer } from '../../src/consumer/consumer.ts'
+import { systemClock, type Clock } from '../../src/core/clock.ts'
+import type { SignalName, Signals } from '../../src/core/signals.ts'
 import { createTokens } from '../../src/core/token.ts'
 import { rebuild, type RebuildOptions } from '../../src/ops/rebuild.ts'
 import { createRelay } from '../../src/outbox/relay.ts'
@@ -96,7 +100,7 @@ export async function rebuildWorld(db: Database, kind: 'memory' | 'postgres' = '
         transport,
         actor: 'test',
         pollMs: 20,
-        stallMs: 20_000,
+        stallMs: 60_000,
         swapWaitMs: 10_000,
         ...options,
       }),
@@ -115,4 +119,17 @@ export async function rebuildWorld(db: Database, kind: 'memory' | 'postgres' = '
       await transport.close()
     },
   }
+}
+
+/** A clock that shows another time only when it is told to. Its sleeps are real. */
+export function standingClock(): Clock & { advance(ms: number): void } {
+  let nowMs = 0
+  return { ...systemClock, monotonicMs: () => nowMs, advance: (ms) => void (nowMs += ms) }
+}
+
+/** Calls `listener` for the signals of that name until the test is over, whosever they are: an engine of a rebuild has its own. */
+export function hear<Name extends SignalName>(name: Name, listener: (event: Signals[Name]) => void): void {
+  const heard = (event: unknown): void => listener(event as Signals[Name])
+  subscribe(`waybill:${name}`, heard)
+  onTestFinished(() => void unsubscribe(`waybill:${name}`, heard))
 }
