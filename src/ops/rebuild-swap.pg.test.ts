@@ -292,3 +292,36 @@ test('writers do not wait longer for the comparison of the tables than for the s
   expect(limits).toHaveLength(1)
   expect(limits[0]).toBeLessThanOrEqual(20_000)
 })
+
+test('readers do not wait for one that has the table open, however long writers may', async () => {
+  const limits: number[] = []
+  const watched: Database = {
+    query: (text, values) => db.query(text, values),
+    attempt: (options, work) =>
+      db.attempt(options, (tx) => {
+        const query: Queryable['query'] = async (text, values) => {
+          if (text.includes('rename to')) {
+            const { rows } = await tx.query(`select setting::int as most from pg_settings where name = 'lock_timeout'`)
+            limits.push((rows[0] as { most: number }).most)
+            // As if that time were over.
+            await tx.query('set local lock_timeout = 1')
+          }
+          return await tx.query(text, values)
+        }
+        return work(markTx({ native: tx.native, query }))
+      }),
+  }
+  const w = await rebuildWorld(watched)
+  await w.write('a')
+  await w.settle()
+  await w.rebuild({ from: 'outbox' })
+  await transaction(db, async (reader) => {
+    await reader.query(`select from ${w.schema}.video_view`)
+    await expect(w.rebuild({ swap: true, swapWaitMs: 60_000 })).rejects.toMatchObject({
+      code: 'TIMEOUT',
+      message: expect.stringContaining('still open') as string,
+    })
+  })
+  expect(limits).toEqual([3_000])
+  await w.end()
+})

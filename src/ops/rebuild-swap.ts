@@ -11,6 +11,7 @@ import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import { execute, one, type Tx } from '../postgres/database.ts'
 import { insertAudit } from '../postgres/migrate.sql.ts'
+import { isLockTimeout } from '../postgres/sql-state.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { refuseLost } from './rebuild-lost.ts'
 import { freshMs, type RunningRebuild, type StartedRebuild } from './rebuild-run.ts'
@@ -19,6 +20,7 @@ import {
   countNewlyDead,
   countReached,
   endGeneration,
+  limitLockWaits,
   limitStatements,
   lockRegister,
   saveRebuild,
@@ -27,6 +29,8 @@ import {
 import { analyzeTable, lockWriters } from './rebuild-tables.sql.ts'
 
 const lookMs = 10
+/** Whoever waits to rename a table lets no new reader of it pass. Unlike writers, those are not asked for patience. */
+const renameWaitMs = 3_000
 
 export interface SwapOptions {
   readonly running: RunningRebuild
@@ -64,7 +68,10 @@ export async function swapRebuild(started: StartedRebuild, options: SwapOptions)
       const droppedRows = await refuseLost(tx, started, { dropUnknown, leftMs })
       await execute(tx, limitStatements(statementTimeoutMs))
       await running.stop()
-      await swapNames(tx, shadows)
+      await execute(tx, limitLockWaits(Math.min(swapWaitMs, renameWaitMs)))
+      await swapNames(tx, shadows).catch((error: unknown) => {
+        throw isLockTimeout(error) ? stillRead(consumer, error) : error
+      })
       await execute(tx, endGeneration(tables, consumer))
       await execute(tx, saveRebuild(tables, operationId, { state: 'finished', progress: { reached: total, total, replaced } }))
       const details = { consumer, generation: next, replaced, droppedRows }
@@ -102,6 +109,14 @@ function tooSlow(consumer: string, behind: number): WaybillError {
   return new WaybillError(
     'TIMEOUT',
     `The rebuild of ${consumer} is behind with ${behind} aggregates, and writers cannot be kept waiting for longer. Nothing was swapped; try again when there is less traffic, or with a longer swapWaitMs (--swap-wait).`,
+  )
+}
+
+function stillRead(consumer: string, cause: unknown): WaybillError {
+  return new WaybillError(
+    'TIMEOUT',
+    `A transaction that has read a table of ${consumer} is still open (a dump, a report?), and new readers would wait behind the swap for its end. Nothing was swapped; try again when it is over.`,
+    { cause },
   )
 }
 

@@ -141,6 +141,11 @@ export function limitStatements(mostMs: number): Statement {
   return sql`select set_config('statement_timeout', ${String(mostMs)}::text, true)`
 }
 
+/** How long each statement of this transaction may wait for a lock from now on. */
+export function limitLockWaits(mostMs: number): Statement {
+  return sql`select set_config('lock_timeout', ${String(mostMs)}::text, true)`
+}
+
 export interface AggregateRow {
   readonly aggregate_id: string
 }
