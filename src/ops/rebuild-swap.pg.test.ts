@@ -10,7 +10,6 @@ import { state } from '../core/event.ts'
 import { stream } from '../core/stream.ts'
 import { skipParked } from '../outbox/parked.ts'
 import { createRelay } from '../outbox/relay.ts'
-import { markTx, type Database, type Queryable, type QueryResult } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
@@ -259,69 +258,5 @@ test('an event that the live generation applied by a redrive, and the new one ga
   await expect(w.rebuild({ swap: true })).rejects.toThrow(/gave up on 1 events that the live generation has applied/)
   await w.query(`update $schema.dead_letter set state = 'discarded' where generation = 1`)
   expect(await w.rebuild({ swap: true })).toMatchObject({ swapped: true })
-  await w.end()
-})
-
-test('writers do not wait longer for the comparison of the tables than for the swap', async () => {
-  const limits: number[] = []
-  /** As if the tables were so large that the time is up before they are compared. */
-  const compare = async (tx: Queryable): Promise<QueryResult> => {
-    const { rows } = await tx.query(`select setting::int as most from pg_settings where name = 'statement_timeout'`)
-    limits.push((rows[0] as { most: number }).most)
-    await tx.query('set local statement_timeout = 1')
-    return await tx.query('select 0 as count from pg_sleep(600)')
-  }
-  const slow: Database = {
-    query: (text, values) => db.query(text, values),
-    attempt: (options, work) =>
-      db.attempt(options, (tx) => {
-        const query: Queryable['query'] = (text, values) =>
-          text.endsWith(' as uncovered') ? compare(tx) : tx.query(text, values)
-        return work(markTx({ native: tx.native, query }))
-      }),
-  }
-  const w = await rebuildWorld(slow)
-  await w.write('a')
-  await w.settle()
-  // Less than a statement may take otherwise.
-  await expect(w.rebuild({ from: 'outbox', swap: true, swapWaitMs: 20_000 })).rejects.toMatchObject({
-    code: 'TIMEOUT',
-    message: expect.stringContaining('could not be compared while writers waited') as string,
-  })
-  await w.end()
-  expect(limits).toHaveLength(1)
-  expect(limits[0]).toBeLessThanOrEqual(20_000)
-})
-
-test('readers do not wait for one that has the table open, however long writers may', async () => {
-  const limits: number[] = []
-  const watched: Database = {
-    query: (text, values) => db.query(text, values),
-    attempt: (options, work) =>
-      db.attempt(options, (tx) => {
-        const query: Queryable['query'] = async (text, values) => {
-          if (text.includes('rename to')) {
-            const { rows } = await tx.query(`select setting::int as most from pg_settings where name = 'lock_timeout'`)
-            limits.push((rows[0] as { most: number }).most)
-            // As if that time were over.
-            await tx.query('set local lock_timeout = 1')
-          }
-          return await tx.query(text, values)
-        }
-        return work(markTx({ native: tx.native, query }))
-      }),
-  }
-  const w = await rebuildWorld(watched)
-  await w.write('a')
-  await w.settle()
-  await w.rebuild({ from: 'outbox' })
-  await transaction(db, async (reader) => {
-    await reader.query(`select from ${w.schema}.video_view`)
-    await expect(w.rebuild({ swap: true, swapWaitMs: 60_000 })).rejects.toMatchObject({
-      code: 'TIMEOUT',
-      message: expect.stringContaining('still open') as string,
-    })
-  })
-  expect(limits).toEqual([3_000])
   await w.end()
 })

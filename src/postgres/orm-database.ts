@@ -33,7 +33,7 @@ export interface Begin {
   readonly isolation: Isolation
   readonly gate: Gate
   /** Keeps a connection on which the transaction failed until its server has answered, or has ended the session. */
-  untilAnswered(ask: () => Promise<unknown>, error: unknown): Promise<void>
+  readonly untilAnswered: (ask: () => Promise<unknown>, error: unknown) => Promise<void>
 }
 
 /** Makes a database of an ORM. */
