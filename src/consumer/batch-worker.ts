@@ -153,7 +153,8 @@ async function workPart(
   const items: Item[] = []
   for (const item of part.items) {
     // Its predecessor comes again, so it comes again behind it. Without an ordering key there is nothing to wait for.
-    if (round.failed.has(lineOf(item)) && keepsLine(item)) await deps.undertaker.follow(item, round.marks.has(item.event.id))
+    if (round.failed.has(lineOf(item)) && keepsLine(item))
+      await persist(deps, 1, () => deps.undertaker.follow(item, round.marks.has(item.event.id)))
     else items.push(item)
   }
   if (items.length === 0) return

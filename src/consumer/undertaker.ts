@@ -60,7 +60,7 @@ export interface Undertaker {
   buryForeign(delivered: ForeignDelivery): Promise<void>
   /** Gives back an item whose predecessor failed. */
   follow(item: Item, marked: boolean): Promise<void>
-  /** Gives back items without another word to the database. */
+  /** Gives back items, and what is behind them in line, without another word to the database. */
   giveUp(items: readonly Item[], delayMs: number): void
   /** The same, for items that may be lost to another: `guard` is called first in every transaction that buries, and throws if they are. */
   guardedBy(guard: UndertakerDeps['guard']): Undertaker
@@ -115,7 +115,11 @@ export function createUndertaker(deps: UndertakerDeps): Undertaker {
       if (item.origin.kind === 'delivery') await item.origin.delivery.nack()
     },
     giveUp: (items, delayMs) => {
-      for (const { origin } of items) if (origin.kind === 'delivery') void origin.delivery.nack(delayMs)
+      for (const item of items) {
+        if (item.origin.kind !== 'delivery') continue
+        void item.origin.delivery.nack(delayMs)
+        deps.onGivenBack(item)
+      }
     },
     guardedBy: (guard) => createUndertaker({ ...deps, guard, patience }),
   }
