@@ -9,6 +9,8 @@
 import type { Lifetime } from '../core/lifetime.ts'
 import { createWaker, loop, type Pace, type Pass } from '../core/loop.ts'
 import type { Pulse } from '../core/pulse.ts'
+import type { Database } from '../postgres/database.ts'
+import { unlessMute } from '../postgres/unless-mute.ts'
 import type { Delivery, Receiver, Transport } from '../transport/transport.ts'
 import { workBatch } from './batch-worker.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
@@ -154,7 +156,9 @@ interface Engine {
   readonly inFlight: () => { readonly messages: number; readonly oldestMs: number }
 }
 
-function createEngine(deps: EngineDeps): Engine {
+function createEngine(given: EngineDeps): Engine {
+  // A batch on a connection that is dead, while others live, would keep its place and its events for ever.
+  const deps = { ...given, settings: { ...given.settings, db: heardDatabase(given.settings) } }
   const { settings, routes, tables, registered } = deps
   const scope: Scope = { tables, consumer: settings.name, generation: registered.generation }
   const waker = createWaker()
@@ -200,6 +204,10 @@ function createEngine(deps: EngineDeps): Engine {
     inFlight: () => pump.inFlight(),
     isIdle: () => pump.isIdle && (settings.mode === 'direct' || processor.isIdle()),
   }
+}
+
+function heardDatabase({ db, clock, statementTimeoutMs, handlerTimeoutMs }: ConsumerSettings): Database {
+  return unlessMute(db, { statementMs: statementTimeoutMs + handlerTimeoutMs, clock })
 }
 
 /** Gives back what is behind this one in line. */

@@ -1,4 +1,6 @@
-import { expect, test } from 'vitest'
+import { Socket } from 'node:net'
+
+import { expect, test, vi } from 'vitest'
 
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { createSignals } from '../core/signals.ts'
@@ -39,4 +41,13 @@ test('a server that cannot be reached is an error of the statement, not of the p
   await expect(db.query('select 1')).rejects.toThrow(/ECONNREFUSED/)
   await expect(transaction(db, async () => 1)).rejects.toThrow(/ECONNREFUSED/)
   await db.close()
+})
+
+test('a connection that has nothing to say for a while is probed, so that a dead one is noticed', async () => {
+  const probed = vi.spyOn(Socket.prototype, 'setKeepAlive')
+  const db = connect({ url: database.directUrl })
+  await db.query('select 1')
+  await db.close()
+  expect(probed.mock.calls).toEqual([[true, 10_000]])
+  probed.mockRestore()
 })

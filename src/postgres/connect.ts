@@ -31,6 +31,7 @@ export function connect(options: ConnectOptions): Connection {
     application_name: options.applicationName ?? 'waybill',
     connectionTimeoutMillis: 10_000,
     keepAlive: true,
+    keepAliveInitialDelayMillis: 10_000,
   })
   // An idle connection that breaks is replaced at the next use; without a listener it would end the process.
   pool.on('error', (error) => signals.emit('database.idle-connection-lost', { error }))

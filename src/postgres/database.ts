@@ -34,6 +34,8 @@ export interface BeginOptions {
   readonly idleInTransactionTimeoutMs: number
   /** `'off'` only where losing the last moments in a crash is harmless. Business transactions keep `'on'`, or what is stronger. */
   readonly synchronousCommit: 'on' | 'off'
+  /** Aborts when nobody waits for the transaction any more. An adapter that has the connection in its hands closes it then. */
+  readonly givenUp?: AbortSignal | undefined
 }
 
 /** A pool, a driver or an ORM that can run single statements and transactions. Made by the `from…` adapters. */

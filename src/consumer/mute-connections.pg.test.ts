@@ -1,0 +1,110 @@
+/** A batch whose connection falls silent, and nobody says so, is made again on another one, and has its effects once. */
+import pg from 'pg'
+import { afterAll, expect, test } from 'vitest'
+import { published, videos } from '../../test/setup/consumer-fixture.ts'
+import { logFixture, type LogFixture } from '../../test/setup/log-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { systemClock, type Clock } from '../core/clock.ts'
+import type { Database } from '../postgres/database.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { eventually } from '../testing/eventually.ts'
+import { startFaultProxy, type Direction } from '../testing/fault-proxy.ts'
+import { isCommitReply, isCommitRequest, isStatement, postgresFrames } from '../testing/postgres-frames.ts'
+import type { Consumer } from './consumer.ts'
+import type { ConsumerOptions } from './consumer-options.ts'
+
+const database = await testDatabase()
+const { hostname, port } = new URL(database.directUrl)
+const proxy = await startFaultProxy({ target: { host: hostname, port: Number(port) }, frames: postgresFrames })
+afterAll(() => proxy.stop())
+
+/** A clock on which the longest waits, those for a silent connection, end when the test says so. */
+function patientClock(): { readonly clock: Clock; pass(ms: number): void } {
+  const sleepers = new Set<() => void>()
+  let passedMs = 0
+  const sleep: Clock['sleep'] = (delayMs, signal) => {
+    if (delayMs < 60_000) return systemClock.sleep(delayMs, signal)
+    return new Promise((wake) => {
+      sleepers.add(wake)
+      signal?.addEventListener('abort', () => (sleepers.delete(wake), wake()), { once: true })
+    })
+  }
+  return {
+    clock: { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + passedMs, sleep },
+    pass: (ms) => {
+      passedMs += ms
+      for (const wake of sleepers) wake()
+    },
+  }
+}
+
+/** Projects videos; every row that is written is an effect. */
+async function projecting(w: LogFixture, options: Partial<ConsumerOptions>): Promise<Consumer> {
+  await w.query(
+    `create function $schema.written() returns trigger language plpgsql as $$ begin
+       insert into ${w.schema}.effect (aggregate_id, version) values (new.video_id, new.version); return null; end $$`,
+  )
+  await w.query(
+    'create trigger written after insert or update on $schema.video_view for each row execute function $schema.written()',
+  )
+  const view = { table: `${w.schema}.video_view`, key: 'video_id', set: (event: { data: { title: string } }) => event.data }
+  return w.consumer({ streams: [videos], inbox: false, ...options }).project(videos, view)
+}
+
+const consumers: Record<string, (w: LogFixture, options: Partial<ConsumerOptions>) => Consumer | Promise<Consumer>> = {
+  'an inbox': (w, options) => w.recorder({ ...options, inbox: true, offsets: 'broker', transport: w.broker }),
+  'positions alone': projecting,
+  'versions alone': (w, options) => projecting(w, { ...options, positions: 'needed' }),
+  'offsets alone': (w, options) => w.recorder(options),
+}
+
+const places: Record<string, { readonly direction: Direction; readonly match: (message: Buffer) => boolean }> = {
+  'at BEGIN': { direction: 'toServer', match: isStatement(/^\s*begin/) },
+  'at its effect': { direction: 'toServer', match: isStatement(/insert into \S*(effect|video_view)/) },
+  'at COMMIT': { direction: 'toServer', match: isCommitRequest },
+  'after COMMIT': { direction: 'toClient', match: isCommitReply },
+}
+
+/** A database of one connection, which is silent from `place` on. */
+function muteFrom(place: string, name: string): { readonly db: Database; close(): Promise<void> } {
+  const { direction, match } = places[place] as (typeof places)[string]
+  proxy.arm({ name, direction, on: { match }, action: 'stall' })
+  const pool = new pg.Pool({ connectionString: proxy.url(database.directUrl), max: 1, application_name: 'mute' })
+  return { db: fromPg(pool), close: () => pool.end() }
+}
+
+test.each(Object.keys(consumers).flatMap((known) => Object.keys(places).map((place) => [place, known] as const)))(
+  'a batch whose connection falls silent %s is made again on another one; duplicates are known by %s',
+  async (place, known) => {
+    const w = await logFixture(fromPg(database.pool))
+    const { clock, pass } = patientClock()
+    const name = `${place} ${known}`
+    const { db, close } = muteFrom(place, name)
+    const consumer = await consumers[known]?.(w, { db, clock, concurrency: 1, batchSize: 1, maxAttempts: 1, lockTimeoutMs: 20 })
+    if (consumer === undefined) throw new Error('unknown')
+    const stop = w.start(consumer)
+    const messages = [published('a', 1), published('b', 1)]
+    if (known === 'offsets alone') {
+      w.log.append('0', messages)
+      await eventually(() => w.log.members.length === 1)
+      await w.log.assign(w.log.members[0], ['0'])
+    } else await w.publish(...messages)
+    await proxy.fired(name)
+    const stuck = `select pid from pg_stat_activity where application_name = 'mute' and state = 'idle in transaction'`
+    const pids = (await database.pool.query<{ pid: number }>(stuck)).rows.map(({ pid }) => pid)
+    expect(w.heard('consumer.retried')).toEqual([])
+    pass(100_000)
+    await eventually(() => w.heard('consumer.retried').length > 0)
+    // What the server does by itself when the transaction was idle for too long.
+    await database.pool.query('select pg_terminate_backend(pid) from unnest($1::int[]) as pid', [pids])
+    await eventually(async () => (await w.effects()).length === 2)
+    await eventually(() => w.heard('consumer.applied').length === 2)
+    await stop()
+    await close()
+    expect((await w.effects()).toSorted()).toEqual(['a 1', 'b 1'])
+    expect(w.heard('consumer.retried')[0]?.error).toMatch(
+      /COMMIT/.test(place) ? /during COMMIT/ : /Nothing was heard of the database for 100000 ms/,
+    )
+    expect([await w.count('dead_letter'), await w.count('delivery_attempt', 'attempts > 0')]).toEqual([0, 0])
+  },
+)
