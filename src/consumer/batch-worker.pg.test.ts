@@ -186,3 +186,33 @@ test('the halves of a batch that was too slow are not tried three times each bef
   expect(fixture.heard('consumer.retried').map(({ count }) => count)).toEqual([8, 8])
   expect(await fixture.count('dead_letter')).toBe(0)
 })
+
+test.each(['direct', 'stored'] as const)(
+  'a row that another session has locked holds up its own event and no other, and nobody is charged (%s)',
+  async (mode) => {
+    const fixture = await consumerFixture(db)
+    const view = {
+      table: `${fixture.schema}.video_view`,
+      key: 'video_id',
+      set: (event: { data: { title: string } }) => event.data,
+    }
+    const ids = Array.from({ length: 50 }, (_, nth) => `v${nth}`)
+    await fixture.query(`insert into $schema.video_view (video_id, version) values ('v7', 0)`)
+    const locker = await database.pool.connect()
+    await locker.query('begin')
+    await locker.query(`update ${fixture.schema}.video_view set title = 'mine' where video_id = 'v7'`)
+    await fixture.publish(...ids.map((id) => published(id, 1)), published('v7', 2))
+    const options = { mode, maxAttempts: 1, lockTimeoutMs: 20, lingerMs: 50 }
+    const stop = fixture.start(fixture.consumer(options).project(videos, view))
+    await eventually(async () => (await fixture.count('video_view', 'version = 1')) === 49)
+    // Its event is given back, and comes again.
+    await eventually(() => fixture.heard('consumer.retried').filter(({ count }) => count === 1).length > 4)
+    expect(await fixture.count('delivery_attempt', 'attempts > 0')).toBe(0)
+    await locker.query('rollback')
+    locker.release()
+    await eventually(async () => (await fixture.count('video_view', 'version = 2')) === 1)
+    await stop()
+    expect(await fixture.count('dead_letter')).toBe(0)
+    expect(fixture.heard('consumer.failed')).toEqual([])
+  },
+)

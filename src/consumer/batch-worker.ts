@@ -4,17 +4,18 @@
  *   batch ──commit──▶ ack all
  *     │ an item failed: those before it, itself alone, those after it
  *     │ nobody knows which: halves
- *     ├ outage, lock time-out, deadlock: the same again after a while; nobody is charged
- *     ├ statement time-out: the same again, at most twice in a row; then nobody knows which
+ *     ├ outage, deadlock: the same again after a while; nobody is charged
+ *     ├ statement time-out, lock time-out: the same again, at most twice in a row; then nobody knows which
  *     └ the process gives up its work: all that is left is given back; nobody is charged
  *
  * An item that fails alone is charged and given back with a growing delay, and the later ones of its aggregate with it; at
- * the end of its attempts it becomes a dead letter. Everybody else is committed at the first delivery.
+ * the end of its attempts it becomes a dead letter. One that alone finds a row locked is given back uncharged: somebody else has it.
+ * Everybody else is committed at the first delivery.
  */
 import { backoffMs } from '../core/backoff.ts'
 import { errorMessage } from '../core/errors.ts'
 import { execute, rows } from '../postgres/database.ts'
-import { isStatementTimeout } from '../postgres/sql-state.ts'
+import { isLockTimeout, isStatementTimeout } from '../postgres/sql-state.ts'
 import { applyBatch, type ApplyDeps } from './apply-batch.ts'
 import { batchSpan, recordProjected } from './batch-spans.ts'
 import { readAttempts, releaseAttempts, startAttempts, type AttemptRow } from './dead-letter.sql.ts'
@@ -45,13 +46,14 @@ interface Round {
   /** Marks that were made in this round. */
   readonly started: Set<string>
   readonly failed: Set<string>
-  /** A part of it was too much for the time of a statement: the next that is, is halved at once. */
+  /** A part of it was too much for the time of a statement, or met a lock: the next that is or does, is halved at once. */
   isSlow: boolean
 }
 
 /**
  * After so many outages in a row that came out of one handler, the handler is to blame; after so many statement time-outs, the
- * batch is too much for the time, or one of it is. One that an operator cancelled, or a slow moment, does not come so often.
+ * batch is too much for the time, or one of it is; after so many lock time-outs, the lock of one of it may last. One that an operator
+ * cancelled, or a slow moment, does not come so often.
  */
 const blamedOutages = 3
 const outageBackoff = { firstMs: 50, maxMs: 5_000 }
@@ -172,14 +174,14 @@ async function workFailed(
 ): Promise<void> {
   if (error instanceof Fenced || isInterrupted(deps, error)) throw error
   const culprit = error instanceof ItemFailure ? items.indexOf(error.item) : undefined
-  round.isSlow ||= culprit === undefined && isStatementTimeout(error)
+  round.isSlow ||= culprit === undefined && isTimeout(error)
   // A stored one, whose turn came with this batch, fails by itself another time.
   if (culprit === -1 && drain) return await workPart(deps, round, { items, drain: false })
   const [only] = items
   if (items.length === 1 && only !== undefined) {
     // Rows and emitted events are written for all at once, so it may have been a stored one as well.
     if (drain && culprit === undefined) return await workPart(deps, round, { items, drain: false })
-    const end = await persist(deps, 1, () => deps.undertaker.charge(only, error instanceof ItemFailure ? error.cause : error))
+    const end = await persist(deps, 1, () => settleAlone(deps, only, error))
     if (end === 'again') round.failed.add(lineOf(only))
     return
   }
@@ -189,6 +191,11 @@ async function workFailed(
       ? [items.slice(0, middle), items.slice(middle)]
       : [items.slice(0, middle), items.slice(middle, middle + 1), items.slice(middle + 1)]
   for (const each of parts) await workPart(deps, round, { items: each, drain })
+}
+
+async function settleAlone({ undertaker }: WorkerDeps, item: Item, error: unknown): Promise<'again' | 'ended'> {
+  if (error instanceof ItemFailure) return await undertaker.charge(item, error.cause)
+  return isLockTimeout(error) ? await undertaker.putOff(item, error) : await undertaker.charge(item, error)
 }
 
 async function crashed(deps: WorkerDeps, item: Item, crashes: number): Promise<void> {
@@ -217,8 +224,10 @@ async function applyAndAck(
     items.length,
     () => batchSpan(spans, items, () => applyBatch(deps, items, { drain, attempts })),
     (error) => {
-      if (isSlow && items.length > 1 && isStatementTimeout(error)) return 1
-      return error instanceof ItemFailure || isStatementTimeout(error) ? blamedOutages : Infinity
+      if (error instanceof ItemFailure) return blamedOutages
+      if (!isTimeout(error)) return Infinity
+      // Who is charged for it in the end is tried again.
+      return isSlow && (items.length > 1 || isLockTimeout(error)) ? 1 : blamedOutages
     },
   )
   deps.onCommitted(items, done)
@@ -295,6 +304,11 @@ function isInterrupted({ stopping, aborting }: WorkerDeps, error: unknown): bool
 /** It was an outage, which says nothing about the items. */
 function saysNothing(error: unknown): boolean {
   return error instanceof ItemFailure ? isHandlerOutage(error) : isOutage(error)
+}
+
+/** Of our own statements. */
+function isTimeout(error: unknown): boolean {
+  return isStatementTimeout(error) || isLockTimeout(error)
 }
 
 /** The same event twice in one batch: the second is looked at when the first is done. */

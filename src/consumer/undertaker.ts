@@ -3,7 +3,8 @@
  *
  *   a verdict (unknown type, invalid data)       buried at once
  *   a failure (handler, bytes that are missing)  charged, given back with a growing delay, buried after `maxAttempts`
- *   an outage of what its data is read from      given back with a growing delay; nobody is charged, and no redrive is over
+ *   an outage of what its data is read from,
+ *   or somebody else has its rows locked         given back with a growing delay; nobody is charged, and no redrive is over
  *
  * An item is acknowledged only after its effect, its dead letter or its stored copy is committed. An inbox row says that an
  * effect committed, or that a handler discarded the event for good; a dead letter has none, so that a redrive applies it.
@@ -47,7 +48,7 @@ export interface UndertakerDeps {
   readonly onGivenBack: (item: Item) => void
   /** See `guardedBy`. */
   readonly guard?: ((tx: Tx) => Promise<void>) | undefined
-  /** With outages of what data is read from. @default one of its own */
+  /** With outages that an item met alone. @default one of its own */
   readonly patience?: Patience | undefined
 }
 
@@ -55,6 +56,8 @@ export interface Undertaker {
   ack(items: readonly Item[]): Promise<void>
   /** An item failed alone. `again` if it will be tried again. */
   charge(item: Item, error: unknown): Promise<'again' | 'ended'>
+  /** Gives back an item that met an outage alone. */
+  putOff(item: Item, error: unknown): Promise<'again'>
   /** Makes a dead letter, at once. */
   bury(item: Item, end: { readonly reason: DeadReason; readonly error: string; readonly attempts: number }): Promise<void>
   buryForeign(delivered: ForeignDelivery): Promise<void>
@@ -84,8 +87,9 @@ export function createUndertaker(deps: UndertakerDeps): Undertaker {
     },
     charge: (item, error) =>
       item.refusal?.passing === 'outage'
-        ? putOff(deps, item, { delayMs: patience(), error: cut(item.refusal.error) })
+        ? undertaker.putOff(item, item.refusal.error)
         : charge(deps, undertaker, { item, error }),
+    putOff: (item, error) => putOff(deps, item, { delayMs: patience(), error: cut(errorMessage(error)) }),
     bury: (item, end) => buryItem(deps, undertaker, { item, ...end }),
     buryForeign: async ({ message, foreign: { id, type, problem }, place }) => {
       const burial = {
@@ -171,7 +175,7 @@ interface Rest {
   readonly error: string
 }
 
-/** Its data could not be read, and that says nothing about it. */
+/** Its data could not be read, or its rows are locked, and that says nothing about it. */
 async function putOff(deps: UndertakerDeps, item: Item, rest: Rest): Promise<'again'> {
   const { settings, scope } = deps
   await execute(settings.db, releaseAttempts(scope, [item.event.id]))
