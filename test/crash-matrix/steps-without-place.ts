@@ -126,6 +126,7 @@ export const portCalls: {
     heartbeat: placed,
     commitOffsets: placed,
     leaveGroup: placed,
+    addresses: 'nothing is asked of the broker',
     describeTopic: 'only looks',
     topicSettings: 'only looks',
     listOffsets: 'only looks, where a group has no offsets yet; "offsets read" stands before it',

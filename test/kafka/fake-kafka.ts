@@ -98,6 +98,7 @@ export class FakeKafka {
       throw new Error('The fake has no such thing.')
     }
     return {
+      addresses: () => 1,
       describeTopic: (name) =>
         Promise.resolve({ name, id: this.#topicId, partitions: this.#logs.map(() => ({ leader: 1, replicas: 1 })) }),
       topicSettings: unused,

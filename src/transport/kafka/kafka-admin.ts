@@ -7,7 +7,7 @@ import { connectKafka, type KafkaConnectionOptions } from './connect-kafka.ts'
 import { kafkaError } from './kafka-errors.ts'
 
 export interface KafkaAdmin {
-  /** Makes a topic; resolves when the cluster knows leaders for all its partitions. */
+  /** Makes a topic; resolves when every node that answers knows leaders for all its partitions. */
   createTopic(topic: KafkaTopicSettings): Promise<void>
   describeTopic(topic: string): Promise<KafkaTopic>
   /** What a group has committed, by partition. */
@@ -18,7 +18,10 @@ export interface KafkaAdmin {
 }
 
 export function createKafkaAdmin(options: KafkaConnectionOptions): KafkaAdmin {
-  const client: KafkaClient = connectKafka(options)
+  return adminOf(connectKafka(options))
+}
+
+export function adminOf(client: KafkaClient): KafkaAdmin {
   const partitionsOf = async (topic: string): Promise<readonly number[]> =>
     (await client.describeTopic(topic)).partitions.map((_, partition) => partition)
   return {
@@ -34,17 +37,25 @@ export function createKafkaAdmin(options: KafkaConnectionOptions): KafkaAdmin {
 }
 
 const lookMs = 50
-const looks = 200
+const patienceMs = 30_000
 
-/** The controller has the topic at once, the other nodes a moment later. */
+/**
+ * The controller has the topic at once, the other nodes a moment later. Who is asked takes turns, so each is to say that it
+ * knows; one that still does not when time is up has trouble of its own, and the others will do.
+ */
 async function untilKnown(client: KafkaClient, name: string): Promise<void> {
-  for (let look = 1; ; look += 1) {
+  const deadline = systemClock.monotonicMs() + patienceMs
+  let isKnownToSome = false
+  for (let inTurn = 0; inTurn < client.addresses();) {
     const isKnown = await client.describeTopic(name).then(
       ({ partitions }) => partitions.length > 0 && partitions.every(({ leader }) => leader !== undefined),
       () => false,
     )
-    if (isKnown) return
-    if (look === looks) throw kafkaError('LEADER_NOT_AVAILABLE', `create topic ${name}`)
-    await systemClock.sleep(lookMs)
+    isKnownToSome ||= isKnown
+    inTurn = isKnown ? inTurn + 1 : 0
+    if (isKnown) continue
+    if (systemClock.monotonicMs() < deadline) await systemClock.sleep(lookMs)
+    else if (isKnownToSome) return
+    else throw kafkaError('LEADER_NOT_AVAILABLE', `create topic ${name}`)
   }
 }

@@ -7,6 +7,8 @@
  */
 
 export interface KafkaClient {
+  /** How many addresses there are to ask: those that were named and those that the cluster told. What any node may answer goes to each in turn. */
+  addresses(): number
   /** The topic's partitions and their leaders, asked of the cluster now. */
   describeTopic(topic: string): Promise<KafkaTopic>
   /** The topic's settings, by name. */

@@ -98,6 +98,12 @@ export class KafkaConnections {
     for (const { nodeId, host, port } of nodes) this.#nodes.set(nodeId, { host, port })
   }
 
+  /** Those that we were told and those of the nodes that we know, each once. */
+  addresses(): readonly KafkaAddress[] {
+    const known = [...this.#nodes.values()].map(this.#options.addressOf)
+    return [...new Map([...this.#options.brokers, ...known].map((address) => [nameOf(address), address])).values()]
+  }
+
   /** Sends one request; what it returns has Kafka's error codes in it. Rejects if no answer came. */
   async call<Response>(request: Request): Promise<Response> {
     const { purpose, node, timeoutMs, what } = request
@@ -123,11 +129,9 @@ export class KafkaConnections {
     return this.#options.addressOf(address)
   }
 
-  /** The nodes that we know and those that we were told, each once, one after the other, beginning with another each time. */
+  /** All that there are, one after the other, beginning with another each time. */
   async #anyNode(purpose: Purpose): Promise<Connection> {
-    const known = [...this.#nodes.values()].map(this.#options.addressOf)
-    const named = [...this.#options.brokers, ...known].map((address) => [nameOf(address), address] as const)
-    const addresses = [...new Map(named).values()]
+    const addresses = this.addresses()
     this.#turn += 1
     let last: unknown
     for (let i = 0; i < addresses.length; i += 1) {

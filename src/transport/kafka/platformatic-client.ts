@@ -38,6 +38,7 @@ export function platformaticClient(options: PlatformaticClientOptions): KafkaCli
     ...grouping(parts),
     ...administering(parts),
     describeTopic,
+    addresses: () => connections.addresses().length,
     close: () => connections.close(),
   }
 }
