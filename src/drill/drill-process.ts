@@ -13,6 +13,7 @@ import { connect } from '../postgres/connect.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { createMetrics } from '../telemetry/metrics.ts'
 import { startTelemetryServer } from '../telemetry/telemetry-server.ts'
+import { eventually } from '../testing/eventually.ts'
 import { createFailpoints, withFailpoints } from '../testing/failpoint.ts'
 import { eventOf } from '../testing/history/message-entries.ts'
 import { kafka } from '../transport/kafka/kafka.ts'
@@ -77,6 +78,8 @@ export async function runDrillProcess({ alter = (delivery) => delivery }: Proces
   const stop = new AbortController()
   process.once('message', () => stop.abort())
   report({ ready: { metricsUrl: server?.url } })
+  // A first connection may take long on a busy machine, and a service that begins without one ends.
+  await eventually(() => db.query('select 1'))
   if (settings.role === 'service') void writeOn(world, stop.signal)
   const service =
     settings.role === 'consumer'

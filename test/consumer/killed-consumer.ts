@@ -7,6 +7,7 @@ import { delta } from '../../src/core/event.ts'
 import { stream } from '../../src/core/stream.ts'
 import { connect } from '../../src/postgres/connect.ts'
 import type { Database } from '../../src/postgres/database.ts'
+import { eventually } from '../../src/testing/eventually.ts'
 import { createFailpoints, withFailpoints } from '../../src/testing/failpoint.ts'
 import { postgresTransport } from '../../src/transport/postgres/postgres-transport.ts'
 
@@ -77,4 +78,6 @@ consumer.on(accounts.Deposited, async (event, { tx }) => {
   ])
   if (event.data.amount === 666) process.kill(process.pid, 'SIGKILL')
 })
+// A first connection may take long on a busy machine, and a service that begins without one ends.
+await eventually(() => db.query('select 1'))
 await consumer.run({ stopping: new AbortController().signal, aborting: new AbortController().signal })

@@ -2,12 +2,13 @@
  * What is done to a process, or to what it depends on, while it stands at its place; and the proof that it was done.
  */
 import { readFileSync } from 'node:fs'
+import type { Pool } from 'pg'
 import type { Child } from '../../src/testing/child.ts'
 import type { CrashMoment } from '../../src/testing/crash-places.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import type { FaultProxy } from '../../src/testing/fault-proxy.ts'
 import type { CellBroker } from './broker.ts'
-import { openPool, type Site } from './site.ts'
+import { withPool, type Site } from './site.ts'
 
 /** Faults of every place. */
 export const faultNames = [
@@ -124,29 +125,21 @@ async function flush({ redis, cache }: Site): Promise<void> {
 
 /** Whatever the process has sent before it stopped has been done: an answer may be lost, and its effect may not. */
 async function answered({ url }: FaultScene): Promise<void> {
-  await withPool(url, async (query) => {
-    await eventually(async () => (await query(`select count(*)::int as n from ${crashed} and state = 'active'`)) === 0)
+  await withPool(url, async (pool) => {
+    await eventually(async () => (await number(pool, `select count(*)::int as n from ${crashed} and state = 'active'`)) === 0)
   })
 }
 
 async function terminate(url: string): Promise<number> {
-  return await withPool(url, (query) =>
-    query(`select count(*) filter (where pg_terminate_backend(pid, 60000))::int as n from ${crashed}`),
+  return await withPool(url, (pool) =>
+    number(pool, `select count(*) filter (where pg_terminate_backend(pid, 60000))::int as n from ${crashed}`),
   )
 }
 
 const crashed = `pg_stat_activity where application_name = 'crashed' and datname = current_database()`
 
-async function withPool<Result>(
-  url: string,
-  work: (query: (text: string) => Promise<number>) => Promise<Result>,
-): Promise<Result> {
-  const pool = openPool(url)
-  try {
-    return await work(async (text) => ((await pool.query(text)).rows[0] as { n: number }).n)
-  } finally {
-    await pool.end()
-  }
+async function number(pool: Pool, text: string): Promise<number> {
+  return ((await pool.query(text)).rows[0] as { n: number }).n
 }
 
 function isStopped(pid: number): boolean {

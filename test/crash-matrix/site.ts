@@ -76,10 +76,10 @@ export async function openSite(kafka?: SharedKafka): Promise<Site> {
 }
 
 async function makeTables(url: string): Promise<void> {
-  const pool = openPool(url)
-  await migrate(fromPg(pool), { schema: 'waybill', service: 'ledger' })
-  await pool.query(tables)
-  await pool.end()
+  await withPool(url, async (pool) => {
+    await migrate(fromPg(pool), { schema: 'waybill', service: 'ledger' })
+    await pool.query(tables)
+  })
 }
 
 async function openCache(url: string): Promise<OpenCache> {
@@ -90,18 +90,31 @@ async function openCache(url: string): Promise<OpenCache> {
 
 /** Empties all tables but those that say whose schema it is, and frees the lanes. */
 export async function emptyTables(url: string): Promise<void> {
-  const pool = openPool(url)
-  const { rows } = await pool.query(
-    `select string_agg(format('%I.%I', schemaname, tablename), ', ') as all from pg_tables
-      where schemaname in ('waybill', 'public') and tablename not in ('deployment', 'migration', 'outbox_lane', 'outbox_setting')`,
-  )
-  await pool.query(`truncate ${(rows[0] as { all: string }).all} restart identity cascade`)
-  await pool.query('update waybill.outbox_lane set lock_token = null, locked_by = null, locked_at = null, lock_expires_at = null')
-  await pool.end()
+  await withPool(url, async (pool) => {
+    const { rows } = await pool.query(
+      `select string_agg(format('%I.%I', schemaname, tablename), ', ') as all from pg_tables
+        where schemaname in ('waybill', 'public') and tablename not in ('deployment', 'migration', 'outbox_lane', 'outbox_setting')`,
+    )
+    await pool.query(`truncate ${(rows[0] as { all: string }).all} restart identity cascade`)
+    await pool.query(
+      'update waybill.outbox_lane set lock_token = null, locked_by = null, locked_at = null, lock_expires_at = null',
+    )
+  })
 }
 
+/** A pool for one piece of work. */
+export async function withPool<Result>(url: string, work: (pool: pg.Pool) => Promise<Result>): Promise<Result> {
+  const pool = openPool(url)
+  try {
+    return await work(pool)
+  } finally {
+    await pool.end()
+  }
+}
+
+/** It waits for a connection as long as a machine may stand still: a server that is down refuses at once. */
 export function openPool(url: string): pg.Pool {
-  const pool = new pg.Pool({ connectionString: url, max: 12, connectionTimeoutMillis: 10_000 })
+  const pool = new pg.Pool({ connectionString: url, max: 12, connectionTimeoutMillis: 60_000 })
   // A server that is stopped on purpose breaks idle connections; whoever uses one next is told.
   pool.on('error', () => {})
   return pool

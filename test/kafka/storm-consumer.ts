@@ -6,6 +6,7 @@ import { delta } from '../../src/core/event.ts'
 import { createSignals } from '../../src/core/signals.ts'
 import { stream } from '../../src/core/stream.ts'
 import { connect } from '../../src/postgres/connect.ts'
+import { eventually } from '../../src/testing/eventually.ts'
 import { kafka } from '../../src/transport/kafka/kafka.ts'
 import type { StormConsumerSettings } from './rebalance-storm.ts'
 
@@ -47,6 +48,8 @@ consumer.on(accounts.Deposited, async (event, { tx }) => {
 })
 const stop = new AbortController()
 process.once('message', () => stop.abort())
+// A first connection may take long on a busy machine, and a service that begins without one ends.
+await eventually(() => db.query('select 1'))
 process.send?.({ started: true })
 await run([consumer], { signal: stop.signal, signals })
 process.exit()

@@ -4,6 +4,7 @@ import { run } from '../../../src/core/lifetime.ts'
 import { createOutbox } from '../../../src/outbox/outbox.ts'
 import { createRelay } from '../../../src/outbox/relay.ts'
 import { connect } from '../../../src/postgres/connect.ts'
+import { eventually } from '../../../src/testing/eventually.ts'
 import { kafka } from '../../../src/transport/kafka/kafka.ts'
 import { pubsub } from '../../../src/transport/pubsub.ts'
 import { judgedTransport } from '../../kafka/judge.ts'
@@ -30,6 +31,8 @@ const openers = {
 }
 const transport = await openers[protocol]()
 const relay = createRelay({ db, outbox: createOutbox({ schema }), transport, name, signals, ...options })
+// A first connection may take long on a busy machine, and a service that begins without one ends.
+await eventually(() => db.query('select 1'))
 process.send?.({ started: true })
 await run([relay], { signal: stop.signal, signals })
 process.send?.({ stopped: counts })
