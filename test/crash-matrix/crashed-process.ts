@@ -12,7 +12,7 @@ import { answerOf } from '../../src/testing/history/message-entries.ts'
 import type { KafkaClient } from '../../src/transport/kafka/kafka-client.ts'
 import { redisClients } from '../command/redis-clients.ts'
 import { commandsOn, consumerOn, depositCommand, relayOn, type Deposit } from './ledger.ts'
-import { mistakenPublisher, mistakenReceiver, mistakenWrite, type Mistake } from './mistakes.ts'
+import { mistakenPublisher, mistakenReceiver, mistakenWrite, type Forgotten, type Mistake } from './mistakes.ts'
 import { condemning, impatient, overtaking, topicOf, transportTo, type BrokerAddress } from './transport-to.ts'
 
 /** What the parent says first; whatever it says next means stop. */
@@ -93,11 +93,28 @@ async function work(settings: CrashSettings): Promise<void> {
     }
     case 'consumer':
     case 'stored consumer': {
-      const receiver = mistakenReceiver(settings.isOvertaken ? overtaking(transport) : transport, settings.mistake)
+      const receiver = mistakenReceiver(
+        settings.isOvertaken ? overtaking(transport) : transport,
+        settings.mistake,
+        forgottenBy(clients[0]),
+      )
       const { role, isPoisoned } = settings
       const mode = role === 'consumer' ? 'direct' : 'stored'
       return await serve(consumerOn(db, points.receiver(receiver), { mode, isPoisoned }))
     }
+  }
+}
+
+/** What Kafka has committed it does not bring again. */
+function forgottenBy(client: KafkaClient | undefined): Forgotten {
+  return async ({ topic, position }) => {
+    if (client === undefined || position === undefined) throw new Error('The broker does not say.')
+    const partition = Number(position.partition)
+    const group = `${topic}.ledger`
+    await eventually(async () => {
+      const committed = await client.committedOffsets({ group, topic, partitions: [partition] })
+      return (committed.get(partition) ?? 0n) > position.offset
+    })
   }
 }
 

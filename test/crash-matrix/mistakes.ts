@@ -1,7 +1,7 @@
 /** Known mistakes of a process: a matrix that does not find them out proves nothing. */
 import type { Database } from '../../src/postgres/database.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
-import type { Delivery, Publisher, Transport } from '../../src/transport/transport.ts'
+import type { Delivery, IncomingMessage, Publisher, Transport } from '../../src/transport/transport.ts'
 import { apply, tell, write, type Deposit } from './ledger.ts'
 
 export type Mistake =
@@ -11,10 +11,14 @@ export type Mistake =
   | 'adds events before'
   | 'adds events afterwards'
 
+/** Resolves when a message will not come again whose ack was not confirmed in time; rejects if it may. */
+export type Forgotten = (message: IncomingMessage) => Promise<void>
+
 /** A consumer that acknowledges what it has not done yet: everything, or what it has given back once. */
 export function mistakenReceiver(
   transport: Pick<Transport, 'receive'>,
   mistake: Mistake | undefined,
+  forgotten: Forgotten,
 ): Pick<Transport, 'receive'> {
   if (mistake !== 'acknowledges first' && mistake !== 'acknowledges its last attempt first') return transport
   const came = new Set<string | undefined>()
@@ -27,11 +31,20 @@ export function mistakenReceiver(
           if (mistake !== 'acknowledges first' && !isAgain) return options.onDelivery(delivery)
           const { message, lost } = delivery
           const done: Delivery = { message, lost, nack: (delayMs) => delivery.nack(delayMs), ack: async () => 'confirmed' }
-          // The broker has heard it before anything is done, however slow the way to it is.
-          void delivery.ack().then(() => options.onDelivery(done))
+          // The broker has heard it before anything is done, however slow the way to it is. What it has not heard comes again.
+          void heard(delivery, forgotten).then(
+            () => options.onDelivery(done),
+            () => undefined,
+          )
         },
       }),
   }
+}
+
+async function heard(delivery: Delivery, forgotten: Forgotten): Promise<void> {
+  const outcome = await delivery.ack()
+  if (outcome === 'lost') throw new Error("It is another's by now.")
+  if (outcome === 'unconfirmed') await forgotten(delivery.message)
 }
 
 /** A relay that takes what the broker refused for published. */
