@@ -7,6 +7,7 @@ import { connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { afterAll, inject } from 'vitest'
 
+import { eventually } from '../../src/testing/eventually.ts'
 import { createKafkaAdmin, type KafkaAdmin } from '../../src/transport/kafka/kafka-admin.ts'
 import type { DoorAnswer } from './kafka.ts'
 
@@ -20,15 +21,17 @@ export interface TestKafka {
 export async function testKafka(): Promise<TestKafka> {
   const { brokers, error } = JSON.parse(await text(connect(inject('kafkaDoor'), '127.0.0.1'))) as DoorAnswer
   if (brokers === undefined) throw new Error(`There is no Kafka: ${error}`)
-  const admin = createKafkaAdmin({ brokers })
+  const admin = createKafkaAdmin({ brokers, connectTimeoutMs: 30_000, requestTimeoutMs: 30_000 })
   afterAll(() => admin.close())
   return {
     brokers,
     admin,
-    makeTopic: async ({ partitions = 4, settings = {} } = {}) => {
-      const name = `t-${randomBytes(6).toString('hex')}.events`
-      await admin.createTopic({ name, partitions, replicationFactor: 1, settings })
-      return name
-    },
+    makeTopic: ({ partitions = 4, settings = {} } = {}) =>
+      // One that is half made stays behind, under its own name.
+      eventually(async () => {
+        const name = `t-${randomBytes(6).toString('hex')}.events`
+        await admin.createTopic({ name, partitions, replicationFactor: 1, settings })
+        return name
+      }),
   }
 }
