@@ -37,7 +37,7 @@ export function startProgram({ program, words, env, onLine }: ProgramOptions): R
   child.on('error', () => {})
   if (child.pid === undefined) throw new WaybillError('UNAVAILABLE', `${node} could not be started.`)
   const watchdog = startWatchdog({ signal: 'TERM' })
-  watchdog.watch(child.pid)
+  watchdog.watch(child)
   for (const input of [child.stdout, child.stderr]) createInterface({ input }).on('line', onLine)
   const ended = once(child, 'close').then(([code, signal]: (number | string | null)[]) => {
     watchdog.dismiss()

@@ -69,7 +69,7 @@ export function startChild(script: URL, { args = [], env = {}, failpoint }: Chil
   if (pid === undefined || stdout === null || errors === null)
     throw new WaybillError('UNAVAILABLE', `The child process ${script.href} could not be started.`)
   const watchdog = startWatchdog({ signal: 'KILL' })
-  watchdog.watch(pid)
+  watchdog.watch(child)
 
   const messages = new Heard<unknown>()
   const lines = new Heard<string>()

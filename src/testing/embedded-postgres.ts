@@ -90,7 +90,7 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
       logFile,
       arguments: serverArguments(options, port),
       spawnOptions: { ...user },
-      onSpawn: (pid) => watchdog.watch(pid),
+      onSpawn: (server) => watchdog.watch(server),
     })
 
   const clean = async (): Promise<void> => {
@@ -169,7 +169,7 @@ interface Launch {
   readonly logFile: string
   readonly arguments: string[]
   readonly spawnOptions: { uid?: number; gid?: number }
-  readonly onSpawn: (pid: number) => void
+  readonly onSpawn: (server: ChildProcess) => void
 }
 
 async function launch({ program, dataDir, logFile, arguments: settings, spawnOptions, onSpawn }: Launch): Promise<ChildProcess> {
@@ -183,7 +183,7 @@ async function launch({ program, dataDir, logFile, arguments: settings, spawnOpt
   })
   closeSync(output)
   if (server.pid === undefined) throw (await once(server, 'error'))[0]
-  onSpawn(server.pid)
+  onSpawn(server)
   // A parent that forgot to stop the server can still exit; the watchdog ends the server then.
   server.unref()
   try {

@@ -84,7 +84,7 @@ export function createKafkaNode(options: KafkaNodeOptions): KafkaNode {
       closeSync(log)
       started.unref()
       child = started
-      if (started.pid !== undefined) watchdog.watch(started.pid)
+      watchdog.watch(started)
       const readLog = (): string => readFileSync(logFile, 'utf8')
       await eventually(() => !isUp() || readLog().includes(readyText), { intervalMs: 25, timeoutMs: 90_000 }).catch(() =>
         end('SIGKILL'),

@@ -51,7 +51,7 @@ export async function startService({ name, program, prepare, readyText }: Servic
   closeSync(log)
   child.unref()
   const exited = new Promise<void>((resolve) => child.once('exit', () => resolve()).once('error', () => resolve()))
-  if (child.pid !== undefined) watchdog.watch(child.pid)
+  watchdog.watch(child)
 
   const hasEnded = (): boolean => child.pid === undefined || child.exitCode !== null || child.signalCode !== null
   const kill = async (): Promise<void> => {

@@ -17,10 +17,16 @@ export interface Watched {
   readonly user?: ServiceUser | undefined
 }
 
+/** What a child process says of itself. */
+export interface WatchedProcess {
+  readonly pid?: number | undefined
+  once(event: 'exit', listener: () => void): unknown
+}
+
 /** A handle on the shell that outlives the parent. */
 export interface Watchdog {
-  /** Names the process to end; a restarted service is named anew. */
-  watch(pid: number): void
+  /** Names the process to end; a restarted service is named anew. Once it has ended, its number may be another's, and nothing is ended. */
+  watch(child: WatchedProcess): void
   /** Calls the watch off: the parent has cleaned up itself. */
   dismiss(): void
 }
@@ -50,19 +56,32 @@ export function startWatchdog({ folder = '', signal, user }: Watched): Watchdog 
   shell.stdin.on('error', ignore)
   unrefStream(shell.stdin)
   return {
-    watch: (pid) => void shell.stdin.write(`${pid}\n`),
+    watch: watchWith((pid) => void shell.stdin.write(`${pid}\n`)),
     dismiss: () => void shell.kill('SIGKILL'),
   }
 }
 
-function watchExit(): Watchdog {
+/** @param name is told the process id to end, or none */
+function watchWith(name: (pid: number | '') => void): Watchdog['watch'] {
   let watched: number | undefined
+  return (child) => {
+    const { pid } = child
+    if (pid === undefined) return
+    name((watched = pid))
+    child.once('exit', () => {
+      if (watched === pid) name('')
+    })
+  }
+}
+
+function watchExit(): Watchdog {
+  let watched: number | '' = ''
   const end = (): void => {
-    if (watched !== undefined) process.kill(watched)
+    if (watched !== '') process.kill(watched)
   }
   process.once('exit', end)
   return {
-    watch: (pid) => void (watched = pid),
+    watch: watchWith((pid) => void (watched = pid)),
     dismiss: () => void process.removeListener('exit', end),
   }
 }
