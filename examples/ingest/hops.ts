@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { connect, migrate, type Connection } from 'waybill'
-import { freePort, startChild, startPostgres, type Child } from 'waybill/testing'
+import { onFreePort, startChild, startPostgres, type Child } from 'waybill/testing'
 import { readingTables } from './readings.ts'
 import { startBroker } from './start-broker.ts'
 
@@ -37,32 +37,36 @@ export async function startHops(): Promise<Hops> {
   await db.query(readingTables)
 
   const dataDir = await mkdtemp(join(tmpdir(), 'waybill-ingest-'))
-  const [gateway, service] = [await freePort(), await freePort()]
   const fromSource = fileURLToPath(new URL('../../scripts/from-source.ts', import.meta.url))
   const common = { NODE_OPTIONS: `--import=${fromSource}`, DATABASE_URL: databaseUrl }
   const broker = await startBroker({ dataDir, env: common })
-  const settings = {
-    gateway: { PORT: String(gateway), SERVICE_URL: `http://127.0.0.1:${service}` },
-    service: { PORT: String(service) },
-    consumer: {},
-  }
-  const start = async (name: (typeof processes)[number]): Promise<Child> => {
-    const env = { ...common, ...broker.env, ...settings[name] }
+  const settings = new Map<HopName, Readonly<Record<string, string>>>()
+  const children = new Map<HopName, Child>()
+  const start = async (name: (typeof processes)[number]): Promise<void> => {
+    const env = { ...common, ...broker.env, ...settings.get(name) }
     const child = startChild(new URL(`${name}.ts`, import.meta.url), { env })
     await child.message((message) => message === 'ready')
-    return child
+    children.set(name, child)
   }
-  const children = new Map<HopName, Child>()
-  for (const name of processes) children.set(name, await start(name))
+  // Whoever comes back does so on the port of its first start.
+  const listen = (name: 'service' | 'gateway', env: Readonly<Record<string, string>> = {}): Promise<string> =>
+    onFreePort(async (port) => {
+      settings.set(name, { ...env, PORT: String(port) })
+      await start(name)
+      return `http://127.0.0.1:${port}`
+    })
+  await start('consumer')
+  const service = await listen('service')
+  const gateway = await listen('gateway', { SERVICE_URL: service })
   return {
-    url: `http://127.0.0.1:${gateway}/readings`,
+    url: `${gateway}/readings`,
     db,
     broker: broker.name,
     names: broker.kill === undefined ? processes : [...processes, 'broker'],
     kill: async (name) => {
       if (name === 'broker') return await broker.kill?.()
       await children.get(name)?.kill()
-      children.set(name, await start(name))
+      await start(name)
     },
     stop: async () => {
       for (const name of processes.toReversed()) await children.get(name)?.kill('SIGTERM')

@@ -4,7 +4,7 @@
  */
 import { createKafkaAdmin } from 'waybill/kafka'
 import { applyProvision, createPubsubAdmin, desiredResources, planProvision } from 'waybill/pubsub'
-import { freePort, missingForKafka, startChild, startKafka, type Child } from 'waybill/testing'
+import { missingForKafka, onFreePort, startChild, startKafka, type Child } from 'waybill/testing'
 import { readings } from './readings.ts'
 
 export interface Broker {
@@ -55,16 +55,19 @@ async function createTopic(brokers: string): Promise<void> {
 }
 
 async function pubsubServer(dataDir: string, env: Readonly<Record<string, string>>): Promise<Broker> {
-  const port = await freePort()
-  const emulatorHost = `127.0.0.1:${port}`
-  const start = async (): Promise<Child> => {
+  const start = async (port: number): Promise<Child> => {
     const child = startChild(new URL('pubsub-broker.ts', import.meta.url), {
       env: { ...env, PORT: String(port), DATA_DIR: dataDir },
     })
     await child.message((message) => message === 'ready')
     return child
   }
-  let child = await start()
+  let child: Child | undefined
+  const port = await onFreePort(async (free) => {
+    child = await start(free)
+    return free
+  })
+  const emulatorHost = `127.0.0.1:${port}`
   const admin = createPubsubAdmin({ projectId: 'ingest', emulatorHost })
   // A consumer that was killed gives its messages back when their deadline is over: the shortest that there is.
   const consumers = [{ name: 'readings', streams: [readings] }]
@@ -75,9 +78,9 @@ async function pubsubServer(dataDir: string, env: Readonly<Record<string, string
     name: 'a local Pub/Sub server',
     env: { BROKER: emulatorHost },
     kill: async () => {
-      await child.kill()
-      child = await start()
+      await child?.kill()
+      child = await start(port)
     },
-    stop: async () => void (await child.kill()),
+    stop: async () => void (await child?.kill()),
   }
 }
