@@ -22,6 +22,10 @@ async function main(): Promise<number> {
   const chosen = proofSuites
     .filter((suite) => positionals.length === 0 || positionals.includes(suite.name))
     .filter((suite) => !values.ci || suite.inCi)
+  if (chosen.length === 0) {
+    console.error(`Nothing to run: --ci leaves out ${positionals.join(', ')}. Name it without --ci.`)
+    return 2
+  }
   const startedAt = performance.now()
   const lines: string[] = []
   const verdicts: Verdict[] = []

@@ -36,6 +36,12 @@ describe('the summary of a test run', () => {
     expect(run(files, 1).failed).toBe(2)
   })
 
+  test('never reports success when no file was run', () => {
+    const { failed, lines } = run([])
+    expect(failed).toBe(1)
+    expect(lines).toEqual([expect.stringContaining('no test ran'), '0 passed, 1 failed, 0 skipped'])
+  })
+
   test('never reports success when vitest itself failed', () => {
     const { failed, lines } = run([file('a.test.ts', { one: 'passed' })], 1)
     expect(failed).toBe(1)

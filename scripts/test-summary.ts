@@ -2,7 +2,8 @@
  * Turns the report of a test run into the closing lines of `npm test`.
  *
  * Nothing is skipped in silence: every file left out and every test that skipped itself has a line. A file that could not be
- * loaded or set up counts as one failure, and so does a run that vitest itself calls failed though no test did (an unhandled rejection).
+ * loaded or set up counts as one failure, and so does a run that vitest itself calls failed though no test did (an unhandled rejection),
+ * and one without any file.
  *
  * A failure is final, and nothing is run again: a wait that ran out may have seen a wrong result all along, such as a doubled
  * effect, and a second run would forgive it. Waits are patient instead.
@@ -33,15 +34,21 @@ export function summarize({ report: { files }, exitCode, root, leftOut }: Outcom
   const passed = tests.filter(({ state }) => state === 'passed').length
   const broken = files.filter(({ errors, tests: all }) => errors.length > 0 && !all.some(({ state }) => state === 'failed'))
   const counted = tests.filter(({ state }) => state === 'failed').length + broken.length
-  const failed = exitCode !== 0 && counted === 0 ? 1 : counted
+  const failed = (exitCode !== 0 || files.length === 0) && counted === 0 ? 1 : counted
   const selfSkipped = tests.filter(({ state }) => state !== 'passed' && state !== 'failed')
   const skippedFiles = leftOut.reduce((count, { files: names }) => count + names.length, 0)
   const skipped = selfSkipped.length + skippedFiles
   const lines = [
     ...leftOut.map(({ name, reason, files: names }) => `skipped: ${name} (${reason}): ${names.join(', ')}`),
     ...selfSkipped.map(({ file, name }) => `skipped: ${file}: ${name} (the test skipped itself)`),
-    ...(failed > counted ? [`failed: vitest ended with exit code ${exitCode} though no test failed; see above`] : []),
+    ...(failed > counted ? [`failed: ${reasonOf(files.length, exitCode)}; see above`] : []),
     `${passed} passed, ${failed} failed, ${skipped} skipped`,
   ]
   return { passed, failed, skipped, lines }
+}
+
+/** Why a run failed in which no test did. */
+function reasonOf(files: number, exitCode: number): string {
+  if (files === 0) return 'no test ran, since no file fits, or none could be started'
+  return `vitest ended with exit code ${exitCode} though no test failed`
 }
