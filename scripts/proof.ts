@@ -5,7 +5,7 @@
  * program is named and the rest runs. Names as arguments choose suites: `npm run proof -- drills`.
  */
 import { parseArgs } from 'node:util'
-import { runCommand } from './run-command.ts'
+import { exitCodeOf, runCommand } from './run-command.ts'
 import { type ProofSuite, proofSuites } from './proof-suites.ts'
 
 type Verdict = 'passed' | 'FAILED' | 'MISSING'
@@ -30,21 +30,32 @@ async function main(): Promise<number> {
   const lines: string[] = []
   const verdicts: Verdict[] = []
   for (const suite of chosen) {
-    const { verdict, line } = await prove(suite, values.ci)
+    const { verdict, line, told } = await prove(suite, values.ci)
     verdicts.push(verdict)
     lines.push(line)
+    if (told === undefined) continue
+    console.log(['', ...lines, `ended by ${told} during ${suite.name}`].join('\n'))
+    return exitCodeOf(told)
   }
   const minutes = (performance.now() - startedAt) / 60_000
   console.log(['', ...lines, `${chosen.length} suites in ${minutes.toFixed(1)} min`].join('\n'))
   return verdicts.every((verdict) => verdict === 'passed' || (verdict === 'MISSING' && !values.ci)) ? 0 : 1
 }
 
-async function prove(suite: ProofSuite, ci: boolean): Promise<{ verdict: Verdict; line: string }> {
+interface Proved {
+  readonly verdict: Verdict
+  readonly line: string
+  /** What we were told to end by meanwhile. */
+  readonly told?: NodeJS.Signals | undefined
+}
+
+async function prove(suite: ProofSuite, ci: boolean): Promise<Proved> {
   const missing = suite.missing?.()
   if (missing !== undefined) return { verdict: 'MISSING', line: `MISSING ${suite.name}: ${missing}` }
   console.log(`── ${suite.name}: ${suite.summary} (${ci ? 'seeded subset' : `about ${suite.minutes} min`})`)
   const env = { ...suite.env?.(), WAYBILL_PROOF: ci ? 'ci' : 'full' }
-  const { code, durationMs } = await runCommand(suite.command, { env, passThrough: true })
+  const { code, signal, told, durationMs } = await runCommand(suite.command, { env, passThrough: true })
   const verdict = code === 0 ? 'passed' : 'FAILED'
-  return { verdict, line: `${verdict.padEnd(7)} ${suite.name} ${(durationMs / 1000).toFixed(1)} s` }
+  const why = signal === undefined ? '' : `, ended by ${signal}`
+  return { verdict, line: `${verdict.padEnd(7)} ${suite.name} ${(durationMs / 1000).toFixed(1)} s${why}`, told }
 }

@@ -7,9 +7,9 @@ import { existsSync, statfsSync } from 'node:fs'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type CommandOptions, repositoryRoot, runCommand } from './run-command.ts'
+import { type CommandOptions, type CommandResult, repositoryRoot, runCommand } from './run-command.ts'
 
-export interface TestRun {
+export interface TestRun extends Pick<CommandResult, 'signal' | 'told'> {
   /** Without files if vitest did not get far enough to report; its exit code tells the rest. */
   readonly report: Report
   readonly exitCode: number
@@ -41,13 +41,13 @@ export async function runTests(args: readonly string[], { env, passThrough = fal
     const path = join(folder, 'report.json')
     const reporters = ['--reporter=default', '--reporter=./test/setup/reporter.ts']
     const command = ['vitest', 'run', ...reporters, ...args]
-    const { code, output } = await runCommand(command, {
+    const { code, output, signal, told } = await runCommand(command, {
       env: { NODE_COMPILE_CACHE: compiled, ...servicesInMemory(), ...env, WAYBILL_REPORT: path },
       passThrough,
     })
     const text = await readFile(path, 'utf8').catch(() => undefined)
     const report = text === undefined ? { files: [] } : (JSON.parse(text) as Report)
-    return { report, exitCode: code, output }
+    return { report, exitCode: code, output, signal, told }
   } finally {
     await rm(folder, { recursive: true, force: true })
   }

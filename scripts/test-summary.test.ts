@@ -8,7 +8,7 @@ const file = (name: string, tests: Record<string, string>, ...errors: string[]):
   tests: Object.entries(tests).map(([test, state]) => ({ name: test, state })),
 })
 const run = (files: FileReport[], exitCode = 0, leftOut: LeftOut[] = []) =>
-  summarize({ report: { files }, exitCode, root: '/repository', leftOut })
+  summarize({ report: { files }, exitCode, signal: undefined, root: '/repository', leftOut })
 
 describe('the summary of a test run', () => {
   test('ends with the three counts alone on a line', () => {
@@ -46,5 +46,11 @@ describe('the summary of a test run', () => {
     const { failed, lines } = run([file('a.test.ts', { one: 'passed' })], 1)
     expect(failed).toBe(1)
     expect(lines.join('\n')).toContain('exit code 1 though no test failed')
+  })
+
+  test('names the signal that ended vitest', () => {
+    const { failed, lines } = summarize({ report: { files: [] }, exitCode: 1, signal: 'SIGKILL', root: '/', leftOut: [] })
+    expect(failed).toBe(1)
+    expect(lines[0]).toBe('failed: vitest was ended by SIGKILL')
   })
 })

@@ -9,7 +9,7 @@
  * effect, and a second run would forgive it. Waits are patient instead.
  */
 import { relative } from 'node:path'
-import type { TestRun } from './run-tests.ts'
+import type { Report, TestRun } from './run-tests.ts'
 
 export interface LeftOut {
   readonly name: string
@@ -24,12 +24,12 @@ export interface Summary {
   readonly lines: readonly string[]
 }
 
-export interface Outcome extends Pick<TestRun, 'report' | 'exitCode'> {
+export interface Outcome extends Pick<TestRun, 'report' | 'exitCode' | 'signal'> {
   readonly root: string
   readonly leftOut: readonly LeftOut[]
 }
 
-export function summarize({ report: { files }, exitCode, root, leftOut }: Outcome): Summary {
+export function summarize({ report: { files }, exitCode, signal, root, leftOut }: Outcome): Summary {
   const tests = files.flatMap(({ path, tests: all }) => all.map((test) => ({ file: relative(root, path), ...test })))
   const passed = tests.filter(({ state }) => state === 'passed').length
   const broken = files.filter(({ errors, tests: all }) => errors.length > 0 && !all.some(({ state }) => state === 'failed'))
@@ -41,14 +41,15 @@ export function summarize({ report: { files }, exitCode, root, leftOut }: Outcom
   const lines = [
     ...leftOut.map(({ name, reason, files: names }) => `skipped: ${name} (${reason}): ${names.join(', ')}`),
     ...selfSkipped.map(({ file, name }) => `skipped: ${file}: ${name} (the test skipped itself)`),
-    ...(failed > counted ? [`failed: ${reasonOf(files.length, exitCode)}; see above`] : []),
+    ...(failed > counted ? [`failed: ${reasonOf({ files, exitCode, signal })}`] : []),
     `${passed} passed, ${failed} failed, ${skipped} skipped`,
   ]
   return { passed, failed, skipped, lines }
 }
 
 /** Why a run failed in which no test did. */
-function reasonOf(files: number, exitCode: number): string {
-  if (files === 0) return 'no test ran, since no file fits, or none could be started'
-  return `vitest ended with exit code ${exitCode} though no test failed`
+function reasonOf({ files, exitCode, signal }: Report & Pick<TestRun, 'exitCode' | 'signal'>): string {
+  if (signal !== undefined) return `vitest was ended by ${signal}`
+  if (files.length === 0) return 'no test ran, since no file fits, or none could be started; see above'
+  return `vitest ended with exit code ${exitCode} though no test failed; see above`
 }

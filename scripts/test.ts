@@ -6,7 +6,7 @@
  * (`npm test -- src/core`). With `--require-all` a skipped test is a failure: nothing is left out in CI without being seen.
  */
 import { globSync } from 'node:fs'
-import { repositoryRoot } from './run-command.ts'
+import { exitCodeOf, repositoryRoot } from './run-command.ts'
 import { runTests } from './run-tests.ts'
 import { services } from './services.ts'
 import { summarize } from './test-summary.ts'
@@ -19,8 +19,9 @@ async function main(args: readonly string[]): Promise<number> {
   const left = leftOut(forwarded.filter((arg) => !arg.startsWith('-')))
   const exclusions = left.flatMap(({ glob }) => ['--exclude', glob])
   const run = await runTests([...exclusions, ...forwarded], { passThrough: true })
-  const summary = summarize({ ...run, root: repositoryRoot, leftOut: left })
+  const summary = summarize({ ...run, signal: run.signal ?? run.told, root: repositoryRoot, leftOut: left })
   console.log(['', ...summary.lines].join('\n'))
+  if (run.told !== undefined) return exitCodeOf(run.told)
   return summary.failed > 0 || (requireAll && summary.skipped > 0) ? 1 : 0
 }
 
