@@ -15,7 +15,7 @@ import { archiveReceived, archiveWaiting } from './archive.sql.ts'
 import { observeHandler } from './batch-spans.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import { forgetAttempts, lockRedriving, markRedriven } from './dead-letter.sql.ts'
-import { fromStored, withinBytes } from './decode.ts'
+import { fromStored, readItems, withinBytes } from './decode.ts'
 import { createEmissions, type Emissions } from './emissions.ts'
 import { dataForRun, type DataOf } from './handed-out.ts'
 import type { ConsumedEvent } from './handler.ts'
@@ -173,12 +173,8 @@ async function takeStored(deps: ApplyDeps, tx: Tx, aggregates: Aggregates): Prom
   const open = [...aggregates.values()].filter((each) => each.waiting > 0 && each.heldBy === undefined)
   if (open.length === 0) return nothingStored
   const found = withinBytes(await rows(tx, readWaiting(scope, open, settings)), settings.batchBytes, routes)
-  const stored = await Promise.all(found.map((row) => fromStored(row, 'waiting', routes)))
-  const turns = takeStoredTurns(
-    stored.filter((item) => item !== undefined),
-    aggregates,
-    turnOptions(deps),
-  )
+  const stored = found.map((row) => fromStored(row, 'waiting', routes)).filter((item) => item !== undefined)
+  const turns = takeStoredTurns(await readItems(stored, routes), aggregates, turnOptions(deps))
   return { ...(await claimTaken(deps, tx, turns.apply)), skip: turns.skip }
 }
 

@@ -148,7 +148,7 @@ test('what stands behind a letter in another’s hand is no work', async () => {
   const settings = resolveConsumerOptions(options)
   const scope = { tables: inboxTables(fixture.schema), consumer: 'catalog', generation: 1 }
   const found = await rows(db, readRedriving(scope, settings))
-  const items = (await Promise.all(found.map((row) => fromStored(row, 'dead', routes)))).filter((item) => item !== undefined)
+  const items = found.map((row) => fromStored(row, 'dead', routes)).filter((item) => item !== undefined)
   const worked: number[] = []
   const work = createLeasedWork({ settings, scope, work: async (open) => void (await Promise.resolve(worked.push(open.length))) })
   await transaction(db, async (tx) => {

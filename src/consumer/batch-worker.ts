@@ -19,9 +19,10 @@ import { isLockTimeout, isStatementTimeout } from '../postgres/sql-state.ts'
 import { applyBatch, type ApplyDeps } from './apply-batch.ts'
 import { batchSpan, recordProjected } from './batch-spans.ts'
 import { readAttempts, releaseAttempts, startAttempts, type AttemptRow } from './dead-letter.sql.ts'
+import { readItems } from './decode.ts'
 import { Fenced } from './fenced.ts'
 import { isHandlerOutage, isOutage } from './outage.ts'
-import { ItemFailure, keepsLine, lineOf, type Applied, type Item } from './item.ts'
+import { ItemFailure, keepsLine, lineOf, type Applied, type Item, type UnreadItem } from './item.ts'
 import { placeOf } from './take-offsets.ts'
 import type { Patience } from './patience.ts'
 import type { Undertaker } from './undertaker.ts'
@@ -33,7 +34,7 @@ export interface WorkerDeps extends ApplyDeps {
   /** With what nobody foresaw: a round that is given up comes again after a while, so that it does not go round and round. */
   readonly patience: Patience
   /** Whether an earlier delivery of this item may have ended a process, or has attempts written down. */
-  readonly isSuspect: (item: Item) => boolean
+  readonly isSuspect: (item: UnreadItem) => boolean
   /** Told of items whose effects are committed. */
   readonly onCommitted: (items: readonly Item[], applied: Applied) => void
   /** Takes over an ack under way: the next batch need not wait for the broker's answer. It never rejects. */
@@ -59,7 +60,7 @@ const blamedOutages = 3
 const outageBackoff = { firstMs: 50, maxMs: 5_000 }
 
 /** Settles every item; never rejects. Items of one aggregate come in the order of versions. */
-export async function workBatch(deps: WorkerDeps, items: readonly Item[]): Promise<void> {
+export async function workBatch(deps: WorkerDeps, items: readonly UnreadItem[]): Promise<void> {
   if (items.length === 0) return
   if (deps.aborting.aborted) return giveUp(deps, items, 'The process is stopping.')
   const { first, again } = settleInOrder(items) ? untilTwin(items) : withoutTwins(items)
@@ -78,7 +79,7 @@ export async function workBatch(deps: WorkerDeps, items: readonly Item[]): Promi
 
 function giveUp(
   { undertaker, settings, scope }: Pick<WorkerDeps, 'undertaker' | 'settings' | 'scope'>,
-  items: readonly Item[],
+  items: readonly UnreadItem[],
   error: unknown,
   delayMs = 0,
 ): void {
@@ -91,7 +92,7 @@ function giveUp(
   })
 }
 
-async function workRound(deps: WorkerDeps, items: readonly Item[]): Promise<void> {
+async function workRound(deps: WorkerDeps, items: readonly UnreadItem[]): Promise<void> {
   const marks = await readMarks(deps, items)
   const round: Round = { marks, started: new Set(), failed: new Set(), isSlow: false }
   try {
@@ -102,11 +103,10 @@ async function workRound(deps: WorkerDeps, items: readonly Item[]): Promise<void
   }
 }
 
-async function workParts(deps: WorkerDeps, round: Round, items: readonly Item[]): Promise<void> {
+async function workParts(deps: WorkerDeps, round: Round, items: readonly UnreadItem[]): Promise<void> {
   const { marks } = round
   const jumps = await persist(deps, items.length, () => findJumps(deps.settings, deps.scope, items))
-  const isAlone = (item: Item): boolean =>
-    item.refusal !== undefined || jumps.has(item) || (marks.get(item.event.id)?.unfinished ?? 0) > 0
+  const isAlone = (item: UnreadItem): boolean => jumps.has(item) || (marks.get(item.event.id)?.unfinished ?? 0) > 0
   for (const part of cutOut(items, isAlone)) {
     const [only] = part
     if (only !== undefined && jumps.has(only)) {
@@ -119,13 +119,15 @@ async function workParts(deps: WorkerDeps, round: Round, items: readonly Item[])
       continue
     }
     await markStart(deps, round, part)
+    // Not before: data may end the process as soon as it is decoded.
+    const read = await readItems(part, deps.routes)
     // What is drained with a suspect would end the process in its name.
-    await workPart(deps, round, { items: part, drain: crashes === 0 })
+    for (const items of cutOut(read, isRefused)) await workPart(deps, round, { items, drain: crashes === 0 })
   }
 }
 
 /** What became of earlier attempts of the suspects among the items. */
-async function readMarks(deps: WorkerDeps, items: readonly Item[]): Promise<ReadonlyMap<string, AttemptRow>> {
+async function readMarks(deps: WorkerDeps, items: readonly UnreadItem[]): Promise<ReadonlyMap<string, AttemptRow>> {
   const suspects = items.filter(deps.isSuspect).map(({ event }) => event.id)
   if (suspects.length === 0) return new Map()
   const found = await persist(deps, items.length, () => rows(deps.settings.db, readAttempts(deps.scope, suspects)))
@@ -134,7 +136,7 @@ async function readMarks(deps: WorkerDeps, items: readonly Item[]): Promise<Read
 }
 
 /** Marks those that begin now, and no others: who is only in line when the process ends had no part in it. */
-async function markStart(deps: WorkerDeps, { marks, started }: Round, items: readonly Item[]): Promise<void> {
+async function markStart(deps: WorkerDeps, { marks, started }: Round, items: readonly UnreadItem[]): Promise<void> {
   const starting = items.map(({ event }) => event.id).filter((id) => marks.has(id))
   if (starting.length === 0) return
   for (const id of starting) started.add(id)
@@ -198,12 +200,12 @@ async function settleAlone({ undertaker }: WorkerDeps, item: Item, error: unknow
   return isLockTimeout(error) ? await undertaker.putOff(item, error) : await undertaker.charge(item, error)
 }
 
-async function crashed(deps: WorkerDeps, item: Item, crashes: number): Promise<void> {
+async function crashed(deps: WorkerDeps, item: UnreadItem, crashes: number): Promise<void> {
   const error = `The process ended ${crashes} times while it handled this event.`
   await persist(deps, 1, () => deps.undertaker.bury(item, { reason: 'crashed', error, attempts: crashes }))
 }
 
-async function jumped(deps: WorkerDeps, item: Item): Promise<void> {
+async function jumped(deps: WorkerDeps, item: UnreadItem): Promise<void> {
   const error = `Version ${item.event.version} is more than ${deps.settings.maxVersionJump} ahead of what was seen of its aggregate.`
   await persist(deps, 1, () => deps.undertaker.bury(item, { reason: 'version_jump', error, attempts: 1 }))
 }
@@ -311,10 +313,15 @@ function isTimeout(error: unknown): boolean {
   return isStatementTimeout(error) || isLockTimeout(error)
 }
 
+interface Twins {
+  readonly first: readonly UnreadItem[]
+  readonly again: readonly UnreadItem[]
+}
+
 /** The same event twice in one batch: the second is looked at when the first is done. */
-function withoutTwins(items: readonly Item[]): { readonly first: readonly Item[]; readonly again: readonly Item[] } {
+function withoutTwins(items: readonly UnreadItem[]): Twins {
   const seen = new Set<string>()
-  const again: Item[] = []
+  const again: UnreadItem[] = []
   const first = items.filter((item) => {
     if (seen.size < seen.add(item.event.id).size) return true
     again.push(item)
@@ -324,20 +331,24 @@ function withoutTwins(items: readonly Item[]): { readonly first: readonly Item[]
 }
 
 /** In a log nothing is passed over, so what comes behind a twin waits with it. */
-function untilTwin(items: readonly Item[]): { readonly first: readonly Item[]; readonly again: readonly Item[] } {
+function untilTwin(items: readonly UnreadItem[]): Twins {
   const seen = new Set<string>()
   const twin = items.findIndex(({ event }) => seen.size === seen.add(event.id).size)
   return twin === -1 ? { first: items, again: [] } : { first: items.slice(0, twin), again: items.slice(twin) }
 }
 
-function settleInOrder([first]: readonly Item[]): boolean {
+function settleInOrder([first]: readonly UnreadItem[]): boolean {
   return first !== undefined && placeOf(first) !== undefined
 }
 
+function isRefused({ refusal }: Item): boolean {
+  return refusal !== undefined
+}
+
 /** The items in order, cut so that those which must be alone are. */
-function cutOut(items: readonly Item[], isAlone: (item: Item) => boolean): readonly (readonly Item[])[] {
-  const parts: Item[][] = []
-  let open: Item[] | undefined
+function cutOut<Each>(items: readonly Each[], isAlone: (item: Each) => boolean): readonly (readonly Each[])[] {
+  const parts: Each[][] = []
+  let open: Each[] | undefined
   for (const item of items) {
     if (isAlone(item)) {
       parts.push([item])

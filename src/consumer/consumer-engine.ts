@@ -17,7 +17,7 @@ import type { ConsumerSettings } from './consumer-options.ts'
 import { bytesOf } from './decode.ts'
 import { inOrder, placeOfDelivery, settleForeign, toEntry, workDelivered, type Entry } from './direct-receiver.ts'
 import type { InboxTables, Scope } from './inbox.sql.ts'
-import { keepsLine, lineOf, type Applied, type Item } from './item.ts'
+import { keepsLine, lineOf, type Applied, type Item, type UnreadItem } from './item.ts'
 import { createLeasedWork } from './leased-work.ts'
 import { allReceivers } from './open-receivers.ts'
 import { inPartitionOrder, type PlacedDelivery } from './partition-lines.ts'
@@ -149,7 +149,7 @@ interface Engine {
   readonly processor: StoredProcessor
   readonly waker: ReturnType<typeof createWaker>
   readonly deliver: (delivery: Delivery) => void
-  readonly work: (items: readonly Item[], batch?: Partial<LeasedBatch>) => Promise<void>
+  readonly work: (items: readonly UnreadItem[], batch?: Partial<LeasedBatch>) => Promise<void>
   readonly isIdle: () => boolean
   /** Resolves when no batch is under way, not even one that was given up, and the broker has answered the acks. */
   readonly ended: () => Promise<void>
@@ -211,7 +211,7 @@ function heardDatabase({ db, clock, statementTimeoutMs, handlerTimeoutMs }: Cons
 }
 
 /** Gives back what is behind this one in line. */
-type GiveBack = (item: Pick<Item, 'key' | 'message' | 'origin'>) => void
+type GiveBack = (item: Pick<UnreadItem, 'key' | 'message' | 'origin'>) => void
 
 interface WorkDeps {
   readonly scope: Scope
@@ -220,10 +220,10 @@ interface WorkDeps {
 }
 
 interface Work {
-  readonly work: (items: readonly Item[], batch?: Partial<LeasedBatch>) => Promise<void>
+  readonly work: (items: readonly UnreadItem[], batch?: Partial<LeasedBatch>) => Promise<void>
   readonly undertaker: Undertaker
   /** Told of an item that may have failed in another process. */
-  readonly onAgain: (item: Item) => void
+  readonly onAgain: (item: UnreadItem) => void
 }
 
 /** The work on batches, with what it has to remember of those that failed. */

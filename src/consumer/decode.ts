@@ -1,5 +1,5 @@
 /**
- * Turns a message into an item: finds what this consumer does with it and decodes its data, if anybody wants it.
+ * Turns a message into an item: finds what this consumer does with it, and then decodes its data, if anybody wants it.
  *
  * What cannot be read is not an exception here but a refusal that travels with the item: whether the event is a duplicate,
  * or has to wait, is decided first. Nor is an outage of what the codec reads from: a refusal says whether it may pass, and what
@@ -9,30 +9,27 @@ import { errorMessage, isWaybillError } from '../core/errors.ts'
 import { voidEventType } from '../core/event.ts'
 import { readData } from '../core/stream.ts'
 import type { StoredRow } from './inbox.sql.ts'
-import type { Item, ItemOrigin, Refusal } from './item.ts'
+import type { Item, ItemOrigin, Refusal, UnreadItem } from './item.ts'
 import { isForeign, readEvent, type ForeignMessage, type RawMessage, type ReceivedEvent } from './received-event.ts'
 import { writesRow, type Route, type Routes, type StreamRoutes } from './routes.ts'
 
-/** Decodes the data and finds the route. The stream is known. A promise only if the codec or the schema takes its time. */
-export function toItem(
-  { event, message, origin }: Pick<Item, 'event' | 'message' | 'origin'>,
-  streamRoutes: StreamRoutes,
-): Item | Promise<Item> {
-  const route = event.type === voidEventType ? undefined : streamRoutes.route(event.type)
-  const { sequential, stream } = streamRoutes
-  const item = (data: unknown, refusal?: Refusal): Item => ({
-    event,
-    message,
-    key: event.key,
-    route,
-    sequential,
-    origin,
-    refusal,
-    data,
-  })
+/** Finds the route. The stream is known. */
+export function toUnread(
+  { event, message, origin }: Pick<UnreadItem, 'event' | 'message' | 'origin'>,
+  stream: StreamRoutes,
+): UnreadItem {
+  const route = event.type === voidEventType ? undefined : stream.route(event.type)
+  return { event, message, key: event.key, route, sequential: stream.sequential, origin }
+}
+
+/** Decodes the data. A promise only if the codec or the schema takes its time. */
+export function readItem(unread: UnreadItem, routes: Routes): Item | Promise<Item> {
+  const { event, message, key, route, sequential, origin } = unread
+  const item = (data: unknown, refusal?: Refusal): Item => ({ event, message, key, route, sequential, origin, refusal, data })
   if (event.type === voidEventType) return item(undefined)
   if (route === undefined) return item(undefined, unknownType(event))
-  if (message.body.byteLength > stream.maxBytes) return item(undefined, tooLarge(message, streamRoutes))
+  const stream = routes.stream(event.aggregateType)?.stream
+  if (stream !== undefined && message.body.byteLength > stream.maxBytes) return item(undefined, tooLarge(message, stream))
   if (route.handler === undefined && (!writesRow(route) || route.kind === 'tombstone')) return item(undefined)
   const refused = (error: unknown): Item => item(undefined, unreadable(error))
   try {
@@ -65,30 +62,34 @@ export function withinBytes<Row extends StoredRow>(found: readonly Row[], batchB
   return over === -1 ? found : found.slice(0, over)
 }
 
-/** All of them, without a turn of the event loop if none is a promise. */
-export function allItems<Each>(items: readonly (Each | Promise<Each>)[]): readonly Each[] | Promise<readonly Each[]> {
+/** Decodes the data of all of them, without a turn of the event loop if none takes its time. */
+export function readItems(unread: readonly UnreadItem[], routes: Routes): readonly Item[] | Promise<readonly Item[]> {
+  return all(unread.map((each) => readItem(each, routes)))
+}
+
+function all<Each>(items: readonly (Each | Promise<Each>)[]): readonly Each[] | Promise<readonly Each[]> {
   return items.some(isPromise) ? Promise.all(items) : (items as readonly Each[])
 }
 
 /** A stored message as an item, or `undefined` if this process does not know its stream. */
-export async function fromStored(row: StoredRow, kind: 'waiting' | 'dead', routes: Routes): Promise<Item | undefined> {
-  return await fromRow(row, kind === 'dead' ? { kind, letterId: row.seq } : { kind }, routes)
+export function fromStored(row: StoredRow, kind: 'waiting' | 'dead', routes: Routes): UnreadItem | undefined {
+  return fromRow(row, kind === 'dead' ? { kind, letterId: row.seq } : { kind }, routes)
 }
 
 /** The same for a message of stored mode. */
-export async function fromReceived(
+export function fromReceived(
   row: StoredRow & { readonly lane: number; readonly state: number },
   routes: Routes,
-): Promise<Item | undefined> {
-  return await fromRow(row, { kind: 'stored', lane: row.lane, seq: row.seq, state: row.state }, routes)
+): UnreadItem | undefined {
+  return fromRow(row, { kind: 'stored', lane: row.lane, seq: row.seq, state: row.state }, routes)
 }
 
-async function fromRow(row: StoredRow, origin: ItemOrigin, routes: Routes): Promise<Item | undefined> {
+function fromRow(row: StoredRow, origin: ItemOrigin, routes: Routes): UnreadItem | undefined {
   const message = toMessage(row)
   const event = readEvent(message)
   const stream = isForeign(event) ? undefined : routes.stream(event.aggregateType)
   if (isForeign(event) || stream === undefined) return undefined
-  return await toItem({ event, message, origin }, stream)
+  return toUnread({ event, message, origin }, stream)
 }
 
 function toMessage(row: StoredRow): RawMessage {
@@ -131,7 +132,7 @@ function unknownType({ type, aggregateType }: ReceivedEvent): Refusal {
   }
 }
 
-function tooLarge({ body }: RawMessage, { stream }: StreamRoutes): Refusal {
+function tooLarge({ body }: RawMessage, stream: StreamRoutes['stream']): Refusal {
   return {
     reason: 'invalid',
     error: `The payload has ${body.byteLength} bytes; stream ${stream.aggregateType} allows ${stream.maxBytes}.`,

@@ -1,13 +1,13 @@
 /**
- * Direct mode: what came is decoded and worked at once, in batches; a message that is not ours becomes a dead letter.
+ * Direct mode: what came is worked at once, in batches; a message that is not ours becomes a dead letter.
  *
  * Deliveries that have a place in a log are worked in its order, the foreign ones among them too: an offset never moves over
  * something that was not settled.
  */
 import type { Delivery } from '../transport/transport.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
-import { allItems, toItem } from './decode.ts'
-import { byVersion, type Item } from './item.ts'
+import { toUnread } from './decode.ts'
+import { byVersion, type UnreadItem } from './item.ts'
 import { lineOfPlace, type Place, type PlacedDelivery } from './partition-lines.ts'
 import type { Pumped } from './pump.ts'
 import { isForeign, type ForeignMessage, type ReceivedEvent } from './received-event.ts'
@@ -26,7 +26,7 @@ export interface DirectDeps {
   readonly routes: Routes
   readonly undertaker: Undertaker
   /** Settles every item; never rejects. */
-  readonly work: (items: readonly Item[]) => Promise<void>
+  readonly work: (items: readonly UnreadItem[]) => Promise<void>
 }
 
 /** The delivery as it stands in line. */
@@ -42,10 +42,10 @@ export function toEntry(
 
 /** Settles a batch; never rejects. */
 export async function workDelivered(deps: DirectDeps, batch: readonly Entry[]): Promise<void> {
-  let items: (Item | Promise<Item>)[] = []
+  let items: UnreadItem[] = []
   for (const { event, delivery } of batch) {
     if (isForeign(event)) {
-      if (items.length > 0) await deps.work(await allItems(items))
+      if (items.length > 0) await deps.work(items)
       items = []
       await settleForeign(deps, delivery, event)
       continue
@@ -53,9 +53,9 @@ export async function workDelivered(deps: DirectDeps, batch: readonly Entry[]): 
     const stream = deps.routes.stream(event.aggregateType)
     if (stream === undefined) continue
     const origin = { kind: 'delivery', delivery, place: placeOfDelivery(delivery) } as const
-    items.push(toItem({ event, message: delivery.message, origin }, stream))
+    items.push(toUnread({ event, message: delivery.message, origin }, stream))
   }
-  if (items.length > 0) await deps.work(await allItems(items))
+  if (items.length > 0) await deps.work(items)
 }
 
 /** A message that carries no event of ours. Never rejects. */
@@ -75,11 +75,11 @@ export async function settleForeign(
 }
 
 /** One order for everybody, so that batches that meet lock in the same one: of the log, else of aggregates and versions. */
-export function inOrder(items: readonly Item[]): readonly Item[] {
+export function inOrder(items: readonly UnreadItem[]): readonly UnreadItem[] {
   return items.toSorted(items.some((item) => placeOf(item) !== undefined) ? byPlace : byVersion)
 }
 
-function byPlace(a: Item, b: Item): number {
+function byPlace(a: UnreadItem, b: UnreadItem): number {
   const placeA = placeOf(a)
   const placeB = placeOf(b)
   if (placeA === undefined || placeB === undefined) return byVersion(a, b)

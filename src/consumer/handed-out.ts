@@ -3,7 +3,7 @@
  * a run must not see what the one before it did to the data: what was handed out is decoded again.
  */
 import { WaybillError } from '../core/errors.ts'
-import { toItem } from './decode.ts'
+import { readItem } from './decode.ts'
 import { ItemFailure, type Item } from './item.ts'
 import type { Routes } from './routes.ts'
 
@@ -22,9 +22,7 @@ export async function dataForRun(items: readonly Item[], routes: Routes): Promis
 }
 
 async function decodeAgain(item: Item, routes: Routes): Promise<unknown> {
-  const stream = routes.stream(item.event.aggregateType)
-  if (stream === undefined) return item.data
-  const { data, refusal } = await toItem(item, stream)
+  const { data, refusal } = await readItem(item, routes)
   if (refusal?.passing === 'outage') throw new WaybillError('UNAVAILABLE', refusal.error)
   if (refusal !== undefined) throw new ItemFailure(item, new Error(refusal.error))
   return data

@@ -255,7 +255,7 @@ export function removeStored({ tables, consumer, generation }: Scope, eventIds: 
 /** A stored message failed: it rests. */
 export function restStored(
   { tables, consumer, generation }: Scope,
-  item: Item,
+  item: Pick<Item, 'event'>,
   rest: { readonly delayMs: number; readonly error: string },
 ): Statement {
   return sql`

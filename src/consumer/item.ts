@@ -11,7 +11,8 @@ import { lineOfPlace, type Place } from './partition-lines.ts'
 import type { DeadReason, RawMessage, ReceivedEvent } from './received-event.ts'
 import type { Route } from './routes.ts'
 
-export interface Item {
+/** Nobody has looked at its data yet: whoever looks marks it first, for that alone may end the process. */
+export interface UnreadItem {
   readonly event: ReceivedEvent
   readonly message: RawMessage
   /** The aggregate, as one text. */
@@ -21,6 +22,9 @@ export interface Item {
   /** Versions of this aggregate are taken one after the other. */
   readonly sequential: boolean
   readonly origin: ItemOrigin
+}
+
+export interface Item extends UnreadItem {
   /** Why it cannot be applied, found while decoding. */
   readonly refusal: Refusal | undefined
   readonly data: unknown

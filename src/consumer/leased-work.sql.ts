@@ -6,7 +6,7 @@
  */
 import { Name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
 import type { Scope } from './inbox.sql.ts'
-import type { Item } from './item.ts'
+import type { UnreadItem } from './item.ts'
 import { ids } from './item-arrays.ts'
 
 /** What was taken; `until` is the end of its lease in microseconds, and names it. */
@@ -17,7 +17,7 @@ export interface TakenRow {
 
 export interface LeasedWorkStatements {
   /** Takes those of the items that are still to be worked and that nobody else has. */
-  readonly take: (scope: Scope, items: readonly Item[], leaseMs: number) => Statement<TakenRow>
+  readonly take: (scope: Scope, items: readonly UnreadItem[], leaseMs: number) => Statement<TakenRow>
   /** Prolongs leases. Rows that a transaction has locked are left as they are. */
   readonly renew: (scope: Scope, taken: readonly TakenRow[], leaseMs: number) => Statement<TakenRow>
   /** Gives back what is still there under these leases, whatever became of it. */

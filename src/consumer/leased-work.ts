@@ -13,21 +13,21 @@ import { execute, rows } from '../postgres/database.ts'
 import type { Statement } from '../postgres/sql.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import type { Scope } from './inbox.sql.ts'
-import { lineOf, type Item } from './item.ts'
+import { lineOf, type UnreadItem } from './item.ts'
 import { leasedLetters, leasedWaiting, type TakenRow } from './leased-work.sql.ts'
 
 export interface LeasedWorkDeps {
   readonly settings: Pick<ConsumerSettings, 'db' | 'leaseMs' | 'clock'>
   readonly scope: Scope
   /** Settles every item; never rejects. */
-  readonly work: (items: readonly Item[]) => Promise<void>
+  readonly work: (items: readonly UnreadItem[]) => Promise<void>
 }
 
 /**
  * Works those items that nobody else has in hand: letters, or waiting messages, each aggregate's in the order of versions.
  * Returns how many those were.
  */
-export function createLeasedWork({ settings, scope, work }: LeasedWorkDeps): (items: readonly Item[]) => Promise<number> {
+export function createLeasedWork({ settings, scope, work }: LeasedWorkDeps): (items: readonly UnreadItem[]) => Promise<number> {
   const { db, leaseMs } = settings
   return async (items) => {
     const [first] = items
@@ -68,7 +68,7 @@ async function keep(
 }
 
 /** What was taken, except what is in line behind one that another instance has. */
-function behindNobody(items: readonly Item[], taken: ReadonlySet<string>): readonly Item[] {
+function behindNobody(items: readonly UnreadItem[], taken: ReadonlySet<string>): readonly UnreadItem[] {
   const blocked = new Set(items.filter(({ event }) => !taken.has(event.id)).map(lineOf))
   return blocked.size === 0 ? items : items.filter((item) => !blocked.has(lineOf(item)))
 }

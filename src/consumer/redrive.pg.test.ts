@@ -18,10 +18,10 @@ import { drainBrokerDeadLetters } from './broker-dead-letters.ts'
 import type { Consumer } from './consumer.ts'
 import { resolveConsumerOptions, type ConsumerOptions } from './consumer-options.ts'
 import { readRedriving } from './dead-letter.sql.ts'
-import { fromStored } from './decode.ts'
+import { fromStored, readItems } from './decode.ts'
 import { discardDeadLetters } from './discard-dead-letters.ts'
 import { inboxTables } from './inbox.sql.ts'
-import type { Applied, Item } from './item.ts'
+import type { Applied } from './item.ts'
 import { redriveDeadLetters } from './redrive.ts'
 import { RouteBook } from './routes.ts'
 
@@ -186,8 +186,8 @@ async function inHand(fixture: ConsumerFixture): Promise<{ readonly apply: () =>
     aborting: new AbortController().signal,
   }
   const found = await rows(db, readRedriving(deps.scope, { batchSize: 10, batchBytes: 1_000_000 }))
-  const items = await Promise.all(found.map((row) => fromStored(row, 'dead', deps.routes)))
-  const known = items.filter((item): item is Item => item !== undefined)
+  const unread = found.map((row) => fromStored(row, 'dead', deps.routes)).filter((item) => item !== undefined)
+  const known = await readItems(unread, deps.routes)
   expect(known).toHaveLength(1)
   return { apply: () => applyBatch(deps, known, { drain: true, attempts: new Map() }) }
 }

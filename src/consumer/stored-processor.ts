@@ -13,7 +13,7 @@ import { fromReceived, withinBytes } from './decode.ts'
 import type { EngineDeps } from './consumer-engine.ts'
 import { Fenced } from './fenced.ts'
 import type { Scope } from './inbox.sql.ts'
-import type { Item } from './item.ts'
+import type { UnreadItem } from './item.ts'
 import { restInLine } from './rest-in-line.ts'
 import { fenceLanes, giveLanes, makeLanes, readReceived, renewLanes, takeLanes, type ReceivedRow } from './stored.sql.ts'
 
@@ -28,9 +28,9 @@ export interface LeasedBatch {
 export interface ProcessorDeps extends Pick<EngineDeps, 'settings' | 'routes'> {
   readonly scope: Scope
   /** Settles every item; never rejects. */
-  readonly work: (items: readonly Item[], batch: LeasedBatch) => Promise<void>
+  readonly work: (items: readonly UnreadItem[], batch: LeasedBatch) => Promise<void>
   /** Told of an item that rested before, perhaps because it failed in another process. */
-  readonly onAgain: (item: Item) => void
+  readonly onAgain: (item: UnreadItem) => void
 }
 
 export interface StoredProcessor {
@@ -59,8 +59,8 @@ export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
   let dry = false
 
   /** A message of a stream that only other processes know rests, so that nobody else has to step over it. */
-  const decode = async (found: readonly ReceivedRow[]): Promise<readonly Item[]> => {
-    const items = await Promise.all(found.map((row) => fromReceived(row, routes)))
+  const takeKnown = async (found: readonly ReceivedRow[]): Promise<readonly UnreadItem[]> => {
+    const items = found.map((row) => fromReceived(row, routes))
     const error = `No stream of consumer ${scope.consumer} in this process has this message.`
     for (const [i, item] of items.entries()) {
       const row = found[i]
@@ -70,7 +70,7 @@ export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
     return items.filter((item) => item !== undefined)
   }
   const workFound = async (found: readonly ReceivedRow[], lease: Lease, onAlive: () => void): Promise<void> => {
-    const items = await decode(found)
+    const items = await takeKnown(found)
     if (items.length === 0) return
     let lost = false
     const guard = async (tx: Tx): Promise<void> => {

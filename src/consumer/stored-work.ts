@@ -12,12 +12,12 @@ import type { EngineDeps } from './consumer-engine.ts'
 import { countDead, markFailed, readRedriving } from './dead-letter.sql.ts'
 import { fromStored, withinBytes } from './decode.ts'
 import { countWaiting, readConsumer, readReleased, type Scope } from './inbox.sql.ts'
-import type { Item } from './item.ts'
+import type { UnreadItem } from './item.ts'
 
 export interface StoredWorkDeps extends EngineDeps {
   readonly scope: Scope
   /** Returns how many of them it took up. */
-  readonly work: (items: readonly Item[]) => Promise<number>
+  readonly work: (items: readonly UnreadItem[]) => Promise<number>
 }
 
 export interface StoredWork {
@@ -67,13 +67,13 @@ export function createStoredWork({ settings, routes, scope, work }: StoredWorkDe
     execute(db, markFailed(scope, letterId, `The message is no event of a stream that consumer ${scope.consumer} reads.`))
   const redrive = async (): Promise<number> => {
     const found = withinBytes(await rows(db, readRedriving(scope, settings)), batchBytes, routes)
-    const letters = await Promise.all(found.map((row) => fromStored(row, 'dead', routes)))
+    const letters = found.map((row) => fromStored(row, 'dead', routes))
     for (const [i, item] of letters.entries()) if (item === undefined) await refuse(found[i]?.seq ?? '')
     return await work(letters.filter((item) => item !== undefined))
   }
   const release = async (): Promise<number> => {
     const found = withinBytes(await rows(db, readReleased(scope, { ...routes, deltaStart }, settings)), batchBytes, routes)
-    const waiting = await Promise.all(found.map((row) => fromStored(row, 'waiting', routes)))
+    const waiting = found.map((row) => fromStored(row, 'waiting', routes))
     return await work(waiting.filter((item) => item !== undefined))
   }
   return {

@@ -1,6 +1,7 @@
 /**
  * Which items are suspect: an earlier delivery of theirs may have ended a process, or has attempts written down. Suspects are
- * looked up and marked before they begin, and their marks go with their effect; for all others a batch has no statement.
+ * looked up and marked before they begin, which is before they are decoded, and their marks go with their effect; for all others a
+ * batch has no statement.
  *
  * Brokers tell what they gave back, but not all of them count a delivery whose receiver died. So everything is suspect for a
  * while after a start: what was in hand comes first. Before it may come any number that are done: a log begins again where its
@@ -8,12 +9,12 @@
  * Of letters and waiting messages nobody tells anything, and they come again at every start: they always are. A message of
  * stored mode has its failures counted in its row: who reads it, whoever charged it, says so by `charged`.
  */
-import type { Applied, Item } from './item.ts'
+import type { Applied, Item, UnreadItem } from './item.ts'
 
 export interface Suspicion {
-  readonly isSuspect: (item: Item) => boolean
+  readonly isSuspect: (item: UnreadItem) => boolean
   /** A failure of this item was written down, and it comes again. */
-  readonly charged: (item: Item) => void
+  readonly charged: (item: UnreadItem) => void
   /** The marks of these items are gone. */
   readonly committed: (items: readonly Item[], applied: Pick<Applied, 'duplicates'>) => void
 }

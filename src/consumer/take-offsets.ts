@@ -10,7 +10,7 @@ import { execute, rows, type Queryable, type Tx } from '../postgres/database.ts'
 import { isAnother } from '../transport/topic-id.ts'
 import { Fenced } from './fenced.ts'
 import type { Scope } from './inbox.sql.ts'
-import type { Item } from './item.ts'
+import type { UnreadItem } from './item.ts'
 import { beginOffsets, identifyOffsets, moveOffsets, readOffsets, type MovedRow, type OffsetRun } from './offsets.sql.ts'
 import { lineOfPlace, type PartitionLinesOptions, type Place, type StoredOffset } from './partition-lines.ts'
 
@@ -30,7 +30,11 @@ export async function storedOffsets(
 }
 
 /** Moves the offsets behind these items, which come in the order of the log; returns those that are not done yet. */
-export async function takeOffsets(tx: Tx, scope: Scope, items: readonly Item[]): Promise<readonly Item[]> {
+export async function takeOffsets<Each extends Pick<UnreadItem, 'origin'>>(
+  tx: Tx,
+  scope: Scope,
+  items: readonly Each[],
+): Promise<readonly Each[]> {
   const places = items.map(placeOf).filter((place) => place !== undefined)
   if (places.length === 0) return items
   const done = await moveOver(tx, scope, places)
@@ -50,7 +54,7 @@ export async function moveOver(tx: Tx, scope: Scope, places: readonly Place[]): 
   return new Map([...moved].map(([line, { done }]) => [line, BigInt(done)]))
 }
 
-export function placeOf({ origin }: Pick<Item, 'origin'>): Place | undefined {
+export function placeOf({ origin }: Pick<UnreadItem, 'origin'>): Place | undefined {
   return origin.kind === 'delivery' ? origin.place : undefined
 }
 

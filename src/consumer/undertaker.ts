@@ -29,7 +29,7 @@ import {
   restLetter,
 } from './dead-letter.sql.ts'
 import { removeStored, restStored, type Scope } from './inbox.sql.ts'
-import type { Item } from './item.ts'
+import type { Item, UnreadItem } from './item.ts'
 import { makeDeadLetter } from './make-dead-letter.ts'
 import type { DeadReason, ForeignMessage, RawMessage } from './received-event.ts'
 import type { Place } from './partition-lines.ts'
@@ -45,7 +45,7 @@ export interface UndertakerDeps {
   readonly settings: ConsumerSettings
   readonly scope: Scope
   /** The later ones of this aggregate are given back by the broker as well. */
-  readonly onGivenBack: (item: Item) => void
+  readonly onGivenBack: (item: UnreadItem) => void
   /** See `guardedBy`. */
   readonly guard?: ((tx: Tx) => Promise<void>) | undefined
   /** With outages that an item met alone. @default one of its own */
@@ -53,18 +53,18 @@ export interface UndertakerDeps {
 }
 
 export interface Undertaker {
-  ack(items: readonly Item[]): Promise<void>
+  ack(items: readonly UnreadItem[]): Promise<void>
   /** An item failed alone. `again` if it will be tried again. */
   charge(item: Item, error: unknown): Promise<'again' | 'ended'>
   /** Gives back an item that met an outage alone. */
-  putOff(item: Item, error: unknown): Promise<'again'>
+  putOff(item: UnreadItem, error: unknown): Promise<'again'>
   /** Makes a dead letter, at once. */
-  bury(item: Item, end: { readonly reason: DeadReason; readonly error: string; readonly attempts: number }): Promise<void>
+  bury(item: UnreadItem, end: { readonly reason: DeadReason; readonly error: string; readonly attempts: number }): Promise<void>
   buryForeign(delivered: ForeignDelivery): Promise<void>
   /** Gives back an item whose predecessor failed. */
-  follow(item: Item, marked: boolean): Promise<void>
+  follow(item: UnreadItem, marked: boolean): Promise<void>
   /** Gives back items, and what is behind them in line, without another word to the database. */
-  giveUp(items: readonly Item[], delayMs: number): void
+  giveUp(items: readonly UnreadItem[], delayMs: number): void
   /** The same, for items that may be lost to another: `guard` is called first in every transaction that buries, and throws if they are. */
   guardedBy(guard: UndertakerDeps['guard']): Undertaker
 }
@@ -176,7 +176,7 @@ interface Rest {
 }
 
 /** Its data could not be read, or its rows are locked, and that says nothing about it. */
-async function putOff(deps: UndertakerDeps, item: Item, rest: Rest): Promise<'again'> {
+async function putOff(deps: UndertakerDeps, item: UnreadItem, rest: Rest): Promise<'again'> {
   const { settings, scope } = deps
   await execute(settings.db, releaseAttempts(scope, [item.event.id]))
   settings.signals.emit('consumer.retried', { consumer: scope.consumer, count: 1, ...rest })
@@ -185,7 +185,7 @@ async function putOff(deps: UndertakerDeps, item: Item, rest: Rest): Promise<'ag
 }
 
 /** It comes again after a while, and what is behind it in line with it. */
-async function giveBack(deps: UndertakerDeps, item: Item, rest: Rest): Promise<void> {
+async function giveBack(deps: UndertakerDeps, item: UnreadItem, rest: Rest): Promise<void> {
   const { settings, scope } = deps
   const { origin } = item
   if (origin.kind === 'waiting') await execute(settings.db, restStored(scope, item, rest))
@@ -204,7 +204,7 @@ async function buryItem(
     reason,
     error,
     attempts,
-  }: { readonly item: Item; readonly reason: DeadReason; readonly error: string; readonly attempts: number },
+  }: { readonly item: UnreadItem; readonly reason: DeadReason; readonly error: string; readonly attempts: number },
 ): Promise<void> {
   const { settings, scope, guard } = deps
   const { event, message, origin } = item
@@ -232,7 +232,7 @@ async function buryItem(
   await undertaker.ack([item])
 }
 
-function closesGap({ route }: Item): boolean {
+function closesGap({ route }: UnreadItem): boolean {
   return route !== undefined && standsForAll(route)
 }
 
@@ -252,7 +252,7 @@ function report(
   settings.signals.emit('consumer.dead', { consumer: scope.consumer, ...dead })
 }
 
-function describe({ event, message }: Item): Described {
+function describe({ event, message }: UnreadItem): Described {
   const { id: eventId, type: eventType, aggregateType, aggregateId } = event
   const { messageId, orderingKey } = message
   return { eventId, messageId, orderingKey, eventType, aggregateType, aggregateId }

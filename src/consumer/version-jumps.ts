@@ -15,15 +15,15 @@ import { first, rows, type Queryable } from '../postgres/database.ts'
 import type { Version } from '../core/version.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import { readConsumer, readVersions, type Scope } from './inbox.sql.ts'
-import type { Item } from './item.ts'
+import type { UnreadItem } from './item.ts'
 import { aggregateKey } from './received-event.ts'
 
 /** Those of the items that are further ahead of what is known of their aggregates than the settings allow. */
 export async function findJumps(
   { db, maxVersionJump }: Pick<ConsumerSettings, 'db' | 'maxVersionJump'>,
   scope: Scope,
-  items: readonly Item[],
-): Promise<ReadonlySet<Item>> {
+  items: readonly UnreadItem[],
+): Promise<ReadonlySet<UnreadItem>> {
   if (maxVersionJump === undefined) return none
   const limit = BigInt(maxVersionJump)
   const known = await readKnown(db, scope, items)
@@ -35,9 +35,9 @@ export async function findJumps(
   return jumpsOf(items, furthest(known, live), limit)
 }
 
-const none: ReadonlySet<Item> = new Set()
+const none: ReadonlySet<UnreadItem> = new Set()
 
-async function readKnown(db: Queryable, scope: Scope, items: readonly Item[]): Promise<ReadonlyMap<string, Version>> {
+async function readKnown(db: Queryable, scope: Scope, items: readonly UnreadItem[]): Promise<ReadonlyMap<string, Version>> {
   const found = await rows(db, readVersions(scope, items))
   const known = found.map(
     ({ aggregate_type: aggregateType, aggregate_id: aggregateId, version }) =>
@@ -53,7 +53,7 @@ function furthest(a: ReadonlyMap<string, Version>, b: ReadonlyMap<string, Versio
 }
 
 /** Items of one aggregate come in the order of versions: each that is believed carries the next. A redriven one has an operator's word that it is true, and waits for its turn. */
-export function jumpsOf<Each extends Pick<Item, 'key' | 'event' | 'origin'>>(
+export function jumpsOf<Each extends Pick<UnreadItem, 'key' | 'event' | 'origin'>>(
   items: readonly Each[],
   known: ReadonlyMap<string, Version>,
   limit: bigint,

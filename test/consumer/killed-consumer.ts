@@ -3,6 +3,7 @@
  */
 import { z } from 'zod'
 import { createConsumer } from '../../src/consumer/consumer.ts'
+import { jsonCodec } from '../../src/core/codec.ts'
 import { delta } from '../../src/core/event.ts'
 import { stream } from '../../src/core/stream.ts'
 import { connect } from '../../src/postgres/connect.ts'
@@ -13,7 +14,18 @@ import { postgresTransport } from '../../src/transport/postgres/postgres-transpo
 
 const [url = '', schema = ''] = process.argv.slice(2)
 const failpoints = createFailpoints()
-const accounts = stream('account', { topic: 'bank.events', events: { Deposited: delta(z.object({ amount: z.number() })) } })
+/** What ends the process, and when. */
+const deadly = { decoded: 665, handled: 666 }
+const json = jsonCodec(z.object({ amount: z.number() }))
+const codec: typeof json = {
+  ...json,
+  decode: (bytes, schemaVersion) => {
+    const data = json.decode(bytes, schemaVersion)
+    if ((data as { readonly amount?: number }).amount === deadly.decoded) process.kill(process.pid, 'SIGKILL')
+    return data
+  },
+}
+const accounts = stream('account', { topic: 'bank.events', events: { Deposited: delta(codec) } })
 const db = connect({ url, max: 4 })
 
 /** Failpoints stand around the statements of a batch, its COMMIT and its acks. */
@@ -76,7 +88,7 @@ consumer.on(accounts.Deposited, async (event, { tx }) => {
     event.aggregateId,
     String(event.version),
   ])
-  if (event.data.amount === 666) process.kill(process.pid, 'SIGKILL')
+  if (event.data.amount === deadly.handled) process.kill(process.pid, 'SIGKILL')
 })
 // A first connection may take long on a busy machine, and a service that begins without one ends.
 await eventually(() => db.query('select 1'))

@@ -49,28 +49,40 @@ async function outlive(fixture: ConsumerFixture, isDone: () => Promise<boolean>)
   }
 }
 
-test('an event whose handler ends the process is given up after three deaths, and its neighbours are applied', async () => {
-  const fixture = await consumerFixture(db)
-  await send(fixture, [deposited('bad', 1, 666), deposited('good', 1, 1), deposited('fine', 1, 1)])
-  await outlive(fixture, async () => (await fixture.count('dead_letter', `reason = 'crashed'`)) === 1)
-  await using _last = startChild(script, { args: [database.url, fixture.schema] })
-  await eventually(async () => (await fixture.count('inbox')) === 2)
-  expect(await fixture.query('select aggregate_id as id from $schema.effect order by 1')).toEqual([
-    { id: 'fine' },
-    { id: 'good' },
-  ])
-})
+/** The amounts that end the process. */
+const deadly = [
+  ['handled', 666],
+  ['decoded', 665],
+] as const
 
-test('a redriven letter that still ends the process is dead again after three deaths', async () => {
-  const fixture = await consumerFixture(db)
-  await send(fixture, [deposited('bad', 1, 666)])
-  await outlive(fixture, async () => (await fixture.count('dead_letter')) === 1)
-  await fixture.query(`update $schema.dead_letter set state = 'redriving'`)
-  await outlive(fixture, async () => (await fixture.count('dead_letter', `state = 'dead'`)) === 1)
-  expect(
-    await fixture.query('select reason, attempts, redrives, jsonb_array_length(history) as lives from $schema.dead_letter'),
-  ).toEqual([{ reason: 'crashed', attempts: 6, redrives: 1, lives: 2 }])
-})
+test.each(deadly)(
+  'an event that ends the process when it is %s is given up after three deaths, and its neighbours are applied',
+  async (_when, amount) => {
+    const fixture = await consumerFixture(db)
+    await send(fixture, [deposited('bad', 1, amount), deposited('good', 1, 1), deposited('fine', 1, 1)])
+    await outlive(fixture, async () => (await fixture.count('dead_letter', `reason = 'crashed'`)) === 1)
+    await using _last = startChild(script, { args: [database.url, fixture.schema] })
+    await eventually(async () => (await fixture.count('inbox')) === 2)
+    expect(await fixture.query('select aggregate_id as id from $schema.effect order by 1')).toEqual([
+      { id: 'fine' },
+      { id: 'good' },
+    ])
+  },
+)
+
+test.each(deadly)(
+  'a redriven letter that still ends the process when it is %s is dead again after three deaths',
+  async (_when, amount) => {
+    const fixture = await consumerFixture(db)
+    await send(fixture, [deposited('bad', 1, amount)])
+    await outlive(fixture, async () => (await fixture.count('dead_letter')) === 1)
+    await fixture.query(`update $schema.dead_letter set state = 'redriving'`)
+    await outlive(fixture, async () => (await fixture.count('dead_letter', `state = 'dead'`)) === 1)
+    expect(
+      await fixture.query('select reason, attempts, redrives, jsonb_array_length(history) as lives from $schema.dead_letter'),
+    ).toEqual([{ reason: 'crashed', attempts: 6, redrives: 1, lives: 2 }])
+  },
+)
 
 test('a waiting message that ends the process is given up, and not the one that it is applied with', async () => {
   const fixture = await consumerFixture(db)
