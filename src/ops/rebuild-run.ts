@@ -197,7 +197,7 @@ async function follow(started: StartedRebuild, options: RunOptions, feed: Follow
     const isOnlyTraffic = missing === 0 && throughMs !== undefined && nowMs - throughMs > freshMs
     if (isThrough && (reached === total || isOnlyTraffic)) return progress
     // What the live generation gets meanwhile is reached as well, and says nothing about what is missing.
-    const stillMs = feed.headway.stillMs({ nowMs, isThrough, missing })
+    const stillMs = feed.headway.stillMs({ nowMs: clock.monotonicMs(), isThrough, missing })
     if (stillMs > stallMs && (missing > 0 || !isThrough)) throw stalled(started, progress, feed.headway.lastError)
     await clock.sleep(pollMs, feed.stopping)
   }
