@@ -16,7 +16,7 @@ import { one, rows, type Queryable } from '../../postgres/database.ts'
 import type { ReceiveOptions, Receiver } from '../transport.ts'
 import { Horizon } from './horizon.ts'
 import { HeldDelivery, InHand } from './in-hand.ts'
-import { inTime, lateError } from './in-time.ts'
+import { inTime } from './in-time.ts'
 import { LaneBook, type HeldLane } from './lane-book.ts'
 import { Settlements } from './settlements.ts'
 import {
@@ -46,9 +46,11 @@ const answerMs = 30_000
 
 export class PostgresReceiver implements Receiver {
   readonly #deps: ReceiverDeps
-  readonly #answerMs: number
-  /** For all statements but those about leases, which have a shorter time: they are of no use when they have run out. */
+  /** For each kind its own: what the patience of one learns is not for the others. */
   readonly #db: Queryable
+  readonly #fetchDb: Queryable
+  /** A renewal is of no use when the lease has run out. */
+  readonly #renewDb: Queryable
   #id = randomUUID()
   readonly #inHand = new InHand()
   readonly #lanes = new LaneBook()
@@ -67,8 +69,10 @@ export class PostgresReceiver implements Receiver {
   constructor(deps: ReceiverDeps) {
     this.#deps = deps
     const { db, tables, subscription, options, leaseMs, clock } = deps
-    this.#answerMs = Math.max(answerMs, leaseMs)
-    this.#db = inTime(db, this.#answerMs, clock)
+    const longestMs = Math.max(answerMs, leaseMs)
+    this.#db = inTime(db, longestMs, clock)
+    this.#fetchDb = inTime(db, longestMs, clock)
+    this.#renewDb = inTime(db, leaseMs, clock)
     this.#settlements = new Settlements({
       db: this.#db,
       tables,
@@ -82,7 +86,7 @@ export class PostgresReceiver implements Receiver {
   /** Takes the first lanes and starts; rejects if the database cannot be reached. */
   async start(): Promise<this> {
     // Nothing is in hand yet that could be lost meanwhile.
-    await this.#lease(this.#answerMs)
+    await this.#lease(this.#db)
     const { waker, clock, idleMs, leaseMs, options } = this.#deps
     const onError = (error: unknown): void => options.onError(error instanceof Error ? error : new Error(String(error)))
     const backoff = { firstMs: Math.min(100, leaseMs / 5), maxMs: leaseMs / 5 }
@@ -126,17 +130,16 @@ export class PostgresReceiver implements Receiver {
     }
   }
 
-  async #lease(waitMs: number): Promise<void> {
-    const { db, tables, subscription, leaseMs, clock } = this.#deps
+  async #lease(db: Queryable): Promise<void> {
+    const { tables, subscription, leaseMs, clock } = this.#deps
     const leaving = this.#lanes.leaving((lane) => this.#inHand.uses(lane))
     const askedAt = clock.monotonicMs()
-    const asked = rows(db, leaseLanes(tables, { subscription, receiver: this.#id, leaseMs, leaving, stays: true }))
-    const leased = await unlessLate(asked, waitMs, clock)
-    if (leased === undefined) {
+    const asking = rows(db, leaseLanes(tables, { subscription, receiver: this.#id, leaseMs, leaving, stays: true }))
+    const leased = await asking.catch((error: unknown) => {
       // It may still land, and must not give back lanes that are ours again by then: we hold them under another name.
       if (leaving.length > 0) this.#id = randomUUID()
-      throw lateError(waitMs)
-    }
+      throw error
+    })
     if (this.#leasing.signal.aborted) return
     this.#takeOver(leased, askedAt)
   }
@@ -150,7 +153,7 @@ export class PostgresReceiver implements Receiver {
   }
 
   async #renew(): Promise<'more' | 'idle'> {
-    await this.#lease(this.#deps.leaseMs)
+    await this.#lease(this.#renewDb)
     return this.#lanes.leaving((lane) => this.#inHand.uses(lane)).length > 0 ? 'more' : 'idle'
   }
 
@@ -181,7 +184,7 @@ export class PostgresReceiver implements Receiver {
     const { floorLife } = this.#lanes
     const askedAt = clock.monotonicMs()
     const fetched = await rows(
-      this.#db,
+      this.#fetchDb,
       fetchDeliveries(tables, {
         subscription,
         lanes,

@@ -1,0 +1,24 @@
+import { expect, test } from 'vitest'
+import type { QueryResult } from '../../postgres/database.ts'
+import { createFakeClock } from '../../testing/fake-clock.ts'
+import { inTime } from './in-time.ts'
+
+const answer: QueryResult = { rows: [], rowCount: 0 }
+
+test('what takes longer than is waited for gets through in the end, and after that a dead connection is given up as soon as before', async () => {
+  const clock = createFakeClock()
+  let tookMs = 350
+  const slow = async (): Promise<QueryResult> => (await clock.sleep(tookMs), answer)
+  const db = inTime({ query: slow }, 100, clock)
+  const waitedFor = async (): Promise<string> => {
+    const outcome = db.query('select 1').then(
+      () => 'answered',
+      (error: Error) => /within \d+ ms/.exec(error.message)?.[0] ?? error.message,
+    )
+    await clock.advance(400)
+    return await outcome
+  }
+  expect([await waitedFor(), await waitedFor(), await waitedFor()]).toEqual(['within 100 ms', 'within 200 ms', 'answered'])
+  tookMs = Infinity
+  expect(await waitedFor()).toBe('within 100 ms')
+})
