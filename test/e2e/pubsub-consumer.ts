@@ -1,9 +1,15 @@
 /** A consumer process: acks each message a little later, and tells its parent of every delivery. It stops when told so. */
+import { systemClock, type Clock } from '../../src/core/clock.ts'
 import { pubsub } from '../../src/transport/pubsub.ts'
 
 const [emulatorHost = '', leaseMs = '10000'] = process.argv.slice(2)
-// A server that stands still for a while is late, and neither silent nor gone.
-const patience = { silentMs: 300_000, callTimeoutMs: 60_000 }
+let isStopping = false
+// A server that stands still for a while is late, and neither silent nor gone. Whoever stops waits for what it has sent, within a lease.
+const clock: Clock = {
+  ...systemClock,
+  sleep: (ms, signal) => systemClock.sleep(isStopping ? Math.max(ms, (Number(leaseMs) * 2) / 3) : ms, signal),
+}
+const patience = { silentMs: 300_000, callTimeoutMs: 60_000, clock }
 const transport = pubsub({ projectId: 'restart', emulatorHost, leaseMs: Number(leaseMs), ...patience })
 
 let seen: [string, number | undefined][] = []
@@ -29,6 +35,7 @@ process.send?.({ isReady: true })
 process.on('message', () => void stop())
 
 async function stop(): Promise<void> {
+  isStopping = true
   await receiver.close()
   await transport.close()
   clearInterval(reporting)
