@@ -2,7 +2,7 @@
  * `waybill relay`: a relay as a process of its own, with retention beside it; or, with `--once`, as a job that drains, removes
  * what is old enough and exits. The first SIGTERM finishes the batch in hand and gives the lanes back.
  */
-import { WaybillError } from '../core/errors.ts'
+import { isWaybillError, WaybillError } from '../core/errors.ts'
 import { run, type Service } from '../core/lifetime.ts'
 import type { SignalBus } from '../core/signals.ts'
 import { closedAfter } from '../ops/close-in-time.ts'
@@ -72,10 +72,16 @@ function createJob(relay: Relay, beside: readonly OutboxRetention[]): Service {
     name: relay.name,
     run: async ({ stopping, aborting }) => {
       const [drained] = await Promise.allSettled([relay.once(stopping, aborting)])
+      if (drained.status === 'rejected' && isOthers(drained.reason)) throw drained.reason
       const [removed] = await Promise.allSettled([removeOld(beside, stopping)])
       for (const part of [drained, removed]) if (part.status === 'rejected') throw part.reason
     },
   }
+}
+
+/** The database is not the one that this relay is for: nothing is removed there, either. */
+function isOthers(error: unknown): boolean {
+  return isWaybillError(error, 'WRONG_DEPLOYMENT') || isWaybillError(error, 'SCHEMA_MISMATCH')
 }
 
 async function removeOld(retentions: readonly OutboxRetention[], signal: AbortSignal): Promise<void> {

@@ -82,7 +82,7 @@ export async function refuseUnfinished(
   finished?: SwitchRow,
 ): Promise<SwitchRow | undefined> {
   const last = await first(db, selectLastSwitch(tables))
-  if (last === undefined || last.is_on || last.lsn === null || last.done_by !== null || isSame(last, finished)) return last
+  if (last === undefined || last.is_on || last.lsn === null || last.is_done || isSame(last, finished)) return last
   const state = await first(db, selectSlot(last.slot, last.lsn))
   if (state === undefined ? !last.waits : state.reached) return last
   const what =
@@ -92,16 +92,6 @@ export async function refuseUnfinished(
   const [lost, running] = state === undefined || state.lost ? [' --lost', ''] : ['', ' and the connector running']
   throw refused(
     `The switch back to relays is not finished: ${what}. Finish it with \`waybill outbox cdc off --slot ${last.slot}${lost}\`, the relays stopped${running}, and then run this again.`,
-  )
-}
-
-/** Once a switch back was seen to its end by this slot, relays have all that its connector did not publish. */
-export async function refuseFinished({ db, outbox, slot }: SlotOptions): Promise<void> {
-  const { dispatching } = await one(db, selectDispatching(outbox.tables))
-  const last = await first(db, selectLastSwitch(outbox.tables))
-  if (!dispatching || last?.done_by !== slot) return
-  throw refused(
-    `Nothing is lost: the connector of the slot "${slot}" had published everything that only it could, and relays publish since. Take the slot from retention, and drop it if it is still there.`,
   )
 }
 

@@ -28,7 +28,6 @@ import {
   findCdc,
   readSlot,
   refuseAnother,
-  refuseFinished,
   refuseGone,
   refuseOther,
   refuseUnfinished,
@@ -184,7 +183,7 @@ export async function switchCdcOff(options: CdcOptions): Promise<void> {
 
 /** The slot will be dropped, and then nothing else tells this end from an interruption. */
 async function recordDone({ db, outbox, slot, actor }: CdcOptions, last: SwitchRow | undefined): Promise<void> {
-  if (last === undefined || last.is_on || last.lsn === null || last.done_by !== null) return
+  if (last === undefined || last.is_on || last.lsn === null || last.is_done) return
   const details = { slot, lsn: last.lsn }
   await one(db, insertAudit(outbox.tables.schema, { actor, action: 'outbox.cdc-off-done', details }))
 }
@@ -214,7 +213,6 @@ export async function giveUpSlot(options: CdcOptions): Promise<number> {
       `The replication slot "${slot}" has its log, so a connector can go on from it. Run this without --lost, or drop the slot first.`,
     )
   }
-  await refuseFinished(options)
   await refuseRelays(options)
   const work = async (tx: Queryable): Promise<number> => {
     const switched = await first(tx, selectSwitchedOn(tables))

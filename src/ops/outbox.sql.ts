@@ -172,8 +172,8 @@ export interface SwitchRow {
   readonly lsn: string | null
   /** Written of every switch that waits for a connector, but not by versions that recorded no end of the wait. */
   readonly waits: boolean
-  /** The slot whose connector was seen to have confirmed it: that one, or a copy. `null` until then. */
-  readonly done_by: string | null
+  /** Whether its connector was seen to have confirmed that. */
+  readonly is_done: boolean
 }
 
 /** The last switch, either way. */
@@ -181,8 +181,8 @@ export function selectLastSwitch({ schema }: OutboxTables): Statement<SwitchRow>
   return sql`
     select a.action = 'outbox.cdc-on' as is_on, coalesce(a.details ->> 'slot', '') as slot, a.details ->> 'lsn' as lsn,
            a.details @> '{"waits": true}' as waits,
-           (select e.details ->> 'slot' from ${name(schema, 'audit_log')} e
-             where e.id > a.id and e.action = 'outbox.cdc-off-done' and e.details ->> 'lsn' = a.details ->> 'lsn' order by e.id desc limit 1) as done_by
+           exists (select from ${name(schema, 'audit_log')} e
+                    where e.id > a.id and e.action = 'outbox.cdc-off-done' and e.details ->> 'lsn' = a.details ->> 'lsn') as is_done
       from ${name(schema, 'audit_log')} a
      where a.action in ('outbox.cdc-on', 'outbox.cdc-off') order by a.id desc limit 1`
 }

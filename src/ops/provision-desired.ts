@@ -12,6 +12,7 @@ import type { StreamHead } from '../core/stream.ts'
 import type { PubsubGrant } from '../transport/pubsub-admin.ts'
 import { deadLetterName, subscriptionName } from '../transport/pubsub-names.ts'
 import type { SchemaSettings, SubscriptionSettings, TopicSettings } from '../transport/pubsub-resources.ts'
+import { isProvisional } from './provisional-retention.ts'
 
 /** A stream that this service publishes or reads. */
 export type ProvisionedStream = Pick<StreamHead, 'topic' | 'ordering'>
@@ -208,6 +209,7 @@ function checkRanges(options: ProvisionOptions): void {
     ['retry.maxSeconds', options.retry?.maxSeconds, 0, 600],
   ] as const
   for (const [name, value, min, max] of ranges) {
+    if (value !== undefined && isProvisional({ retentionSeconds: value })) throw ambiguous(name, value)
     if (value === undefined || (Number.isSafeInteger(value) && value >= min && value <= max)) continue
     throw new WaybillError(
       'INVALID_OPTION',
@@ -218,4 +220,11 @@ function checkRanges(options: ProvisionOptions): void {
 
 function unique<Value>(values: readonly Value[]): Value[] {
   return [...new Set(values)]
+}
+
+function ambiguous(name: string, value: number): WaybillError {
+  return new WaybillError(
+    'INVALID_OPTION',
+    `provision.${name}: ${value} marks what provisioning has not finished. Take a second more, or less.`,
+  )
 }

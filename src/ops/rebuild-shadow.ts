@@ -86,6 +86,8 @@ export async function createShadows(tx: Tx, shadows: readonly Shadow[]): Promise
  * again: hours may lie between. REFUSED if a migration has changed one meanwhile and not the other.
  */
 export async function swapNames(tx: Tx, shadows: readonly Shadow[]): Promise<void> {
+  // Whoever reads a view locks it before its table. So do we, or both would wait crosswise; the same definition again changes nothing.
+  for (const { live } of shadows) await runAll(tx, await rows(tx, findViews(live.tableText)))
   for (const { live, shadow, oldTable } of shadows) {
     await refuseObstacles(tx, live)
     await refuseOtherShape(tx, live.tableText, shadow.tableText)

@@ -5,6 +5,7 @@ import { testDatabase } from '../../test/setup/test-database.ts'
 import { markTx, type Database, type Queryable, type QueryResult } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
+import { eventually } from '../testing/eventually.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -71,5 +72,35 @@ test('readers do not wait for one that has the table open, however long writers 
     })
   })
   expect(limits).toEqual([3_000])
+  await w.end()
+})
+
+test('a swap and a reader of a view do not wait crosswise', async () => {
+  const isRename = (text: string): boolean => text.includes(' rename to ')
+  const { slow } = intercepted('lock_timeout', isRename, async (tx, text, values) => {
+    // Longer than this test takes.
+    await tx.query('set local lock_timeout = 600000')
+    return await tx.query(text, values)
+  })
+  const w = await rebuildWorld(slow)
+  const waiting = (where: string): Promise<unknown> =>
+    eventually(async () =>
+      expect(await w.query(`select from pg_locks where not granted and relation::regclass::text ${where}`)).toHaveLength(1),
+    )
+  await w.query(`create view $schema.shown as select * from $schema.video_view`)
+  await w.write('a')
+  await w.settle()
+  await w.rebuild({ from: 'outbox' })
+  let swapping: Promise<unknown> | undefined
+  let reading: Promise<unknown> | undefined
+  await transaction(db, async (reader) => {
+    await reader.query(`select from ${w.schema}.video_view`)
+    swapping = w.rebuild({ swap: true })
+    await waiting(`= '${w.schema}.video_view' and mode = 'AccessExclusiveLock'`)
+    reading = db.query(`select from ${w.schema}.shown`)
+    await waiting(`in ('${w.schema}.video_view', '${w.schema}.shown') and mode = 'AccessShareLock'`)
+  })
+  expect(await swapping).toMatchObject({ swapped: true })
+  expect(await reading).toMatchObject({ rowCount: 1 })
   await w.end()
 })

@@ -60,7 +60,7 @@ export interface RebuildOptions {
   readonly stallMs?: number
   /** The pause between two looks at the progress. @default 1_000 */
   readonly pollMs?: number
-  /** The longest time that writers wait for the swap; readers wait 3 s at most. @default 3_000 */
+  /** The longest time that writers wait for the swap; readers wait 3 s at most for each table and view. @default 3_000 */
   readonly swapWaitMs?: number
   /**
    * Lets rows go with the old table that the new one lacks, or has older, if the consumer has no position of their aggregates: what
