@@ -18,6 +18,7 @@ import { execute, rows } from '../postgres/database.ts'
 import { isLockTimeout, isStatementTimeout } from '../postgres/sql-state.ts'
 import { applyBatch, type ApplyDeps } from './apply-batch.ts'
 import { batchSpan, recordProjected } from './batch-spans.ts'
+import { counting } from './counting.ts'
 import { readAttempts, releaseAttempts, startAttempts, type AttemptRow } from './dead-letter.sql.ts'
 import { readItems } from './decode.ts'
 import { Fenced } from './fenced.ts'
@@ -140,7 +141,7 @@ async function markStart(deps: WorkerDeps, { marks, started }: Round, items: rea
   const starting = items.map(({ event }) => event.id).filter((id) => marks.has(id))
   if (starting.length === 0) return
   for (const id of starting) started.add(id)
-  await persist(deps, starting.length, () => execute(deps.settings.db, startAttempts(deps.scope, starting)))
+  await persist(deps, starting.length, () => counting(deps.settings, (tx) => execute(tx, startAttempts(deps.scope, starting))))
 }
 
 /** A round that is given up must not look like the death of this process. Without a database it does, once. */

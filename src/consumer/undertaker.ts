@@ -18,6 +18,7 @@ import { transaction } from '../postgres/transaction.ts'
 import { transactionAborted } from '../postgres/tx-scope.ts'
 import { ackAll } from '../transport/ack-all.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
+import { counting } from './counting.ts'
 import {
   chargeAttempt,
   forgetAttempts,
@@ -155,7 +156,7 @@ async function charge(deps: UndertakerDeps, undertaker: Undertaker, { item, erro
     })
     return 'again'
   }
-  const { attempts } = await one(settings.db, chargeAttempt(scope, event.id, text))
+  const { attempts } = await counting(settings, (tx) => one(tx, chargeAttempt(scope, event.id, text)))
   const isVerdict = refusal !== undefined && refusal.passing === undefined
   const isPoison = isVerdict || attempts >= settings.maxAttempts
   if (isPoison && settings.onPoison === 'dead-letter') {

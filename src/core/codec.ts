@@ -37,20 +37,23 @@ const encoder = new TextEncoder()
  * What is stored is the schema's output, and readers validate that again. So a schema must leave its own output as it is;
  * INVALID_OPTION refuses one that does not. Data that the schema left as it was given, and that JSON holds as it is, proves it by
  * itself. Whatever the schema changed (a default, a transform) or JSON writes as something else (a Date, undefined) is read back,
- * each time: what one event shows says nothing of another. A number that is not finite is refused: it would become null.
+ * each time: what one event shows says nothing of another. So is the first event in any case, for a schema that changes what it is given
+ * in place. A number that is not finite is refused: it would become null.
  */
 export function jsonCodec<Input, Output>(schema: StandardSchema<Input, Output>): Codec<Input, Output> {
   const validate = (data: unknown): Output | Promise<Output> => {
     const result = schema['~standard'].validate(data)
     return result instanceof Promise ? result.then(accept) : accept(result)
   }
+  let isFirst = true
   const write = (valid: Output, given: Input): Uint8Array | Promise<Uint8Array> => {
     const bytes = encodeJson(valid)
-    return isKept(valid, given, 0) ? bytes : prove(bytes)
+    return isKept(valid, given, 0) && !isFirst ? bytes : prove(bytes)
   }
   const prove = (bytes: Uint8Array): Uint8Array | Promise<Uint8Array> => {
     const conclude = (again: Output): Uint8Array => {
       if (!isSameJson(encodeJson(again), bytes)) throw unstableSchema()
+      isFirst = false
       return bytes
     }
     try {

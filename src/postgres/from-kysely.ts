@@ -8,6 +8,7 @@
 import type { Database, Isolation, Queryable, Tx } from './database.ts'
 import { endedTransaction, isEnd, letsThrough, type Gate } from './gate.ts'
 import { ormDatabase, ormTx, wrongHandle, type Begin } from './orm-database.ts'
+import { isUnanswered } from './sql-state.ts'
 
 /** The part of a Kysely instance that runs statements. */
 export interface KyselyExecutor {
@@ -71,7 +72,8 @@ async function begin<Native extends KyselyTransaction, Result>(
           return await work(trx)
         })
     } catch (error) {
-      await untilAnswered(() => queryableOf(one).query('rollback'), error)
+      // Of BEGIN or of ROLLBACK.
+      if (isUnanswered(error)) await untilAnswered(() => queryableOf(one).query('rollback'), error)
       throw error
     }
   })

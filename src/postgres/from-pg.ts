@@ -44,6 +44,10 @@ function fromPool(pool: PgPool): Database<PgPoolClient> {
 /** Closes the connection of an attempt that nobody waits for: whatever is under way on it fails then, a ROLLBACK too. */
 async function unlessGivenUp<Result>(attempt: Attempt, run: (attempt: Attempt) => Promise<Result>): Promise<Result> {
   const { givenUp } = attempt.options
+  if (givenUp?.aborted === true) {
+    attempt.clean()
+    throw new WaybillError('ABORTED', 'The transaction was given up before a connection could be had for it.')
+  }
   const drop = (): void => throwAway(attempt.client)
   givenUp?.addEventListener('abort', drop)
   try {

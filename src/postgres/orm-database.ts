@@ -71,7 +71,7 @@ export function notUnderWay(adapter: string, advice: string): WaybillError {
 interface Run<Result> {
   id?: TransactionId
   done?: { readonly result: Result }
-  /** Why it was not to be committed: the library may put an error of its own around it. */
+  /** Why it was not to be committed: the library may put an error of its own around it, or that of its ROLLBACK in its place. */
   refused?: { readonly error: unknown }
 }
 
@@ -96,21 +96,22 @@ async function attemptWith<Native, Result>(
     if (gate.nested > 0) throw nestedUnderWay()
     await assertUnderWay(connection, xid)
   }
+  const refusing = async <Outcome>(step: () => Promise<Outcome>): Promise<Outcome> => {
+    try {
+      return await step()
+    } catch (error) {
+      run.refused = { error }
+      throw error
+    }
+  }
   const begin = async (): Promise<void> => {
     try {
       await orm.begin({ isolation: options.isolation, gate, untilAnswered }, (native) =>
         silentOnceOver(gate, { ...orm, connection: orm.connection(native), untilAnswered }, async (connection) => {
           const id = await beginning(one(connection, setUpTransaction(options)))
           run.id = id
-          const result = await work(openTx(connection, native, gate))
-          gate.beforeCommit = () =>
-            conclude(connection, id.xid).then(
-              () => void (run.done = { result }),
-              (error: unknown) => {
-                run.refused = { error }
-                throw error
-              },
-            )
+          const result = await refusing(() => work(openTx(connection, native, gate)))
+          gate.beforeCommit = () => refusing(() => conclude(connection, id.xid)).then(() => void (run.done = { result }))
           if (orm.hasHooks !== true) await gate.beforeCommit()
         }),
       )

@@ -6,7 +6,7 @@
  * another one. What the closure does by other ways, through its driver or elsewhere, takes as long as the closure lets it. What was given
  * up never commits: its closure can only fail, and its connection is closed, where that is in our
  * hands. Only a COMMIT that was under way may land, which is COMMIT_UNKNOWN: whoever does the same again waits for its locks. And so
- * may a single statement.
+ * may a single statement, which has no time-out of the server: only what may be done twice is one.
  */
 import type { Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'

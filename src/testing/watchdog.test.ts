@@ -10,7 +10,9 @@ import { eventually } from './eventually.ts'
 
 const script = new URL('../../test/fixtures/watching-child.ts', import.meta.url)
 const sleeping: ChildProcess[] = []
-afterEach(() => void sleeping.splice(0).forEach((each) => each.kill()))
+afterEach(() => {
+  for (const each of sleeping.splice(0)) each.kill()
+})
 
 /** Lets a parent die whose watchdog watches a live process, and waits until the watchdog has done its work. */
 async function bereave(...words: readonly string[]): Promise<ChildProcess> {

@@ -2,10 +2,10 @@
  * Command pipelines with one rule broken. The simulation is worth something only if it finds each of them.
  */
 import { mutants as variants, type Variant } from '../command/pipeline-variants.ts'
-import { believesInCommit, type CommandMutant } from './command-world.ts'
+import { believesInCommit, type CommandMutant, type CommandWorld } from './command-world.ts'
 import type { NamedMutant } from './simulation-suite.ts'
 
-export const commandMutants: readonly NamedMutant<CommandMutant>[] = [
+export const commandMutants: readonly NamedMutant<CommandMutant, CommandWorld>[] = [
   { name: 'has no marker', make: () => variant('no marker'), found: /doubled/ },
   {
     name: 'looks for a marker before it writes one',

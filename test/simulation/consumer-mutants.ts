@@ -1,7 +1,7 @@
 /**
  * Consumers with one rule broken. The simulation is worth something only if it finds each of them.
  */
-import type { ConsumerMutant } from './consumer-world.ts'
+import type { ConsumerMutant, ConsumerWorld } from './consumer-world.ts'
 import type { NamedMutant } from './simulation-suite.ts'
 
 /** Says that it is done before it has begun. */
@@ -12,7 +12,7 @@ const acksFirst: ConsumerMutant = {
   },
 }
 
-export const consumerMutants: readonly NamedMutant<ConsumerMutant>[] = [
+export const consumerMutants: readonly NamedMutant<ConsumerMutant, ConsumerWorld>[] = [
   { name: 'acknowledges before the commit', make: () => acksFirst, found: /lost/ },
   {
     name: 'looks for duplicates before it writes',
@@ -35,6 +35,13 @@ export const consumerMutants: readonly NamedMutant<ConsumerMutant>[] = [
   { name: 'works lanes that are another’s', make: () => ({ broken: ['a lane is fenced'] }), found: /removed from a lane/ },
   {
     name: 'believes in rests from the future',
+    // Stored messages that rest when the clock is set back.
+    within: (world) => ({
+      ...world,
+      mode: 'stored',
+      failEvery: 3,
+      faults: world.faults.map((fault) => ({ ...fault, kind: 'setBack' })),
+    }),
     make: () => ({ broken: ['a rest from the future has ended'] }),
     found: /lost|left/,
   },

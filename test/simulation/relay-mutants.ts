@@ -7,7 +7,7 @@ import { relaySteps } from '../../src/outbox/relay-steps.ts'
 import type { PublishOutcome } from '../../src/transport/transport.ts'
 import { continueAfterFailure, cursorPolling, letThroughBehindHead } from '../outbox/mutants/order-mutants.ts'
 import { unfencedSettle } from '../outbox/mutants/settle-mutants.ts'
-import type { RelayMutant } from './relay-world.ts'
+import type { RelayMutant, RelayWorld } from './relay-world.ts'
 import type { NamedMutant } from './simulation-suite.ts'
 
 /** An answer that got lost is taken for a good one. */
@@ -22,7 +22,7 @@ const unknownIsConfirmed: RelayMutant = {
   },
 }
 
-export const relayMutants: readonly NamedMutant<RelayMutant>[] = [
+export const relayMutants: readonly NamedMutant<RelayMutant, RelayWorld>[] = [
   { name: 'lets rows through behind a head', make: () => letThroughBehindHead, found: /first-occurrence-order/ },
   { name: 'continues after a failure', make: () => continueAfterFailure, found: /first-occurrence-order/ },
   { name: 'settles without a fence', make: () => unfencedSettle, found: /wrote into a lane/ },

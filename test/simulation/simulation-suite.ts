@@ -8,8 +8,10 @@ import type { Arbitrary, Scheduler } from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { describeFound, search, type Outcome } from './simulate.ts'
 
-export interface NamedMutant<Mutant> {
+export interface NamedMutant<Mutant, World> {
   readonly name: string
+  /** Where it is looked for: in the worlds in which its rule matters, if those are few. @default anywhere */
+  readonly within?: (world: World) => World
   /** A fresh one for each history. */
   readonly make: () => Mutant
   /** What gives it away. */
@@ -20,7 +22,7 @@ export interface Simulated<World, Mutant> {
   readonly name: string
   readonly worlds: Arbitrary<World>
   readonly play: (scheduler: Scheduler, world: World, mutant?: Mutant) => Promise<Outcome>
-  readonly mutants: readonly NamedMutant<Mutant>[]
+  readonly mutants: readonly NamedMutant<Mutant, World>[]
   readonly runs: number
   /** Histories in which a mutant must be found, and the seed that they begin with: one that finds all of them soon. */
   readonly mutantRuns: number
@@ -57,9 +59,9 @@ export function proveMutants<World, Mutant>({
   mutantSeed,
 }: Simulated<World, Mutant>): void {
   describe(`${name}: the simulation finds out`, () => {
-    test.each(mutants)('a mutant that $name', { timeout }, async ({ make, found: givenAwayBy }) => {
+    test.each(mutants)('a mutant that $name', { timeout }, async ({ make, found: givenAwayBy, within = same }) => {
       const broken = (scheduler: Scheduler, world: World): Promise<Outcome> => play(scheduler, world, make())
-      const { found } = await search(worlds, broken, { runs: mutantRuns, seed: mutantSeed, shrinking: false })
+      const { found } = await search(worlds.map(within), broken, { runs: mutantRuns, seed: mutantSeed, shrinking: false })
       expect(found?.outcome.violations.join(', ')).toMatch(givenAwayBy)
     })
   })
@@ -71,7 +73,7 @@ export function proveReplay<World, Mutant>(
   { shrinking }: { readonly shrinking: boolean },
 ): void {
   test(`${name}: the seed and path of a failure play the same history again`, { timeout }, async () => {
-    const [mutant] = mutants as readonly [NamedMutant<Mutant>]
+    const [mutant] = mutants as readonly [NamedMutant<Mutant, World>]
     const broken = (scheduler: Scheduler, world: World): Promise<Outcome> => play(scheduler, world, mutant.make())
     const { found } = await search(worlds, broken, { runs: mutantRuns, seed: 7, shrinking })
     const again = await search(worlds, broken, { runs: 1, seed: found?.seed, path: found?.path, shrinking: false })
@@ -79,4 +81,8 @@ export function proveReplay<World, Mutant>(
     expect(again.found?.world).toEqual(found?.world)
     expect(found?.outcome.violations).not.toEqual([])
   })
+}
+
+function same<World>(world: World): World {
+  return world
 }

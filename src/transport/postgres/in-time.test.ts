@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { errorMessage } from '../../core/errors.ts'
 import type { QueryResult } from '../../postgres/database.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import { inTime } from './in-time.ts'
@@ -10,10 +11,10 @@ test('what takes longer than is waited for gets through in the end, and after th
   let tookMs = 350
   const slow = async (): Promise<QueryResult> => (await clock.sleep(tookMs), answer)
   const db = inTime({ query: slow }, 100, clock)
-  const waitedFor = async (): Promise<string> => {
+  const waitedFor = async (): Promise<string | undefined> => {
     const outcome = db.query('select 1').then(
       () => 'answered',
-      (error: Error) => /within \d+ ms/.exec(error.message)?.[0] ?? error.message,
+      (error: unknown) => /within \d+ ms/.exec(errorMessage(error))?.[0],
     )
     await clock.advance(400)
     return await outcome
