@@ -17,6 +17,7 @@ import { errorMessage } from '../core/errors.ts'
 import { execute, rows } from '../postgres/database.ts'
 import { isLockTimeout, isStatementTimeout } from '../postgres/sql-state.ts'
 import { applyBatch, type ApplyDeps } from './apply-batch.ts'
+import { cutOut, splitTwins } from './batch-parts.ts'
 import { batchSpan, recordProjected } from './batch-spans.ts'
 import { counting } from './counting.ts'
 import { readAttempts, releaseAttempts, startAttempts, type AttemptRow } from './dead-letter.sql.ts'
@@ -24,7 +25,6 @@ import { readItems } from './decode.ts'
 import { Fenced } from './fenced.ts'
 import { isHandlerOutage, isOutage } from './outage.ts'
 import { ItemFailure, keepsLine, lineOf, type Applied, type Item, type UnreadItem } from './item.ts'
-import { placeOf } from './take-offsets.ts'
 import type { Patience } from './patience.ts'
 import type { Undertaker } from './undertaker.ts'
 import { findJumps } from './version-jumps.ts'
@@ -64,7 +64,7 @@ const outageBackoff = { firstMs: 50, maxMs: 5_000 }
 export async function workBatch(deps: WorkerDeps, items: readonly UnreadItem[]): Promise<void> {
   if (items.length === 0) return
   if (deps.aborting.aborted) return giveUp(deps, items, 'The process is stopping.')
-  const { first, again } = settleInOrder(items) ? untilTwin(items) : withoutTwins(items)
+  const { first, again } = splitTwins(items)
   try {
     await workRound(deps, first)
     if (again.length > 0) await workBatch(deps, again)
@@ -314,48 +314,6 @@ function isTimeout(error: unknown): boolean {
   return isStatementTimeout(error) || isLockTimeout(error)
 }
 
-interface Twins {
-  readonly first: readonly UnreadItem[]
-  readonly again: readonly UnreadItem[]
-}
-
-/** The same event twice in one batch: the second is looked at when the first is done. */
-function withoutTwins(items: readonly UnreadItem[]): Twins {
-  const seen = new Set<string>()
-  const again: UnreadItem[] = []
-  const first = items.filter((item) => {
-    if (seen.size < seen.add(item.event.id).size) return true
-    again.push(item)
-    return false
-  })
-  return { first, again }
-}
-
-/** In a log nothing is passed over, so what comes behind a twin waits with it. */
-function untilTwin(items: readonly UnreadItem[]): Twins {
-  const seen = new Set<string>()
-  const twin = items.findIndex(({ event }) => seen.size === seen.add(event.id).size)
-  return twin === -1 ? { first: items, again: [] } : { first: items.slice(0, twin), again: items.slice(twin) }
-}
-
-function settleInOrder([first]: readonly UnreadItem[]): boolean {
-  return first !== undefined && placeOf(first) !== undefined
-}
-
 function isRefused({ refusal }: Item): boolean {
   return refusal !== undefined
-}
-
-/** The items in order, cut so that those which must be alone are. */
-function cutOut<Each>(items: readonly Each[], isAlone: (item: Each) => boolean): readonly (readonly Each[])[] {
-  const parts: Each[][] = []
-  let open: Each[] | undefined
-  for (const item of items) {
-    if (isAlone(item)) {
-      parts.push([item])
-      open = undefined
-    } else if (open === undefined) parts.push((open = [item]))
-    else open.push(item)
-  }
-  return parts
 }
