@@ -61,8 +61,8 @@ test.each(deadly)(
     const fixture = await consumerFixture(db)
     await send(fixture, [deposited('bad', 1, amount), deposited('good', 1, 1), deposited('fine', 1, 1)])
     await outlive(fixture, async () => (await fixture.count('dead_letter', `reason = 'crashed'`)) === 1)
-    await using _last = startChild(script, { args: [database.url, fixture.schema] })
-    await eventually(async () => (await fixture.count('inbox')) === 2)
+    // The last one may have been ended before its ack, so that the event comes again.
+    await outlive(fixture, async () => (await fixture.count('inbox')) === 2)
     expect(await fixture.query('select aggregate_id as id from $schema.effect order by 1')).toEqual([
       { id: 'fine' },
       { id: 'good' },
@@ -75,7 +75,10 @@ test.each(deadly)(
   async (_when, amount) => {
     const fixture = await consumerFixture(db)
     await send(fixture, [deposited('bad', 1, amount)])
-    await outlive(fixture, async () => (await fixture.count('dead_letter')) === 1)
+    await outlive(
+      fixture,
+      async () => (await fixture.count('dead_letter')) === 1 && (await fixture.count('transport_delivery')) === 0,
+    )
     await fixture.query(`update $schema.dead_letter set state = 'redriving'`)
     await outlive(fixture, async () => (await fixture.count('dead_letter', `state = 'dead'`)) === 1)
     expect(
