@@ -91,3 +91,10 @@ test.each([
 ])('refuses a %s that Pub/Sub would refuse', (option, value) => {
   expect(() => desiredResources({ [option]: value })).toThrow(expect.objectContaining({ code: 'INVALID_OPTION' }) as Error)
 })
+
+test('a retention that marks what is not finished cannot be asked for', () => {
+  for (const name of ['retentionSeconds', 'deadLetterRetentionSeconds']) {
+    expect(() => desiredResources({ [name]: 2_678_399 })).toThrow(new RegExp(`${name}: 2678399 marks what`))
+    expect(desiredResources({ [name]: 2_678_400 })).toMatchObject({ topics: [] })
+  }
+})

@@ -110,6 +110,23 @@ test('a replica is an outage, and its client does not go back to the pool', asyn
   expect(released).toEqual([true])
 })
 
+test('a transaction that was given up before it had a connection is not begun, and leaves the connection to others', async () => {
+  const [sent, released]: [string[], unknown[]] = [[], []]
+  const client = {
+    query: (text: string) => Promise.resolve(void sent.push(text)),
+    on: () => undefined,
+    removeListener: () => undefined,
+    release: (broken: unknown) => void released.push(broken),
+  }
+  const pool = { connect: () => Promise.resolve(client), query: client.query, totalCount: 1 }
+  const options = { isolation: 'read committed', statementTimeoutMs: 1, lockTimeoutMs: 1, idleInTransactionTimeoutMs: 1 } as const
+  const attempt = fromPg(pool).attempt({ ...options, synchronousCommit: 'on', givenUp: AbortSignal.abort() }, () =>
+    Promise.resolve(),
+  )
+  await expect(attempt).rejects.toMatchObject({ code: 'ABORTED' })
+  expect([sent, released]).toEqual([[], [false]])
+})
+
 test('something else is refused with a sentence that says what is expected', () => {
   expect(() => fromPg({} as pg.Pool)).toThrow(/expected a Pool of node-postgres/)
 })
