@@ -132,6 +132,20 @@ test('a job removes what is old though a topic is missing, and says which', asyn
   expect((await db.query(`select topic from ${schema}.outbox`)).rows).toEqual([{ topic: 'bank.events' }])
 })
 
+test('a job removes nothing from the database of another deployment', async () => {
+  const { outbox, fill } = await outboxFixture(db)
+  const { schema } = outbox.tables
+  await writeFile(join(folder, 'publish.config.ts'), config.replace(/retention: \{.*?\}/, 'retention: false'))
+  await writeFile(join(folder, 'others.config.ts'), config.replace('relay: {', `relay: { deploymentId: 'production',`))
+  await fill(['a'], 5)
+  const circumstances = { folder, env: { DATABASE_URL: database.url } }
+  const published = await runLine(`relay --once --config publish.config.ts --schema ${schema}`, circumstances)
+  expect(published).toMatchObject({ code: 0, out: 'Published 5 events.\n' })
+  const refused = await runLine(`relay --once --config others.config.ts --schema ${schema}`, circumstances)
+  expect(refused).toMatchObject({ code: 3, err: expect.stringContaining('this process is set to "production"') })
+  expect((await db.query(`select from ${schema}.outbox`)).rowCount).toBe(5)
+})
+
 test('a job keeps everything if that is configured, and does not pretend to serve metrics', async () => {
   const { outbox, fill } = await outboxFixture(db)
   const { schema } = outbox.tables
