@@ -4,6 +4,7 @@ import { logicalDatabase } from '../../test/setup/logical-database.ts'
 import { outboxFixture, type OutboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { readInserts } from '../../test/setup/pgoutput.ts'
 import { runLine, type Ended } from '../../test/setup/run-line.ts'
+import { cdcPublication } from '../ops/outbox-cdc-slot.ts'
 import { memory } from '../transport/memory.ts'
 
 const { url, pool, db } = await logicalDatabase()
@@ -17,20 +18,21 @@ async function operator(): Promise<Operator> {
   const { schema } = fixture.outbox.tables
   return {
     ...fixture,
-    cdc: (line, onErr) => runLine(`outbox cdc ${line} --schema ${schema}`, { folder: '.', env: { DATABASE_URL: url }, onErr }),
+    cdc: (line, onErr) =>
+      runLine(`outbox cdc ${line} --schema ${schema}`, { folder: import.meta.dirname, env: { DATABASE_URL: url }, onErr }),
   }
 }
 
 test('hands over to a connector and back, and says at each step who publishes and what comes next', async () => {
   const { cdc, publish, relay, outbox } = await operator()
-  const publication = `${outbox.tables.schema}_outbox`
+  const publication = cdcPublication(outbox)
   expect(await cdc('')).toEqual({ code: 0, out: 'Dispatch is on: relays publish.\n', err: '' })
 
   await publish('v', '1')
   const broker = memory()
   let draining: Promise<number> | undefined
   const on = await cdc('on --slot there', (text) => {
-    if (text.includes('1 events wait for a relay')) draining ??= relay(broker).once()
+    if (text.includes('wait for a relay')) draining ??= relay(broker).once()
   })
   expect(await draining).toBe(1)
   expect(on).toMatchObject({ code: 0, err: expect.stringContaining('Relays must run until they are out.') })
