@@ -5,6 +5,7 @@
 import { isWaybillError, WaybillError } from '../core/errors.ts'
 import { run, type Service } from '../core/lifetime.ts'
 import type { SignalBus } from '../core/signals.ts'
+import { underSignals } from '../core/under-signals.ts'
 import { closedAfter } from '../ops/close-in-time.ts'
 import { createHealth } from '../ops/health.ts'
 import { createOutbox } from '../outbox/outbox.ts'
@@ -85,8 +86,9 @@ function isOthers(error: unknown): boolean {
 }
 
 async function removeOld(retentions: readonly OutboxRetention[], signal: AbortSignal): Promise<void> {
-  const stopping = AbortSignal.any([signal, AbortSignal.timeout(removeMs)])
-  for (const retention of retentions) await retention.once(stopping)
+  await underSignals([signal, AbortSignal.timeout(removeMs)], async (stopping) => {
+    for (const retention of retentions) await retention.once(stopping)
+  })
 }
 
 function refuseListeningJob(values: OptionValues): void {

@@ -7,6 +7,7 @@
  * is in flight, when the oldest has waited too long, or when the broker is down, `refusal` says so before anything is taken.
  */
 import { createBreaker, type Breaker } from '../core/breaker.ts'
+import { underSignals } from '../core/under-signals.ts'
 import type { PublishOutcome } from '../transport/transport.ts'
 import type { Fact } from './fact.ts'
 import { refused, type Refused } from './fact-outcome.ts'
@@ -114,11 +115,8 @@ export class FactQueue {
     const done = new AbortController()
     const late = new AbortController()
     void clock.sleep(publishTimeoutMs, done.signal).then(() => late.abort())
-    const signal = AbortSignal.any([late.signal, this.#giveUp.signal])
-    const outcomes = await this.#sink.send(
-      batch.map(({ fact }) => fact),
-      signal,
-    )
+    const facts = batch.map(({ fact }) => fact)
+    const outcomes = await underSignals([late.signal, this.#giveUp.signal], (signal) => this.#sink.send(facts, signal))
     done.abort()
     this.#underWay.delete(mark)
     this.#judge(outcomes)

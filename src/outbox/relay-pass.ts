@@ -15,6 +15,7 @@ import type { Pass } from '../core/loop.ts'
 import { parseMoment } from '../core/moment.ts'
 import type { SignalBus } from '../core/signals.ts'
 import type { Tracing } from '../core/tracing.ts'
+import { underSignals } from '../core/under-signals.ts'
 import type { Breaker } from '../core/breaker.ts'
 import type { LaneLeases } from '../postgres/lane-leases.ts'
 import type { HeldLane } from '../postgres/lanes.sql.ts'
@@ -138,11 +139,9 @@ async function publish(
 ): ReturnType<Publisher['publish']> {
   const deadline = deps.clock.monotonicMs() + deps.publishTimeoutMs
   const timeout = AbortSignal.timeout(deps.publishTimeoutMs)
-  return await deps.publisher.publish(messages, {
-    signal: AbortSignal.any([aborting, timeout]),
-    // Timers are late in a process that was stopped or is busy; so the clock itself is asked before every request.
-    maySend: () => deps.leases.mayWork() && deps.clock.monotonicMs() < deadline,
-  })
+  // Timers are late in a process that was stopped or is busy; so the clock itself is asked before every request.
+  const maySend = (): boolean => deps.leases.mayWork() && deps.clock.monotonicMs() < deadline
+  return await underSignals([aborting, timeout], (signal) => deps.publisher.publish(messages, { signal, maySend }))
 }
 
 /** Clean runs first, by one fenced delete; then the others, one by one if the database refuses a value among them. */

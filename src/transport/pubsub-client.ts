@@ -8,6 +8,7 @@
 import { createRequire } from 'node:module'
 import type { v1 } from '@google-cloud/pubsub'
 import { WaybillError } from '../core/errors.ts'
+import { underSignals } from '../core/under-signals.ts'
 import { unlessAborted } from '../core/unless-aborted.ts'
 import { status, statusOf } from './pubsub-errors.ts'
 
@@ -185,7 +186,8 @@ export async function openedWithin(
   { timeoutMs, signal }: Pick<CallOptions, 'timeoutMs' | 'signal'>,
 ): Promise<Connection> {
   const late = AbortSignal.timeout(timeoutMs)
-  const opened = await unlessAborted(opening, signal === undefined ? late : AbortSignal.any([late, signal]))
+  const ends = signal === undefined ? [late] : [late, signal]
+  const opened = await underSignals(ends, (end) => unlessAborted(opening, end))
   if (opened !== undefined) return opened
   throw new WaybillError('UNAVAILABLE', 'Pub/Sub: the connection, or the credentials for it, did not come in time.')
 }
