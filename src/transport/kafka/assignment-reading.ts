@@ -56,7 +56,7 @@ export class AssignmentReading implements DeliveryOwner {
   #isPaused = false
   #isHandingOver = false
   #isScheduled = false
-  #whenSettled: (() => void)[] = []
+  #whenChanged: (() => void)[] = []
 
   constructor(options: ReadingOptions) {
     this.#options = options
@@ -83,7 +83,13 @@ export class AssignmentReading implements DeliveryOwner {
   /** Hands out nothing new; resolves when nothing is in hand. */
   async drain(): Promise<void> {
     this.#isPaused = true
-    if (this.#deliveries.size > 0) await new Promise<void>((done) => this.#whenSettled.push(done))
+    while (this.#deliveries.size > 0) await this.#change()
+  }
+
+  /** The same, but a window that stands still is not waited for: who keeps its deliveries may do so for ever. */
+  async drainGoing(): Promise<void> {
+    this.#isPaused = true
+    while (this.#going().messages > 0) await this.#change()
   }
 
   /** Resolves when what is settled is committed, or cannot be. */
@@ -100,7 +106,7 @@ export class AssignmentReading implements DeliveryOwner {
     const deliveries = [...this.#deliveries.values()]
     this.#deliveries.clear()
     for (const delivery of deliveries) delivery.lose()
-    this.#settled()
+    this.#changed()
   }
 
   /** How far each partition is committed or could be, by partition. */
@@ -212,6 +218,7 @@ export class AssignmentReading implements DeliveryOwner {
       this.#isScheduled = false
       this.#handOver()
       this.#fetcher?.wake()
+      this.#changed()
     })
   }
 
@@ -252,29 +259,38 @@ export class AssignmentReading implements DeliveryOwner {
     }
   }
 
-  /** What is in hand of a window that stands still, for however long, keeps none of the others waiting. */
   #hasRoom({ bytes }: WindowEntry): boolean {
     const { maxMessages, maxBytes } = this.#options
+    const going = this.#going()
+    return going.messages === 0 || (going.messages < maxMessages && going.bytes + bytes <= maxBytes)
+  }
+
+  /** What is in hand, without that of windows that stand still: however long they do, nobody else waits for it. */
+  #going(): { readonly messages: number; readonly bytes: number } {
     let messages = this.#deliveries.size
-    let inHandBytes = this.#inHandBytes
+    let bytes = this.#inHandBytes
     for (const window of this.#stalled) {
       if (!window.isStalled) this.#stalled.delete(window)
       else {
         messages -= window.inHandMessages
-        inHandBytes -= window.inHandBytes
+        bytes -= window.inHandBytes
       }
     }
-    return messages === 0 || (messages < maxMessages && inHandBytes + bytes <= maxBytes)
+    return { messages, bytes }
   }
 
   #takeBack(entry: WindowEntry): void {
     if (!this.#deliveries.delete(entry)) return
     this.#inHandBytes -= entry.bytes
-    if (this.#deliveries.size === 0) this.#settled()
   }
 
-  #settled(): void {
-    for (const wake of this.#whenSettled.splice(0)) wake()
+  /** Resolves when something was settled, given back or stalled. */
+  #change(): Promise<void> {
+    return new Promise((done) => this.#whenChanged.push(done))
+  }
+
+  #changed(): void {
+    for (const wake of this.#whenChanged.splice(0)) wake()
   }
 }
 

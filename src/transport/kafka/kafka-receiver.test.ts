@@ -77,6 +77,28 @@ test('a close that is aborted ends soon, whatever the broker does not answer', a
   expect(second.lost.aborted).toBe(true)
 })
 
+test('a rebalance waits for what goes on, and not for a partition that stands still', async () => {
+  const broker = new FakeKafka(2)
+  broker.append(0, 'a')
+  broker.append(1, 'b')
+  const clock = createFakeClock()
+  const first = await receive(broker, { clock })
+  await eventually(() => first.deliveries.length === 2)
+  const [failed, going] = first.deliveries.toSorted((a, b) => partitionOf(a) - partitionOf(b)) as [Delivery, Delivery]
+  failed.stall?.()
+  const joining = receive(broker, { clock })
+  await clock.advance(6_000)
+  expect(broker.generation).toBe(1)
+  void going.ack()
+  await eventually(() => expect([broker.generation, broker.committed(1)]).toEqual([2, 1n]))
+  expect(failed.lost.aborted).toBe(true)
+  const second = await joining
+  broker.append(1, 'c')
+  const handed = (): readonly Delivery[] => [...first.deliveries.slice(2), ...second.deliveries]
+  await eventually(() => expect(keysOf(handed()).toSorted()).toEqual(['a', 'c']))
+  for (const { receiver } of [first, second]) await receiver.close(AbortSignal.abort())
+})
+
 test('a key that fills the bounds makes room for the others as soon as it is given back, not after its delay', async () => {
   const broker = new FakeKafka(2)
   for (const key of ['a', 'a', 'a', 'b']) broker.append(0, key)
@@ -125,6 +147,10 @@ test('when everything fails, all that is given back waits on one timer, and what
   expect(regroupings.mock.calls.length).toBeLessThan(100)
   await receiver.close(AbortSignal.abort())
 })
+
+function partitionOf({ message }: Delivery): number {
+  return Number(message.position?.partition)
+}
 
 function keysOf(deliveries: readonly Delivery[]): readonly string[] {
   return deliveries.map(({ message }) => message.orderingKey ?? '')

@@ -2,8 +2,8 @@
  * Receives from one topic for one consumer: a member of the consumer's group that reads what it is assigned.
  *
  * Whatever takes partitions away, the order is the same: hand out nothing new, wait for what is in hand, commit it, and only
- * then let go. The wait is bounded, so that one slow handler does not stop the group; what it still has in hand is then lost to
- * it, and comes again to the next owner.
+ * then let go. The wait is bounded, so that one slow handler does not stop the group, and the group waits for no partition that
+ * stands still; what is in hand after that is lost, and comes again to the next owner.
  */
 import type { Clock } from '../../core/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
@@ -110,7 +110,7 @@ export class KafkaReceiver implements Receiver {
     const { clock, drainTimeoutMs } = this.#options
     const reading = this.#readingOf(assignment)
     if (reading === undefined) return
-    await unlessLate(reading.drain(), drainTimeoutMs, clock)
+    await unlessLate(reading.drainGoing(), drainTimeoutMs, clock)
     await unlessLate(reading.flush(), flushMs, clock)
   }
 
