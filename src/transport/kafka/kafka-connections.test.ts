@@ -31,19 +31,7 @@ const metadataRequest: Request = {
 }
 
 test('a connection that the broker closes leaves no timer for its next authentication behind', async () => {
-  const asked: number[] = []
-  const server = createServer((socket) => {
-    socket.on('data', (request) => {
-      const api = request.readInt16BE(4)
-      const answer = answers[api]
-      asked.push(api)
-      if (answer === undefined) return void socket.destroy()
-      const correlationId = request.subarray(8, 12)
-      socket.write(Buffer.from([...int32(answer.length + 4), ...correlationId, ...answer]))
-    })
-  })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
+  const { server, asked } = await serverWith(answers)
   const connections = connectionsTo(addressOf(server))
   await connections.sdk()
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval'] })
@@ -52,6 +40,43 @@ test('a connection that the broker closes leaves no timer for its next authentic
   expect(vi.getTimerCount()).toBe(0)
   await connections.close()
   server.close()
+})
+
+test('credentials that the broker refuses are called that, in its own words', async () => {
+  const words = Buffer.from('Invalid username or password')
+  const { server } = await serverWith({
+    ...answers,
+    [saslAuthenticate]: [0, 58, 0, words.length, ...words, ...int32(0), ...int32(0), ...int32(0)],
+  })
+  const connections = connectionsTo(addressOf(server))
+  await expect(connections.call(metadataRequest)).rejects.toMatchObject({
+    code: 'FORBIDDEN',
+    message: 'Kafka, metadata: SASL_AUTHENTICATION_FAILED (Invalid username or password). Check the credentials.',
+    details: { kafka: 'SASL_AUTHENTICATION_FAILED' },
+  })
+  await connections.close()
+  server.close()
+})
+
+test('a broker that hangs up while we authenticate has not refused the credentials', async () => {
+  const { server } = await serverWith({ [apiVersions]: answers[apiVersions] ?? [] })
+  const connections = connectionsTo(addressOf(server))
+  await expect(connections.call(metadataRequest)).rejects.toMatchObject({ code: 'UNAVAILABLE', details: {} })
+  await connections.close()
+  server.close()
+})
+
+test('who cannot be connected to is named with the reason', async () => {
+  const { server } = await serverWith(answers)
+  const address = addressOf(server)
+  server.close()
+  await once(server, 'close')
+  const connections = connectionsTo(address)
+  await expect(connections.call(metadataRequest)).rejects.toMatchObject({
+    code: 'UNAVAILABLE',
+    message: expect.stringContaining(`Connection to 127.0.0.1:${address.port} failed. connect ECONNREFUSED`) as string,
+  })
+  await connections.close()
 })
 
 test('a node that was named and is known is tried once', async () => {
@@ -69,6 +94,23 @@ test('a node that was named and is known is tried once', async () => {
   await connections.close()
   server.close()
 })
+
+async function serverWith(known: typeof answers): Promise<{ readonly server: Server; readonly asked: readonly number[] }> {
+  const asked: number[] = []
+  const server = createServer((socket) => {
+    socket.on('data', (request) => {
+      const api = request.readInt16BE(4)
+      const answer = known[api]
+      asked.push(api)
+      if (answer === undefined) return void socket.destroy()
+      const correlationId = request.subarray(8, 12)
+      socket.write(Buffer.from([...int32(answer.length + 4), ...correlationId, ...answer]))
+    })
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  return { server, asked }
+}
 
 function connectionsTo(broker: KafkaAddress): KafkaConnections {
   return new KafkaConnections({

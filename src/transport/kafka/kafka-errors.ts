@@ -85,10 +85,34 @@ export function kafkaError(
   return new WaybillError(code, `Kafka, ${what}: ${name}${said}. ${advice}`.trimEnd(), { ...cause, details: { kafka: name } })
 }
 
-/** Our error for a request that nobody answered. */
+/** What the client's errors have. */
+interface ClientError {
+  readonly code?: string
+  /** Those of an answer; the first says what the broker called it. */
+  readonly errors?: readonly (ClientError | undefined)[]
+  readonly apiId?: string
+  readonly serverErrorMessage?: string | null
+}
+
+/**
+ * Our error for a request that nobody answered. The client says only that the connection failed; what lies deepest says why: refused
+ * credentials, a certificate, a closed port. Whoever hangs up while we authenticate has refused nothing.
+ */
 export function noAnswer(cause: unknown, what: string): WaybillError {
   if (isWaybillError(cause)) return cause
-  return new WaybillError('UNAVAILABLE', `Kafka, ${what}: ${errorMessage(cause).slice(0, 300)}`, { cause })
+  const reasons = reasonsOf(cause)
+  const deepest = (reasons.at(-1) ?? {}) as ClientError
+  const { apiId, serverErrorMessage } = deepest.errors?.[0] ?? deepest
+  if (apiId !== undefined) return kafkaError(apiId, what, { said: serverErrorMessage ?? '', cause })
+  const text = reasons.map(errorMessage).join(' ')
+  if (deepest.code === 'PLT_KFK_AUTHENTICATION') return kafkaError('SASL_AUTHENTICATION_FAILED', what, { said: text, cause })
+  return new WaybillError('UNAVAILABLE', `Kafka, ${what}: ${text.slice(0, 300)}`, { cause })
+}
+
+/** The error and what it came from, down to the first. */
+function reasonsOf(error: unknown): readonly unknown[] {
+  const cause = error instanceof Error ? error.cause : undefined
+  return cause === undefined ? [error] : [error, ...reasonsOf(cause)]
 }
 
 /** The name of Kafka's error, or undefined if no answer came. */
