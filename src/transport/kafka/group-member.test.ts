@@ -10,8 +10,8 @@ class Coordinator {
   readonly joins: JoinGroupRequest[] = []
   partitions = 2
   handedOut: number | undefined = 2
-  left = 0
-  join: () => Promise<void> = () => Promise.resolve()
+  readonly left: string[] = []
+  join: (request: JoinGroupRequest) => Promise<void> = () => Promise.resolve()
   beat: () => Promise<void> = () => Promise.resolve()
 
   client(): KafkaClient {
@@ -20,13 +20,13 @@ class Coordinator {
         Promise.resolve({ name, partitions: Array.from({ length: this.partitions }, () => ({ leader: 1, replicas: 1 })) }),
       joinGroup: async (request) => {
         this.joins.push(request)
-        await this.join()
+        await this.join(request)
         return { memberId: `m${this.joins.length}`, generation: this.joins.length, members: undefined }
       },
       syncGroup: () => Promise.resolve({ partitions: [0], handedOut: this.handedOut }),
       heartbeat: () => this.beat(),
-      leaveGroup: () => {
-        this.left += 1
+      leaveGroup: ({ memberId }) => {
+        this.left.push(memberId)
         return Promise.resolve()
       },
     }
@@ -119,7 +119,7 @@ test('a heartbeat that nobody answers does not keep a member that is to stop', a
   member.stop()
   await ended
   expect(happened).toEqual(['assigned', 'over'])
-  expect(coordinator.left).toBe(1)
+  expect(coordinator.left).toEqual(['m1'])
 })
 
 test('who finds more partitions than were handed out lets go and joins again with a changed subscription', async () => {
@@ -216,6 +216,20 @@ test('a join that is under way at a stop has a moment to end, so that the group 
   joins()
   await ended
   expect(happened).toEqual([])
-  expect(coordinator.left).toBe(1)
+  expect(coordinator.left).toEqual(['m1'])
   expect(clock.sleepers()).toBe(0)
+})
+
+test('who is to stop during its first join leaves the group under the id that it was told to join with', async () => {
+  const coordinator = new Coordinator()
+  coordinator.join = ({ onMemberId }) => {
+    onMemberId('told')
+    return new Promise(() => {})
+  }
+  const { member, clock, ended } = run(coordinator)
+  await clock.advance(0)
+  member.stop()
+  await clock.advance(2_000)
+  await ended
+  expect(coordinator.left).toEqual(['told'])
 })

@@ -129,7 +129,9 @@ export class GroupMember {
     const { client, group, topic, instanceId, sessionTimeoutMs, rebalanceTimeoutMs } = this.#options
     const { id: topicId, partitions } = await client.describeTopic(topic)
     const terms = { sessionTimeoutMs, rebalanceTimeoutMs, edition: this.#edition }
-    const joined = await client.joinGroup({ group, topic, memberId: this.#memberId, instanceId, ...terms })
+    // Also a join that is never answered leaves a member behind, which would get partitions: it is left under this id.
+    const onMemberId = (memberId: string): void => void (this.#memberId = memberId)
+    const joined = await client.joinGroup({ group, topic, memberId: this.#memberId, instanceId, ...terms, onMemberId })
     this.#memberId = joined.memberId
     const member: KafkaMember = { group, memberId: joined.memberId, generation: joined.generation, instanceId }
     const assignments = joined.members === undefined ? undefined : await this.#handOut(joined.members, partitions.length)

@@ -161,6 +161,8 @@ export interface JoinGroupRequest {
    * one that joins again with the same is answered with what it has.
    */
   readonly edition: number
+  /** Called with the id that the broker gives a new member, before it is joined with: by then the broker counts on it. */
+  readonly onMemberId: (memberId: string) => void
 }
 
 export interface JoinedGroup {

@@ -45,7 +45,7 @@ export function grouping(parts: ClientParts): Pick<KafkaClient, GroupCalls> {
 
 function joining({ check, connections }: ClientParts, coordinated: Coordinated): Pick<KafkaClient, 'joinGroup' | 'syncGroup'> {
   return {
-    joinGroup: async ({ group, topic, memberId, instanceId, sessionTimeoutMs, rebalanceTimeoutMs, edition }) => {
+    joinGroup: async ({ group, topic, memberId, instanceId, sessionTimeoutMs, rebalanceTimeoutMs, edition, onMemberId }) => {
       const { encodeConsumerProtocolSubscription, decodeConsumerProtocolSubscription } = await connections.sdk()
       const metadata = encodeConsumerProtocolSubscription({ version: 1, topics: [topic], userData: `edition ${edition}` })
       const protocols = [{ name: protocol.name, metadata }]
@@ -57,7 +57,10 @@ function joining({ check, connections }: ClientParts, coordinated: Coordinated):
       }
       let joined = await join(memberId)
       // A first join is answered with the id to join with.
-      if (joined.errorCode === memberIdRequired) joined = await join(joined.memberId)
+      if (joined.errorCode === memberIdRequired) {
+        onMemberId(joined.memberId)
+        joined = await join(joined.memberId)
+      }
       await check(joined, what)
       const members = joined.members.map((each) => ({
         memberId: each.memberId,
