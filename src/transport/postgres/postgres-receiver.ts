@@ -176,7 +176,7 @@ export class PostgresReceiver implements Receiver {
     const room = options.maxMessages - this.#inHand.count
     const roomBytes = options.maxBytes - this.#inHand.bytes
     const empty = this.#inHand.count === 0
-    this.#full = room <= 0 || (roomBytes <= 0 && !empty)
+    this.#full = room <= 0 || (roomBytes <= 0 && !empty) || this.#settlements.isBehind(options)
     if (this.#full || lanes.length === 0 || !this.#mayWork()) return 'idle'
 
     if (this.#horizon.isDue(clock.monotonicMs())) this.#horizon.see(await one(this.#db, readHorizon(tables)), clock.monotonicMs())

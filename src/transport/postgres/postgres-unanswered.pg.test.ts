@@ -8,7 +8,7 @@ import type { SqlValue } from '../../postgres/sql.ts'
 import { eventually } from '../../testing/eventually.ts'
 import { createFakeClock, type FakeClock } from '../../testing/fake-clock.ts'
 import { interleaved, message, nameOf, probe, publishAll } from '../../testing/transport-probe.ts'
-import type { Delivery } from '../transport.ts'
+import type { Delivery, ReceiveOptions } from '../transport.ts'
 import { postgresTransport, type PostgresTransport } from './postgres-transport.ts'
 
 const database = await testDatabase()
@@ -38,7 +38,12 @@ interface HeldBack {
 /** A way to the database on which the next statement of a kind can be held back: before the database has it, or its answer. */
 class Way implements Queryable {
   readonly #held: HeldBack[] = []
+  readonly #asked = new Map<Kind, number>()
   readonly #answered = new Map<Kind, number>()
+
+  asked(kind: Kind): number {
+    return this.#asked.get(kind) ?? 0
+  }
 
   answered(kind: Kind): number {
     return this.#answered.get(kind) ?? 0
@@ -56,6 +61,7 @@ class Way implements Queryable {
 
   async query(text: string, values: readonly SqlValue[] = []): ReturnType<Queryable['query']> {
     const kind = (Object.keys(statements) as Kind[]).find((each) => text.includes(statements[each]))
+    if (kind !== undefined) this.#asked.set(kind, this.asked(kind) + 1)
     const question = await this.#pass(kind, 'question', values)
     const result = await db.query(text, values)
     const answer = await this.#pass(kind, 'answer', result.rows)
@@ -88,7 +94,7 @@ interface World {
   readonly topic: string
   readonly deliveries: Delivery[]
   readonly errors: Error[]
-  receive(on?: (delivery: Delivery) => void): Promise<void>
+  receive(on?: (delivery: Delivery) => void, bounds?: Partial<Pick<ReceiveOptions, 'maxBytes'>>): Promise<void>
   names(): readonly string[]
   /** Waits, and lets time go on meanwhile: whoever failed tries again after a while. */
   soon(check: () => boolean | void): Promise<void>
@@ -113,13 +119,13 @@ function openWorld(lanes = 32): World {
     topic,
     deliveries,
     errors,
-    receive: async (on = () => undefined) => {
+    receive: async (on = () => undefined, { maxBytes = 64_000_000 } = {}) => {
       const onDelivery = (delivery: Delivery): void => {
         deliveries.push(delivery)
         on(delivery)
       }
       const onError = (error: Error): void => void errors.push(error)
-      await transport.receive({ topic, consumer: 'one', maxMessages: 1_000, maxBytes: 64_000_000, onDelivery, onError })
+      await transport.receive({ topic, consumer: 'one', maxMessages: 1_000, maxBytes, onDelivery, onError })
       // The first renewal follows the first lease at once.
       await eventually(() => way.answered('lease') >= 2)
     },
@@ -189,6 +195,28 @@ test.each(['ack', 'nack'] as const)(
     expect(await deliveries[2]?.ack()).toBe('confirmed')
   },
 )
+
+test.each([
+  ['messages', { count: 12_000, bytes: 1, maxBytes: 64_000_000, bound: 10_000 }],
+  ['bytes', { count: 40, bytes: 1_000, maxBytes: 10_500, bound: 20 }],
+])('what was acked and is not stored is bounded in %s', async (_what, { count, bytes, maxBytes, bound }) => {
+  const { way, clock, transport, topic, deliveries, receive } = openWorld(1)
+  await transport.subscribe(topic, 'one')
+  const body = Buffer.alloc(bytes)
+  await publishAll(
+    transport,
+    Array.from({ length: count }, () => ({ topic, orderingKey: undefined, attributes: {}, body })),
+  )
+  const held = way.hold('ack')
+  await receive((delivery) => void delivery.ack(), { maxBytes })
+  await eventually(() => deliveries.length >= bound)
+  // Many polls, and less time than an ack is waited for.
+  await clock.advance(1_000)
+  expect([held.state, deliveries.length]).toEqual(['held', bound])
+  expect(way.asked('fetch')).toBe(way.answered('fetch'))
+  held.released.resolve()
+  await eventually(() => deliveries.length === count)
+})
 
 test('a sweep that is never answered is done again, and does not keep the transport from closing', async () => {
   const { way, transport, errors, receive, soon, passLease } = openWorld()

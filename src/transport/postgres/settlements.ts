@@ -6,7 +6,7 @@
  * tenure: what was acked is gone, whoever has it again, and what was nacked rests before it comes the next time.
  */
 import { execute, rows, type Queryable } from '../../postgres/database.ts'
-import type { AckOutcome } from '../transport.ts'
+import type { AckOutcome, ReceiveOptions } from '../transport.ts'
 import type { HeldDelivery, InHand, Settle } from './in-hand.ts'
 import { ackDeliveries, longestRestMs, nackDeliveries, type TransportTables } from './transport.sql.ts'
 
@@ -40,13 +40,25 @@ export class Settlements implements Settle {
   readonly #acks: Ack[] = []
   readonly #nacks: Nack[] = []
   #flushing = false
+  /** What was settled and is not stored, and the bytes of that. */
+  #unstored = 0
+  #unstoredBytes = 0
 
   constructor(deps: SettlementsDeps) {
     this.#deps = deps
   }
 
+  /**
+   * Whether so much waits to be stored that nothing more is to be fetched: a database that does not answer must not fill the memory.
+   * Messages have room in the statement under way and the next, so that a fast consumer does not wait for each.
+   */
+  isBehind({ maxMessages, maxBytes }: Pick<ReceiveOptions, 'maxMessages' | 'maxBytes'>): boolean {
+    return this.#unstored >= Math.max(maxMessages, 2 * batchSize) || this.#unstoredBytes >= maxBytes
+  }
+
   ack(held: HeldDelivery): Promise<AckOutcome> {
     this.#deps.inHand.acked(held)
+    this.#count(held)
     return new Promise((done) => {
       this.#acks.push({ held, done })
       this.#schedule()
@@ -55,6 +67,7 @@ export class Settlements implements Settle {
 
   nack(held: HeldDelivery, delayMs: number): Promise<void> {
     this.#deps.inHand.nacked(held)
+    this.#count(held)
     return new Promise((done) => {
       this.#nacks.push({ held, delayMs: Math.min(delayMs, longestRestMs), done })
       this.#schedule()
@@ -94,6 +107,7 @@ export class Settlements implements Settle {
     }
     for (const { held, done } of acks) {
       inHand.forget(held)
+      this.#discount(held)
       if (gone === undefined) done('unconfirmed')
       else done(gone.has(held.at.seq) ? 'confirmed' : 'lost')
     }
@@ -116,9 +130,20 @@ export class Settlements implements Settle {
     }
     for (const { held, done } of nacks) {
       inHand.nackStored(held)
+      this.#discount(held)
       done()
     }
     onSettled([...new Set([0, ...nacks.map(({ delayMs }) => delayMs)])])
+  }
+
+  #count({ at }: HeldDelivery): void {
+    this.#unstored += 1
+    this.#unstoredBytes += at.bytes
+  }
+
+  #discount({ at }: HeldDelivery): void {
+    this.#unstored -= 1
+    this.#unstoredBytes -= at.bytes
   }
 
   #report(error: unknown): void {
