@@ -11,6 +11,7 @@ import { defaults } from '../../core/defaults.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { createWaker } from '../../core/loop.ts'
 import { atLeast, resolve, wholeBetween } from '../../core/options.ts'
+import { unlessLate } from '../../core/unless-late.ts'
 import { execute, one, type Queryable } from '../../postgres/database.ts'
 import type { PublishOutcome, SeekTarget, Transport } from '../transport.ts'
 import { publishToPostgres } from './postgres-publishing.ts'
@@ -100,7 +101,8 @@ export function postgresTransport(options: PostgresTransportOptions): PostgresTr
       await Promise.all([
         ...publishing,
         ...[...receivers].map((receiver) => receiver.close(AbortSignal.abort())),
-        sweeper.ended(),
+        // A database that does not answer is not waited for, here as by the receivers.
+        unlessLate(sweeper.ended(), leaseMs, clock),
       ])
     },
   }

@@ -102,10 +102,10 @@ interface World {
   passLease(): Promise<void>
 }
 
-function openWorld(lanes = 32): World {
+function openWorld(lanes = 32, ownLeaseMs = leaseMs): World {
   const way = new Way()
   const clock = createFakeClock()
-  const transport = postgresTransport({ db: way, leaseMs, lanes, clock })
+  const transport = postgresTransport({ db: way, leaseMs: ownLeaseMs, lanes, clock })
   closes.push(async () => {
     way.releaseAll()
     await transport.close()
@@ -227,6 +227,17 @@ test('a sweep that is never answered is done again, and does not keep the transp
   await soon(() => way.answered('sweep') === 1)
   expect(errors).toContainEqual(late)
   await transport.close()
+})
+
+test('a close waits no longer than a lease for a sweep that is not answered', async () => {
+  const { way, clock, transport, receive } = openWorld(32, 1_000)
+  const held = way.hold('sweep')
+  await receive()
+  expect(held.state).toBe('held')
+  const closing = transport.close()
+  await clock.advance(1_000)
+  await closing
+  expect(held.state).toBe('held')
 })
 
 test('a renewal that gives lanes back and lands late takes none from the receiver that has them again', async () => {

@@ -27,7 +27,8 @@ export interface Sweeper {
   unsubscribe(topic: string, consumer: string): Promise<void>
   /** Sweeps from now on; the second call changes nothing. */
   start(onError: (error: Error) => void): void
-  ended(): Promise<void> | undefined
+  /** Resolves when nothing is swept any more, after the signal. */
+  ended(): Promise<void>
 }
 
 const batchSize = 10_000
@@ -65,6 +66,6 @@ export function createSweeper({ db, tables, retentionMs, clock, signal }: Sweepe
       const pace = { idleMs: () => everyMs, onError: (error: unknown) => onError(error as Error), clock }
       sweeping ??= loop(async () => ((await sweep()).hasMore ? 'more' : 'idle'), { stopping: signal, aborting: signal }, pace)
     },
-    ended: () => sweeping,
+    ended: async () => await sweeping,
   }
 }
