@@ -120,6 +120,25 @@ test('a signal ends the wait, and the request under way', async () => {
   }
 })
 
+test('headers that do not come in time fail the attempt, and the next one asks for them again', async () => {
+  let asked = 0
+  const headers = (): Promise<Record<string, string>> => ((asked += 1) === 1 ? new Promise(() => {}) : Promise.resolve({}))
+  const { client, seen, run } = open([accepted], { headers })
+  expect(await run(client.send({}))).toMatchObject({ status: 'accepted' })
+  expect([asked, seen.length]).toEqual([2, 1])
+})
+
+test('a signal ends the wait for headers', async () => {
+  const { client, seen, run, clock } = open([accepted], { headers: () => new Promise(() => {}) })
+  const stop = new AbortController()
+  const sending = client.send({}, { signal: stop.signal })
+  sending.catch(() => {})
+  await clock.advance(10)
+  stop.abort()
+  await expect(run(sending, 1)).rejects.toMatchObject({ code: 'ABORTED' })
+  expect(seen).toEqual([])
+})
+
 test('of many it repeats only those that may be accepted yet, and tells each its own end', async () => {
   const result = (n: number) => ({ status: 202, eventId: `id-${n}` })
   const { client, seen, run } = open(

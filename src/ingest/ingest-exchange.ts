@@ -1,7 +1,8 @@
 /**
- * One request of the ingest client and its answer, bounded in time.
+ * One request of the ingest client and its answer, bounded in time together with the headers that it needs.
  */
 import type { Clock } from '../core/clock.ts'
+import { unlessAborted } from '../core/unless-aborted.ts'
 
 export interface ExchangeOptions {
   readonly url: string
@@ -35,11 +36,14 @@ export async function exchange(options: ExchangeOptions, { method, path, body, s
   const late = new AbortController()
   void clock.sleep(attemptTimeoutMs, done.signal).then(() => late.abort())
   try {
+    const over = signal === undefined ? late.signal : AbortSignal.any([signal, late.signal])
+    const headers = await unlessAborted(Promise.resolve(options.headers()), over)
+    over.throwIfAborted()
     const response = await options.fetch(`${options.url}${path}`, {
       method,
-      headers: { ...(method === 'POST' ? { 'content-type': 'application/json' } : {}), ...(await options.headers()) },
+      headers: { ...(method === 'POST' ? { 'content-type': 'application/json' } : {}), ...headers },
       ...(method === 'POST' ? { body: JSON.stringify(body) } : {}),
-      signal: signal === undefined ? late.signal : AbortSignal.any([signal, late.signal]),
+      signal: over,
     })
     const text = await response.text()
     return { status: response.status, body: parse(text), retryAfterMs: retryAfterMs(response.headers.get('retry-after'), clock) }
