@@ -2,6 +2,7 @@
  * One request of the ingest client and its answer, bounded in time together with the headers that it needs.
  */
 import type { Clock } from '../core/clock.ts'
+import { underSignals } from '../core/under-signals.ts'
 import { unlessAborted } from '../core/unless-aborted.ts'
 
 export interface ExchangeOptions {
@@ -35,18 +36,24 @@ export async function exchange(options: ExchangeOptions, { method, path, body, s
   const done = new AbortController()
   const late = new AbortController()
   void clock.sleep(attemptTimeoutMs, done.signal).then(() => late.abort())
+  const ends = signal === undefined ? [late.signal] : [late.signal, signal]
   try {
-    const over = signal === undefined ? late.signal : AbortSignal.any([signal, late.signal])
-    const headers = await unlessAborted(Promise.resolve(options.headers()), over)
-    over.throwIfAborted()
-    const response = await options.fetch(`${options.url}${path}`, {
-      method,
-      headers: { ...(method === 'POST' ? { 'content-type': 'application/json' } : {}), ...headers },
-      ...(method === 'POST' ? { body: JSON.stringify(body) } : {}),
-      signal: over,
+    return await underSignals(ends, async (end) => {
+      const headers = await unlessAborted(Promise.resolve(options.headers()), end)
+      end.throwIfAborted()
+      const response = await options.fetch(`${options.url}${path}`, {
+        method,
+        headers: { ...(method === 'POST' ? { 'content-type': 'application/json' } : {}), ...headers },
+        ...(method === 'POST' ? { body: JSON.stringify(body) } : {}),
+        signal: end,
+      })
+      const text = await response.text()
+      return {
+        status: response.status,
+        body: parse(text),
+        retryAfterMs: retryAfterMs(response.headers.get('retry-after'), clock),
+      }
     })
-    const text = await response.text()
-    return { status: response.status, body: parse(text), retryAfterMs: retryAfterMs(response.headers.get('retry-after'), clock) }
   } finally {
     done.abort()
   }
