@@ -42,11 +42,12 @@ export interface WorkerDeps extends ApplyDeps {
   readonly onAcking: (acked: Promise<void>) => void
 }
 
-/** One call of `work`: what is known of earlier attempts, and the lines in which one failed meanwhile. */
+/** A part of a batch that has no event twice, and what is known of earlier attempts. */
 interface Round {
   readonly marks: ReadonlyMap<string, AttemptRow>
   /** Marks that were made in this round. */
   readonly started: Set<string>
+  /** The lines in which one failed, in this round or in one before it: all of the batch that is behind it comes again. */
   readonly failed: Set<string>
   /** A part of it was too much for the time of a statement, or met a lock: the next that is or does, is halved at once. */
   isSlow: boolean
@@ -62,12 +63,16 @@ const outageBackoff = { firstMs: 50, maxMs: 5_000 }
 
 /** Settles every item; never rejects. Items of one aggregate come in the order of versions. */
 export async function workBatch(deps: WorkerDeps, items: readonly UnreadItem[]): Promise<void> {
+  await workRounds(deps, new Set(), items)
+}
+
+async function workRounds(deps: WorkerDeps, failed: Set<string>, items: readonly UnreadItem[]): Promise<void> {
   if (items.length === 0) return
   if (deps.aborting.aborted) return giveUp(deps, items, 'The process is stopping.')
   const { first, again } = splitTwins(items)
   try {
-    await workRound(deps, first)
-    if (again.length > 0) await workBatch(deps, again)
+    await workRound(deps, failed, first)
+    await workRounds(deps, failed, again)
   } catch (error) {
     // Nothing was acknowledged that is not committed, so all of it may simply come again.
     const isFree = error instanceof Fenced || deps.stopping.aborted || deps.aborting.aborted
@@ -93,9 +98,9 @@ function giveUp(
   })
 }
 
-async function workRound(deps: WorkerDeps, items: readonly UnreadItem[]): Promise<void> {
+async function workRound(deps: WorkerDeps, failed: Set<string>, items: readonly UnreadItem[]): Promise<void> {
   const marks = await readMarks(deps, items)
-  const round: Round = { marks, started: new Set(), failed: new Set(), isSlow: false }
+  const round: Round = { marks, started: new Set(), failed, isSlow: false }
   try {
     await workParts(deps, round, items)
   } catch (error) {
@@ -108,7 +113,8 @@ async function workParts(deps: WorkerDeps, round: Round, items: readonly UnreadI
   const { marks } = round
   const jumps = await persist(deps, items.length, () => findJumps(deps.settings, deps.scope, items))
   const isAlone = (item: UnreadItem): boolean => jumps.has(item) || (marks.get(item.event.id)?.unfinished ?? 0) > 0
-  for (const part of cutOut(items, isAlone)) {
+  for (const cut of cutOut(items, isAlone)) {
+    const part = await withoutFollowers(deps, round, cut)
     const [only] = part
     if (only !== undefined && jumps.has(only)) {
       await jumped(deps, only)
@@ -155,19 +161,26 @@ async function workPart(
   round: Round,
   part: { readonly items: readonly Item[]; readonly drain: boolean },
 ): Promise<void> {
-  const items: Item[] = []
-  for (const item of part.items) {
-    // Its predecessor comes again, so it comes again behind it. Without an ordering key there is nothing to wait for.
-    if (round.failed.has(lineOf(item)) && keepsLine(item))
-      await persist(deps, 1, () => deps.undertaker.follow(item, round.marks.has(item.event.id)))
-    else items.push(item)
-  }
+  const items = await withoutFollowers(deps, round, part.items)
   if (items.length === 0) return
   try {
     await applyAndAck(deps, round, { items, drain: part.drain })
   } catch (error) {
     await workFailed(deps, round, { items, drain: part.drain, error })
   }
+}
+
+/** Gives back those whose predecessor comes again, so that they do behind it; returns the others. */
+async function withoutFollowers<Each extends UnreadItem>(
+  deps: WorkerDeps,
+  { failed, started }: Round,
+  items: readonly Each[],
+): Promise<readonly Each[]> {
+  // Without an ordering key there is nothing to wait for.
+  const follows = (item: Each): boolean => failed.has(lineOf(item)) && keepsLine(item)
+  for (const item of items)
+    if (follows(item)) await persist(deps, 1, () => deps.undertaker.follow(item, started.has(item.event.id)))
+  return items.filter((item) => !follows(item))
 }
 
 async function workFailed(
