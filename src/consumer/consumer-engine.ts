@@ -54,8 +54,11 @@ export interface EngineWatch {
   readonly pulse?: Pulse
 }
 
-export async function runConsumer(deps: EngineDeps): Promise<void> {
-  const { settings, watch } = deps
+export async function runConsumer(given: EngineDeps): Promise<void> {
+  // Whoever waited on a connection that is dead, while others live, would keep what it has in hand for ever.
+  const settings = { ...given.settings, db: heardDatabase(given.settings) }
+  const deps = { ...given, settings }
+  const { watch } = deps
   // When one of the tasks fails, the others stop, and so does what they have in hand.
   const failed = new AbortController()
   const life = { ...deps.life, stopping: AbortSignal.any([deps.life.stopping, failed.signal]) }
@@ -156,9 +159,7 @@ interface Engine {
   readonly inFlight: () => { readonly messages: number; readonly oldestMs: number }
 }
 
-function createEngine(given: EngineDeps): Engine {
-  // A batch on a connection that is dead, while others live, would keep its place and its events for ever.
-  const deps = { ...given, settings: { ...given.settings, db: heardDatabase(given.settings) } }
+function createEngine(deps: EngineDeps): Engine {
   const { settings, routes, tables, registered } = deps
   const scope: Scope = { tables, consumer: settings.name, generation: registered.generation }
   const waker = createWaker()

@@ -1,4 +1,4 @@
-/** A batch whose connection falls silent, and nobody says so, is made again on another one, and has its effects once. */
+/** Nothing waits for ever for a connection that falls silent, and nobody says so: it is made again on another one, and has its effects once. */
 import pg from 'pg'
 import { afterAll, expect, test } from 'vitest'
 import { published, videos } from '../../test/setup/consumer-fixture.ts'
@@ -134,4 +134,33 @@ test('marks that were given up behind a lock do not count when that is gone', as
   await eventually(async () => expect(await w.effects()).toEqual(['a 1']))
   await stop()
   expect(await w.query('select max(unfinished) as most from $schema.marked')).toEqual([{ most: 1 }])
+})
+
+/** A database of some connections, one of which is silent from this statement on. */
+function muteAt(statement: RegExp, name: string): { readonly db: Database; close(): Promise<void> } {
+  proxy.arm({ name, direction: 'toServer', on: { match: isStatement(statement) }, action: 'stall' })
+  const pool = new pg.Pool({ connectionString: proxy.url(database.directUrl) })
+  pool.on('error', () => undefined)
+  const close = async (): Promise<void> => {
+    proxy.cut()
+    await pool.end()
+  }
+  return { db: fromPg(pool), close }
+}
+
+test('who asks for stored offsets on a connection that falls silent is told so, and may ask again', async () => {
+  const w = await logFixture(fromPg(database.pool))
+  const { clock, pass } = patientClock()
+  const { db, close } = muteAt(/select o\.partition, o\.next_offset/, 'offsets')
+  const stop = w.start(w.recorder({ db, clock }))
+  w.log.append('0', [published('a', 1)])
+  await eventually(() => w.log.members.length === 1)
+  const assigned = w.log.assign(w.log.members[0], ['0'])
+  await proxy.fired('offsets')
+  pass(100_000)
+  await expect(assigned).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  await w.log.assign(w.log.members[0], ['0'])
+  await eventually(async () => expect(await w.effects()).toEqual(['a 1']))
+  await stop()
+  await close()
 })
