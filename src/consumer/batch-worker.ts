@@ -197,9 +197,7 @@ async function workFailed(
   if (items.length === 1 && only !== undefined) {
     // Rows and emitted events are written for all at once, so it may have been a stored one as well.
     if (drain && culprit === undefined) return await workPart(deps, round, { items, drain: false })
-    const end = await persist(deps, 1, () => settleAlone(deps, only, error))
-    if (end === 'again') round.failed.add(lineOf(only))
-    return
+    return await settleAlone(deps, round, { item: only, error })
   }
   const middle = culprit ?? Math.ceil(items.length / 2)
   const parts =
@@ -209,9 +207,20 @@ async function workFailed(
   for (const each of parts) await workPart(deps, round, { items: each, drain })
 }
 
-async function settleAlone({ undertaker }: WorkerDeps, item: Item, error: unknown): Promise<'again' | 'ended'> {
-  if (error instanceof ItemFailure) return await undertaker.charge(item, error.cause)
-  return isLockTimeout(error) ? await undertaker.putOff(item, error) : await undertaker.charge(item, error)
+async function settleAlone(
+  deps: WorkerDeps,
+  { failed }: Round,
+  { item, error }: { readonly item: Item; readonly error: unknown },
+): Promise<void> {
+  const { undertaker } = deps
+  const end = await persist(deps, 1, () => {
+    if (error instanceof ItemFailure) return undertaker.charge(item, error.cause)
+    return isLockTimeout(error) ? undertaker.putOff(item, error) : undertaker.charge(item, error)
+  })
+  if (end === 'ended') return
+  failed.add(lineOf(item))
+  // Repeated by itself: what is charged stays charged.
+  if (end !== 'dead again') await persist(deps, 1, () => undertaker.giveBack(item, end))
 }
 
 async function crashed(deps: WorkerDeps, item: UnreadItem, crashes: number): Promise<void> {

@@ -164,3 +164,23 @@ test('who asks for stored offsets on a connection that falls silent is told so, 
   await stop()
   await close()
 })
+
+test('a stored message that failed is put to rest on another connection if the first falls silent, and is charged once', async () => {
+  const w = await logFixture(fromPg(database.pool))
+  const { clock, pass } = patientClock()
+  const { db, close } = muteAt(/select l\.lane from \S+ l where l\.consumer = \S+ and l\.lane = \S+ for update/, 'rest')
+  let isBroken = true
+  const options = { db, clock, mode: 'stored', concurrency: 1, inbox: true, offsets: 'broker', transport: w.broker } as const
+  const consumer = w.recorder(options, () => {
+    if (isBroken) throw new Error('broken')
+  })
+  const stop = w.start(consumer)
+  await w.publish(published('a', 1))
+  await proxy.fired('rest')
+  isBroken = false
+  pass(100_000)
+  await eventually(async () => expect(await w.effects()).toEqual(['a 1']))
+  await stop()
+  await close()
+  expect(w.heard('consumer.failed').map(({ attempts }) => attempts)).toEqual([1])
+})

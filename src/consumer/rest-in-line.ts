@@ -9,9 +9,6 @@ import { transaction } from '../postgres/transaction.ts'
 import type { Scope } from './inbox.sql.ts'
 import { lockLane, restReceived, type StoredPlace } from './stored.sql.ts'
 
-/** The attempt is charged already, and would be once more if this gave up: it waits as long as he may work who has the lane. */
-const patience = { lockTimeoutMs: 0, statementTimeoutMs: 0 }
-
 export async function restInLine(
   db: Database | Tx,
   scope: Scope,
@@ -21,5 +18,6 @@ export async function restInLine(
     await execute(tx, lockLane(scope, place.lane))
     await execute(tx, restReceived(scope, place, rest))
   }
-  await transaction(db, put, patience)
+  // He who has the lane now may work for longer than others wait for a lock.
+  await transaction(db, put, { lockTimeoutMs: 0 })
 }

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
-import { consumerFixture, published, videos } from '../../test/setup/consumer-fixture.ts'
+import { accounts, consumerFixture, deposited, published, videos } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import type { Database } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
 
@@ -28,4 +29,30 @@ test('a processor whose lane was taken over buries nothing', async () => {
   await eventually(async () => (await fixture.count('dead_letter', 'attempts = 2')) === 1)
   await stop()
   expect(await fixture.count('inbox_message')).toBe(0)
+})
+
+test('an event that waited and fails at its turn is charged once, though it could not be put to rest at once', async () => {
+  const fixture = await consumerFixture(db)
+  let outages = 2
+  let isBroken = true
+  const flickering: Database = {
+    ...db,
+    query: async (text, values) => {
+      if (!text.includes('set attempts = m.attempts + 1') || outages === 0) return await db.query(text, values)
+      outages -= 1
+      isBroken = false
+      throw Object.assign(new Error('read ECONNRESET'), { code: 'ECONNRESET' })
+    },
+  }
+  const consumer = fixture.consumer({ db: flickering }).on(accounts.Deposited, ({ version }) => {
+    if (version === 2n && isBroken) throw new Error('broken')
+  })
+  const stop = fixture.start(consumer)
+  await fixture.publish(deposited('x', 2, 1))
+  await eventually(async () => (await fixture.count('inbox_message')) === 1)
+  await fixture.publish(deposited('x', 1, 1))
+  await fixture.settled(2)
+  await stop()
+  expect(outages).toBe(0)
+  expect(fixture.heard('consumer.failed').map(({ attempts }) => attempts)).toEqual([1])
 })

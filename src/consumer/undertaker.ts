@@ -55,10 +55,12 @@ export interface UndertakerDeps {
 
 export interface Undertaker {
   ack(items: readonly UnreadItem[]): Promise<void>
-  /** An item failed alone. `again` if it will be tried again. */
-  charge(item: Item, error: unknown): Promise<'again' | 'ended'>
-  /** Gives back an item that met an outage alone. */
-  putOff(item: UnreadItem, error: unknown): Promise<'again'>
+  /** An item failed alone. Unless it has ended, or is a letter that is dead again, it comes again after a rest: see `giveBack`. */
+  charge(item: Item, error: unknown): Promise<Rest | 'dead again' | 'ended'>
+  /** An item met an outage alone: it comes again after a rest. */
+  putOff(item: UnreadItem, error: unknown): Promise<Rest>
+  /** Gives back an item, and what is behind it in line. May be repeated by itself, so that nobody is charged again for an outage. */
+  giveBack(item: UnreadItem, rest: Rest): Promise<void>
   /** Makes a dead letter, at once. */
   bury(item: UnreadItem, end: { readonly reason: DeadReason; readonly error: string; readonly attempts: number }): Promise<void>
   buryForeign(delivered: ForeignDelivery): Promise<void>
@@ -68,6 +70,11 @@ export interface Undertaker {
   giveUp(items: readonly UnreadItem[], delayMs: number): void
   /** The same, for items that may be lost to another: `guard` is called first in every transaction that buries, and throws if they are. */
   guardedBy(guard: UndertakerDeps['guard']): Undertaker
+}
+
+export interface Rest {
+  readonly delayMs: number
+  readonly error: string
 }
 
 export interface ForeignDelivery {
@@ -90,7 +97,13 @@ export function createUndertaker(deps: UndertakerDeps): Undertaker {
       item.refusal?.passing === 'outage'
         ? undertaker.putOff(item, item.refusal.error)
         : charge(deps, undertaker, { item, error }),
-    putOff: (item, error) => putOff(deps, item, { delayMs: patience(), error: cut(errorMessage(error)) }),
+    putOff: async (item, error) => {
+      const rest = { delayMs: patience(), error: cut(errorMessage(error)) }
+      await execute(settings.db, releaseAttempts(scope, [item.event.id]))
+      settings.signals.emit('consumer.retried', { consumer: scope.consumer, count: 1, ...rest })
+      return rest
+    },
+    giveBack: (item, rest) => giveBack(deps, item, rest),
     bury: (item, end) => buryItem(deps, undertaker, { item, ...end }),
     buryForeign: async ({ message, foreign: { id, type, problem }, place }) => {
       const burial = {
@@ -136,7 +149,7 @@ interface Failed {
   readonly error: unknown
 }
 
-async function charge(deps: UndertakerDeps, undertaker: Undertaker, { item, error }: Failed): Promise<'again' | 'ended'> {
+async function charge(deps: UndertakerDeps, undertaker: Undertaker, { item, error }: Failed): ReturnType<Undertaker['charge']> {
   const { settings, scope } = deps
   const { event, origin, refusal } = item
   const text = cut(errorMessage(isAbortedTransaction(error) ? transactionAborted(error) : error))
@@ -154,7 +167,7 @@ async function charge(deps: UndertakerDeps, undertaker: Undertaker, { item, erro
       held: settings.onDead === 'hold',
       error: text,
     })
-    return 'again'
+    return 'dead again'
   }
   const { attempts } = await counting(settings, (tx) => one(tx, chargeAttempt(scope, event.id, text)))
   const isVerdict = refusal !== undefined && refusal.passing === undefined
@@ -167,25 +180,9 @@ async function charge(deps: UndertakerDeps, undertaker: Undertaker, { item, erro
   const delayMs = isRetryAfter(error) && !isPoison ? error.delayMs : backoff
   if (isPoison) settings.signals.emit('consumer.stopped', { ...describe(item), consumer: scope.consumer, attempts, error: text })
   else settings.signals.emit('consumer.failed', { ...describe(item), consumer: scope.consumer, attempts, delayMs, error: text })
-  await giveBack(deps, item, { delayMs, error: text })
-  return 'again'
+  return { delayMs, error: text }
 }
 
-interface Rest {
-  readonly delayMs: number
-  readonly error: string
-}
-
-/** Its data could not be read, or its rows are locked, and that says nothing about it. */
-async function putOff(deps: UndertakerDeps, item: UnreadItem, rest: Rest): Promise<'again'> {
-  const { settings, scope } = deps
-  await execute(settings.db, releaseAttempts(scope, [item.event.id]))
-  settings.signals.emit('consumer.retried', { consumer: scope.consumer, count: 1, ...rest })
-  await giveBack(deps, item, rest)
-  return 'again'
-}
-
-/** It comes again after a while, and what is behind it in line with it. */
 async function giveBack(deps: UndertakerDeps, item: UnreadItem, rest: Rest): Promise<void> {
   const { settings, scope } = deps
   const { origin } = item
