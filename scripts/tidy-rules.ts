@@ -66,6 +66,12 @@ export const rules: readonly Rule[] = [
     find: matches([/\bsql(?:<[^`]*?>)?`/g, 'SQL belongs in a named function of a *.sql.ts file']),
   },
   {
+    // Releases of Node that we support keep every composite of a signal that lives as long as the process.
+    name: 'signals',
+    files: /^src\/.*(?<!\.test)\.ts$/,
+    find: matches([/\bAbortSignal\.any\(/g, 'a composite that Node may keep for ever; use underSignals']),
+  },
+  {
     name: 'promises',
     files: code,
     find: matches([

@@ -9,6 +9,7 @@
 import type { Lifetime } from '../core/lifetime.ts'
 import { createWaker, loop, type Pace, type Pass } from '../core/loop.ts'
 import type { Pulse } from '../core/pulse.ts'
+import { underSignals } from '../core/under-signals.ts'
 import type { Database } from '../postgres/database.ts'
 import { unlessMute } from '../postgres/unless-mute.ts'
 import type { Delivery, Receiver, Transport } from '../transport/transport.ts'
@@ -54,15 +55,19 @@ export interface EngineWatch {
   readonly pulse?: Pulse
 }
 
-export async function runConsumer(given: EngineDeps): Promise<void> {
+export async function runConsumer(deps: EngineDeps): Promise<void> {
   // Whoever waited on a connection that is dead, while others live, would keep what it has in hand for ever.
-  const settings = { ...given.settings, db: heardDatabase(given.settings) }
-  const deps = { ...given, settings }
-  const { watch } = deps
+  const settings = { ...deps.settings, db: heardDatabase(deps.settings) }
   // When one of the tasks fails, the others stop, and so does what they have in hand.
   const failed = new AbortController()
-  const life = { ...deps.life, stopping: AbortSignal.any([deps.life.stopping, failed.signal]) }
-  const engine = createEngine({ ...deps, life })
+  await underSignals([deps.life.stopping, failed.signal], (stopping) =>
+    runTasks({ ...deps, settings, life: { ...deps.life, stopping } }, failed),
+  )
+}
+
+async function runTasks(deps: EngineDeps, failed: AbortController): Promise<void> {
+  const { settings, watch, life } = deps
+  const engine = createEngine(deps)
   const onAlive = (): void => watch.pulse?.beat()
   const work = createLeasedWork({ settings, scope: engine.scope, work: (items) => engine.work(items, { onAlive }) })
   const stored = createStoredWork({ ...deps, scope: engine.scope, work })
@@ -301,7 +306,6 @@ function createReceiving({ settings, routes, life, watch }: EngineDeps, engine: 
     isOpen: () => receivers.length > 0,
     open: async (stopping) => {
       closed = new AbortController()
-      const givenUp = AbortSignal.any([stopping, closed.signal])
       watch.opening?.()
       const opening = routes.topics.map((topic) =>
         transport.receive({
@@ -314,8 +318,9 @@ function createReceiving({ settings, routes, life, watch }: EngineDeps, engine: 
           givesNothingUp: settings.onPoison === 'stop',
         }),
       )
-      const opened = await allReceivers(opening, givenUp)
-      if (givenUp.aborted) return await closeAll(opened)
+      const { signal: closing } = closed
+      const opened = await underSignals([stopping, closing], (givenUp) => allReceivers(opening, givenUp))
+      if (stopping.aborted || closing.aborted) return await closeAll(opened)
       receivers = opened
       watch.opened(isIdle)
     },

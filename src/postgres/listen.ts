@@ -14,6 +14,7 @@ import { WaybillError } from '../core/errors.ts'
 import type { Lifetime, Service } from '../core/lifetime.ts'
 import { loop } from '../core/loop.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
+import { underSignals } from '../core/under-signals.ts'
 import { unlessAborted } from '../core/unless-aborted.ts'
 import { name } from './sql.ts'
 
@@ -73,7 +74,7 @@ async function listenOnce(options: ListenOptions, life: Lifetime): Promise<'idle
       stopping,
     )
     await sendFromElsewhere(options, proof, life)
-    await clock.sleep(testTimeoutMs, AbortSignal.any([heard.signal, ended.signal]))
+    await underSignals([heard.signal, ended.signal], (signal) => clock.sleep(testTimeoutMs, signal))
     if (stopping.aborted) return 'idle'
     if (failure !== undefined) throw failure
     if (!heard.signal.aborted) throw deaf(channel)

@@ -230,6 +230,12 @@ const violations: readonly Violation[] = [
     message: /src\/outbox\/planted-statement\.ts:2: SQL belongs in a named function/,
   },
   {
+    rule: 'a signal that Node may keep for ever',
+    gate: 'tidy',
+    files: { 'src/core/planted-signal.ts': `${header}export const both: AbortSignal = AbortSignal.any([])\n` },
+    message: /src\/core\/planted-signal\.ts:2: a composite that Node may keep for ever/,
+  },
+  {
     rule: 'an unfinished note without a number',
     gate: 'tidy',
     files: { 'src/core/planted-note.ts': `${header}// TO${'DO'} later\nexport const x: number = 1\n` },
