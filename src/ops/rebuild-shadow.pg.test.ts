@@ -101,3 +101,40 @@ test('what was taken from the live table while it was rebuilt does not come back
     expect(await accessOf(world)).toMatchObject({ guarded: true, forced: true, granted: null })
   })
 })
+
+test.each([
+  ['full', { kind: 'f', by_title: null }],
+  ['nothing', { kind: 'n', by_title: null }],
+  ['using index by_title', { kind: 'i', by_title: true }],
+])('readers of its changes are told as much of a row after a swap: replica identity %s', async (identity, expected) => {
+  await inWorld(async ({ query, as }) => {
+    const identityOf = async (table: string): Promise<unknown> =>
+      (
+        await query(
+          `select c.relreplident as kind,
+                  (select pg_get_indexdef(i.indexrelid) like '% (title)' from pg_index i where i.indrelid = c.oid and i.indisreplident) as by_title
+             from pg_class c where c.oid = '$schema.${table}'::regclass`,
+        )
+      )[0]
+    // Of the same columns twice, and first by name one that cannot tell rows apart at every moment.
+    await query(`alter table $schema.video_view alter column title set not null, add constraint a_late unique (title) deferrable`)
+    await query(`create unique index by_title on $schema.video_view (title)`)
+    await query(`alter table $schema.video_view replica identity ${identity}`)
+    await as(createShadows)
+    expect(await identityOf('video_view_g2')).toEqual(expected)
+    await as(swapNames)
+    expect(await identityOf('video_view')).toEqual(expected)
+  })
+})
+
+test('a replica identity that was changed while the table was rebuilt is taken over by the swap', async () => {
+  await inWorld(async ({ query, as }) => {
+    await query(`alter table $schema.video_view replica identity full`)
+    await as(createShadows)
+    await query(`alter table $schema.video_view replica identity default`)
+    await as(swapNames)
+    expect(await query(`select relreplident as kind from pg_class where oid = '$schema.video_view'::regclass`)).toEqual([
+      { kind: 'd' },
+    ])
+  })
+})

@@ -87,3 +87,18 @@ test('a table with identity, generated columns, collations, constraints and inde
   expect(await w.query(`select id::int, other_id, length from $schema.video_view`)).toEqual([{ id: 100, other_id: 1, length: 7 }])
   await w.end()
 })
+
+test('a table without a primary key is rebuilt under a publication of all tables', async () => {
+  const w = await rebuildWorld(db)
+  await w.query('create unique index on $schema.video_view (video_id)')
+  await w.query('alter table $schema.video_view drop constraint video_view_pkey, replica identity full')
+  await w.query('create publication everything for all tables')
+  await w.write('a')
+  await w.settle()
+  expect(await w.rebuild({ from: 'outbox', swap: true })).toMatchObject({ swapped: true })
+  await w.write('a')
+  await w.settle()
+  expect(await w.shown()).toEqual(await w.owner())
+  await w.query('drop publication everything')
+  await w.end()
+})

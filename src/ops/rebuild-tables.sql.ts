@@ -67,7 +67,8 @@ export function findObstacles(table: string): Statement<{ what: string }> {
 
 /**
  * The statements that make a shadow as closed, and as open, as the live table, in their order: its owner, row level security,
- * storage parameters and grants. First everything is taken from whomever default privileges gave something to.
+ * replica identity (what readers of its changes are told), storage parameters and grants. First everything is taken from whomever
+ * default privileges gave something to.
  *
  * The owner comes first: grants to the one who rebuilds would become the new owner's if it came later. Who may rename the live
  * table has its owner's rights, and so may do the rest.
@@ -90,6 +91,10 @@ export function findAccess(live: string, shadow: string): Statement<{ statement:
       union all
       select format('%s (%I)', a.privilege_type, c.attname), a.grantee, a.is_grantable
         from l join pg_attribute c on c.attrelid = l.oid and not c.attisdropped, aclexplode(c.attacl) a
+    ), keyed (table_oid, name, is_identity, is_immediate, shape) as (
+      select c.oid, x.relname, i.indisreplident, i.indimmediate, ${indexShape}
+        from pg_class c join pg_namespace n on n.oid = c.relnamespace join pg_index i on i.indrelid = c.oid join pg_class x on x.oid = i.indexrelid
+       where c.oid in (select oid from l union select oid from s)
     ), step (place, statement) as (
       select 1, format('alter table %s owner to %I', ${target}::text, pg_get_userbyid(l.relowner)) from l, s where l.relowner <> s.relowner
       union all
@@ -98,6 +103,13 @@ export function findAccess(live: string, shadow: string): Statement<{ statement:
       union all
       select 2, format('alter table %s %s row level security', ${target}::text, case when l.relforcerowsecurity then 'force' else 'no force' end)
         from l, s where l.relforcerowsecurity <> s.relforcerowsecurity
+      union all
+      select 2, format('alter table %s replica identity %s', ${target}::text, case l.relreplident when 'f' then 'full' when 'n' then 'nothing' else 'default' end)
+        from l, s where l.relreplident <> s.relreplident and l.relreplident <> 'i'
+      union all
+      select 2, format('alter table %s replica identity using index %I', ${target}::text, min(k.name))
+        from l join keyed i on i.table_oid = l.oid and i.is_identity, s join keyed k on k.table_oid = s.oid and k.is_immediate
+       where k.shape = i.shape having count(*) > 0
       union all
       select 3, format('alter table %s set (%s = %L)', ${target}::text, o.name, o.value) from option o
       union all
@@ -111,6 +123,11 @@ export function findAccess(live: string, shadow: string): Statement<{ statement:
     )
     select statement from step order by place`
 }
+
+/** An index (`x`, of the table `c` in `n`) without the names, which those that `like` gives have others. */
+const indexShape = new Name(
+  `replace(pg_get_indexdef(x.oid), format('INDEX %I ON %I.%I', x.relname, n.nspname, c.relname), 'INDEX')`,
+)
 
 export interface ShapeRow {
   /** Which of the two has it. */
@@ -143,7 +160,7 @@ export function compareShapes(live: string, shadow: string): Statement<ShapeRow>
       select t.owner, regexp_replace(pg_get_constraintdef(k.oid), ' NOT VALID$', '')
         from t join pg_constraint k on k.conrelid = t.oid and k.contype in ('c', 'p', 'u', 'x')
       union
-      select t.owner, replace(pg_get_indexdef(x.oid), format('INDEX %I ON %I.%I', x.relname, n.nspname, c.relname), 'INDEX')
+      select t.owner, ${indexShape}
         from t join pg_class c on c.oid = t.oid join pg_namespace n on n.oid = c.relnamespace
                join pg_index i on i.indrelid = t.oid join pg_class x on x.oid = i.indexrelid
     )
