@@ -76,12 +76,15 @@ async function act(context: CommandContext, opened: Opened): Promise<CommandResu
   if (values['abandon'] === true) {
     const abandoned = await abandonRebuild({ consumer, actor, transport })
     return {
-      text: abandoned ? `The rebuild of ${name} is abandoned.` : `No rebuild of ${name} is under way.`,
+      text: abandoned
+        ? `The rebuild of ${name} is abandoned.`
+        : `No rebuild of ${name} is under way. What earlier ones left is removed.`,
       data: { abandoned },
     }
   }
   const isDropOnly = values['drop-old'] === true && values['swap'] !== true && textOption(values, 'from') === undefined
   const report = isDropOnly ? undefined : await build(context, opened)
+  if (report?.leftover !== undefined) context.note(`${report.leftover} Run: waybill rebuild ${name} --abandon`)
   const dropped = values['drop-old'] === true ? await dropReplaced({ consumer, actor }) : []
   const lines = report === undefined ? [] : reportLines(name, report)
   if (values['drop-old'] === true)

@@ -15,7 +15,7 @@ import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'
 import type { OutgoingMessage } from '../transport/transport.ts'
-import { abandonRebuild, rebuild } from './rebuild.ts'
+import { abandonRebuild, rebuild, type RebuildOptions } from './rebuild.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -38,6 +38,26 @@ test('neither a swap nor an abandoned rebuild leaves a subscription, for which m
   // As if the process had been killed between the swap and this.
   await w.transport.seek({ topic: videos.topic, consumer: 'catalog.g2', to: 'earliest' })
   expect(await abandonRebuild({ consumer: w.catalog, actor: 'test' })).toBe(false)
+  expect(await subscriptions(w)).toEqual(['catalog'])
+  await w.end()
+})
+
+test('a swap that is done is reported though its subscription could not be removed, with what is left and why', async () => {
+  const w = await rebuildWorld(db, 'postgres')
+  await w.write('a')
+  await w.settle()
+  const transport: RebuildOptions['transport'] = {
+    receive: (options) => w.transport.receive(options),
+    seek: (target) => w.transport.seek(target),
+    unsubscribe: () => Promise.reject(new Error('the broker is away')),
+  }
+  expect(await w.rebuild({ from: 'earliest', swap: true, transport })).toMatchObject({
+    swapped: true,
+    replaced: [`${w.schema}.video_view_before_g2`],
+    leftover: expect.stringContaining('the broker is away') as string,
+  })
+  expect(await subscriptions(w)).toEqual(['catalog', 'catalog.g2'])
+  expect(await abandonRebuild({ consumer: w.catalog, actor: 'test', transport: w.transport })).toBe(false)
   expect(await subscriptions(w)).toEqual(['catalog'])
   await w.end()
 })

@@ -11,7 +11,7 @@
 import type { Consumer } from '../consumer/consumer.ts'
 import { inboxTables, registerConsumer } from '../consumer/inbox.sql.ts'
 import { systemClock, type Clock } from '../core/clock.ts'
-import { WaybillError } from '../core/errors.ts'
+import { errorMessage, WaybillError } from '../core/errors.ts'
 import { newId } from '../core/id.ts'
 import { refuseUnknown } from '../core/options.ts'
 import { execute, first, one, rows, type Database, type Queryable } from '../postgres/database.ts'
@@ -81,6 +81,8 @@ export interface RebuildReport {
   readonly replaced: readonly string[]
   /** Rows that `dropUnknown` let go, counted up to 10,000 in each table. The replaced table has them until it is dropped. */
   readonly droppedRows: number
+  /** What could not be removed after the swap, and why: `abandonRebuild` removes it. `undefined` if nothing is left. */
+  readonly leftover: string | undefined
 }
 
 const optionNames =
@@ -107,13 +109,11 @@ export async function rebuild(options: RebuildOptions): Promise<RebuildReport> {
     const onTheirWay = total - reached
     const report = { operationId, generation: scope.next, aggregates: total, comparisons }
     if (!swap || comparisons.some((each) => differs(each, onTheirWay))) {
-      return { ...report, swapped: false, replaced: [], droppedRows: 0 }
+      return { ...report, swapped: false, replaced: [], droppedRows: 0, leftover: undefined }
     }
     const { swapWaitMs = 3_000, dropUnknown = false } = options
     const swapped = await swapRebuild(started, { running, actor, swapWaitMs, dropUnknown })
-    await removeLeftovers(started)
-    if (started.from !== 'outbox') await unsubscribe({ ...options, generations: [scope.next] })
-    return { ...report, swapped: true, ...swapped }
+    return { ...report, swapped: true, ...swapped, leftover: await cleanUp(started, options) }
   } finally {
     await running.stop()
   }
@@ -228,6 +228,18 @@ function resumed(
 
 function argumentsOf(operation: OperationRow): { readonly from: string; readonly generation: number } {
   return JSON.parse(operation.arguments) as { readonly from: string; readonly generation: number }
+}
+
+/** Removes what the new generation needed. It is swapped in whatever becomes of this, so what fails is only told. */
+async function cleanUp(started: StartedRebuild, options: RebuildOptions): Promise<string | undefined> {
+  const { from, scope } = started
+  try {
+    await removeLeftovers(started)
+    if (from !== 'outbox') await unsubscribe({ ...options, generations: [scope.next] })
+    return undefined
+  } catch (error) {
+    return `The memory or the subscription of generation ${scope.next} could not be removed (${errorMessage(error)}).`
+  }
 }
 
 /** A subscription that nobody reads would keep messages for ever. */
