@@ -100,15 +100,14 @@ export function runRebuild(started: StartedRebuild, options: RunOptions): Runnin
 }
 
 async function openFeed(started: StartedRebuild, options: RunOptions, isCaughtUp: () => boolean): Promise<RebuildFeed> {
-  const { db, scope, shadows, operationId, cursor } = started
+  const { db, scope, shadows, cursor } = started
   const from = parseFrom(started.from)
-  const save = async (reached: ReplayCursor | 'through'): Promise<void> =>
-    void (await execute(db, saveRebuild(scope.tables, operationId, { cursor: reached })))
+  const onProgress = (reached: ReplayCursor | 'through'): Promise<void> => save(started, { cursor: reached })
   if (from === 'outbox') {
     const { owner, pollMs, clock } = options
     const outbox = outboxTables(owner.schema)
     const topics = new Map(shadows.map(({ live }) => [live.stream.aggregateType, live.stream.topic]))
-    return outboxFeed({ owner: owner.db, outbox, db, scope, topics, after: cursor, onProgress: save, pageSize, pollMs, clock })
+    return outboxFeed({ owner: owner.db, outbox, db, scope, topics, after: cursor, onProgress, pageSize, pollMs, clock })
   }
   const { transport } = options
   if (transport === undefined)
@@ -116,7 +115,7 @@ async function openFeed(started: StartedRebuild, options: RunOptions, isCaughtUp
   const subscription = subscriptionOf(scope.consumer, scope.next)
   if (cursor === undefined) {
     for (const topic of topicsOf(shadows)) await transport.seek({ topic, consumer: subscription, to: from })
-    await save('through')
+    await onProgress('through')
   }
   return brokerFeed({ transport, subscription, isCaughtUp })
 }
@@ -173,7 +172,7 @@ interface Followed {
 }
 
 async function follow(started: StartedRebuild, options: RunOptions, feed: Followed): Promise<RebuildProgress> {
-  const { db, scope, operationId } = started
+  const { db, scope } = started
   const { clock, pollMs, stallMs, onProgress } = options
   const startMs = clock.monotonicMs()
   let startedWith: number | undefined
@@ -190,7 +189,7 @@ async function follow(started: StartedRebuild, options: RunOptions, feed: Follow
     const perMs = (reached - startedWith) / (nowMs - startMs)
     const progress = { reached, total, etaMs: perMs > 0 ? Math.round((total - reached) / perMs) : undefined }
     onProgress(progress)
-    await execute(db, saveRebuild(scope.tables, operationId, { progress }))
+    await save(started, { progress })
     if (!isThrough) throughMs = undefined
     else throughMs ??= nowMs
     // Under live traffic something is always on its way. What still is after this long was written in the meantime.
@@ -201,6 +200,15 @@ async function follow(started: StartedRebuild, options: RunOptions, feed: Follow
     if (stillMs > stallMs && (missing > 0 || !isThrough)) throw stalled(started, progress, feed.headway.lastError)
     await clock.sleep(pollMs, feed.stopping)
   }
+}
+
+/** Another process may work on the same rebuild, and has ended it then: what it left there is not written over. */
+async function save({ db, scope, operationId }: StartedRebuild, saved: Parameters<typeof saveRebuild>[2]): Promise<void> {
+  if ((await execute(db, saveRebuild(scope.tables, operationId, saved))) === 0) throw goneMeanwhile(scope.consumer)
+}
+
+export function goneMeanwhile(consumer: string): WaybillError {
+  return new WaybillError('REFUSED', `The rebuild of ${consumer} was swapped in or abandoned by somebody else.`)
 }
 
 function stalled(

@@ -10,12 +10,13 @@ import { state } from '../core/event.ts'
 import { stream } from '../core/stream.ts'
 import { skipParked } from '../outbox/parked.ts'
 import { createRelay } from '../outbox/relay.ts'
+import type { Queryable } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'
 import type { OutgoingMessage } from '../transport/transport.ts'
-import { abandonRebuild, rebuild, type RebuildOptions } from './rebuild.ts'
+import { abandonRebuild, dropReplaced, rebuild, type RebuildOptions } from './rebuild.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -59,6 +60,23 @@ test('a swap that is done is reported though its subscription could not be remov
   expect(await subscriptions(w)).toEqual(['catalog', 'catalog.g2'])
   expect(await abandonRebuild({ consumer: w.catalog, actor: 'test', transport: w.transport })).toBe(false)
   expect(await subscriptions(w)).toEqual(['catalog'])
+  await w.end()
+})
+
+test('a second process on a rebuild ends when the first has swapped it in, and what was replaced is not forgotten', async () => {
+  const w = await rebuildWorld(db)
+  await w.write('a')
+  await w.settle()
+  const held = Promise.withResolvers<void>()
+  const slow: Queryable = { query: async (text, values) => (await held.promise, await db.query(text, values)) }
+  const looked = Promise.withResolvers<void>()
+  const second = w.rebuild({ from: 'outbox', owner: { db: slow, schema: w.schema }, onProgress: () => looked.resolve() })
+  second.catch(() => undefined)
+  await looked.promise
+  const { replaced } = await w.rebuild({ swap: true })
+  held.resolve()
+  await expect(second).rejects.toThrow('was swapped in or abandoned by somebody else')
+  expect(await dropReplaced({ consumer: w.catalog, actor: 'test' })).toEqual(replaced)
   await w.end()
 })
 

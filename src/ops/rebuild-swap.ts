@@ -14,7 +14,7 @@ import { insertAudit } from '../postgres/migrate.sql.ts'
 import { isLockTimeout } from '../postgres/sql-state.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { refuseLost } from './rebuild-lost.ts'
-import { freshMs, type RunningRebuild, type StartedRebuild } from './rebuild-run.ts'
+import { freshMs, goneMeanwhile, type RunningRebuild, type StartedRebuild } from './rebuild-run.ts'
 import { swapNames } from './rebuild-shadow.ts'
 import {
   countNewlyDead,
@@ -99,10 +99,6 @@ async function catchUp(
 async function refuseDead(tx: Tx, scope: RebuildScope): Promise<void> {
   const dead = await one(tx, countNewlyDead(scope))
   if (dead.count > 0) throw newlyDead(scope.consumer, dead)
-}
-
-function goneMeanwhile(consumer: string): WaybillError {
-  return new WaybillError('REFUSED', `The rebuild of ${consumer} was swapped in or abandoned by somebody else.`)
 }
 
 function tooSlow(consumer: string, behind: number): WaybillError {

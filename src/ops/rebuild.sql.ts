@@ -62,7 +62,7 @@ export function findRebuilds(tables: InboxTables, consumer: string): Statement<O
      where o.kind = 'rebuild' and o.arguments->>'consumer' = ${consumer}::text order by o.started_at desc`
 }
 
-/** Saves how far the rebuild is; what is not given stays. */
+/** Saves how far the rebuild is; what is not given stays. Touches no row if it was swapped in or abandoned meanwhile. */
 export function saveRebuild(
   tables: InboxTables,
   id: string,
@@ -74,7 +74,13 @@ export function saveRebuild(
        set progress = coalesce(${json(progress)}::text::jsonb, progress), cursor = coalesce(${json(cursor)}::text::jsonb, cursor),
            state = coalesce(${state ?? null}::text, state), updated_at = clock_timestamp(),
            finished_at = case when ${state ?? null}::text is null then finished_at else clock_timestamp() end
-     where id = ${id}::text::uuid`
+     where id = ${id}::text::uuid and state = 'running'`
+}
+
+/** The tables that it replaced are dropped. */
+export function forgetReplaced(tables: InboxTables, id: string): Statement {
+  return sql`
+    update ${operations(tables)} set progress = progress - 'replaced', updated_at = clock_timestamp() where id = ${id}::text::uuid`
 }
 
 export interface ReachedRow {

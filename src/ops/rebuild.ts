@@ -27,6 +27,7 @@ import { swapRebuild } from './rebuild-swap.ts'
 import {
   deleteLeftovers,
   findRebuilds,
+  forgetReplaced,
   insertRebuild,
   leftoverBatch,
   lockRegister,
@@ -154,10 +155,10 @@ export async function dropReplaced({ consumer, actor }: Pick<RebuildOptions, 'co
     await first(tx, lockRegister(tables, name))
     const dropped: string[] = []
     for (const { id, progress } of await rows(tx, findRebuilds(tables, name))) {
-      const { replaced = [], ...rest } = JSON.parse(progress) as { readonly replaced?: readonly string[] }
+      const { replaced = [] } = JSON.parse(progress) as { readonly replaced?: readonly string[] }
       if (replaced.length === 0) continue
       for (const table of replaced) await execute(tx, dropTable(table))
-      await execute(tx, saveRebuild(tables, id, { progress: rest }))
+      await execute(tx, forgetReplaced(tables, id))
       dropped.push(...replaced)
     }
     const details = { consumer: name, tables: dropped }
