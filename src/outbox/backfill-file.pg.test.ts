@@ -83,6 +83,20 @@ test('a broken line stops it with its number; repaired, it goes on behind what w
   expect(await fold()).toMatchObject({ a: 'a', e: 'e', f: 'mended', g: 'g' })
 })
 
+test.each([
+  ['cannot be read', '{"id": "d"', 'INVALID_INPUT'],
+  ['is too long', line('d', 'x'.repeat(300_000)), 'TOO_LARGE'],
+])('what came before a line that %s is done, though it would have been read in one page with it', async (_why, fourth, code) => {
+  const { backfill, fold } = await exported(
+    `${['a', 'b', 'c'].map((id) => line(id, id)).join('\n')}\n${fourth}\n${line('e', 'e')}\n`,
+  )
+  await expect(backfill({ maxLineBytes: 100_000 }, { batchSize: 100 }).run()).rejects.toMatchObject({
+    code,
+    message: expect.stringContaining('line 4 ') as string,
+  })
+  expect(await fold()).toEqual({ a: 'a', b: 'b', c: 'c' })
+})
+
 test('another file under the same name is not gone on with', async () => {
   const { backfill, path } = await exported(`${['a', 'b', 'c', 'd', 'e'].map((id) => line(id, id)).join('\n')}\n`)
   const stop = new AbortController()

@@ -54,9 +54,8 @@ export function backfillFile<Row>(options: BackfillFileOptions): BackfillSource<
       try {
         const start = cursor === undefined ? { offset: 0, line: 0, before: '' } : (JSON.parse(cursor) as Place)
         if (start.offset > 0 && (await hashBefore(file, start.offset)) !== start.before) throw otherFile(path, start.line)
-        const { lines, offset, line } = await readLines(file, { path, start, limit, maxLineBytes })
+        const { rows, offset, line } = await readRows<Row>(file, { path, start, limit, maxLineBytes })
         if (offset === start.offset) return undefined
-        const rows = lines.map(({ bytes, line: number }) => parse<Row>(bytes, path, number))
         return {
           rows,
           cursor: JSON.stringify({ offset, line, before: await hashBefore(file, offset) } satisfies Place),
@@ -71,49 +70,49 @@ export function backfillFile<Row>(options: BackfillFileOptions): BackfillSource<
   }
 }
 
-interface Lines {
-  readonly lines: readonly { readonly bytes: Uint8Array; readonly line: number }[]
+interface ReadOptions {
+  readonly path: string
+  readonly start: Place
+  readonly limit: number
+  readonly maxLineBytes: number
+}
+
+interface ReadRows<Row> {
+  readonly rows: readonly Row[]
   readonly offset: number
   readonly line: number
 }
 
-async function readLines(
-  file: FileHandle,
-  {
-    path,
-    start,
-    limit,
-    maxLineBytes,
-  }: { readonly path: string; readonly start: Place; readonly limit: number; readonly maxLineBytes: number },
-): Promise<Lines> {
-  const lines: { readonly bytes: Uint8Array; readonly line: number }[] = []
+/** Ends before a line that is not as it should be: it is refused when it is the first, and what came before it is done. */
+async function readRows<Row>(file: FileHandle, { path, start, limit, maxLineBytes }: ReadOptions): Promise<ReadRows<Row>> {
+  const rows: Row[] = []
   let { offset, line } = start
   let rest: Buffer = Buffer.alloc(0)
   const take = (bytes: Buffer, withBreak: number): void => {
+    // Blank lines separate nothing, but files end with them.
+    if (bytes.toString('latin1').trim() !== '') rows.push(parse<Row>(bytes, path, line + 1))
     offset += bytes.length + withBreak
     line += 1
-    // Blank lines separate nothing, but files end with them.
-    if (bytes.toString('latin1').trim() !== '') lines.push({ bytes, line })
   }
-  for (;;) {
-    const { bytesRead, buffer } = await file.read(Buffer.alloc(readBytes), 0, readBytes, offset + rest.length)
-    rest = Buffer.concat([rest, buffer.subarray(0, bytesRead)])
-    for (let end = rest.indexOf(newline); end >= 0 && lines.length < limit; end = rest.indexOf(newline)) {
-      take(rest.subarray(0, end), 1)
-      rest = rest.subarray(end + 1)
+  try {
+    for (;;) {
+      const { bytesRead, buffer } = await file.read(Buffer.alloc(readBytes), 0, readBytes, offset + rest.length)
+      rest = Buffer.concat([rest, buffer.subarray(0, bytesRead)])
+      for (let end = rest.indexOf(newline); end >= 0 && rows.length < limit; end = rest.indexOf(newline)) {
+        take(rest.subarray(0, end), 1)
+        rest = rest.subarray(end + 1)
+      }
+      if (rows.length >= limit) break
+      if (bytesRead === 0) {
+        if (rest.length > 0) take(rest, 0)
+        break
+      }
+      if (rest.length > maxLineBytes) throw tooLong(path, line + 1, maxLineBytes)
     }
-    if (lines.length >= limit) break
-    if (bytesRead === 0) {
-      if (rest.length > 0) take(rest, 0)
-      break
-    }
-    if (rest.length > maxLineBytes)
-      throw new WaybillError(
-        'TOO_LARGE',
-        `${path}: line ${line + 1} has more than ${maxLineBytes} bytes. Raise maxLineBytes, or shorten it.`,
-      )
+  } catch (error) {
+    if (rows.length === 0) throw error
   }
-  return { lines, offset, line }
+  return { rows, offset, line }
 }
 
 async function hashBefore(file: FileHandle, offset: number): Promise<string> {
@@ -132,6 +131,13 @@ function parse<Row>(bytes: Uint8Array, path: string, line: number): Row {
       { cause },
     )
   }
+}
+
+function tooLong(path: string, line: number, maxLineBytes: number): WaybillError {
+  return new WaybillError(
+    'TOO_LARGE',
+    `${path}: line ${line} has more than ${maxLineBytes} bytes. Raise maxLineBytes, or shorten it.`,
+  )
 }
 
 function otherFile(path: string, line: number): WaybillError {
