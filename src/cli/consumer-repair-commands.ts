@@ -6,7 +6,7 @@ import { replayConsumer } from '../consumer/replay.ts'
 import { WaybillError } from '../core/errors.ts'
 import { createSignals } from '../core/signals.ts'
 import { closedAfter } from '../ops/close-in-time.ts'
-import { parseFrom } from '../ops/rebuild-feed.ts'
+import { parseFrom, showFrom } from '../ops/parse-from.ts'
 import { listGaps, repairGap, type Gap, type RepairedGap } from '../ops/repair-gap.ts'
 import { withDatabase } from '../ops/with-database.ts'
 import type { Queryable } from '../postgres/database.ts'
@@ -77,7 +77,7 @@ export const replayCommand: Command = {
         const skipOlder = values['skip-older'] === true
         await replayConsumer({ db, schema, transport, consumer: name, topics, to, beyondMemory, skipOlder, actor })
         return {
-          text: `${name} gets ${topics.join(', ')} again from ${textOption(values, 'from')}.`,
+          text: `${name} gets ${topics.join(', ')} again from ${showFrom(to)}.`,
           data: { consumer: name, topics, from: to },
         }
       })

@@ -102,7 +102,9 @@ test('a swap that is done says so, and how to remove what it could not', async (
 })
 
 test('a rebuild is given up, and mistakes are explained', async () => {
-  expect(await waybill('rebuild catalog --from outbox')).toMatchObject({ code: 0 })
+  const begun = await waybill('rebuild catalog --from 2025-01-01')
+  expect(begun).toMatchObject({ code: 0, err: expect.stringContaining('catalog: from 2025-01-01T00:00:00.000Z\n') })
+  expect(await waybill('rebuild catalog --from 2025-01-01T01:00:00+01:00')).toMatchObject({ code: 0 })
   expect(await waybill('rebuild catalog --abandon')).toMatchObject({ code: 0, out: 'The rebuild of catalog is abandoned.\n' })
   expect((await waybill('rebuild catalog --abandon')).out).toContain('No rebuild of catalog is under way.')
   expect(await waybill('rebuild catalog --swap')).toMatchObject({ code: 2, err: expect.stringContaining('Say where from') })

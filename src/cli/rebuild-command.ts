@@ -5,6 +5,7 @@
 import type { Consumer } from '../consumer/consumer.ts'
 import { createSignals } from '../core/signals.ts'
 import { closedAfter } from '../ops/close-in-time.ts'
+import { parseFrom, showFrom } from '../ops/parse-from.ts'
 import { abandonRebuild, dropReplaced, rebuild, type RebuildReport } from '../ops/rebuild.ts'
 import { mostCounted } from '../ops/rebuild-lost.ts'
 import type { RebuildProgress } from '../ops/rebuild-run.ts'
@@ -95,18 +96,21 @@ async function act(context: CommandContext, opened: Opened): Promise<CommandResu
 
 async function build({ values, settings, user, stopSignal, note }: CommandContext, opened: Opened): Promise<RebuildReport> {
   const { consumer, transport, db } = opened
+  const { name } = consumer.settings
   const swapWaitMs = durationOption(values, 'swap-wait')
+  const from = textOption(values, 'from')
+  if (from !== undefined) note(`${name}: from ${showFrom(parseFrom(from))}`)
   const common = {
     consumer,
     transport,
-    from: textOption(values, 'from'),
+    from,
     compare: values['compare'] === true,
     swap: values['swap'] === true,
     dropUnknown: values['drop-unknown'] === true,
     ...(swapWaitMs === undefined ? {} : { swapWaitMs }),
     actor: user,
     signal: stopSignal(),
-    onProgress: teller(consumer.settings.name, note),
+    onProgress: teller(name, note),
   }
   const schema = textOption(values, 'owner-schema') ?? settings.names().schema
   const ownerUrl = textOption(values, 'owner-url')

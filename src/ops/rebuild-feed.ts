@@ -9,12 +9,11 @@
  *
  * Both go on until they are stopped, so that the new generation follows the live one until the swap.
  */
-import { WaybillError } from '../core/errors.ts'
 import type { Clock } from '../core/clock.ts'
 import { toMessage as toOutgoing } from '../outbox/message.ts'
 import type { OutboxTables } from '../outbox/outbox.sql.ts'
 import { rows, type Queryable } from '../postgres/database.ts'
-import type { IncomingMessage, Receiver, ReceiveOptions, SeekTarget, Transport } from '../transport/transport.ts'
+import type { IncomingMessage, Receiver, ReceiveOptions, Transport } from '../transport/transport.ts'
 import { readBehind, readRetained, type ReplayCursor, type ReplayRow } from './outbox-replay.sql.ts'
 import { findBehind, type RebuildScope } from './rebuild.sql.ts'
 
@@ -175,14 +174,3 @@ function toMessage(row: ReplayRow): IncomingMessage {
 
 /** An event that waits for no relay. */
 const undispatched = { lane: 0, seq: '0', key: '0', state: 0, publish_attempts: 0, blocked: false, wait_ms: 0 }
-
-/** Reads `earliest`, `outbox` or a time. */
-export function parseFrom(text: string): 'outbox' | SeekTarget {
-  if (text === 'outbox' || text === 'earliest') return text
-  const sinceMs = Date.parse(text)
-  if (!Number.isNaN(sinceMs)) return { sinceMs }
-  throw new WaybillError(
-    'INVALID_OPTION',
-    `from: must be earliest, outbox or a time such as 2026-05-01T00:00:00Z, got ${JSON.stringify(text)}.`,
-  )
-}

@@ -20,7 +20,7 @@ import { insertAudit } from '../postgres/migrate.sql.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { assertProjectionTable } from '../projection/projection-table.ts'
 import type { Transport } from '../transport/transport.ts'
-import { parseFrom } from './rebuild-feed.ts'
+import { parseFrom, showFrom } from './parse-from.ts'
 import { runRebuild, subscriptionOf, topicsOf, type RebuildProgress, type StartedRebuild } from './rebuild-run.ts'
 import { compareShadows, createShadows, shadowsOf, type Comparison } from './rebuild-shadow.ts'
 import { swapRebuild } from './rebuild-swap.ts'
@@ -39,7 +39,7 @@ import { dropTable } from './rebuild-tables.sql.ts'
 
 export interface RebuildOptions {
   readonly consumer: Consumer
-  /** `'outbox'`, `'earliest'` or a time. @default what the rebuild under way was started with */
+  /** `'outbox'`, `'earliest'`, a date or a time with its zone. @default what the rebuild under way was started with */
   readonly from?: string | undefined
   /** The broker, for every `from` but `'outbox'`. */
   readonly transport?: Pick<Transport, 'receive' | 'seek' | 'unsubscribe'> | undefined
@@ -168,7 +168,7 @@ export async function dropReplaced({ consumer, actor }: Pick<RebuildOptions, 'co
 }
 
 /** Register, operation and shadows come into being together; what is there already is taken up again. */
-async function begin({ consumer, from, actor }: RebuildOptions): Promise<StartedRebuild> {
+async function begin({ consumer, from: given, actor }: RebuildOptions): Promise<StartedRebuild> {
   const { db, schema, service, deploymentId, name, positions } = consumer.settings
   const routes = consumer.routes()
   const tables = inboxTables(schema)
@@ -180,7 +180,7 @@ async function begin({ consumer, from, actor }: RebuildOptions): Promise<Started
       'REFUSED',
       `consumer ${name}: positions: 'needed' leaves no positions to compare a rebuild with. Project to a new table with a consumer of another name.`,
     )
-  if (from !== undefined) parseFrom(from)
+  const from = given === undefined ? undefined : showFrom(parseFrom(given))
   await assertSchema(db, { schema, service, deploymentId })
   for (const projection of routes.projections) await assertProjectionTable(db, projection)
   const types = [...new Set(routes.projections.map(({ stream }) => stream.aggregateType))]
