@@ -7,10 +7,12 @@ import type { PubsubAdmin } from '../transport/pubsub-admin.ts'
 import type { SubscriptionSettings } from '../transport/pubsub-resources.ts'
 import type { DesiredResources } from './provision-desired.ts'
 import { howToMakeAnew, missingGrants } from './provision.ts'
+import { isProvisional } from './provisional-retention.ts'
 
 export type PubsubProblem =
   | 'topic-missing'
   | 'subscription-missing'
+  | 'unfinished'
   | 'ordering-off'
   | 'retry-policy-missing'
   | 'retention-short'
@@ -41,9 +43,9 @@ export async function doctorPubsub(admin: PubsubAdmin, options: DoctorPubsubOpti
   const ofTopics = await Promise.all(
     topics.map(async ({ name }): Promise<PubsubFinding[]> => {
       const found = await admin.getTopic(name)
-      return found === undefined
-        ? [finding('topic-missing', name, 'the topic does not exist: nothing can be published to it')]
-        : []
+      if (found === undefined) return [finding('topic-missing', name, 'the topic does not exist: nothing can be published to it')]
+      const text = 'provisioning was broken off before it was done, and the topic still keeps everything'
+      return isProvisional(found) ? [finding('unfinished', name, text)] : []
     }),
   )
   const ofSubscriptions = await Promise.all(subscriptions.map((wanted) => checkSubscription(admin, wanted, options)))
@@ -75,7 +77,10 @@ async function checkSubscription(
       finding('retry-policy-missing', name, 'it has no retry policy: a message that fails is delivered again at once, for ever'),
     )
   }
-  if (found.retentionSeconds < horizonSeconds) {
+  if (isProvisional(found)) {
+    const text = 'provisioning was broken off before it was done: its consumer may lack what was published before it was made'
+    findings.push(finding('unfinished', name, text))
+  } else if (found.retentionSeconds < horizonSeconds) {
     const text = `it keeps messages for ${found.retentionSeconds} s; a replay has to reach back ${horizonSeconds} s`
     findings.push(finding('retention-short', name, text))
   }

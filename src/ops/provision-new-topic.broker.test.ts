@@ -4,6 +4,7 @@ import { eventually } from '../testing/eventually.ts'
 import { createPubsubAdmin, type PubsubAdmin } from '../transport/pubsub-admin.ts'
 import { pubsub } from '../transport/pubsub.ts'
 import type { Transport } from '../transport/transport.ts'
+import { doctorPubsub } from './doctor-pubsub.ts'
 import { desiredResources, type DesiredResources } from './provision-desired.ts'
 import { planText } from './provision-text.ts'
 import { applyProvision, planProvision } from './provision.ts'
@@ -141,6 +142,23 @@ test.each(steps)('a run that was broken off after %s is mended by the next, and 
   // Whether a seek has been done leaves no trace, so it alone is done again.
   expect(done).toEqual(steps.slice(steps.indexOf(lastStep) + (lastStep.startsWith('seek') ? 0 : 1)))
   expect((await planProvision(admin, desired)).changes).toEqual([])
+})
+
+test('the doctor names what a run that was broken off has not finished', async () => {
+  const plain = { ...desired, grants: [] }
+  const broken = watched((step) => {
+    if (step === `createSubscription ${name}.dead.catalog`) throw new Error('broken off')
+  })
+  await expect(applyProvision(broken, await planProvision(broken, plain))).rejects.toThrow('broken off')
+  const found = await doctorPubsub(admin, { desired: plain })
+  expect(found.map(({ problem, resource }) => `${resource} ${problem}`)).toEqual([
+    `${name}.dead unfinished`,
+    'video.events unfinished',
+    `${name}.dead.catalog unfinished`,
+  ])
+  for (const { text } of found) expect(text).toContain('Run: waybill provision --apply')
+  await applyProvision(admin, await planProvision(admin, plain))
+  expect(await doctorPubsub(admin, { desired: plain })).toEqual([])
 })
 
 test('a subscription of a topic that is in service is not sought, whatever is changed', async () => {
