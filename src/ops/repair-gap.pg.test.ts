@@ -103,3 +103,23 @@ test('what the owner does not keep any more is named as missing, and nothing is 
   expect(await fixture.query('select balance::int from $schema.balance')).toEqual([{ balance: 12 }])
   await expect(repairGap({ ...options, consumer: 'nobody' })).rejects.toMatchObject({ code: 'NOT_FOUND' })
 })
+
+test.each([
+  { gone: 'version between 3 and 202', brought: 1_000, missing: 200 },
+  { gone: 'version > 2', brought: 0, missing: 1_497 },
+])('what is gone is counted though the gap is larger than what is brought at once: $gone', async ({ gone, brought, missing }) => {
+  const last = 1_500
+  const { owner, fixture, stop } = await dropped('direct')
+  await stop()
+  // The owner's versions up to the last one, of which the consumer has had two.
+  await owner.query(
+    `insert into $schema.outbox (id, topic, aggregate_type, aggregate_id, version, event_type, schema_version, content_type, payload, headers, occurred_at)
+     select gen_random_uuid(), topic, aggregate_type, aggregate_id, v, event_type, schema_version, content_type, payload, headers, occurred_at
+       from $schema.outbox o, generate_series(6, ${last}) as v where o.version = 5`,
+  )
+  await owner.query(`delete from $schema.outbox where ${gone}`)
+  await fixture.query(`update $schema.inbox_message set version = version + ${last - 4} where state = 4`)
+  const common = { db, schema: fixture.schema, consumer: 'catalog', olderThanMs: 0, actor: 'ada' }
+  const repaired = await repairGap({ ...common, owner: { db, schema: owner.schema } })
+  expect(repaired).toMatchObject([{ next: `${last}`, brought, missing }])
+})

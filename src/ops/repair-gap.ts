@@ -46,7 +46,7 @@ export interface RepairOptions extends GapOptions {
 export interface RepairedGap extends Gap {
   /** Events that were brought. */
   readonly brought: number
-  /** Versions that the owner does not have any more. */
+  /** Versions that the owner does not have any more, before the last one that was brought if a call again brings more. */
   readonly missing: number
 }
 
@@ -70,16 +70,22 @@ export async function repairGap(options: RepairOptions): Promise<readonly Repair
   for (const gap of await findGaps(scope, options)) {
     const owned = await rows(owner.db, selectOwned(owner.schema, gap, eventLimit))
     const items = owned.map((row) => toItem(gap, row))
-    const wanted = Math.min(Number(BigInt(gap.next) - BigInt(gap.position)) - 1, eventLimit)
     await transaction(db, async (tx) => {
       if (items.length === 0) return
       await execute(tx, storeWaiting(scope, items))
       const details = { consumer, ...toGap(gap), events: items.map(({ event }) => event.id) }
       await one(tx, insertAudit(schema, { actor, action: 'consumer.repair-gap', details }))
     })
-    repaired.push({ ...toGap(gap), brought: items.length, missing: wanted - items.length })
+    repaired.push({ ...toGap(gap), brought: items.length, missing: countMissing(gap, owned) })
   }
   return repaired
+}
+
+/** Up to the last version that was brought if there may be more behind it; otherwise up to the first that waits. */
+function countMissing({ position, next }: GapRow, owned: readonly OwnedEventRow[]): number {
+  const last = owned.length < eventLimit ? undefined : owned.at(-1)?.version
+  const end = last === undefined ? BigInt(next) - 1n : BigInt(last)
+  return Number(end - BigInt(position)) - owned.length
 }
 
 async function scopeOf({ db, schema, consumer }: GapOptions): Promise<Scope> {
