@@ -33,6 +33,16 @@ function intercepted(
   return { slow, limits }
 }
 
+test.each([0, 0.4, -1, Number.NaN])('a swap that might wait for %s ms is refused before any work is done', async (swapWaitMs) => {
+  const w = await rebuildWorld(db)
+  await expect(w.rebuild({ from: 'outbox', swap: true, swapWaitMs })).rejects.toMatchObject({
+    code: 'INVALID_OPTION',
+    message: expect.stringContaining('rebuild.swapWaitMs: must be a whole number from 1') as string,
+  })
+  expect(await w.count('operation')).toBe(0)
+  await w.end()
+})
+
 test('writers do not wait longer for the comparison of the tables than for the swap', async () => {
   const isComparison = (text: string): boolean => text.endsWith(' as uncovered')
   const { slow, limits } = intercepted('statement_timeout', isComparison, async (tx) => {

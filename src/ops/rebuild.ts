@@ -13,7 +13,7 @@ import { inboxTables, registerConsumer } from '../consumer/inbox.sql.ts'
 import { systemClock, type Clock } from '../core/clock.ts'
 import { errorMessage, WaybillError } from '../core/errors.ts'
 import { newId } from '../core/id.ts'
-import { refuseUnknown } from '../core/options.ts'
+import { refuseUnknown, resolve, wholeBetween } from '../core/options.ts'
 import { execute, first, one, rows, type Database, type Queryable } from '../postgres/database.ts'
 import { assertSchema } from '../postgres/deployment.ts'
 import { insertAudit } from '../postgres/migrate.sql.ts'
@@ -92,6 +92,9 @@ const optionNames =
 /** Begins a rebuild, or goes on with the one under way. */
 export async function rebuild(options: RebuildOptions): Promise<RebuildReport> {
   refuseUnknown('rebuild', options, optionNames)
+  const given = { swapWaitMs: options.swapWaitMs }
+  // What no transaction takes is refused before hours of work; and to PostgreSQL 0 is a wait without end.
+  const { swapWaitMs } = resolve('rebuild', { swapWaitMs: 3_000 }, given, { swapWaitMs: wholeBetween(1, 2_147_483_647) })
   const { consumer, actor, compare = false, swap = false } = options
   const started = await begin(options)
   const { db, scope, shadows, operationId } = started
@@ -112,7 +115,7 @@ export async function rebuild(options: RebuildOptions): Promise<RebuildReport> {
     if (!swap || comparisons.some((each) => differs(each, onTheirWay))) {
       return { ...report, swapped: false, replaced: [], droppedRows: 0, leftover: undefined }
     }
-    const { swapWaitMs = 3_000, dropUnknown = false } = options
+    const { dropUnknown = false } = options
     const swapped = await swapRebuild(started, { running, actor, swapWaitMs, dropUnknown })
     return { ...report, swapped: true, ...swapped, leftover: await cleanUp(started, options) }
   } finally {
