@@ -11,16 +11,16 @@ const { url, pool, db } = await logicalDatabase()
 
 interface Operator extends OutboxFixture {
   cdc(line: string, onErr?: (text: string) => void): Promise<Ended>
+  /** The line as it is. */
+  waybill(line: string, onErr?: (text: string) => void): Promise<Ended>
 }
 
 async function operator(): Promise<Operator> {
   const fixture = await outboxFixture(db)
   const { schema } = fixture.outbox.tables
-  return {
-    ...fixture,
-    cdc: (line, onErr) =>
-      runLine(`outbox cdc ${line} --schema ${schema}`, { folder: import.meta.dirname, env: { DATABASE_URL: url }, onErr }),
-  }
+  const waybill: Operator['waybill'] = (line, onErr) =>
+    runLine(line, { folder: import.meta.dirname, env: { DATABASE_URL: url }, onErr })
+  return { ...fixture, waybill, cdc: (line, onErr) => waybill(`outbox cdc ${line} --schema ${schema}`, onErr) }
 }
 
 test('hands over to a connector and back, and says at each step who publishes and what comes next', async () => {
@@ -32,10 +32,13 @@ test('hands over to a connector and back, and says at each step who publishes an
   const broker = memory()
   let draining: Promise<number> | undefined
   const on = await cdc('on --slot there', (text) => {
-    if (text.includes('wait for a relay')) draining ??= relay(broker).once()
+    if (text.includes('for a relay')) draining ??= relay(broker).once()
   })
   expect(await draining).toBe(1)
-  expect(on).toMatchObject({ code: 0, err: expect.stringContaining('Relays must run until they are out.') })
+  expect(on).toMatchObject({
+    code: 0,
+    err: expect.stringContaining('1 event waits for a relay. Relays must run until none does.'),
+  })
   expect(on.out).toContain(`Start the connector on slot "there", publication "${publication}", without a snapshot`)
   expect(JSON.parse((await cdc('on --slot there --json')).out)).toEqual({ slot: 'there', publication })
   const between = await cdc('')
@@ -54,13 +57,15 @@ test('hands over to a connector and back, and says at each step who publishes an
   expect((await cdc('')).out).toContain('Dispatch is on: relays publish.')
 })
 
-test('goes back without the slot if it is told so, and says that readers will see some of it twice', async () => {
-  const { cdc, publish, relay } = await operator()
+test('goes back without the slot by the command that it names, and says that readers will see some of it twice', async () => {
+  const { cdc, waybill, publish, relay } = await operator()
   expect(await cdc('on --slot gone')).toMatchObject({ code: 0 })
   await publish('v', '1', '2')
   await pool.query(`select pg_drop_replication_slot('gone')`)
-  expect(await cdc('off --slot gone')).toMatchObject({ code: 1, out: '', err: expect.stringContaining('--lost') })
-  const lost = await cdc('off --lost --slot gone')
+  const refused = await cdc('off --slot gone')
+  expect(refused).toMatchObject({ code: 1, out: '', err: expect.stringContaining('--lost') })
+  const [, named = ''] = /`waybill (.+?)`/.exec(refused.err) ?? []
+  const lost = await waybill(named)
   expect(lost).toMatchObject({
     code: 0,
     out: expect.stringMatching(/^2 events were put in line again.*readers remove those\. Start the relays/),

@@ -4,6 +4,7 @@
  * It only reads. Each finding says what is wrong, what that leads to, and what to do about it.
  */
 import { readBacklog } from '../outbox/backlog.sql.ts'
+import { cdcCommand } from '../outbox/cdc-command.ts'
 import { selectDispatching } from '../outbox/dispatching.sql.ts'
 import type { Outbox } from '../outbox/outbox.ts'
 import { selectSlot } from '../outbox/retention.sql.ts'
@@ -162,7 +163,7 @@ async function connectorFindings(db: Queryable, { tables }: Pick<Outbox, 'tables
   return when(
     slot === undefined || slot.lost,
     'slot-gone',
-    `a connector publishes since ${switched.at}, and its replication slot "${switched.slot}" ${what}: nobody publishes what it had not read, nor what is added. Unless it reads a copy of that slot, stop it, and let relays publish again: waybill outbox cdc off --slot ${switched.slot} --lost`,
+    `a connector publishes since ${switched.at}, and its replication slot "${switched.slot}" ${what}: nobody publishes what it had not read, nor what is added. Unless it reads a copy of that slot, stop it, and let relays publish again: ${cdcCommand(tables.schema, `off --slot ${switched.slot} --lost`)}`,
   )
 }
 

@@ -86,7 +86,7 @@ describe('a slot that is gone', () => {
     await drop(slot)
     await expect(switchCdcOn({ db, outbox, slot: next, actor, signal })).rejects.toMatchObject({
       code: 'REFUSED',
-      message: expect.stringContaining(`\`waybill outbox cdc off --slot ${slot} --lost\``),
+      message: expect.stringContaining(`\`waybill outbox cdc off --slot ${slot} --lost --schema ${outbox.tables.schema}\``),
     })
     const { dispatching, slots: there } = await cdcStatus(db, outbox)
     expect({ dispatching, names: there.map((each) => each.slot) }).toEqual({

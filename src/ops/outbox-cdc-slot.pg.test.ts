@@ -126,7 +126,7 @@ test('relays that have not drained go before the connector: switching back waits
   await expect(switchCdcOn({ db, outbox, slot, actor, signal: stopped })).rejects.toMatchObject({ code: 'ABORTED' })
   await publish('v', '2')
   await expect(switchCdcOff({ db, outbox, slot, actor, signal: stopped })).rejects.toMatchObject(
-    refused('1 events wait for a relay'),
+    refused('1 event waits for a relay'),
   )
   expect(await cdcStatus(db, outbox)).toMatchObject({ dispatching: false })
   await drop(slot)

@@ -6,6 +6,7 @@
  * switched onto.
  */
 import { WaybillError } from '../core/errors.ts'
+import { cdcCommand } from '../outbox/cdc-command.ts'
 import { lockDispatching, selectDispatching } from '../outbox/dispatching.sql.ts'
 import type { Outbox } from '../outbox/outbox.ts'
 import { selectSlot, type SlotRow } from '../outbox/retention.sql.ts'
@@ -64,9 +65,10 @@ export async function refuseAnother({ db, outbox, slot }: SlotOptions, found: Cd
   const switched = await first(db, selectSwitchedOn(outbox.tables))
   const what = otherwise({ outbox, slot }, found, switched?.slot ?? '')
   if (what === undefined) return
+  const off = cdcCommand(outbox.tables.schema, `off --slot ${switched?.slot ?? slot} --lost`)
   const since = switched === undefined ? '' : ` since ${switched.at}, with the slot "${switched.slot}"`
   throw refused(
-    `Relays have not dispatched${since}, and the slot "${slot}" ${what}. Nobody would publish what the connector had not read, for a new one begins now. If the connector's slot is there under another name, pass that. If it is gone, run \`waybill outbox cdc off --slot ${switched?.slot ?? slot} --lost\`, start relays, and run this again when you like.`,
+    `Relays have not dispatched${since}, and the slot "${slot}" ${what}. Nobody would publish what the connector had not read, for a new one begins now. If the connector's slot is there under another name, pass that. If it is gone, run \`${off}\`, start relays, and run this again when you like.`,
   )
 }
 
@@ -91,7 +93,7 @@ export async function refuseUnfinished(
       : `the connector of the slot "${last.slot}" has confirmed ${state.confirmed ?? 'nothing'} and has to reach ${last.lsn}, and only it can publish what lies between`
   const [lost, running] = state === undefined || state.lost ? [' --lost', ''] : ['', ' and the connector running']
   throw refused(
-    `The switch back to relays is not finished: ${what}. Finish it with \`waybill outbox cdc off --slot ${last.slot}${lost}\`, the relays stopped${running}, and then run this again.`,
+    `The switch back to relays is not finished: ${what}. Finish it with \`${cdcCommand(tables.schema, `off --slot ${last.slot}${lost}`)}\`, the relays stopped${running}, and then run this again.`,
   )
 }
 
@@ -123,7 +125,7 @@ function otherwise(
 }
 
 /** A slot from which the connector can still read all that it has not read. */
-export async function readSlot({ db, slot }: SlotOptions, lsn: string): Promise<SlotRow> {
+export async function readSlot({ db, outbox, slot }: SlotOptions, lsn: string): Promise<SlotRow> {
   const state = await first(db, selectSlot(slot, lsn))
   if (state !== undefined && !state.lost) return state
   const [code, what] =
@@ -132,7 +134,7 @@ export async function readSlot({ db, slot }: SlotOptions, lsn: string): Promise<
       : (['REFUSED', `The replication slot "${slot}" has lost its log, so its connector can go on no more.`] as const)
   throw new WaybillError(
     code,
-    `${what} If the connector used this one, run \`waybill outbox cdc off --slot ${slot} --lost\`: then relays publish again all that was added since it took over.`,
+    `${what} If the connector used this one, run \`${cdcCommand(outbox.tables.schema, `off --slot ${slot} --lost`)}\`: then relays publish again all that was added since it took over.`,
   )
 }
 

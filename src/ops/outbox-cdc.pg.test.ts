@@ -294,7 +294,9 @@ describe('retention behind a slot', () => {
     await pool.query('select pg_drop_replication_slot($1)', [slot])
     const refused = (message: string): object => ({ code: 'REFUSED', message: expect.stringContaining(message) })
     const retention = retentionOf(fixture, slot)
-    await expect(retention.pass(signal)).rejects.toMatchObject(refused(`run \`waybill outbox cdc off --slot ${slot} --lost\``))
+    await expect(retention.pass(signal)).rejects.toMatchObject(
+      refused(`run \`waybill outbox cdc off --slot ${slot} --lost --schema`),
+    )
     await giveUpSlot({ db, outbox: fixture.outbox, slot, actor })
     await expect(retention.pass(signal)).rejects.toMatchObject(refused('retention needs no slot: take it out of its options'))
     expect(await versions(fixture)).toEqual(['v 1'])

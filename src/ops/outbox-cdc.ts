@@ -18,6 +18,7 @@ import { first, one, rows, type Database, type Queryable } from '../postgres/dat
 import { insertAudit } from '../postgres/migrate.sql.ts'
 import { isLockTimeout } from '../postgres/sql-state.ts'
 import { transaction } from '../postgres/transaction.ts'
+import { cdcCommand } from '../outbox/cdc-command.ts'
 import { countDated, readPauses } from '../outbox/dispatch.sql.ts'
 import { selectDispatching } from '../outbox/dispatching.sql.ts'
 import type { Outbox } from '../outbox/outbox.ts'
@@ -99,7 +100,7 @@ export async function switchCdcOn(options: CdcOptions): Promise<void> {
   await until(options, async () => {
     await readSlot(options, '0/0').catch(explainOff)
     const waiting = await countDrainable(db, outbox).catch(explainOff)
-    return waiting === 0 ? true : `${waiting} events wait for a relay. Relays must run until they are out.`
+    return waiting === 0 ? true : `${waitForRelay(waiting)}. Relays must run until none does.`
   })
 }
 
@@ -149,6 +150,10 @@ async function countDrainable(db: Queryable, { tables }: Pick<Outbox, 'tables'>)
   return waiting
 }
 
+function waitForRelay(events: number): string {
+  return events === 1 ? '1 event waits for a relay' : `${events} events wait for a relay`
+}
+
 function explainOff(cause: unknown): never {
   explainSwitched(cause, 'Dispatch is off already: until this is done, nobody publishes what is added.')
 }
@@ -194,7 +199,7 @@ async function refuseWaiting(tx: Queryable, { outbox, slot }: CdcOptions): Promi
   if (waiting === 0) return
   throw new WaybillError(
     'REFUSED',
-    `${waiting} events wait for a relay, since before the connector took over: they would come after newer ones. Stop the connector, let relays drain them (run \`waybill outbox cdc on --slot ${slot}\` again), and then run this again. If the connector never ran, drop the slot instead, and pass --lost. Nothing was switched.`,
+    `${waitForRelay(waiting)}, since before the connector took over, and would come after newer ones. Stop the connector, let relays drain the outbox (run \`${cdcCommand(outbox.tables.schema, `on --slot ${slot}`)}\` again), and then run this again. If the connector never ran, drop the slot instead, and pass --lost. Nothing was switched.`,
   )
 }
 

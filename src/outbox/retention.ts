@@ -17,6 +17,7 @@ import { loop, type Pass } from '../core/loop.ts'
 import { resolve, wholeBetween } from '../core/options.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { first, one, type Queryable } from '../postgres/database.ts'
+import { cdcCommand } from './cdc-command.ts'
 import { selectDispatching } from './dispatching.sql.ts'
 import type { Outbox } from './outbox.ts'
 import {
@@ -168,7 +169,7 @@ function createSlotLimit({ db, outbox, slot = '', eventsMs }: Settings): () => P
     const state = await first(db, selectSlot(slot, drawn.lsn))
     if (state === undefined || state.lost) {
       const { dispatching } = await one(db, selectDispatching(outbox.tables))
-      throw noSlot(slot, { isLost: state !== undefined, dispatching })
+      throw noSlot(slot, { schema: outbox.tables.schema, isLost: state !== undefined, dispatching })
     }
     if (state.reached) {
       confirmed = drawn.limit
@@ -180,12 +181,12 @@ function createSlotLimit({ db, outbox, slot = '', eventsMs }: Settings): () => P
 
 function noSlot(
   slot: string,
-  { isLost, dispatching }: { readonly isLost: boolean; readonly dispatching: boolean },
+  { schema, isLost, dispatching }: { readonly schema: string; readonly isLost: boolean; readonly dispatching: boolean },
 ): WaybillError {
-  const off = `waybill outbox cdc off --slot ${slot}`
+  const off = (lost = ''): string => cdcCommand(schema, `off --slot ${slot}${lost}`)
   const remedy = dispatching
-    ? `Relays publish this outbox, so retention needs no slot: take it out of its options. Only if \`${off}\` did not come to its end, run that again first.`
-    : `If the connector reads another slot, name that. If the slot is gone, run \`${off} --lost\`: relays publish again what may be missing.`
+    ? `Relays publish this outbox, so retention needs no slot: take it out of its options. Only if \`${off()}\` did not come to its end, run that again first.`
+    : `If the connector reads another slot, name that. If the slot is gone, run \`${off(' --lost')}\`: relays publish again what may be missing.`
   return new WaybillError(
     'REFUSED',
     `Retention keeps every event: the replication slot "${slot}" ${isLost ? 'has lost its log' : 'is not in this database'}, so nobody can say what its connector has read. ${remedy}`,
