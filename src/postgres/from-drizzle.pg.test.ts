@@ -43,6 +43,21 @@ adapterContract<PostgresJsTx>('fromDrizzle over postgres.js', database, (url) =>
   }
 })
 
+test('one connection instead of a pool is refused, on which transactions would run into each other; its transactions are not', async () => {
+  const [client, pooled] = [new pg.Client({ connectionString: database.url }), await database.pool.connect()]
+  await client.connect()
+  try {
+    for (const db of [overPg(client), overPg(pooled)]) {
+      expect(() => fromDrizzle(db)).toThrow(/expected a drizzle database over a pool, not over one connection/)
+    }
+    const found = await overPg(client).transaction((tx) => fromDrizzle(tx).query('select 1 as one'))
+    expect(found.rows).toEqual([{ one: 1 }])
+  } finally {
+    pooled.release()
+    await client.end()
+  }
+})
+
 test('something else is refused with a sentence that says what is expected', () => {
   expect(() => fromDrizzle({} as NodePgDatabase)).toThrow(/expected a drizzle database, or the tx of/)
 })

@@ -4,7 +4,7 @@
  * Over a node-postgres pool we take the client out ourselves: Drizzle never gives one back whose BEGIN was refused, so
  * each broken connection would cost the pool a place for good.
  */
-import { borrowClient, isCleanAfter, type PgClient, type PgPool } from './borrow-client.ts'
+import { borrowClient, isCleanAfter, type PgPool } from './borrow-client.ts'
 import type { Database, Isolation, Queryable, Tx } from './database.ts'
 import { postgresJsConnection, postgresJsQueryable, type PostgresJsExecutor } from './from-postgres-js.ts'
 import { guardPgClient } from './guard-pg-client.ts'
@@ -37,6 +37,9 @@ export function fromDrizzle<Native extends DrizzleTransaction>(
     throw wrongHandle('fromDrizzle', 'a drizzle database, or the tx of db.transaction(async (tx) => …)')
   }
   if (isTransaction(handle)) return ormTx(queryableOf(handle), handle)
+  if (isOneConnection(sessionOf(handle)?.client)) {
+    throw wrongHandle('fromDrizzle', 'a drizzle database over a pool, not over one connection. Use drizzle({ client: pool })')
+  }
   return ormDatabase<Native>({
     ...queryableOf(handle),
     begin: (how, work) => begin(handle, how, work),
@@ -49,8 +52,17 @@ function isTransaction<Native extends DrizzleTransaction>(handle: Native | Drizz
 }
 
 interface Session<Native> {
-  readonly client?: Partial<PgPool & PgClient & { begin: unknown }>
+  readonly client?: Partial<PgPool & PostgresJsExecutor & { begin: unknown }>
   transaction: DrizzleDatabase<Native>['transaction']
+}
+
+function sessionOf<Native>(handle: DrizzleExecutor): Session<Native> | undefined {
+  return (handle as { _?: { session?: Session<Native> } })._?.session
+}
+
+/** Transactions that are under way together would run into each other there. Clients of node-postgres have it, pools do not. */
+function isOneConnection(client: object | undefined): boolean {
+  return client !== undefined && 'getTypeParser' in client
 }
 
 /** Drizzle's statements, those that end the transaction too, go through the client of the session: that is where the gate is. */
@@ -59,14 +71,13 @@ function begin<Native, Result>(
   { isolation, gate }: Begin,
   work: (native: Native) => Promise<Result>,
 ): Promise<Result> {
-  const session = (db as { _?: { session?: Session<Native> } })._?.session
+  const session = sessionOf<Native>(db)
   const beginOn = (client: object): Promise<Result> => {
     const onClient = Object.create(session as object, { client: { value: client } }) as Session<Native>
     return onClient.transaction(work, { isolationLevel: isolation })
   }
   const given = session?.client
   if (typeof given?.begin === 'function') return beginOn(guardBegin(given, gate))
-  if (typeof given?.getTransactionStatus === 'function') return beginOn(guardPgClient(given as PgClient, gate))
   if (given?.totalCount === undefined) return db.transaction(work, { isolationLevel: isolation })
   return borrowClient(given as PgPool, async (client, clean) => {
     try {
@@ -82,7 +93,7 @@ function begin<Native, Result>(
 
 /** Over postgres.js straight to the client, which needs more care than Drizzle takes; else through Drizzle. */
 function queryableOf(handle: DrizzleExecutor, overPostgresJs = postgresJsQueryable): Queryable {
-  const client = (handle as { _?: { session?: { client?: Partial<PostgresJsExecutor> } } })._?.session?.client
+  const client = sessionOf(handle)?.client
   return typeof client?.unsafe === 'function' ? overPostgresJs(client as PostgresJsExecutor) : throughDrizzle(handle)
 }
 
