@@ -12,6 +12,8 @@ export interface PgClient {
   query(text: string, values?: unknown[]): Promise<unknown>
   getTransactionStatus?(): string | null
   end?(): Promise<void>
+  /** What the client talks through; one over libpq has none. */
+  readonly connection?: { readonly stream?: { destroy(): unknown } }
 }
 
 /** The part of a client that a `pg` pool hands out. */
@@ -28,9 +30,13 @@ export interface PgPool {
   readonly totalCount: number
 }
 
-/** Closes a connection that a library will give back, although it may be inside a transaction: every pool throws it away then. */
-export function throwAway(client: Pick<PgClient, 'end'>): void {
+/**
+ * Closes a connection that a library will give back, although it may be inside a transaction: every pool throws it away then. At
+ * once: a client with pipelines would wait for answers first, and others for the other side to say goodbye.
+ */
+export function throwAway(client: Pick<PgClient, 'end' | 'connection'>): void {
   client.end?.().catch(() => undefined)
+  client.connection?.stream?.destroy()
 }
 
 /** Whether a failed transaction has left its client as it was: the server answered, and no transaction is open. */

@@ -65,7 +65,7 @@ interface Client {
   releaseConnection(connection: Connection): unknown
 }
 
-interface Connection extends Pick<PgClient, 'getTransactionStatus' | 'end'> {
+interface Connection extends Pick<PgClient, 'getTransactionStatus' | 'end' | 'connection'> {
   query(text: string, values: readonly SqlValue[]): Promise<{ rows: unknown[]; rowCount: number | null }>
   /** Knex's pool throws away what has it. */
   __knex__disposed?: unknown

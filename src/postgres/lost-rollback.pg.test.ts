@@ -1,70 +1,16 @@
 /** No client goes back to its pool inside an open transaction, also when the driver took the ROLLBACK out of its queue. */
-import { drizzle } from 'drizzle-orm/node-postgres'
-import knex from 'knex'
-import { Kysely, PostgresDialect } from 'kysely'
-import pg from 'pg'
-import { DataSource } from 'typeorm'
 import { beforeAll, expect, test } from 'vitest'
 
 import { notes } from '../../test/contract/adapter-harness.ts'
-import { openPrisma } from '../../test/setup/prisma-client.ts'
+import { adapters, type Opened } from '../../test/contract/pools-of-one.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { eventually } from '../testing/eventually.ts'
 import { startFaultProxy, type FaultProxy } from '../testing/fault-proxy.ts'
-import type { Database } from './database.ts'
-import { fromDrizzle } from './from-drizzle.ts'
-import { fromKnex } from './from-knex.ts'
-import { fromKysely } from './from-kysely.ts'
-import { fromPg } from './from-pg.ts'
-import { fromPrisma } from './from-prisma.ts'
-import { fromTypeOrm } from './from-type-orm.ts'
 import { isUnanswered } from './sql-state.ts'
 import { transaction } from './transaction.ts'
 
 const database = await testDatabase()
 beforeAll(() => database.pool.query('create table note (id int primary key, text text)'))
-
-interface Opened {
-  readonly db: Database
-  close(): Promise<unknown>
-}
-
-function openPool(url: string): pg.Pool {
-  const pool = new pg.Pool({ connectionString: url, max: 1 })
-  pool.on('error', () => undefined)
-  // Kysely's clients have no listener while they are out of the pool.
-  pool.on('connect', (client) => client.on('error', () => undefined))
-  return pool
-}
-
-const adapters: Record<string, (url: string) => Opened | Promise<Opened>> = {
-  fromPg: (url) => {
-    const pool = openPool(url)
-    return { db: fromPg(pool), close: () => pool.end() }
-  },
-  fromDrizzle: (url) => {
-    const pool = openPool(url)
-    return { db: fromDrizzle(drizzle({ client: pool })), close: () => pool.end() }
-  },
-  fromKysely: (url) => {
-    const db = new Kysely<object>({ dialect: new PostgresDialect({ pool: openPool(url) }) })
-    return { db: fromKysely(db), close: () => db.destroy() }
-  },
-  fromKnex: (url) => {
-    const db = knex({ client: 'pg', connection: url, pool: { min: 0, max: 1 } })
-    return { db: fromKnex(db), close: () => db.destroy() }
-  },
-  fromPrisma: async (url) => {
-    const prisma = await openPrisma(url)
-    return { db: fromPrisma(prisma), close: () => prisma.$disconnect() }
-  },
-  fromTypeOrm: async (url) => {
-    const poolErrorHandler = (): void => undefined
-    const dataSource = new DataSource({ type: 'postgres', url, installExtensions: false, poolSize: 1, poolErrorHandler })
-    await dataSource.initialize()
-    return { db: fromTypeOrm(dataSource), close: () => dataSource.destroy() }
-  },
-}
 
 const insert = (id: number): string => `insert into note values (${id}, 'note') on conflict do nothing`
 

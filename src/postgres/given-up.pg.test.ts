@@ -1,0 +1,54 @@
+/** What nobody waits for any more leaves its connection, and the pool, here of one, goes on with another one. */
+import { afterAll, expect, test } from 'vitest'
+
+import { adapters, openPg } from '../../test/contract/pools-of-one.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { startFaultProxy } from '../testing/fault-proxy.ts'
+import { isCommitRequest, isStatement, postgresFrames } from '../testing/postgres-frames.ts'
+import type { BeginOptions, Queryable, QueryResult } from './database.ts'
+
+const database = await testDatabase()
+const { hostname, port } = new URL(database.directUrl)
+const proxy = await startFaultProxy({ target: { host: hostname, port: Number(port) }, frames: postgresFrames })
+afterAll(() => proxy.stop())
+
+const options: BeginOptions = {
+  isolation: 'read committed',
+  statementTimeoutMs: 60_000,
+  lockTimeoutMs: 60_000,
+  idleInTransactionTimeoutMs: 60_000,
+  synchronousCommit: 'on',
+}
+
+const { fromPg } = adapters
+/** Those that have the connection in their hands. */
+const closing = {
+  fromPg,
+  'fromPg with pipelines': (url: string) => openPg(url, { pipeline: true }),
+} as Readonly<typeof adapters>
+
+const places: Readonly<Record<string, (message: Buffer) => boolean>> = {
+  BEGIN: isStatement(/^\s*(begin|start)/i),
+  'a statement': isStatement(/as said/),
+  COMMIT: isCommitRequest,
+}
+
+const say = (db: Queryable): Promise<QueryResult> => db.query(`select 'yes' as said`)
+
+test.each(Object.entries(closing).flatMap(([name, open]) => Object.keys(places).map((place) => [name, place, open] as const)))(
+  '%s closes the connection of a transaction that was given up at %s, and has a place for the next one',
+  async (name, place, open) => {
+    const { db, close } = await open(proxy.url(database.directUrl))
+    const fault = `${name} ${place}`
+    proxy.arm({ name: fault, direction: 'toServer', on: { match: places[place]! }, action: 'stall' })
+    const givenUp = new AbortController()
+    const failing = db.attempt({ ...options, givenUp: givenUp.signal }, say)
+    failing.catch(() => undefined)
+    await proxy.fired(fault)
+    const next = db.attempt(options, say)
+    givenUp.abort()
+    await expect(failing).rejects.toThrow(place === 'COMMIT' ? /broke during COMMIT/ : /terminated/)
+    expect((await next).rows).toEqual([{ said: 'yes' }])
+    await close()
+  },
+)
