@@ -5,6 +5,7 @@
  * connection is closed, and the server rolls back whatever was open on it. A connection that breaks while it is out
  * never ends the process.
  */
+import { WaybillError } from '../core/errors.ts'
 import { isConnectionLoss, isReadOnly } from './sql-state.ts'
 
 /** The part of a `pg` client we use. */
@@ -49,22 +50,45 @@ export function isOfNoUse(error: unknown): boolean {
   return isConnectionLoss(error) || isReadOnly(error)
 }
 
-/** Runs `work` on a client of the pool; unless it called `clean`, the client is thrown away. */
+/** Runs `work` on a client of the pool; unless it called `clean`, or if nobody waits for it any more, the client is thrown away. */
 export async function borrowClient<Result>(
   pool: PgPool,
+  givenUp: AbortSignal | undefined,
   work: (client: PgPoolClient, clean: () => void) => Promise<Result>,
 ): Promise<Result> {
   const client = await pool.connect()
-  let isClean = false
+  // Then nothing is sent on it.
+  let isClean = givenUp?.aborted === true
   // A client that is out of its pool has no listener, and an error event without one would end the process.
   const ignore = (): void => undefined
   client.on('error', ignore)
+  const clean = (): void => {
+    isClean = true
+  }
   try {
-    return await work(client, () => {
-      isClean = true
-    })
+    return await unlessGivenUp(
+      givenUp,
+      () => throwAway(client),
+      () => work(client, clean),
+    )
   } finally {
     client.removeListener('error', ignore)
     client.release(!isClean)
+  }
+}
+
+/** Calls `drop` when nobody waits for the work any more, to close its connection: whatever is under way there fails then, a ROLLBACK too. */
+export async function unlessGivenUp<Result>(
+  givenUp: AbortSignal | undefined,
+  drop: () => void,
+  work: () => Promise<Result>,
+): Promise<Result> {
+  if (givenUp === undefined) return await work()
+  if (givenUp.aborted) throw new WaybillError('ABORTED', 'It was given up before a connection could be had for it.')
+  givenUp.addEventListener('abort', drop)
+  try {
+    return await work()
+  } finally {
+    givenUp.removeEventListener('abort', drop)
   }
 }

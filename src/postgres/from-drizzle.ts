@@ -68,7 +68,7 @@ function isOneConnection(client: object | undefined): boolean {
 /** Drizzle's statements, those that end the transaction too, go through the client of the session: that is where the gate is. */
 function begin<Native, Result>(
   db: DrizzleDatabase<Native>,
-  { isolation, gate }: Begin,
+  { isolation, gate, givenUp }: Begin,
   work: (native: Native) => Promise<Result>,
 ): Promise<Result> {
   const session = sessionOf<Native>(db)
@@ -79,7 +79,7 @@ function begin<Native, Result>(
   const given = session?.client
   if (typeof given?.begin === 'function') return beginOn(guardBegin(given, gate))
   if (given?.totalCount === undefined) return db.transaction(work, { isolationLevel: isolation })
-  return borrowClient(given as PgPool, async (client, clean) => {
+  return borrowClient(given as PgPool, givenUp, async (client, clean) => {
     try {
       const result = await beginOn(guardPgClient(client, gate))
       clean()

@@ -6,7 +6,7 @@
  */
 import { systemClock } from '../core/clock.ts'
 import { unlessLate } from '../core/unless-late.ts'
-import { isCleanAfter, isOfNoUse, throwAway, type PgClient } from './borrow-client.ts'
+import { isCleanAfter, isOfNoUse, throwAway, unlessGivenUp, type PgClient } from './borrow-client.ts'
 import type { Database, Isolation, Queryable, QueryResult, Tx } from './database.ts'
 import { endedTransaction, letsThrough, type Gate } from './gate.ts'
 import { notUnderWay, ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
@@ -37,8 +37,8 @@ export function fromKnex<Native extends KnexTransaction>(handle: Native | KnexDa
   if (isTransaction(handle)) return ormTx(queryableOf(handle), handle, () => assertOpen(handle))
   return ormDatabase<Native>({
     ...queryableOf(handle),
-    begin: ({ isolation, gate }, work) =>
-      borrowConnection(handle.client as Client, (connection) =>
+    begin: ({ isolation, gate, givenUp }, work) =>
+      borrowConnection(handle.client as Client, givenUp, (connection) =>
         handle.transaction((trx) => work(guardTransaction(trx, gate)), { isolationLevel: isolation, connection }),
       ),
     connection: (trx) => ({
@@ -72,15 +72,24 @@ interface Connection extends Pick<PgClient, 'getTransactionStatus' | 'end' | 'co
 }
 
 /** Knex itself would also give back a connection whose BEGIN or ROLLBACK was never answered, and the next one would be inside it. */
-async function borrowConnection<Result>(client: Client, work: (connection: Connection) => Promise<Result>): Promise<Result> {
+async function borrowConnection<Result>(
+  client: Client,
+  givenUp: AbortSignal | undefined,
+  work: (connection: Connection) => Promise<Result>,
+): Promise<Result> {
   const connection = await client.acquireConnection()
+  const dispose = (why: unknown): void => {
+    connection.__knex__disposed = why
+    throwAway(connection)
+  }
   try {
-    return await work(connection)
+    return await unlessGivenUp(
+      givenUp,
+      () => dispose('given up'),
+      () => work(connection),
+    )
   } catch (error) {
-    if (!isCleanAfter(error, connection) && (isOfNoUse(error) || !(await isRolledBack(connection)))) {
-      connection.__knex__disposed = error
-      throwAway(connection)
-    }
+    if (!isCleanAfter(error, connection) && (isOfNoUse(error) || !(await isRolledBack(connection)))) dispose(error)
     throw error
   } finally {
     await client.releaseConnection(connection)

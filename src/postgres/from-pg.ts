@@ -5,7 +5,7 @@
  * COMMIT of a failed transaction with ROLLBACK and no error. A client that may be broken never goes back to the pool.
  */
 import { WaybillError } from '../core/errors.ts'
-import { borrowClient, isOfNoUse, throwAway, type PgClient, type PgPool, type PgPoolClient } from './borrow-client.ts'
+import { borrowClient, isOfNoUse, type PgClient, type PgPool, type PgPoolClient } from './borrow-client.ts'
 import { serverStart, type TransactionId } from './commit-outcome.ts'
 import type { BeginOptions, Database, QueryResult, Queryable, Tx } from './database.ts'
 import { openGate } from './gate.ts'
@@ -37,23 +37,7 @@ function fromPool(pool: PgPool): Database<PgPoolClient> {
   return {
     query: async (text, values) => toResult(await pool.query(text, toValues(values))),
     attempt: (options, work) =>
-      borrowClient(pool, (client, clean) => unlessGivenUp({ client, clean, options }, (attempt) => attemptOn(attempt, work))),
-  }
-}
-
-/** Closes the connection of an attempt that nobody waits for: whatever is under way on it fails then, a ROLLBACK too. */
-async function unlessGivenUp<Result>(attempt: Attempt, run: (attempt: Attempt) => Promise<Result>): Promise<Result> {
-  const { givenUp } = attempt.options
-  if (givenUp?.aborted === true) {
-    attempt.clean()
-    throw new WaybillError('ABORTED', 'The transaction was given up before a connection could be had for it.')
-  }
-  const drop = (): void => throwAway(attempt.client)
-  givenUp?.addEventListener('abort', drop)
-  try {
-    return await run(attempt)
-  } finally {
-    givenUp?.removeEventListener('abort', drop)
+      borrowClient(pool, options.givenUp, (client, clean) => attemptOn({ client, clean, options }, work)),
   }
 }
 

@@ -8,7 +8,7 @@
  * COMMIT these are refused, and a failure there changes nothing about what is committed.
  */
 import type { Database, Isolation, Queryable, Tx } from './database.ts'
-import { throwAway, type PgClient } from './borrow-client.ts'
+import { throwAway, unlessGivenUp, type PgClient } from './borrow-client.ts'
 import { endedTransaction, isEnd, nestedUnderWay, shut, type Gate } from './gate.ts'
 import { guardPgClient } from './guard-pg-client.ts'
 import { notUnderWay, ormDatabase, ormTx, wrongHandle, type Begin } from './orm-database.ts'
@@ -77,7 +77,7 @@ function fromDataSource<Native extends TypeOrmManager>(dataSource: TypeOrmDataSo
       const runner = dataSource.createQueryRunner() as Runner<Native>
       const release = runner.release.bind(runner)
       try {
-        return await runOn(runner, how, work)
+        return await closedIfGivenUp(runner, how.givenUp, () => runOn(runner, how, work))
       } finally {
         how.gate.state = 'over'
         await release()
@@ -86,6 +86,16 @@ function fromDataSource<Native extends TypeOrmManager>(dataSource: TypeOrmDataSo
     connection: (manager) => queryableOf(activeRunner(manager)),
     hasHooks: true,
   })
+}
+
+/** Closes the runner's connection when nobody waits for the work any more. */
+async function closedIfGivenUp<Result>(
+  runner: Pick<TypeOrmTransactionRunner<unknown>, 'connect'>,
+  givenUp: AbortSignal | undefined,
+  work: () => Promise<Result>,
+): Promise<Result> {
+  const client = (await runner.connect()) as PgClient
+  return await unlessGivenUp(givenUp, () => throwAway(client), work)
 }
 
 /** What TypeORM keeps to itself. */

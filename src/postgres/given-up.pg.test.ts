@@ -6,6 +6,7 @@ import { testDatabase } from '../../test/setup/test-database.ts'
 import { startFaultProxy } from '../testing/fault-proxy.ts'
 import { isCommitRequest, isStatement, postgresFrames } from '../testing/postgres-frames.ts'
 import type { BeginOptions, Queryable, QueryResult } from './database.ts'
+import { isConnectionLoss } from './sql-state.ts'
 
 const database = await testDatabase()
 const { hostname, port } = new URL(database.directUrl)
@@ -20,11 +21,14 @@ const options: BeginOptions = {
   synchronousCommit: 'on',
 }
 
-const { fromPg } = adapters
+const { fromPg, fromDrizzle, fromKnex, fromTypeOrm } = adapters
 /** Those that have the connection in their hands. */
 const closing = {
   fromPg,
   'fromPg with pipelines': (url: string) => openPg(url, { pipeline: true }),
+  fromDrizzle,
+  fromKnex,
+  fromTypeOrm,
 } as Readonly<typeof adapters>
 
 const places: Readonly<Record<string, (message: Buffer) => boolean>> = {
@@ -47,7 +51,7 @@ test.each(Object.entries(closing).flatMap(([name, open]) => Object.keys(places).
     await proxy.fired(fault)
     const next = db.attempt(options, say)
     givenUp.abort()
-    await expect(failing).rejects.toThrow(place === 'COMMIT' ? /broke during COMMIT/ : /terminated/)
+    await expect(failing).rejects.toSatisfy(isConnectionLoss)
     expect((await next).rows).toEqual([{ said: 'yes' }])
     await close()
   },

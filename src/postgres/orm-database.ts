@@ -32,6 +32,8 @@ export interface Orm<Native> extends Queryable {
 export interface Begin {
   readonly isolation: Isolation
   readonly gate: Gate
+  /** Aborts when nobody waits for the transaction any more: its connection is to be closed, where the library shows it. */
+  readonly givenUp: AbortSignal | undefined
   /** Keeps a connection on which the transaction failed until its server has answered, or has ended the session. */
   readonly untilAnswered: (ask: () => Promise<unknown>, error: unknown) => Promise<void>
 }
@@ -80,6 +82,7 @@ async function attemptWith<Native, Result>(
   options: BeginOptions,
   work: (tx: Tx<Native>) => Promise<Result>,
 ): Promise<Result> {
+  const { isolation, givenUp } = options
   const gate = openGate()
   const run: Run<Result> = {}
   const mute = Promise.withResolvers<never>()
@@ -106,7 +109,7 @@ async function attemptWith<Native, Result>(
   }
   const begin = async (): Promise<void> => {
     try {
-      await orm.begin({ isolation: options.isolation, gate, untilAnswered }, (native) =>
+      await orm.begin({ isolation, gate, givenUp, untilAnswered }, (native) =>
         silentOnceOver(gate, { ...orm, connection: orm.connection(native), untilAnswered }, async (connection) => {
           const id = await beginning(one(connection, setUpTransaction(options)))
           run.id = id
