@@ -17,6 +17,16 @@ export interface Queryable {
   query(text: string, values?: readonly SqlValue[]): Promise<QueryResult>
 }
 
+export interface StatementOptions {
+  /** Aborts when nobody waits for the statement any more. An adapter that has the connection in its hands closes it then. */
+  readonly givenUp?: AbortSignal | undefined
+}
+
+/** What `query` of a database may be: one that does not know the options leaves the connection as it is. */
+export interface Interruptible {
+  query(text: string, values?: readonly SqlValue[], options?: StatementOptions): Promise<QueryResult>
+}
+
 declare const inTransaction: unique symbol
 
 /** A transaction under way. `native` is the driver's or ORM's own transaction object. */

@@ -5,7 +5,7 @@
  * each broken connection would cost the pool a place for good.
  */
 import { borrowClient, isCleanAfter, type PgPool } from './borrow-client.ts'
-import type { Database, Isolation, Queryable, Tx } from './database.ts'
+import type { Database, Interruptible, Isolation, Queryable, Tx } from './database.ts'
 import { postgresJsConnection, postgresJsQueryable, type PostgresJsExecutor } from './from-postgres-js.ts'
 import { guardPgClient } from './guard-pg-client.ts'
 import { guardBegin } from './guard-postgres-js.ts'
@@ -41,7 +41,7 @@ export function fromDrizzle<Native extends DrizzleTransaction>(
     throw wrongHandle('fromDrizzle', 'a drizzle database over a pool, not over one connection. Use drizzle({ client: pool })')
   }
   return ormDatabase<Native>({
-    ...queryableOf(handle),
+    ...interruptible(handle),
     begin: (how, work) => begin(handle, how, work),
     connection: (native) => queryableOf(native, postgresJsConnection),
   })
@@ -60,6 +60,10 @@ function sessionOf<Native>(handle: DrizzleExecutor): Session<Native> | undefined
   return (handle as { _?: { session?: Session<Native> } })._?.session
 }
 
+function withClient<Native>(session: Session<Native>, client: object): Session<Native> {
+  return Object.create(session, { client: { value: client } }) as Session<Native>
+}
+
 /** Transactions that are under way together would run into each other there. Clients of node-postgres have it, pools do not. */
 function isOneConnection(client: object | undefined): boolean {
   return client !== undefined && 'getTypeParser' in client
@@ -73,8 +77,7 @@ function begin<Native, Result>(
 ): Promise<Result> {
   const session = sessionOf<Native>(db)
   const beginOn = (client: object): Promise<Result> => {
-    const onClient = Object.create(session as object, { client: { value: client } }) as Session<Native>
-    return onClient.transaction(work, { isolationLevel: isolation })
+    return withClient(session as Session<Native>, client).transaction(work, { isolationLevel: isolation })
   }
   const given = session?.client
   if (typeof given?.begin === 'function') return beginOn(guardBegin(given, gate))
@@ -89,6 +92,24 @@ function begin<Native, Result>(
       throw error
     }
   })
+}
+
+/** Over a node-postgres pool, what may be given up runs on a client that we take out ourselves, so that it can be closed. */
+function interruptible(handle: DrizzleExecutor): Interruptible {
+  const session = sessionOf(handle)
+  const plain = queryableOf(handle)
+  if (session?.client?.totalCount === undefined) return plain
+  return {
+    query: async (text, values, { givenUp } = {}) => {
+      if (givenUp === undefined) return await plain.query(text, values)
+      return await borrowClient(session.client as PgPool, givenUp, async (client, clean) => {
+        const onClient: DrizzleExecutor = Object.create(handle, { session: { value: withClient(session, client) } })
+        const result = await throughDrizzle(onClient).query(text, values)
+        clean()
+        return result
+      })
+    },
+  }
 }
 
 /** Over postgres.js straight to the client, which needs more care than Drizzle takes; else through Drizzle. */

@@ -36,7 +36,8 @@ export function fromKnex<Native extends KnexTransaction>(handle: Native | KnexDa
   }
   if (isTransaction(handle)) return ormTx(queryableOf(handle), handle, () => assertOpen(handle))
   return ormDatabase<Native>({
-    ...queryableOf(handle),
+    query: (text, values, { givenUp } = {}) =>
+      borrowConnection(handle.client as Client, givenUp, (connection) => queryOn(connection, text, values)),
     begin: ({ isolation, gate, givenUp }, work) =>
       borrowConnection(handle.client as Client, givenUp, (connection) =>
         handle.transaction((trx) => work(guardTransaction(trx, gate)), { isolationLevel: isolation, connection }),
@@ -132,11 +133,15 @@ function queryableOf(handle: { readonly client: unknown }): Queryable {
     query: async (text, values): Promise<QueryResult> => {
       const connection = await client.acquireConnection()
       try {
-        const { rows, rowCount } = await connection.query(text, values ?? [])
-        return { rows, rowCount: rowCount ?? 0 }
+        return await queryOn(connection, text, values)
       } finally {
         await client.releaseConnection(connection)
       }
     },
   }
+}
+
+async function queryOn(connection: Connection, text: string, values: readonly SqlValue[] | undefined): Promise<QueryResult> {
+  const { rows, rowCount } = await connection.query(text, values ?? [])
+  return { rows, rowCount: rowCount ?? 0 }
 }

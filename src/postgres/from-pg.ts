@@ -7,7 +7,7 @@
 import { WaybillError } from '../core/errors.ts'
 import { borrowClient, isOfNoUse, type PgClient, type PgPool, type PgPoolClient } from './borrow-client.ts'
 import { serverStart, type TransactionId } from './commit-outcome.ts'
-import type { BeginOptions, Database, QueryResult, Queryable, Tx } from './database.ts'
+import type { BeginOptions, Database, QueryResult, Queryable, StatementOptions, Tx } from './database.ts'
 import { openGate } from './gate.ts'
 import { guardPgClient } from './guard-pg-client.ts'
 import type { SqlValue } from './sql.ts'
@@ -35,7 +35,14 @@ export function fromPg(handle: PgPool | PgClient): Database<PgPoolClient> | Tx<P
 
 function fromPool(pool: PgPool): Database<PgPoolClient> {
   return {
-    query: async (text, values) => toResult(await pool.query(text, toValues(values))),
+    query: async (text, values, { givenUp }: StatementOptions = {}) => {
+      if (givenUp === undefined) return toResult(await pool.query(text, toValues(values)))
+      return await borrowClient(pool, givenUp, async (client, clean) => {
+        const result = await queryableOf(client).query(text, values)
+        clean()
+        return result
+      })
+    },
     attempt: (options, work) =>
       borrowClient(pool, options.givenUp, (client, clean) => attemptOn({ client, clean, options }, work)),
   }

@@ -65,10 +65,10 @@ export function fromTypeOrm<Native extends TypeOrmManager>(
 
 function fromDataSource<Native extends TypeOrmManager>(dataSource: TypeOrmDataSource<Native>): Database<Native> {
   return ormDatabase<Native>({
-    query: async (text, values) => {
+    query: async (text, values, { givenUp } = {}) => {
       const runner = dataSource.createQueryRunner()
       try {
-        return await queryableOf(runner).query(text, values)
+        return await closedIfGivenUp(runner, givenUp, () => queryableOf(runner).query(text, values))
       } finally {
         await runner.release()
       }

@@ -5,7 +5,7 @@ import { adapters, openPg } from '../../test/contract/pools-of-one.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { startFaultProxy } from '../testing/fault-proxy.ts'
 import { isCommitRequest, isStatement, postgresFrames } from '../testing/postgres-frames.ts'
-import type { BeginOptions, Queryable, QueryResult } from './database.ts'
+import type { BeginOptions, Interruptible, Queryable, QueryResult } from './database.ts'
 import { isConnectionLoss } from './sql-state.ts'
 
 const database = await testDatabase()
@@ -37,7 +37,8 @@ const places: Readonly<Record<string, (message: Buffer) => boolean>> = {
   COMMIT: isCommitRequest,
 }
 
-const say = (db: Queryable): Promise<QueryResult> => db.query(`select 'yes' as said`)
+const said = [`select $1::text as said`, ['yes']] as const
+const say = (db: Queryable): Promise<QueryResult> => db.query(...said)
 
 test.each(Object.entries(closing).flatMap(([name, open]) => Object.keys(places).map((place) => [name, place, open] as const)))(
   '%s closes the connection of a transaction that was given up at %s, and has a place for the next one',
@@ -53,6 +54,26 @@ test.each(Object.entries(closing).flatMap(([name, open]) => Object.keys(places).
     givenUp.abort()
     await expect(failing).rejects.toSatisfy(isConnectionLoss)
     expect((await next).rows).toEqual([{ said: 'yes' }])
+    await close()
+  },
+)
+
+test.each(Object.entries(closing))(
+  '%s closes the connection of a single statement that was given up, and has a place for the next one',
+  async (name, open) => {
+    const { db, close } = await open(proxy.url(database.directUrl))
+    const statements: Interruptible = db
+    proxy.arm({ name, direction: 'toServer', on: { match: places['a statement']! }, action: 'stall' })
+    const givenUp = new AbortController()
+    const failing = statements.query(...said, { givenUp: givenUp.signal })
+    failing.catch(() => undefined)
+    await proxy.fired(name)
+    const next = say(db)
+    givenUp.abort()
+    await expect(failing).rejects.toSatisfy(isConnectionLoss)
+    expect((await next).rows).toEqual([{ said: 'yes' }])
+    const another = await statements.query(...said, { givenUp: new AbortController().signal })
+    expect(another.rows).toEqual([{ said: 'yes' }])
     await close()
   },
 )

@@ -12,13 +12,22 @@ import { systemClock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
 import { unlessLate } from '../core/unless-late.ts'
 import type { TransactionId } from './commit-outcome.ts'
-import { one, type BeginOptions, type Database, type Isolation, type Queryable, type Tx } from './database.ts'
+import {
+  one,
+  type BeginOptions,
+  type Database,
+  type Interruptible,
+  type Isolation,
+  type Queryable,
+  type StatementOptions,
+  type Tx,
+} from './database.ts'
 import { currentTransaction, nestedUnderWay, openGate, shut, type Gate } from './gate.ts'
 import { isUnanswered, sqlState } from './sql-state.ts'
 import { beginning, commitFailure, endedByItself, openTx, setUpTransaction, transactionAborted } from './tx-scope.ts'
 
 /** What an adapter must be able to do with its ORM. */
-export interface Orm<Native> extends Queryable {
+export interface Orm<Native> extends Interruptible {
   /** Runs `work` in a transaction of the ORM, with the isolation set by its first statement. Its statements pass the gate. */
   begin<Result>(how: Begin, work: (native: Native) => Promise<Result>): Promise<Result>
   /** Runs statements inside that transaction. */
@@ -41,7 +50,7 @@ export interface Begin {
 /** Makes a database of an ORM. */
 export function ormDatabase<Native>(orm: Orm<Native>): Database<Native> {
   return {
-    query: (text, values) => orm.query(text, values),
+    query: (text, values, given?: StatementOptions) => orm.query(text, values, given),
     attempt: (options, work) => attemptWith(orm, options, work),
   }
 }

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { createFakeClock } from '../testing/fake-clock.ts'
-import { markTx, type BeginOptions, type Database, type QueryResult, type Tx } from './database.ts'
+import { markTx, type BeginOptions, type Database, type QueryResult, type StatementOptions, type Tx } from './database.ts'
 import { unlessMute } from './unless-mute.ts'
 
 const options: BeginOptions = {
@@ -24,7 +24,10 @@ function slowDatabase() {
     return new Promise((resolve) => waiting.push(() => resolve({ rows: [], rowCount: 0 })))
   }
   const db: Database<string> = {
-    query,
+    query: (text, _values, asked?: StatementOptions) => {
+      givenUp = asked?.givenUp
+      return query(text)
+    },
     attempt: async (begun, work) => {
       givenUp = begun.givenUp
       try {
@@ -56,10 +59,13 @@ const two = async (tx: Tx<string>): Promise<string> => {
   return tx.native
 }
 
-test('a statement that is not answered is given up', async () => {
-  const { db, clock } = slowDatabase()
+test('a statement that is not answered is given up, with its connection', async () => {
+  const { db, clock, isGivenUp } = slowDatabase()
   const failure = failureOf(db.query('select 1'))
-  await clock.advance(longestMs)
+  await clock.advance(longestMs - 1)
+  expect(isGivenUp()).toBe(false)
+  await clock.advance(1)
+  expect(isGivenUp()).toBe(true)
   expect(await failure).toMatchObject({ code: 'UNAVAILABLE', message: expect.stringContaining('95000 ms') })
   expect(clock.sleepers()).toBe(0)
 })

@@ -10,9 +10,9 @@
  */
 import type { Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
-import { unlessLate } from '../core/unless-late.ts'
 import { markTx, type BeginOptions, type Database, type Tx } from './database.ts'
 import { commitUnknown } from './tx-scope.ts'
+import { unlessSilent } from './unless-silent.ts'
 
 export interface MuteOptions {
   /** The longest wait for a statement outside of transactions. */
@@ -26,12 +26,7 @@ const answerMs = 5_000
 /** The same database, with an end to every wait. Transactions whose time-outs are 0, which means for ever, have none. */
 export function unlessMute<Native>(db: Database<Native>, { statementMs, clock }: MuteOptions): Database<Native> {
   return {
-    query: async (text, values) => {
-      const longestMs = statementMs + answerMs
-      const answer = await unlessLate(db.query(text, values), longestMs, clock)
-      if (answer === undefined) throw mute(longestMs)
-      return answer
-    },
+    ...unlessSilent(db, statementMs + answerMs, clock),
     attempt: async (options, work) => {
       const { statementTimeoutMs, idleInTransactionTimeoutMs } = options
       if (statementTimeoutMs === 0 || idleInTransactionTimeoutMs === 0) return await db.attempt(options, work)

@@ -1,0 +1,30 @@
+/**
+ * Single statements that are waited for no longer than a given time. The connection that one went out on may be dead, while others
+ * live, so it is given up with the statement: an adapter that has it in its hands closes it. The statement may land all the same.
+ */
+import type { Clock } from '../core/clock.ts'
+import { WaybillError } from '../core/errors.ts'
+import { unlessLate } from '../core/unless-late.ts'
+import type { Interruptible, Queryable } from './database.ts'
+
+/** Runs statements outside of transactions; one that has no answer within `ms` fails with UNAVAILABLE. */
+export function unlessSilent(db: Interruptible, ms: number, clock: Clock): Queryable {
+  return {
+    query: async (text, values) => {
+      const givenUp = new AbortController()
+      const asked = db.query(text, values, { givenUp: givenUp.signal })
+      const answer = await unlessLate(asked, ms, clock)
+      if (answer !== undefined) return answer
+      givenUp.abort()
+      throw unheard(ms, 'the statement')
+    },
+  }
+}
+
+/** The sentence for a wait of which nobody knows whether there was a connection at all. */
+function unheard(ms: number, what: string): WaybillError {
+  return new WaybillError(
+    'UNAVAILABLE',
+    `Nothing was heard of the database for ${ms} ms: no connection could be had, or ${what} was not answered. Is the pool too small, or the database out of reach?`,
+  )
+}
