@@ -70,6 +70,18 @@ test('a statement that is not answered is given up, with its connection', async 
   expect(clock.sleepers()).toBe(0)
 })
 
+test('a transaction that does not even begin asks whether the pool is too small; one that began does not', async () => {
+  const clock = createFakeClock()
+  const never: Database = { query: () => new Promise(() => undefined), attempt: () => new Promise(() => undefined) }
+  const unbegun = failureOf(unlessMute(never, { statementMs: 90_000, clock }).attempt(options, () => Promise.resolve()))
+  await clock.advance(longestMs)
+  expect(await unbegun).toMatchObject({ code: 'UNAVAILABLE', message: expect.stringMatching(/95000 ms.*is the pool too small/i) })
+  const slow = slowDatabase()
+  const begun = failureOf(slow.db.attempt(options, two))
+  await slow.clock.advance(longestMs)
+  expect(await begun).toMatchObject({ code: 'UNAVAILABLE', message: expect.not.stringContaining('pool') })
+})
+
 test('a transaction of which something is heard takes as long as it takes', async () => {
   const { db, clock, sent, answer, isGivenUp } = slowDatabase()
   const attempt = db.attempt(options, two)

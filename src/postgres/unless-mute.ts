@@ -12,7 +12,7 @@ import type { Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
 import { markTx, type BeginOptions, type Database, type Tx } from './database.ts'
 import { commitUnknown } from './tx-scope.ts'
-import { unlessSilent } from './unless-silent.ts'
+import { unheard, unlessSilent } from './unless-silent.ts'
 
 export interface MuteOptions {
   /** The longest wait for a statement outside of transactions. */
@@ -49,6 +49,7 @@ async function attemptHeard<Native, Result>(
 ): Promise<Result> {
   const givenUp = new AbortController()
   const done = new AbortController()
+  let hasBegun = false
   let isCommitting = false
   // BEGIN is the first that has no answer.
   let unanswered = 1
@@ -67,6 +68,7 @@ async function attemptHeard<Native, Result>(
   }
   const listened = async (tx: Tx<Native>): Promise<{ readonly result: Result }> => {
     assertWanted()
+    hasBegun = true
     unanswered -= 1
     try {
       const query: Tx['query'] = async (text, values) => {
@@ -93,6 +95,7 @@ async function attemptHeard<Native, Result>(
     const ended = await Promise.race([db.attempt({ ...options, givenUp: givenUp.signal }, listened), untilMute()])
     if (ended !== undefined) return ended.result
     givenUp.abort()
+    if (!hasBegun) throw unheard(longestMs, 'BEGIN')
     throw isCommitting ? commitUnknown(undefined, mute(longestMs)) : mute(longestMs)
   } finally {
     done.abort()

@@ -22,7 +22,7 @@ export function unlessSilent(db: Interruptible, ms: number, clock: Clock): Query
 }
 
 /** The sentence for a wait of which nobody knows whether there was a connection at all. */
-function unheard(ms: number, what: string): WaybillError {
+export function unheard(ms: number, what: string): WaybillError {
   return new WaybillError(
     'UNAVAILABLE',
     `Nothing was heard of the database for ${ms} ms: no connection could be had, or ${what} was not answered. Is the pool too small, or the database out of reach?`,
