@@ -9,8 +9,9 @@
 import { backoffMs } from '../core/backoff.ts'
 import { isWaybillError } from '../core/errors.ts'
 import { runAfterCommit } from '../postgres/after-commit.ts'
-import { commitOutcome, transactionIdOf, type TransactionId } from '../postgres/commit-outcome.ts'
+import { answerMs, commitOutcome, transactionIdOf, type TransactionId } from '../postgres/commit-outcome.ts'
 import { isLockTimeout, isRetryableState, sqlState } from '../postgres/sql-state.ts'
+import { unlessSilent } from '../postgres/unless-silent.ts'
 import type { Admitted } from './admission.ts'
 import { keptRejection, runAttempt, type Attempt, type AttemptResult } from './attempt.ts'
 import { committedOutcome, currentToken, parseResponse } from './committed.ts'
@@ -118,12 +119,12 @@ function unknownEnd({ requestId }: Admitted): Outcome {
 
 /** What the marker makes of it, if the request has one. */
 async function confirm(
-  { db, markers }: Pipeline,
+  { db, clock, markers }: Pipeline,
   { principal, requestId }: Admitted,
   { id, told }: { readonly id: TransactionId | undefined; readonly told: 'committed' | 'unknown' },
 ): Promise<'committed' | 'unknown'> {
   if (requestId === undefined || id === undefined) return told
-  const marker = await markers.find(db, { principal, requestId }).catch(() => undefined)
+  const marker = await markers.find(unlessSilent(db, answerMs, clock), { principal, requestId }).catch(() => undefined)
   if (marker === undefined) return 'unknown'
   return BigInt(marker.xmin) === BigInt(id.xid) % 4_294_967_296n ? 'committed' : told
 }

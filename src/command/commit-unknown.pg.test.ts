@@ -8,6 +8,7 @@ import { depositCommand, newSteps } from '../../test/command/bank.ts'
 import { commandSetup, heard } from '../../test/command/command-setup.ts'
 import { systemClock, type Clock } from '../core/clock.ts'
 import { connect, type Connection } from '../postgres/connect.ts'
+import type { Database } from '../postgres/database.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { command } from './command.ts'
 import { httpAnswer, rpcStatus } from './outcome-status.ts'
@@ -85,6 +86,25 @@ test('when nobody can be asked, the caller is told to ask again, and then learns
   expect(await commands.run(deposit, request)).toMatchObject({ status: 'failed', code: 'UNAVAILABLE' })
   proxy.heal()
   expect(await commands.run(deposit, request)).toMatchObject({ status: 'replayed', response: { balance: 5 } })
+  expect(await bank.effects(request.requestId)).toBe(1)
+})
+
+test.each([
+  ['the transaction', /pg_xact_status|command_marker/],
+  ['the marker', /command_marker/],
+] as const)('when the database is silent about %s, the caller is told to ask again all the same', async (what, question) => {
+  const name = `silent about ${what}`
+  const silent: Database = {
+    query: async (text, values) => {
+      if (proxy.firings(name) === 0) return await db.query(text, values)
+      return question.test(text) ? await new Promise(() => undefined) : { rows: [], rowCount: 0 }
+    },
+    attempt: db.attempt,
+  }
+  const request = ask()
+  proxy.arm({ name, direction: 'toClient', on: { match: isCommitReply }, action: 'cut' })
+  const outcome = await commandsWith({ db: silent, clock: hastyClock() }).run(depositCommand(), request)
+  expect(outcome).toMatchObject({ status: 'failed', code: 'UNAVAILABLE', retryable: true })
   expect(await bank.effects(request.requestId)).toBe(1)
 })
 

@@ -4,7 +4,7 @@ import { createFakeClock } from '../testing/fake-clock.ts'
 import { commitOutcome } from './commit-outcome.ts'
 import type { Queryable } from './database.ts'
 
-type Answer = 'committed' | 'aborted' | 'in progress' | null | 'unreachable'
+type Answer = 'committed' | 'aborted' | 'in progress' | null | 'unreachable' | 'silent'
 
 /** Gives the answers in turn, the last one for ever. */
 function answering(...answers: Answer[]): Queryable & { asked: () => number } {
@@ -14,6 +14,7 @@ function answering(...answers: Answer[]): Queryable & { asked: () => number } {
     query: async () => {
       const status = answers[Math.min(asked, answers.length - 1)]
       asked += 1
+      if (status === 'silent') return await new Promise(() => undefined)
       if (status === 'unreachable') throw new Error('connect ECONNREFUSED')
       return { rows: [{ status }], rowCount: 1 }
     },
@@ -26,11 +27,12 @@ test.each([
   [[null], 'unknown', 1],
   [['in progress', 'unreachable', 'in progress', 'committed'], 'committed', 4],
   [['unreachable', 'aborted'], 'rolled-back', 2],
+  [['silent', 'committed'], 'committed', 2],
 ] as const)('the answers %j mean %s', async (answers, outcome, asked) => {
   const clock = createFakeClock()
   const db = answering(...answers)
   const found = commitOutcome(db, { xid: '7', server: '1' }, { clock, beganAtMs: clock.monotonicMs() })
-  await clock.advance(1_000)
+  await clock.advance(9_000)
   expect([await found, db.asked()]).toEqual([outcome, asked])
 })
 
@@ -41,4 +43,15 @@ test.each(['in progress', 'unreachable'] as const)('a database that stays %s is 
   await clock.advance(60_000)
   expect(await found).toBe('unknown')
   expect(db.asked()).toBeGreaterThan(10)
+})
+
+test('a database that is silent is not waited for past the deadline', async () => {
+  const clock = createFakeClock()
+  const db = answering('silent')
+  let found: string | undefined
+  const looking = commitOutcome(db, { xid: '7', server: '1' }, { clock, beganAtMs: clock.monotonicMs() })
+  void looking.then((outcome) => (found = outcome))
+  await clock.advance(10_000)
+  expect([found, clock.sleepers()]).toEqual(['unknown', 0])
+  expect(db.asked()).toBeGreaterThan(1)
 })

@@ -2,7 +2,7 @@
  * What became of a transaction whose COMMIT was never answered: asked of the database by the transaction's id.
  *
  * The server may still be committing when we ask, so "in progress" is asked again, for a bounded time. If the database
- * cannot be reached, or has forgotten or never knew the id (a failover can do that), the answer is "unknown".
+ * cannot be reached, does not answer, or has forgotten or never knew the id (a failover can do that), the answer is "unknown".
  *
  * A server that crashes forgets ids of transactions that had not committed, and gives them out again; a standby that is promoted
  * gives out those it never heard of. Then "committed" may be said of another's transaction. So that word counts only from the
@@ -10,8 +10,9 @@
  */
 import type { Clock } from '../core/clock.ts'
 import type { WaybillError } from '../core/errors.ts'
-import { first, type Queryable } from './database.ts'
+import { first, type Interruptible, type Queryable } from './database.ts'
 import { Name, sql, type Statement } from './sql.ts'
+import { unlessSilent } from './unless-silent.ts'
 
 /** By what a transaction can be looked up: its id, and the server that gave it out. */
 export interface TransactionId {
@@ -30,23 +31,26 @@ export function transactionIdOf({ details }: WaybillError): TransactionId | unde
 }
 
 const lookForMs = 10_000
+/** After so long the next question is asked, on another connection: that of this one may be dead. */
+export const answerMs = 3_000
 const askAgainMs = 50
 /** By how much our clock and the server's may drift apart during a transaction. */
 const clockMarginMs = 1_000
 
 /** Asks until the transaction has ended one way or the other. */
 export async function commitOutcome(
-  db: Queryable,
+  db: Interruptible,
   id: TransactionId,
   { clock, beganAtMs }: { readonly clock: Clock; /** By the monotonic clock, and not after BEGIN. */ readonly beganAtMs: number },
 ): Promise<'committed' | 'rolled-back' | 'unknown'> {
   const deadline = clock.monotonicMs() + lookForMs
-  while (clock.monotonicMs() < deadline) {
-    const status = await askStatus(db, id, clock.monotonicMs() - beganAtMs + clockMarginMs)
+  for (let leftMs = lookForMs; leftMs > 0; leftMs = deadline - clock.monotonicMs()) {
+    const heard = unlessSilent(db, Math.min(leftMs, answerMs), clock)
+    const status = await askStatus(heard, id, clock.monotonicMs() - beganAtMs + clockMarginMs)
     if (status === 'committed') return 'committed'
     if (status === 'aborted') return 'rolled-back'
     if (status === null) return 'unknown'
-    await clock.sleep(askAgainMs)
+    await clock.sleep(Math.min(askAgainMs, deadline - clock.monotonicMs()))
   }
   return 'unknown'
 }
