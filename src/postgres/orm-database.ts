@@ -8,7 +8,7 @@
  */
 import { setImmediate as nextTurn } from 'node:timers/promises'
 
-import { systemClock } from '../core/clock.ts'
+import { systemClock, type Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
 import { unlessLate } from '../core/unless-late.ts'
 import type { TransactionId } from './commit-outcome.ts'
@@ -43,15 +43,15 @@ export interface Begin {
   readonly gate: Gate
   /** Aborts when nobody waits for the transaction any more: its connection is to be closed, where the library shows it. */
   readonly givenUp: AbortSignal | undefined
-  /** Keeps a connection on which the transaction failed until its server has answered, or has ended the session. */
+  /** Keeps a connection on which the transaction failed until its server has answered, or the connection is gone. */
   readonly untilAnswered: (ask: () => Promise<unknown>, error: unknown) => Promise<void>
 }
 
 /** Makes a database of an ORM. */
-export function ormDatabase<Native>(orm: Orm<Native>): Database<Native> {
+export function ormDatabase<Native>(orm: Orm<Native>, clock: Clock = systemClock): Database<Native> {
   return {
     query: (text, values, given?: StatementOptions) => orm.query(text, values, given),
-    attempt: (options, work) => attemptWith(orm, options, work),
+    attempt: (options, work) => attemptWith({ ...orm, clock }, options, work),
   }
 }
 
@@ -87,7 +87,7 @@ interface Run<Result> {
 }
 
 async function attemptWith<Native, Result>(
-  orm: Orm<Native>,
+  orm: Orm<Native> & { readonly clock: Clock },
   options: BeginOptions,
   work: (tx: Tx<Native>) => Promise<Result>,
 ): Promise<Result> {
@@ -96,10 +96,11 @@ async function attemptWith<Native, Result>(
   const run: Run<Result> = {}
   const mute = Promise.withResolvers<never>()
   const untilAnswered = async (ask: () => Promise<unknown>, error: unknown): Promise<void> => {
-    if (await isAnswered(ask, (options.statementTimeoutMs || longestStatementMs) + answerMs)) return
-    // The caller has waited long enough; the connection has not.
-    mute.reject(error)
-    await isAnswered(ask, (run.id === undefined ? 0 : options.idleInTransactionTimeoutMs) || longestTimerMs)
+    const answered = isAnswered(ask)
+    const longestMs = (options.statementTimeoutMs || longestStatementMs) + answerMs
+    // The caller has waited long enough then; the connection has not.
+    if ((await unlessLate(answered, longestMs, orm.clock)) === undefined) mute.reject(error)
+    await answered
   }
   const conclude = async (connection: Queryable, xid: string): Promise<void> => {
     // Before the last question: a statement behind that could fail, and COMMIT would not say so.
@@ -169,24 +170,21 @@ interface Ending extends Pick<Orm<unknown>, 'hasHooks' | 'losesRollback'>, Pick<
 const longestStatementMs = 60_000
 /** How long after the last statement must have ended an answer may still be on its way. */
 const answerMs = 2_000
-const longestTimerMs = 2_147_483_647
 
 /**
- * Whether the server is done with what was sent, within a time. Behind a statement without an answer node-postgres with a
- * `query_timeout` takes a ROLLBACK out of its queue again, and whoever has the connection next would commit the rest. A server that
- * has not answered when it must have ended every statement itself is out of reach; it ends the session once that was idle too long.
+ * Asks until the server is done with what was sent, or the connection is gone. Behind a statement without an answer node-postgres with
+ * a `query_timeout` takes a ROLLBACK out of its queue again, and whoever has the connection next would commit the rest, or be undone
+ * with it. So there is no end to this but an answer: a server that is out of reach costs the pool a place until the operating system
+ * ends the connection.
  */
-async function isAnswered(ask: () => Promise<unknown>, mostMs: number): Promise<boolean> {
-  const untilMs = systemClock.monotonicMs() + mostMs
-  const isHeard = (): Promise<boolean> =>
-    ask().then(
+async function isAnswered(ask: () => Promise<unknown>): Promise<true> {
+  for (;;) {
+    const isHeard = await ask().then(
       () => true,
       (error: unknown) => !isUnanswered(error),
     )
-  for (let leftMs = mostMs; leftMs > 0; leftMs = untilMs - systemClock.monotonicMs()) {
-    if ((await unlessLate(isHeard(), leftMs, systemClock)) === true) return true
+    if (isHeard) return true
   }
-  return false
 }
 
 function isOver({ state }: Gate): boolean {
