@@ -153,11 +153,10 @@ export class Ledger {
     this.#violate(kind, what)
   }
 
-  /** Looks for answers without a commit, and forgets requests that are done. */
-  review(): void {
-    const now = performance.now()
+  /** Looks for answers without a commit among those that were old when the commits were read, and forgets requests that are done. */
+  review(readFromMs: number): void {
     for (const [edit, { answeredAtMs, isCommitted }] of this.#requests) {
-      if (answeredAtMs === undefined || now - answeredAtMs < answerIsLateMs) continue
+      if (answeredAtMs === undefined || readFromMs - answeredAtMs < answerIsLateMs) continue
       if (!isCommitted) this.#violate('lost', `request ${edit} was answered, and its commit is not there`)
       this.#requests.delete(edit)
     }

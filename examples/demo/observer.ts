@@ -45,6 +45,8 @@ export class Observer {
   async look(): Promise<void> {
     const { ledger, history, consumer } = this.#options
     const effects = await this.#readEffects()
+    // What was answered later than this may lack its commit below.
+    const readFromMs = performance.now()
     for (const commit of await this.#readCommits()) {
       ledger.commit(commit)
       const aggregate = RunHistory.of(commit)
@@ -67,7 +69,7 @@ export class Observer {
       if (ledger.project(at)) history.record({ op: 'observe', consumer, aggregate: RunHistory.of(at), version: at.version })
     }
     this.sizes = await this.#readSizes()
-    ledger.review()
+    ledger.review(readFromMs)
   }
 
   async #readEffects(): Promise<Effect[]> {

@@ -1,9 +1,17 @@
 /**
  * The books of the demo, given what must never happen: a checker that cannot find anything proves nothing.
  */
-import { expect, test } from 'vitest'
+import { afterEach, expect, test, vi } from 'vitest'
+import { RunHistory } from '../../examples/demo/history.ts'
 import { Latencies } from '../../examples/demo/latencies.ts'
 import { Ledger, type Commit } from '../../examples/demo/ledger.ts'
+import { Observer } from '../../examples/demo/observer.ts'
+import type { Queryable } from '../../src/postgres/database.ts'
+
+// The demo imports it by its public name, which needs a build.
+vi.mock('waybill/testing', () => import('../../src/testing/index.ts'))
+
+afterEach(() => void vi.useRealTimers())
 
 function commit(version: number, edit?: string): Commit {
   return { type: 'video', id: 'a', version, eventId: `event-${version}`, atMs: version * 10, edit }
@@ -79,4 +87,31 @@ test('a request that was answered and is not there is lost; one that was committ
   expect(ledger.counts.lost).toBe(1)
   ledger.commit(commit(2, 'kept'))
   expect(ledger.counts.doubled).toBe(1)
+})
+
+test('a request answered after the commits were read is not lost, however long that look takes; at the next look it is', async () => {
+  vi.useFakeTimers({ toFake: ['performance'] })
+  const ledger = new Ledger(new Latencies())
+  ledger.ask('e1')
+  let isAnswered = false
+  const query: Queryable['query'] = async (text) => {
+    if (text.includes('catalog_video') && !isAnswered) {
+      isAnswered = true
+      ledger.answer('e1')
+      vi.advanceTimersByTime(11_000)
+    }
+    return { rows: [], rowCount: 0 }
+  }
+  const observer = new Observer({
+    video: { query },
+    catalog: { query },
+    ledger,
+    history: new RunHistory(),
+    consumer: 'catalog',
+    isForged: () => false,
+  })
+  await observer.look()
+  expect(ledger.counts.lost).toBe(0)
+  await observer.look()
+  expect(ledger.counts.lost).toBe(1)
 })
