@@ -2,7 +2,7 @@
  * A process of the system under drill: a relay, a consumer, or a service that writes and relays. It is started by a drill, told
  * everything in its environment, and reports what it does to whoever started it.
  *
- * Failpoints stand where a crash hurts: before and after a publish, and in a handler whose effect is not yet committed.
+ * Failpoints stand where a crash hurts: before a publish, after one that the broker confirmed, and in a handler whose effect is not yet committed.
  */
 import { pathToFileURL } from 'node:url'
 import type { Consumer } from '../consumer/consumer.ts'
@@ -14,11 +14,11 @@ import { transaction } from '../postgres/transaction.ts'
 import { createMetrics } from '../telemetry/metrics.ts'
 import { startTelemetryServer } from '../telemetry/telemetry-server.ts'
 import { eventually } from '../testing/eventually.ts'
-import { createFailpoints, withFailpoints } from '../testing/failpoint.ts'
+import { createFailpoints } from '../testing/failpoint.ts'
 import { eventOf } from '../testing/history/message-entries.ts'
 import { kafka } from '../transport/kafka/kafka.ts'
 import { pubsub } from '../transport/pubsub.ts'
-import type { Delivery, Transport } from '../transport/transport.ts'
+import type { Delivery, Publisher, Transport } from '../transport/transport.ts'
 import type { Database } from '../postgres/database.ts'
 import { createDrillConsumer, createWorld, deposit, type DrillWorld } from './drill-world.ts'
 import { toldSettings } from './told-settings.ts'
@@ -123,14 +123,10 @@ function relayOf(
   { relayLeaseMs }: ProcessSettings,
   { transport, signals }: ServiceParts,
 ): Service {
-  const places = [
-    { name: 'before publish', method: 'publish', when: 'before' },
-    { name: 'after publish', method: 'publish', when: 'after' },
-  ] as const
   return createRelay({
     db,
     outbox,
-    transport: withFailpoints(transport, { failpoints: createFailpoints(), places }),
+    transport: brokenPublisher(transport),
     streams: [streams.accounts, streams.profiles],
     leaseMs: relayLeaseMs,
     renewMs: Math.floor(relayLeaseMs / 4),
@@ -138,6 +134,20 @@ function relayOf(
     backoff: { firstMs: 100, maxMs: 1_000 },
     signals,
   })
+}
+
+/** Breaks before a publish or after it; after one that was late and sent nothing, there would be nothing to break. */
+function brokenPublisher(publisher: Publisher): Publisher {
+  const failpoints = createFailpoints()
+  return {
+    maxBytes: publisher.maxBytes,
+    publish: async (messages, options) => {
+      await failpoints.hit('before publish')
+      const outcomes = await publisher.publish(messages, options)
+      if (outcomes.some(({ status }) => status === 'confirmed')) await failpoints.hit('after publish')
+      return outcomes
+    },
+  }
 }
 
 function consumerOf(world: DrillWorld, { transport, signals, alter }: ServiceParts & Required<ProcessOptions>): Consumer {

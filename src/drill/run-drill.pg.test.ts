@@ -119,6 +119,27 @@ test('a long transaction that was ended and ran again is not seen as one', { tim
   expect(record).toMatchObject({ verdict: 'fail', fired: false, violations: [] })
 })
 
+test(
+  'a relay whose first publish sends nothing is killed after one that the broker has confirmed',
+  { timeout: 600_000 },
+  async () => {
+    const target = await place(
+      'unavailable',
+      `{
+  const transport = postgresTransport({ db, schema })
+  const publish = transport.publish.bind(transport)
+  let calls = 0
+  const late = ({ status: 'unavailable', error: new Error('late') })
+  return Object.assign(transport, {
+    publish: async (messages, options) => (calls += 1) === 1 ? messages.map(() => late) : await publish(messages, options),
+  })
+}`,
+    )
+    const record = await runDrill(named('crash-after-publish'), { target, seed: 1, ...patience })
+    expect(record).toMatchObject({ verdict: 'pass', fired: true, violations: [] })
+  },
+)
+
 test('a process that does not stop when it is told to fails the drill, at its end and in the middle', async () => {
   const target = await place('deaf', 'postgresTransport({ db, schema })')
   const script = new URL('../../test/fixtures/deaf-child.ts', import.meta.url)
