@@ -11,14 +11,12 @@ import type { Stage } from './stage.ts'
 export interface Requests {
   /** Asks once under this request id, and returns what the client was told. A client that was asked before asks the same. */
   ask(request: string): Promise<ReturnType<typeof answerOf>>
-  /** Asks for each of these, one after the other; every client has to be told success. */
+  /** Asks for each of these, one after the other; every client has to be told success. One that is put off asks again, for a while. */
   succeed(requests: readonly string[]): Promise<void>
 }
 
-export function createRequests(
-  { world, recorded }: Stage,
-  options: Pick<CommandsOptions, 'db'> & Partial<CommandsOptions>,
-): Requests {
+export function createRequests(stage: Stage, options: Pick<CommandsOptions, 'db'> & Partial<CommandsOptions>): Requests {
+  const { world, recorded } = stage
   const { schema, outbox, streams, tables } = world
   const commands = createCommands({ schema, outbox, ...options })
   const add = command('DrillDeposit', {
@@ -41,16 +39,25 @@ export function createRequests(
     recorded.push({ op: 'answer', source: 'client', call, request, ...answer })
     return answer
   }
+  const askOn = async (request: string): Promise<void> => {
+    let told = 'nothing'
+    await stage.until(async () => {
+      told = (await ask(request)).outcome
+      if (told === 'info') throw notSuccess(request, told)
+      return true
+    })
+    if (told !== 'ok') throw notSuccess(request, told)
+  }
   return {
     ask,
     succeed: async (requests) => {
-      for (const request of requests) {
-        const { outcome } = await ask(request)
-        if (outcome !== 'ok')
-          throw new WaybillError('UNAVAILABLE', `The client of ${request} was told "${outcome}" and not success.`)
-      }
+      for (const request of requests) await askOn(request)
     },
   }
+}
+
+function notSuccess(request: string, told: string): WaybillError {
+  return new WaybillError('UNAVAILABLE', `The client of ${request} was told "${told}" and not success.`)
 }
 
 const text: StandardSchema<string, string> = {

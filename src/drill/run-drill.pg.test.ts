@@ -4,8 +4,10 @@ import { join } from 'node:path'
 import { afterAll, expect, test, vi } from 'vitest'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { eventually } from '../testing/eventually.ts'
+import { startFaultProxy } from '../testing/fault-proxy.ts'
 import { openConfigured } from './config-target.ts'
 import type { Drill } from './drill.ts'
+import { createRequests } from './drill-requests.ts'
 import { drills } from './drills.ts'
 import { runDrill } from './run-drill.ts'
 import { runDrills } from './run-drills.ts'
@@ -65,6 +67,27 @@ test('a stage that cannot be opened leaves nothing in the database, and says why
   const target = await place('broken', `{ throw new Error('no such credentials') }`)
   const record = await runDrill(drill, { target, seed: 1 })
   expect(record.violations).toEqual(['The drill could not go on: no such credentials'])
+  await gone()
+})
+
+test('a database that turns the first connections away is asked again: by a stage that opens, and by a client that is put off', async () => {
+  const { hostname: host, port } = new URL(database.url)
+  const proxy = await startFaultProxy({ target: { host, port: Number(port) } })
+  const target = await place('refused', 'postgresTransport({ db, schema })', { url: proxy.url(database.url) })
+  const turnedAwayOnce = async <Done>(work: () => Promise<Done>): Promise<Done> => {
+    const before = proxy.refused
+    proxy.refuse()
+    proxy.cut()
+    const done = work()
+    await Promise.race([done, eventually(() => proxy.refused > before)])
+    proxy.heal()
+    return await done
+  }
+  const stage = await turnedAwayOnce(() => Stage.open({ target, seed: 1, ...patience }))
+  await turnedAwayOnce(() => createRequests(stage, { db: stage.world.db }).succeed(['request-0']))
+  expect(stage.recorded.at(-1)).toMatchObject({ op: 'answer', outcome: 'ok' })
+  await stage.close()
+  await proxy.stop()
   await gone()
 })
 

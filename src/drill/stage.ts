@@ -80,7 +80,7 @@ export class Stage {
     this.target = options.target
     this.#script = options.script
     this.#stopMs = options.stopMs
-    this.#patience = { timeoutMs: options.patienceMs ?? usualPatienceMs, intervalMs: 25 }
+    this.#patience = patienceOf(options)
     this.random = seededRandom(options.seed)
     this.#closers = parts.closers
     this.world = parts.world
@@ -98,6 +98,8 @@ export class Stage {
     closers.defer(() => db.close())
     closers.defer(async () => void (await execute(db, dropDrillSchema(world.tables))))
     try {
+      // A first connection may take long on a busy machine.
+      await eventually(() => db.query('select 1'), patienceOf(options))
       await migrate(db, { schema: name, service: 'waybill-drill' })
       for (const statement of createDrillTables(world.tables)) await execute(db, statement)
       const transport = await openTransport(target.transport, world)
@@ -243,6 +245,10 @@ export class Stage {
       throw new Error(leftBehind(this.world.schema, error), { cause: error })
     }
   }
+}
+
+function patienceOf({ patienceMs = usualPatienceMs }: StageOptions): Required<EventuallyOptions> {
+  return { timeoutMs: patienceMs, intervalMs: 25 }
 }
 
 function leftBehind(name: string, failure: unknown): string {
