@@ -4,6 +4,7 @@ import { backfillTable } from '../../src/outbox/backfill-table.ts'
 import { createBackfill } from '../../src/outbox/backfill.ts'
 import { createOutbox } from '../../src/outbox/outbox.ts'
 import { connect } from '../../src/postgres/connect.ts'
+import { eventually } from '../../src/testing/eventually.ts'
 import { createFailpoints, withFailpoints } from '../../src/testing/failpoint.ts'
 import { bookBackfill, type BookRow } from './backfill-world.ts'
 
@@ -24,6 +25,8 @@ const outbox = withFailpoints(createOutbox({ schema }), {
 })
 const source = file === undefined ? backfillTable<BookRow>({ table, key: 'id' }) : backfillFile<BookRow>({ path: file })
 const backfill = createBackfill({ db, outbox, name: 'books', source, ...bookBackfill, rowsPerSecond: 100_000, batchSize: 25 })
+// A first connection may take long on a busy machine.
+await eventually(() => connection.query('select 1'))
 process.send?.({ report: await backfill.run({ mode: 'resume' }) })
 await connection.close()
 process.disconnect()

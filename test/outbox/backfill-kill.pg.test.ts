@@ -56,10 +56,8 @@ test(
       }
       return writes
     }
-    const writing = Promise.all([write(1), write(2)])
-    const report = await killTwiceAndFinish({ url: database.url, schema, table })
-    calm.abort()
-    const writes = await writing
+    const reading = killTwiceAndFinish({ url: database.url, schema, table }).finally(() => calm.abort())
+    const [report, ...writes] = await Promise.all([reading, write(1), write(2)])
 
     // A broker that is out of reach time and again is asked less and less often, also by the last event that is left.
     const caughtUp = async (): Promise<void> => {

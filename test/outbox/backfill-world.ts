@@ -5,9 +5,10 @@ import { z } from 'zod'
 import { state, tombstone } from '../../src/core/event.ts'
 import { stream } from '../../src/core/stream.ts'
 import { event, type NewEvent, type Outbox } from '../../src/outbox/outbox.ts'
-import type { Database } from '../../src/postgres/database.ts'
+import type { Database, Tx } from '../../src/postgres/database.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
 import type { MemoryTransport } from '../../src/transport/memory.ts'
+import { patience } from './stress/writers.ts'
 
 export const books = stream('book', {
   topic: 'book.events',
@@ -38,20 +39,22 @@ export async function writeBook(
   { db, outbox, table }: { readonly db: Database; readonly outbox: Outbox; readonly table: string },
   { id, title }: BookRow,
 ): Promise<void> {
-  await transaction(db, async (tx) => {
+  const change = async (tx: Tx): Promise<void> => {
     await tx.query(`insert into ${table} values ($1, $2) on conflict (id) do update set title = excluded.title`, [id, title])
     await outbox.add(tx, books.BookKept, id, { title })
-  })
+  }
+  await transaction(db, change, patience)
 }
 
 export async function removeBook(
   { db, outbox, table }: { readonly db: Database; readonly outbox: Outbox; readonly table: string },
   id: string,
 ): Promise<void> {
-  await transaction(db, async (tx) => {
+  const change = async (tx: Tx): Promise<void> => {
     await tx.query(`delete from ${table} where id = $1`, [id])
     await outbox.add(tx, books.BookRemoved, id)
-  })
+  }
+  await transaction(db, change, patience)
 }
 
 export async function ownerState(db: Database, table: string): Promise<Record<string, string>> {

@@ -24,7 +24,7 @@ export interface WriterOptions {
 class Rollback extends Error {}
 
 /** Writers wait for each other's aggregates, also while a machine stands still. */
-const patience = { statementTimeoutMs: 120_000, lockTimeoutMs: 120_000, idleInTransactionTimeoutMs: 120_000 }
+export const patience = { statementTimeoutMs: 120_000, lockTimeoutMs: 120_000, idleInTransactionTimeoutMs: 120_000 }
 
 /** Writes until `events` have committed and no more are needed; returns how many transactions rolled back. */
 export async function write(options: WriterOptions): Promise<number> {
