@@ -2,6 +2,7 @@
  * The consumer's process: hundreds of readings in one transaction, a row for each business key, each effect once.
  */
 import { businessKeyParts, connect, createConsumer, run } from 'waybill'
+import { eventually } from 'waybill/testing'
 import { readings } from './readings.ts'
 import { openTransport } from './transport.ts'
 
@@ -21,6 +22,8 @@ consumer.on(readings.ReadingTaken, async (event, { tx }) => {
 
 const stop = new AbortController()
 process.once('SIGTERM', () => stop.abort())
+// A first connection may take long on a busy machine, and a service that begins without one ends.
+await eventually(() => db.query('select 1'))
 process.send?.('ready')
 await run([consumer], { signal: stop.signal })
 await transport.close()

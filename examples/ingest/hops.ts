@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { connect, migrate, type Connection } from 'waybill'
-import { onFreePort, startChild, startPostgres, type Child } from 'waybill/testing'
+import { eventually, onFreePort, startChild, startPostgres, type Child } from 'waybill/testing'
 import { readingTables } from './readings.ts'
 import { startBroker } from './start-broker.ts'
 
@@ -33,6 +33,7 @@ export async function startHops(): Promise<Hops> {
   const postgres = DATABASE_URL === undefined ? await startPostgres() : undefined
   const databaseUrl = DATABASE_URL ?? postgres?.url ?? ''
   const db = connect({ url: databaseUrl })
+  await eventually(() => db.query('select 1'))
   await migrate(db, { schema: 'waybill', service: 'readings' })
   await db.query(readingTables)
 

@@ -2,8 +2,13 @@
 import { expect, test } from 'vitest'
 import { startChild } from '../../src/testing/child.ts'
 import { eventually } from '../../src/testing/eventually.ts'
+import { startFaultProxy } from '../../src/testing/fault-proxy.ts'
+import { testDatabase } from '../setup/test-database.ts'
 
+const database = await testDatabase()
 const script = new URL('../../scripts/example.ts', import.meta.url)
+const consumer = new URL('../../examples/ingest/consumer.ts', import.meta.url)
+const fromSource = new URL('../../scripts/from-source.ts', import.meta.url).href
 const signalAgain = new URL('../fixtures/signal-again.ts', import.meta.url).href
 
 test('one command starts it, and a reading that was accepted is found by its business key once it is in the table', async () => {
@@ -22,3 +27,18 @@ test('one command starts it, and a reading that was accepted is found by its bus
   await eventually(async () => expect(await (await fetch(`${url}/m%2F1/1`)).json()).toMatchObject({ processed: true }))
   expect(await ingest.kill('SIGINT')).toEqual({ code: 0, signal: null })
 }, 180_000)
+
+test('its consumer says that it is ready when it has a connection, and asks for one until then', async () => {
+  const { hostname: host, port } = new URL(database.url)
+  const proxy = await startFaultProxy({ target: { host, port: Number(port) } })
+  proxy.refuse()
+  const env = { NODE_OPTIONS: `--import=${fromSource}`, DATABASE_URL: proxy.url(database.url), BROKER: '127.0.0.1:1' }
+  await using child = startChild(consumer, { env })
+  let isReady = false
+  const ready = child.message((message) => message === 'ready').then(() => (isReady = true))
+  await Promise.race([child.exited, eventually(() => proxy.refused > 1)])
+  expect(isReady).toBe(false)
+  proxy.heal()
+  await ready
+  await proxy.stop()
+})
