@@ -1,6 +1,6 @@
 /** A server that is killed in the middle of its work and started again has lost nothing that it had confirmed. */
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, mkdtemp, readdir, rm } from 'node:fs/promises'
+import { platform, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { v1 } from '@google-cloud/pubsub'
 import { credentials } from '@grpc/grpc-js'
@@ -99,3 +99,18 @@ test('nothing confirmed is lost and nothing acknowledged comes back, however oft
   expect([...acked].filter((id) => left.has(id))).toEqual([])
   expect(published.size).toBeGreaterThan(2_000 * kills)
 }, 900_000)
+
+test.runIf(platform() === 'linux')('a server that was killed leaves no file outside of its folder, and no lock', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'pubsub-crash-'))
+  const TMPDIR = join(folder, 'tmp')
+  await mkdir(TMPDIR)
+  for (let life = 0; life < 2; life += 1) {
+    await using child = startChild(new URL('server-process.ts', import.meta.url), {
+      args: [JSON.stringify({ dataDir: join(folder, 'data') })],
+      env: { TMPDIR },
+    })
+    expect(await child.message()).toEqual({ port: expect.any(Number) })
+  }
+  expect(await readdir(TMPDIR)).toEqual([])
+  await rm(folder, { recursive: true })
+})

@@ -8,7 +8,7 @@ import { createHash } from 'node:crypto'
 import { rm } from 'node:fs/promises'
 import { connect, createServer } from 'node:net'
 import type { Server } from 'node:net'
-import { tmpdir } from 'node:os'
+import { platform, tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { WaybillError } from '../../core/errors.ts'
 
@@ -21,8 +21,8 @@ export async function lockData(dataDir: string): Promise<DataLock> {
   const server = createServer((socket) => socket.end())
   if (!(await listens(server, path))) {
     const isInUse = await answers(path)
-    // A killed server leaves its socket behind; nobody answers there.
-    if (!isInUse) await rm(path, { force: true })
+    // Where the socket is a file, a killed server leaves it behind; nobody answers there.
+    if (!isInUse && !path.startsWith('\0')) await rm(path, { force: true })
     if (isInUse || !(await listens(server, path))) {
       throw new WaybillError(
         'REFUSED',
@@ -34,10 +34,11 @@ export async function lockData(dataDir: string): Promise<DataLock> {
   return { release: () => new Promise((done) => void server.close(() => done())) }
 }
 
+/** Linux and Windows keep sockets that are no files, and forget them with their process. */
 function lockPath(dataDir: string): string {
   const name = `waybill-pubsub-${createHash('sha256').update(resolve(dataDir)).digest('hex').slice(0, 24)}`
-  const isWindows = join('a', 'b') === 'a\\b'
-  return isWindows ? `\\\\.\\pipe\\${name}` : join(tmpdir(), `${name}.sock`)
+  if (platform() === 'linux') return `\0${name}`
+  return platform() === 'win32' ? `\\\\.\\pipe\\${name}` : join(tmpdir(), `${name}.sock`)
 }
 
 function answers(path: string): Promise<boolean> {
