@@ -1,11 +1,12 @@
 /**
  * `npm start` as its users run it: headless with everything broken in turn, and stopped in every way.
  */
-import { chmod, mkdtemp, readdir, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { chmod, mkdir, mkdtemp, readdir, rm, symlink } from 'node:fs/promises'
+import { platform, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { runCommand } from '../../scripts/run-command.ts'
+import { cacheFolder } from '../../src/testing/cache-folder.ts'
 import { startChild } from '../../src/testing/child.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { findRedis } from '../../src/testing/redis.ts'
@@ -73,8 +74,15 @@ test(
 
 test.each(['SIGINT', 'SIGKILL'] as const)('ended by %s it leaves no process and no file behind', async (signal) => {
   const folder = await mkdtemp(join(tmpdir(), 'waybill-test-'))
-  await chmod(folder, 0o1777)
-  const env = { WAYBILL_SERVICE_FOLDER: folder, NODE_OPTIONS: `--import=${signalAgain}` }
+  const [files, caches] = [join(folder, 'files'), join(folder, 'caches')]
+  for (const each of [files, caches]) await mkdir(each)
+  for (const each of [folder, caches]) await chmod(each, 0o755)
+  await chmod(files, 0o1777)
+  // What is made once per machine may stay.
+  await symlink(cacheFolder(), join(caches, 'waybill'))
+  // Elsewhere than on Linux the broker's lock is a file, which the next broker removes.
+  const temporary = platform() === 'linux' ? { TMPDIR: files, XDG_CACHE_HOME: caches } : {}
+  const env = { WAYBILL_SERVICE_FOLDER: files, ...temporary, NODE_OPTIONS: `--import=${signalAgain}` }
   const demo = startChild(script, { args: ['--rate', '20'], env })
   const pids = [...(await demo.line('processes')).matchAll(/ (\d+)/g)].map(([, pid]) => Number(pid))
   const { url } = await demo.message<{ url: string }>((message) => typeof message?.url === 'string')
@@ -84,7 +92,7 @@ test.each(['SIGINT', 'SIGKILL'] as const)('ended by %s it leaves no process and 
   const { code } = await demo.kill(signal)
   expect(code).toBe(signal === 'SIGINT' ? 0 : null)
   await eventually(() => !pids.some(isAlive))
-  await eventually(async () => expect(await readdir(folder)).toEqual([]))
+  await eventually(async () => expect(await readdir(files)).toEqual([]))
   await rm(folder, { recursive: true })
   await expect(fetch(url)).rejects.toThrow('fetch failed')
 })
