@@ -1,9 +1,8 @@
-import { writeFile } from 'node:fs/promises'
-import { mkdtempSync } from 'node:fs'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import postgres, { type Sql, type TransactionSql } from 'postgres'
-import { afterEach, expect, test } from 'vitest'
+import { afterAll, afterEach, expect, test } from 'vitest'
 
 import { adapterContract } from '../../test/contract/adapter-contract.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
@@ -11,7 +10,9 @@ import { fromPostgresJs } from './from-postgres-js.ts'
 import { transaction } from './transaction.ts'
 
 const database = await testDatabase()
+const folder = await mkdtemp(join(tmpdir(), 'waybill-postgres-js-'))
 afterEach(() => database.pool.query('truncate note'))
+afterAll(() => rm(folder, { recursive: true }))
 
 adapterContract<TransactionSql>('fromPostgresJs', database, (url) => {
   const sql = postgres(url, { max: 1, prepare: false, onnotice: () => undefined })
@@ -111,7 +112,7 @@ test('nor is one whose work comes to its end after that, although a statement of
 
 test('a file of statements that was still being read when the closure ended is not run', async () => {
   const sql = postgres(database.url, { max: 1, prepare: false })
-  const path = join(mkdtempSync(join(tmpdir(), 'waybill-')), 'late.sql')
+  const path = join(folder, 'late.sql')
   await writeFile(path, `insert into note values (1, 'late')`)
   let late: Promise<unknown> = Promise.resolve()
   const work = transaction(fromPostgresJs(sql), async ({ native }) => {
@@ -128,7 +129,7 @@ test('a file of statements that was still being read when the closure ended is n
 
 test('a file of statements is run as ever while the closure lasts, with its parameters and options', async () => {
   const sql = postgres(database.url, { max: 1, prepare: false })
-  const path = join(mkdtempSync(join(tmpdir(), 'waybill-')), 'notes.sql')
+  const path = join(folder, 'notes.sql')
   await writeFile(path, 'select $1::int as id')
   await transaction(fromPostgresJs(sql), async ({ native }) => {
     expect(await native.file(path, [7])).toEqual([{ id: 7 }])

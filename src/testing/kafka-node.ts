@@ -6,8 +6,9 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
-import { closeSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs'
+import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, writeFileSync } from 'node:fs'
 import { rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
 import { WaybillError } from '../core/errors.ts'
@@ -51,6 +52,7 @@ const host = '127.0.0.1'
 export function createKafkaNode(options: KafkaNodeOptions): KafkaNode {
   const { programs, id, ports } = options
   const folder = temporaryFolder(`waybill-kafka-${id}-`)
+  const unpacked = mkdtempSync(join(tmpdir(), `waybill-kafka-unpacked-${id}-`))
   const logFile = join(folder, 'service.log')
   const port = (ports.get(id) as KafkaPorts).broker
   writeSettings(folder, options)
@@ -72,15 +74,11 @@ export function createKafkaNode(options: KafkaNodeOptions): KafkaNode {
     start: async () => {
       if (isUp()) return
       const log = openSync(logFile, 'w')
-      const started = spawn(
-        programs.java,
-        [...javaFlags, '-cp', programs.classPath, 'kafka.Kafka', join(folder, 'server.properties')],
-        {
-          cwd: folder,
-          detached: true,
-          stdio: ['ignore', log, log],
-        },
-      )
+      const started = spawn(programs.java, javaArguments(programs, { folder, unpacked }), {
+        cwd: folder,
+        detached: true,
+        stdio: ['ignore', log, log],
+      })
       closeSync(log)
       started.unref()
       child = started
@@ -99,7 +97,7 @@ export function createKafkaNode(options: KafkaNodeOptions): KafkaNode {
     remove: async () => {
       await end('SIGKILL')
       watchdog.dismiss()
-      await rm(folder, { recursive: true, force: true })
+      for (const each of [folder, unpacked]) await rm(each, { recursive: true, force: true })
     },
   }
 }
@@ -120,6 +118,16 @@ const javaFlags = [
   '-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info',
   '-Dorg.slf4j.simpleLogger.showDateTime=true',
 ]
+
+interface KafkaFolders {
+  readonly folder: string
+  /** For the libraries that it unpacks: where the other files are, in memory, they may not be allowed to run. */
+  readonly unpacked: string
+}
+
+function javaArguments({ classPath }: KafkaPrograms, { folder, unpacked }: KafkaFolders): string[] {
+  return [...javaFlags, `-Djava.io.tmpdir=${unpacked}`, '-cp', classPath, 'kafka.Kafka', join(folder, 'server.properties')]
+}
 
 function writeSettings(folder: string, { clusterId, id, ports }: KafkaNodeOptions): void {
   const own = ports.get(id) as KafkaPorts

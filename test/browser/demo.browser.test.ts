@@ -1,10 +1,8 @@
 /**
  * The demo's page in a real browser, as somebody sees it who has just typed `npm start`.
  *
- * Screenshots are kept in the folder that WAYBILL_SCREENSHOTS names, or in a temporary one.
+ * Screenshots are kept in the folder that WAYBILL_SCREENSHOTS names, if there is one.
  */
-import { mkdirSync, mkdtempSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { chromium as playwright, type Browser, type Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -14,13 +12,12 @@ import { chromiumPath } from '../setup/chromium.ts'
 
 /** A machine that is busy with other tests is slow, not broken. */
 const patience = { timeoutMs: 90_000 }
-const folder = process.env['WAYBILL_SCREENSHOTS'] ?? mkdtempSync(join(tmpdir(), 'waybill-screenshots-'))
+const screenshots = process.env['WAYBILL_SCREENSHOTS']
 let demo: Child
 let browser: Browser
 let url: string
 
 beforeAll(async () => {
-  mkdirSync(folder, { recursive: true })
   // Half the usual load leaves the browser, which draws without a graphics card, something of the machine.
   demo = startChild(new URL('../../scripts/start.ts', import.meta.url), { args: ['--rate', '50'] })
   const executablePath = await chromiumPath()
@@ -56,6 +53,10 @@ async function visit(colorScheme: 'light' | 'dark', viewport = { width: 1280, he
 
 async function number(page: Page, id: string): Promise<number> {
   return Number((await page.locator(`#${id}`).textContent())?.replaceAll(',', ''))
+}
+
+async function keep(page: Page, name: string): Promise<void> {
+  if (screenshots !== undefined) await page.screenshot({ path: join(screenshots, `${name}.png`), fullPage: true })
 }
 
 async function isClean(page: Page): Promise<void> {
@@ -96,7 +97,7 @@ test(
     await eventually(async () => (await number(page, 'applied')) > applied, patience)
     await isClean(page)
     expect(complaints).toEqual([])
-    await page.screenshot({ path: join(folder, 'light.png'), fullPage: true })
+    await keep(page, 'light')
     await page.context().close()
   },
 )
@@ -120,7 +121,7 @@ test('the journey of one event opens, from its commit to the projection', { time
   expect(complaints.filter((each) => !each.includes('404'))).toEqual([])
   await page.locator('#events button').first().click()
   await eventually(async () => (await steps.count()) === 5, patience)
-  await page.screenshot({ path: join(folder, 'dark.png'), fullPage: true })
+  await keep(page, 'dark')
   await page.context().close()
 })
 
@@ -128,6 +129,6 @@ test('on a narrow screen nothing sticks out', { timeout: 240_000 }, async () => 
   const { page } = await visit('light', { width: 390, height: 800 })
   await eventually(async () => (await number(page, 'applied')) > 0, patience)
   expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(390)
-  await page.screenshot({ path: join(folder, 'narrow.png'), fullPage: true })
+  await keep(page, 'narrow')
   await page.context().close()
 })
