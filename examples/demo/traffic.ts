@@ -153,13 +153,13 @@ export class Traffic {
       signal: AbortSignal.timeout(5_000),
     }).catch(() => undefined)
     const row = (await response?.json().catch(() => undefined)) as { version?: string } | undefined
-    // A catalog that is down answers nobody; whoever is answered must be shown what it knows.
-    if (response?.ok !== true) return
+    // A catalog that is down answers nobody, or breaks off; whoever is answered must be shown what it knows.
+    if (response?.ok !== true || row === undefined) return
     this.counts.reads += 1
     const by = response.headers.get('served-by') === 'owner' ? 'owner' : 'projection'
     if (by === 'owner') this.counts.readsByOwner += 1
     const atLeast = token === undefined ? 0 : Number(tokens.decode(token).version)
-    const served = Number(row?.version ?? 0)
+    const served = Number(row.version ?? 0)
     this.#options.history.record({ op: 'read', aggregate: RunHistory.of({ type: 'video', id }), atLeast, served, by })
     if (served < atLeast) this.#options.ledger.violate('stale', `${id}: a reader who knew version ${atLeast} was shown ${served}`)
   }
