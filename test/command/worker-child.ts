@@ -8,6 +8,7 @@ import { createCommandsOn, createPipeline, resolveOptions } from '../../src/comm
 import type { Outcome } from '../../src/command/outcome.ts'
 import { errorMessage } from '../../src/core/errors.ts'
 import { connect } from '../../src/postgres/connect.ts'
+import { eventually } from '../../src/testing/eventually.ts'
 import { createFailpoints } from '../../src/testing/failpoint.ts'
 import { bankOn, depositCommand, type Deposit, type DepositResult } from './bank.ts'
 import { newHistory } from './history.ts'
@@ -38,6 +39,8 @@ const settings = resolveOptions({ db, outbox, cache, statementTimeoutMs: 900, pe
 const commands = createCommandsOn(withPlaces(createPipeline(settings), createFailpoints().hit), settings)
 const deposit = depositCommand({ store: 'response' })
 
+// A first connection may take long on a busy machine, and a job that gets none never comes to its place.
+await eventually(() => db.query('select 1'))
 process.on('message', (job: Job) => void run(job).then((answer) => process.send?.(answer)))
 process.send?.('ready')
 
