@@ -55,3 +55,22 @@ test('a database that is silent is not waited for past the deadline', async () =
   expect([found, clock.sleepers()]).toEqual(['unknown', 0])
   expect(db.asked()).toBeGreaterThan(1)
 })
+
+test('a server that looks late is asked again: it may have crashed after BEGIN, and not know it', async () => {
+  const clock = createFakeClock()
+  const beganAtMs = clock.monotonicMs()
+  const crashedAtMs = beganAtMs + 10
+  let tookMs = 2_000
+  // As the statement decides it: its last value says how long before the look the transaction began.
+  const db: Queryable = {
+    query: async (_text, values = []) => {
+      await clock.sleep(tookMs)
+      tookMs = 10
+      const isSame = crashedAtMs < clock.monotonicMs() - Number(values.at(-1))
+      return { rows: [{ status: isSame ? 'committed' : null }], rowCount: 1 }
+    },
+  }
+  const found = commitOutcome(db, { xid: '7', server: '1' }, { clock, beganAtMs })
+  await clock.advance(9_000)
+  expect(await found).toBe('unknown')
+})

@@ -34,8 +34,9 @@ const lookForMs = 10_000
 /** After so long the next question is asked, on another connection: that of this one may be dead. */
 export const answerMs = 3_000
 const askAgainMs = 50
-/** By how much our clock and the server's may drift apart during a transaction. */
-const clockMarginMs = 1_000
+/** By how much our clock and the server's may drift apart during a transaction, and by how much a prompt server looks later than we ask. */
+const marginMs = 1_000
+const promptMs = 500
 
 /** Asks until the transaction has ended one way or the other. */
 export async function commitOutcome(
@@ -46,8 +47,10 @@ export async function commitOutcome(
   const deadline = clock.monotonicMs() + lookForMs
   for (let leftMs = lookForMs; leftMs > 0; leftMs = deadline - clock.monotonicMs()) {
     const heard = unlessSilent(db, Math.min(leftMs, answerMs), clock)
-    const status = await askStatus(heard, id, clock.monotonicMs() - beganAtMs + clockMarginMs)
-    if (status === 'committed') return 'committed'
+    const askedAtMs = clock.monotonicMs()
+    const status = await askStatus(heard, id, askedAtMs - beganAtMs + marginMs)
+    // A server that looked late may have crashed after BEGIN and not know it: it is asked again.
+    if (status === 'committed' && clock.monotonicMs() - askedAtMs <= promptMs) return 'committed'
     if (status === 'aborted') return 'rolled-back'
     if (status === null) return 'unknown'
     await clock.sleep(Math.min(askAgainMs, deadline - clock.monotonicMs()))
