@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 
-import { createFakeClock } from '../testing/fake-clock.ts'
+import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
 import { commitOutcome } from './commit-outcome.ts'
 import type { Queryable } from './database.ts'
 
@@ -16,7 +16,7 @@ function answering(...answers: Answer[]): Queryable & { asked: () => number } {
       asked += 1
       if (status === 'silent') return await new Promise(() => undefined)
       if (status === 'unreachable') throw new Error('connect ECONNREFUSED')
-      return { rows: [{ status }], rowCount: 1 }
+      return { rows: [{ status, steady_ms: '3600000' }], rowCount: 1 }
     },
   }
 }
@@ -45,32 +45,39 @@ test.each(['in progress', 'unreachable'] as const)('a database that stays %s is 
   expect(db.asked()).toBeGreaterThan(10)
 })
 
-test('a database that is silent is not waited for past the deadline', async () => {
+test('a database that is silent is not waited for much longer than one that answers', async () => {
   const clock = createFakeClock()
   const db = answering('silent')
   let found: string | undefined
   const looking = commitOutcome(db, { xid: '7', server: '1' }, { clock, beganAtMs: clock.monotonicMs() })
   void looking.then((outcome) => (found = outcome))
-  await clock.advance(10_000)
+  await clock.advance(13_000)
   expect([found, clock.sleepers()]).toEqual(['unknown', 0])
   expect(db.asked()).toBeGreaterThan(1)
 })
 
-test('a server that looks late is asked again: it may have crashed after BEGIN, and not know it', async () => {
-  const clock = createFakeClock()
-  const beganAtMs = clock.monotonicMs()
-  const crashedAtMs = beganAtMs + 10
-  let tookMs = 2_000
-  // As the statement decides it: its last value says how long before the look the transaction began.
-  const db: Queryable = {
-    query: async (_text, values = []) => {
-      await clock.sleep(tookMs)
-      tookMs = 10
-      const isSame = crashedAtMs < clock.monotonicMs() - Number(values.at(-1))
-      return { rows: [{ status: isSame ? 'committed' : null }], rowCount: 1 }
+/** Answers after so long; its server crashed, or another was asked, at this time. */
+function lookingLate(clock: FakeClock, tookMs: readonly number[], crashedAtMs: number | null): Queryable {
+  let asked = 0
+  return {
+    query: async () => {
+      await clock.sleep(tookMs[asked++] ?? 0)
+      const steady = crashedAtMs === null ? null : String(clock.monotonicMs() - crashedAtMs)
+      return { rows: [{ status: 'committed', steady_ms: steady }], rowCount: 1 }
     },
   }
+}
+
+test.each([
+  ['crashed after BEGIN is not believed', [2_000], 10, 'unknown'],
+  ['is another is not believed', [0], null, 'unknown'],
+  ['takes long for every answer is believed', [2_000], -60_000, 'committed'],
+  ['is heard only after all the time is over is asked once more', [20_000, 0], -60_000, 'committed'],
+] as const)('a server that %s', async (_what, tookMs, crashedAfterMs, outcome) => {
+  const clock = createFakeClock()
+  const beganAtMs = clock.monotonicMs()
+  const db = lookingLate(clock, tookMs, crashedAfterMs === null ? null : beganAtMs + crashedAfterMs)
   const found = commitOutcome(db, { xid: '7', server: '1' }, { clock, beganAtMs })
-  await clock.advance(9_000)
-  expect(await found).toBe('unknown')
+  await clock.advance(30_000)
+  expect(await found).toBe(outcome)
 })

@@ -10,7 +10,7 @@
  */
 import type { Clock } from '../core/clock.ts'
 import type { WaybillError } from '../core/errors.ts'
-import { first, type Interruptible, type Queryable } from './database.ts'
+import { one, type Interruptible, type Queryable } from './database.ts'
 import { Name, sql, type Statement } from './sql.ts'
 import { unlessSilent } from './unless-silent.ts'
 
@@ -34,9 +34,8 @@ const lookForMs = 10_000
 /** After so long the next question is asked, on another connection: that of this one may be dead. */
 export const answerMs = 3_000
 const askAgainMs = 50
-/** By how much our clock and the server's may drift apart during a transaction, and by how much a prompt server looks later than we ask. */
-const marginMs = 1_000
-const promptMs = 500
+/** By how much our clock and the server's may drift apart during a transaction. */
+const clockMarginMs = 1_000
 
 /** Asks until the transaction has ended one way or the other. */
 export async function commitOutcome(
@@ -45,41 +44,43 @@ export async function commitOutcome(
   { clock, beganAtMs }: { readonly clock: Clock; /** By the monotonic clock, and not after BEGIN. */ readonly beganAtMs: number },
 ): Promise<'committed' | 'rolled-back' | 'unknown'> {
   const deadline = clock.monotonicMs() + lookForMs
-  for (let leftMs = lookForMs; leftMs > 0; leftMs = deadline - clock.monotonicMs()) {
-    const heard = unlessSilent(db, Math.min(leftMs, answerMs), clock)
-    const askedAtMs = clock.monotonicMs()
-    const status = await askStatus(heard, id, askedAtMs - beganAtMs + marginMs)
-    // A server that looked late may have crashed after BEGIN and not know it: it is asked again.
-    if (status === 'committed' && clock.monotonicMs() - askedAtMs <= promptMs) return 'committed'
+  const heard = unlessSilent(db, answerMs, clock)
+  // Twice at least: to a process that stood still, an answer that is there comes late.
+  for (let asked = 0; asked < 2 || clock.monotonicMs() < deadline; asked += 1) {
+    const { status, steady_ms: steadyMs } = await ask(heard, id)
     if (status === 'aborted') return 'rolled-back'
     if (status === null) return 'unknown'
-    await clock.sleep(Math.min(askAgainMs, deadline - clock.monotonicMs()))
+    // Measured after the answer, and so not before the server looked.
+    if (status === 'committed')
+      return Number(steadyMs) > clock.monotonicMs() - beganAtMs + clockMarginMs ? 'committed' : 'unknown'
+    await clock.sleep(askAgainMs)
   }
   return 'unknown'
 }
 
-/** `undefined` means that the database could not be asked, or that the transaction is still under way. */
-async function askStatus(db: Queryable, id: TransactionId, beganMsAgo: number): Promise<string | null | undefined> {
+async function ask(db: Queryable, id: TransactionId): Promise<StatusRow> {
   try {
-    const row = await first(db, transactionStatus(id, beganMsAgo))
-    return row?.status === 'in progress' ? undefined : (row?.status ?? null)
+    return await one(db, transactionStatus(id))
   } catch {
-    return undefined
+    return { status: 'in progress', steady_ms: null }
   }
 }
 
+interface StatusRow {
+  /** Null if nobody knows any more. */
+  readonly status: string | null
+  /** For how long the server has not crashed; null if it is another than the one that gave out the id. */
+  readonly steady_ms: string | null
+}
+
 /**
- * Null if nobody knows any more, or "committed" may mean another's. A server that recovers from the crash of one of its processes
- * keeps its start time, but its statistics begin anew. A promotion leaves them as they are. Index: none; the server keeps it.
+ * A server that recovers from the crash of one of its processes keeps its start time, but its statistics begin anew. A promotion
+ * leaves them as they are. Index: none; the server keeps it.
  */
-export function transactionStatus({ xid, server }: TransactionId, beganMsAgo: number): Statement<{ status: string | null }> {
+export function transactionStatus({ xid, server }: TransactionId): Statement<StatusRow> {
   return sql`
-    with s as (
-      select pg_xact_status(${xid}::text::xid8) as status
-    )
-    select case when s.status <> 'committed' then s.status
-                when ${serverStart} = ${server ?? null}::text
-                 and pg_stat_get_bgwriter_stat_reset_time() < clock_timestamp() - ${beganMsAgo}::float8 * interval '1 millisecond' then s.status
-           end as status
-      from s`
+    select pg_xact_status(${xid}::text::xid8) as status,
+           case when ${serverStart} = ${server ?? null}::text
+                then (extract(epoch from clock_timestamp() - pg_stat_get_bgwriter_stat_reset_time()) * 1000)::bigint::text
+           end as steady_ms`
 }

@@ -24,11 +24,12 @@ type Word = 'begin' | 'commit' | 'rollback' | keyof typeof wordStatements
 
 /** The words for which we have statements. */
 export const wordStatements = {
-  status: statusOf({ xid: '', server: '' }),
+  status: statusOf(''),
 } as const
 
-function statusOf(id: TransactionId): Statement {
-  return transactionStatus(id, 0)
+/** Without a server: for how long it has not crashed is a time, which no two have in common. */
+function statusOf(xid: string): Statement {
+  return transactionStatus({ xid, server: undefined })
 }
 
 /** The rows, or the code of the error. */
@@ -108,7 +109,7 @@ export function fakeSide(store: FakeStore, sessions: number): Side {
       if (step === 'begin') last[session] = open[session] ??= begin()
       else if (typeof step !== 'string') ledger.track(session, run(session, step))
       else if (step === 'status') {
-        if (asked !== undefined) ledger.track(session, run(session, statusOf({ xid: String(asked.id), server: 'fake' })))
+        if (asked !== undefined) ledger.track(session, run(session, statusOf(String(asked.id))))
       } else if (open[session] !== undefined) ledger.track(session, end(session, step))
     },
     rest: async () => {
@@ -174,7 +175,7 @@ export async function postgresSide(url: string, sessions: number): Promise<Postg
         if (asked !== undefined)
           ledger.track(
             session,
-            asked.then((id) => run(client, statusOf(id))),
+            asked.then(({ xid }) => run(client, statusOf(xid))),
           )
       } else if (isIn[session] === true) {
         isIn[session] = false

@@ -2,8 +2,11 @@
 import { transactionStatus } from '../../../src/postgres/commit-outcome.ts'
 import type { FakeStore } from './fake-store.ts'
 
+/** A server that loses nothing has not crashed, either. */
+const neverCrashedMs = String(Number.MAX_SAFE_INTEGER)
+
 export function defineTransactions(store: FakeStore): void {
-  store.define('transactionStatus', transactionStatus({ xid: '', server: '' }, 0), (_context, [xid]) =>
-    Promise.resolve([{ status: store.statusOf(Number(xid)) ?? null }]),
+  store.define('transactionStatus', transactionStatus({ xid: '', server: '' }), (_context, [xid, server]) =>
+    Promise.resolve([{ status: store.statusOf(Number(xid)) ?? null, steady_ms: server === null ? null : neverCrashedMs }]),
   )
 }
