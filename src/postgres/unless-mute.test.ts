@@ -2,6 +2,7 @@ import { expect, test } from 'vitest'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import { markTx, type BeginOptions, type Database, type QueryResult, type StatementOptions, type Tx } from './database.ts'
 import { unlessMute } from './unless-mute.ts'
+import { unlessSilent } from './unless-silent.ts'
 
 const options: BeginOptions = {
   isolation: 'read committed',
@@ -156,3 +157,12 @@ test.each(['statementTimeoutMs', 'idleInTransactionTimeoutMs'])(
     expect(await attempt).toBe('native')
   },
 )
+
+test('whoever waits for a statement for a shorter time gives its connection up then', async () => {
+  const { db, clock, isGivenUp } = slowDatabase()
+  const failure = failureOf(unlessSilent(db, 3_000, clock).query('one'))
+  expect(isGivenUp()).toBe(false)
+  await clock.advance(3_000)
+  expect(await failure).toMatchObject({ code: 'UNAVAILABLE' })
+  expect(isGivenUp()).toBe(true)
+})

@@ -4,18 +4,20 @@
  */
 import type { Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
+import { underSignals } from '../core/under-signals.ts'
 import { unlessLate } from '../core/unless-late.ts'
-import type { Interruptible, Queryable } from './database.ts'
+import type { Interruptible } from './database.ts'
 
 /** Runs statements outside of transactions; one that has no answer within `ms` fails with UNAVAILABLE. */
-export function unlessSilent(db: Interruptible, ms: number, clock: Clock): Queryable {
+export function unlessSilent(db: Interruptible, ms: number, clock: Clock): Interruptible {
   return {
-    query: async (text, values) => {
-      const givenUp = new AbortController()
-      const asked = db.query(text, values, { givenUp: givenUp.signal })
+    query: async (text, values, { givenUp: earlier } = {}) => {
+      const late = new AbortController()
+      const ends = earlier === undefined ? [late.signal] : [late.signal, earlier]
+      const asked = underSignals(ends, (givenUp) => db.query(text, values, { givenUp }))
       const answer = await unlessLate(asked, ms, clock)
       if (answer !== undefined) return answer
-      givenUp.abort()
+      late.abort()
       throw unheard(ms, 'the statement')
     },
   }
