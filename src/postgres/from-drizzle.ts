@@ -96,14 +96,16 @@ function begin<Native, Result>(
 
 /** Over a node-postgres pool, what may be given up runs on a client that we take out ourselves, so that it can be closed. */
 function interruptible(handle: DrizzleExecutor): Interruptible {
-  const session = sessionOf(handle)
+  // What `withReplicas` makes hands statements on to the database that it writes to, whatever its own session is.
+  const own = (handle as { $primary?: DrizzleExecutor }).$primary ?? handle
+  const session = sessionOf(own)
   const plain = queryableOf(handle)
   if (session?.client?.totalCount === undefined) return plain
   return {
     query: async (text, values, { givenUp } = {}) => {
       if (givenUp === undefined) return await plain.query(text, values)
       return await borrowClient(session.client as PgPool, givenUp, async (client, clean) => {
-        const onClient: DrizzleExecutor = Object.create(handle, { session: { value: withClient(session, client) } })
+        const onClient: DrizzleExecutor = Object.create(own, { session: { value: withClient(session, client) } })
         const result = await throughDrizzle(onClient).query(text, values)
         clean()
         return result

@@ -1,7 +1,7 @@
 /** What nobody waits for any more leaves its connection, and the pool, here of one, goes on with another one. */
 import { afterAll, expect, test } from 'vitest'
 
-import { adapters, openPg } from '../../test/contract/pools-of-one.ts'
+import { adapters, openDrizzleWithReplicas, openPg } from '../../test/contract/pools-of-one.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { startFaultProxy } from '../testing/fault-proxy.ts'
 import { isCommitRequest, isStatement, postgresFrames } from '../testing/postgres-frames.ts'
@@ -27,6 +27,7 @@ const closing = {
   fromPg,
   'fromPg with pipelines': (url: string) => openPg(url, { pipeline: true }),
   fromDrizzle,
+  'fromDrizzle with replicas': openDrizzleWithReplicas,
   fromKnex,
   fromTypeOrm,
 } as Readonly<typeof adapters>

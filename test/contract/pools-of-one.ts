@@ -3,6 +3,7 @@
  * lost, or given back broken, shows at the next use.
  */
 import { drizzle } from 'drizzle-orm/node-postgres'
+import { withReplicas } from 'drizzle-orm/pg-core'
 import knex from 'knex'
 import { Kysely, PostgresDialect } from 'kysely'
 import pg from 'pg'
@@ -34,6 +35,13 @@ function openPool(url: string, options: pg.PoolConfig = {}): pg.Pool {
 export function openPg(url: string, options?: pg.PoolConfig): Opened {
   const pool = openPool(url, options)
   return { db: fromPg(pool), close: () => pool.end() }
+}
+
+/** One that writes here and might read elsewhere. */
+export function openDrizzleWithReplicas(url: string): Opened {
+  const pool = openPool(url)
+  const db = drizzle({ client: pool })
+  return { db: fromDrizzle(withReplicas(db, [db])), close: () => pool.end() }
 }
 
 export const adapters: Record<string, (url: string) => Opened | Promise<Opened>> = {
