@@ -73,19 +73,20 @@ interface Opened {
 async function act(context: CommandContext, opened: Opened): Promise<CommandResult> {
   const { values, user: actor } = context
   const { consumer, transport } = opened
-  const { name } = consumer.settings
+  const { name, schema } = consumer.settings
   if (values['abandon'] === true) {
     const abandoned = await abandonRebuild({ consumer, actor, transport })
+    const kept = transport.unsubscribe === undefined ? '; their subscriptions are yours to delete' : ' and their subscriptions'
     return {
       text: abandoned
         ? `The rebuild of ${name} is abandoned.`
-        : `No rebuild of ${name} is under way. What earlier ones left is removed.`,
+        : `No rebuild of ${name} is under way. Removed what earlier ones remembered${kept}.`,
       data: { abandoned },
     }
   }
   const isDropOnly = values['drop-old'] === true && values['swap'] !== true && textOption(values, 'from') === undefined
   const report = isDropOnly ? undefined : await build(context, opened)
-  if (report?.leftover !== undefined) context.note(`${report.leftover} Run: waybill rebuild ${name} --abandon`)
+  if (report?.leftover !== undefined) context.note(`${report.leftover} Run: waybill rebuild ${name} --abandon --schema ${schema}`)
   const dropped = values['drop-old'] === true ? await dropReplaced({ consumer, actor }) : []
   const lines = report === undefined ? [] : reportLines(name, report)
   if (values['drop-old'] === true)

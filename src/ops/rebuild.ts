@@ -82,7 +82,7 @@ export interface RebuildReport {
   readonly replaced: readonly string[]
   /** Rows that `dropUnknown` let go, counted up to 10,000 in each table. The replaced table has them until it is dropped. */
   readonly droppedRows: number
-  /** What could not be removed after the swap, and why: `abandonRebuild` removes it. `undefined` if nothing is left. */
+  /** What could not be removed after the swap, and why: `abandonRebuild` removes it. `undefined` if nothing failed. */
   readonly leftover: string | undefined
 }
 
