@@ -80,7 +80,7 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
   const binDir = options.binDir ?? (await embeddedBinaries(cacheDir, options.packageDir))
   const folder = temporaryFolder('waybill-postgres-')
   if (user !== undefined) chownSync(folder, user.uid, user.gid)
-  const watchdog = startWatchdog({ folder, signal: 'QUIT', user })
+  const watchdog = startWatchdog({ folders: [folder], signal: 'QUIT', user })
   const dataDir = join(folder, 'data')
   const logFile = join(folder, 'server.log')
   const start = (port: number): Promise<ChildProcess> =>

@@ -56,7 +56,7 @@ export function createKafkaNode(options: KafkaNodeOptions): KafkaNode {
   const logFile = join(folder, 'service.log')
   const port = (ports.get(id) as KafkaPorts).broker
   writeSettings(folder, options)
-  const watchdog = startWatchdog({ folder, signal: 'KILL' })
+  const watchdog = startWatchdog({ folders: [folder, unpacked], signal: 'KILL' })
   let child: ChildProcess | undefined
   const isUp = (): boolean => child?.pid !== undefined && child.exitCode === null && child.signalCode === null
   const end = async (signal: 'SIGKILL' | 'SIGTERM'): Promise<void> => {

@@ -46,7 +46,7 @@ export async function startService({ name, program, prepare, readyText }: Servic
   if (user !== undefined) chownSync(folder, user.uid, user.gid)
   const logFile = join(folder, 'service.log')
   const log = openSync(logFile, 'a')
-  const watchdog = startWatchdog({ folder, signal: 'KILL', user })
+  const watchdog = startWatchdog({ folders: [folder], signal: 'KILL', user })
   const child = spawn(program, prepare(folder), { ...user, cwd: folder, detached: true, stdio: ['ignore', log, log] })
   closeSync(log)
   child.unref()

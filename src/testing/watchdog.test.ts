@@ -18,12 +18,12 @@ afterEach(() => {
 async function bereave(...words: readonly string[]): Promise<ChildProcess> {
   const live = spawn('sleep', ['600'], { stdio: 'ignore' })
   sleeping.push(live)
-  const folder = await mkdtemp(join(tmpdir(), 'waybill-watched-'))
-  const parent = startChild(script, { args: [String(live.pid), folder, ...words] })
+  const folders = [await mkdtemp(join(tmpdir(), 'waybill-watched-')), await mkdtemp(join(tmpdir(), 'waybill-watched-'))]
+  const parent = startChild(script, { args: [String(live.pid), ...folders, ...words] })
   await parent.message()
   await parent.kill()
   // The last that it does.
-  await eventually(() => !existsSync(folder))
+  await eventually(() => !folders.some((folder) => existsSync(folder)))
   return live
 }
 

@@ -12,7 +12,7 @@ import type { ServiceUser } from './service-user.ts'
 /** What is to be ended, and how. */
 export interface Watched {
   /** Removed when the service is gone. */
-  readonly folder?: string
+  readonly folders?: readonly string[]
   readonly signal: 'QUIT' | 'KILL' | 'TERM'
   readonly user?: ServiceUser | undefined
 }
@@ -34,17 +34,18 @@ export interface Watchdog {
 // A zombie that nobody reaps still answers to signals, hence the bound on the wait. Another child of the parent may write into
 // the folder for a moment longer.
 const script = `
+signal=$1; shift
 while read -r line; do pid=$line; done
 if [ -n "$pid" ]; then
-  kill -CONT "$pid"; kill -"$1" "$pid"
+  kill -CONT "$pid"; kill -"$signal" "$pid"
   n=0; while kill -0 "$pid" && [ $n -lt 100 ]; do sleep 0.05; n=$((n+1)); done
 fi 2>/dev/null
-n=0; until rm -rf "$2" || [ $n -ge 100 ]; do sleep 0.05; n=$((n+1)); done 2>/dev/null`
+n=0; until rm -rf "$@" || [ $n -ge 100 ]; do sleep 0.05; n=$((n+1)); done 2>/dev/null`
 
 /** Starts the watch; nothing is watched until `watch` names a process. */
-export function startWatchdog({ folder = '', signal, user }: Watched): Watchdog {
+export function startWatchdog({ folders = [], signal, user }: Watched): Watchdog {
   if (process.platform === 'win32') return watchExit()
-  const shell = spawn('/bin/sh', ['-c', script, 'waybill-watchdog', signal, folder], {
+  const shell = spawn('/bin/sh', ['-c', script, 'waybill-watchdog', signal, ...folders], {
     ...user,
     cwd: '/',
     detached: true,
