@@ -5,11 +5,11 @@
  * it answering knows that the folder is in use.
  */
 import { createHash } from 'node:crypto'
-import { rm } from 'node:fs/promises'
+import { rm, stat } from 'node:fs/promises'
 import { connect, createServer } from 'node:net'
 import type { Server } from 'node:net'
 import { platform, tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { join } from 'node:path'
 import { WaybillError } from '../../core/errors.ts'
 
 export interface DataLock {
@@ -17,7 +17,7 @@ export interface DataLock {
 }
 
 export async function lockData(dataDir: string): Promise<DataLock> {
-  const path = lockPath(dataDir)
+  const path = await lockPath(dataDir)
   const server = createServer((socket) => socket.end())
   if (!(await listens(server, path))) {
     const isInUse = await answers(path)
@@ -34,9 +34,13 @@ export async function lockData(dataDir: string): Promise<DataLock> {
   return { release: () => new Promise((done) => void server.close(() => done())) }
 }
 
-/** Linux and Windows keep sockets that are no files, and forget them with their process. */
-function lockPath(dataDir: string): string {
-  const name = `waybill-pubsub-${createHash('sha256').update(resolve(dataDir)).digest('hex').slice(0, 24)}`
+/**
+ * Linux and Windows keep sockets that are no files, and forget them with their process. Containers may have them in common and
+ * have folders of their own under one path, so it is the folder that counts.
+ */
+async function lockPath(dataDir: string): Promise<string> {
+  const { dev, ino } = await stat(dataDir, { bigint: true })
+  const name = `waybill-pubsub-${createHash('sha256').update(`${dev}:${ino}`).digest('hex').slice(0, 24)}`
   if (platform() === 'linux') return `\0${name}`
   return platform() === 'win32' ? `\\\\.\\pipe\\${name}` : join(tmpdir(), `${name}.sock`)
 }
