@@ -217,10 +217,10 @@ async function settleAlone(
     if (error instanceof ItemFailure) return undertaker.charge(item, error.cause)
     return isLockTimeout(error) ? undertaker.putOff(item, error) : undertaker.charge(item, error)
   })
-  if (end === 'ended') return
+  // What follows is repeated by itself: what is charged stays charged.
+  if (end !== 'dead again' && 'burial' in end) return await persist(deps, 1, () => undertaker.bury(item, end.burial))
   failed.add(lineOf(item))
-  // Repeated by itself: what is charged stays charged.
-  if (end !== 'dead again') await persist(deps, 1, () => undertaker.giveBack(item, end))
+  if (end !== 'dead again') await persist(deps, 1, () => undertaker.giveBack(item, end.rest))
 }
 
 async function crashed(deps: WorkerDeps, item: UnreadItem, crashes: number): Promise<void> {

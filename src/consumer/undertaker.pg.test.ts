@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { accounts, consumerFixture, deposited, published, videos } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import type { Database } from '../postgres/database.ts'
+import { markTx, type Database, type Tx } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
 
@@ -55,4 +55,30 @@ test('an event that waited and fails at its turn is charged once, though it coul
   await stop()
   expect(outages).toBe(0)
   expect(fixture.heard('consumer.failed').map(({ attempts }) => attempts)).toEqual([1])
+})
+
+test('an event that is given up is charged once, though it could not be buried at once', async () => {
+  const fixture = await consumerFixture(db)
+  let outages = 2
+  const flickering: Database = {
+    ...db,
+    attempt: (options, work) =>
+      db.attempt(options, (tx) => {
+        const query: Tx['query'] = async (text, values) => {
+          if (!/insert into \S+dead_letter/.test(text) || outages === 0) return await tx.query(text, values)
+          outages -= 1
+          throw Object.assign(new Error('read ECONNRESET'), { code: 'ECONNRESET' })
+        }
+        return work(markTx({ native: tx.native, query }))
+      }),
+  }
+  const broken = (): never => {
+    throw new Error('broken')
+  }
+  const stop = fixture.start(fixture.consumer({ db: flickering, maxAttempts: 1 }).on(accounts.Deposited, broken))
+  await fixture.publish(deposited('x', 1, 1))
+  await eventually(() => fixture.heard('consumer.dead').length === 1)
+  await stop()
+  expect([outages, fixture.heard('consumer.dead').map(({ attempts }) => attempts)]).toEqual([0, [1]])
+  expect(await fixture.count('dead_letter', 'attempts = 1')).toBe(1)
 })

@@ -55,14 +55,14 @@ export interface UndertakerDeps {
 
 export interface Undertaker {
   ack(items: readonly UnreadItem[]): Promise<void>
-  /** An item failed alone. Unless it has ended, or is a letter that is dead again, it comes again after a rest: see `giveBack`. */
-  charge(item: Item, error: unknown): Promise<Rest | 'dead again' | 'ended'>
-  /** An item met an outage alone: it comes again after a rest. */
-  putOff(item: UnreadItem, error: unknown): Promise<Rest>
-  /** Gives back an item, and what is behind it in line. May be repeated by itself, so that nobody is charged again for an outage. */
+  /** An item failed alone. What is to become of it is another step, so that an outage in that one charges nobody again. */
+  charge(item: Item, error: unknown): Promise<Verdict | 'dead again'>
+  /** An item met an outage alone. */
+  putOff(item: UnreadItem, error: unknown): Promise<Verdict>
+  /** Gives back an item, and what is behind it in line. */
   giveBack(item: UnreadItem, rest: Rest): Promise<void>
   /** Makes a dead letter, at once. */
-  bury(item: UnreadItem, end: { readonly reason: DeadReason; readonly error: string; readonly attempts: number }): Promise<void>
+  bury(item: UnreadItem, burial: Burial): Promise<void>
   buryForeign(delivered: ForeignDelivery): Promise<void>
   /** Gives back an item whose predecessor failed. */
   follow(item: UnreadItem, marked: boolean): Promise<void>
@@ -72,9 +72,18 @@ export interface Undertaker {
   guardedBy(guard: UndertakerDeps['guard']): Undertaker
 }
 
+/** Whether an item comes again after a rest, for which it is given back, or is buried. */
+export type Verdict = { readonly rest: Rest } | { readonly burial: Burial }
+
 export interface Rest {
   readonly delayMs: number
   readonly error: string
+}
+
+export interface Burial {
+  readonly reason: DeadReason
+  readonly error: string
+  readonly attempts: number
 }
 
 export interface ForeignDelivery {
@@ -94,17 +103,15 @@ export function createUndertaker(deps: UndertakerDeps): Undertaker {
       if (count > 0) settings.signals.emit('consumer.ack-unconfirmed', { consumer: scope.consumer, count })
     },
     charge: (item, error) =>
-      item.refusal?.passing === 'outage'
-        ? undertaker.putOff(item, item.refusal.error)
-        : charge(deps, undertaker, { item, error }),
+      item.refusal?.passing === 'outage' ? undertaker.putOff(item, item.refusal.error) : charge(deps, { item, error }),
     putOff: async (item, error) => {
       const rest = { delayMs: patience(), error: cut(errorMessage(error)) }
       await execute(settings.db, releaseAttempts(scope, [item.event.id]))
       settings.signals.emit('consumer.retried', { consumer: scope.consumer, count: 1, ...rest })
-      return rest
+      return { rest }
     },
     giveBack: (item, rest) => giveBack(deps, item, rest),
-    bury: (item, end) => buryItem(deps, undertaker, { item, ...end }),
+    bury: (item, burial) => buryItem(deps, undertaker, { item, ...burial }),
     buryForeign: async ({ message, foreign: { id, type, problem }, place }) => {
       const burial = {
         eventId: id,
@@ -149,14 +156,11 @@ interface Failed {
   readonly error: unknown
 }
 
-async function charge(deps: UndertakerDeps, undertaker: Undertaker, { item, error }: Failed): ReturnType<Undertaker['charge']> {
+async function charge(deps: UndertakerDeps, { item, error }: Failed): ReturnType<Undertaker['charge']> {
   const { settings, scope } = deps
   const { event, origin, refusal } = item
   const text = cut(errorMessage(isAbortedTransaction(error) ? transactionAborted(error) : error))
-  if (isDiscarded(error)) {
-    await undertaker.bury(item, { reason: 'discarded', error: text, attempts: 1 })
-    return 'ended'
-  }
+  if (isDiscarded(error)) return { burial: { reason: 'discarded', error: text, attempts: 1 } }
   if (origin.kind === 'dead') {
     await execute(settings.db, forgetAttempts(scope, [event.id]))
     await execute(settings.db, markFailed(scope, origin.letterId, text))
@@ -172,15 +176,13 @@ async function charge(deps: UndertakerDeps, undertaker: Undertaker, { item, erro
   const { attempts } = await counting(settings, (tx) => one(tx, chargeAttempt(scope, event.id, text)))
   const isVerdict = refusal !== undefined && refusal.passing === undefined
   const isPoison = isVerdict || attempts >= settings.maxAttempts
-  if (isPoison && settings.onPoison === 'dead-letter') {
-    await undertaker.bury(item, { reason: refusal?.reason ?? 'failed', error: text, attempts })
-    return 'ended'
-  }
+  if (isPoison && settings.onPoison === 'dead-letter')
+    return { burial: { reason: refusal?.reason ?? 'failed', error: text, attempts } }
   const backoff = isPoison ? settings.backoff.maxMs : backoffMs(settings.backoff, attempts, settings.random)
   const delayMs = isRetryAfter(error) && !isPoison ? error.delayMs : backoff
   if (isPoison) settings.signals.emit('consumer.stopped', { ...describe(item), consumer: scope.consumer, attempts, error: text })
   else settings.signals.emit('consumer.failed', { ...describe(item), consumer: scope.consumer, attempts, delayMs, error: text })
-  return { delayMs, error: text }
+  return { rest: { delayMs, error: text } }
 }
 
 async function giveBack(deps: UndertakerDeps, item: UnreadItem, rest: Rest): Promise<void> {
@@ -197,12 +199,7 @@ async function giveBack(deps: UndertakerDeps, item: UnreadItem, rest: Rest): Pro
 async function buryItem(
   deps: UndertakerDeps,
   undertaker: Undertaker,
-  {
-    item,
-    reason,
-    error,
-    attempts,
-  }: { readonly item: UnreadItem; readonly reason: DeadReason; readonly error: string; readonly attempts: number },
+  { item, reason, error, attempts }: Burial & { readonly item: UnreadItem },
 ): Promise<void> {
   const { settings, scope, guard } = deps
   const { event, message, origin } = item
