@@ -190,5 +190,7 @@ test('doctor is 0 when nothing is wrong and 4 when something is', async () => {
   const { run } = await parked()
   // The test server does not flush to disk, so one thing is always wrong.
   expect(await run('doctor')).toMatchObject({ code: 4, out: expect.stringMatching(/fsync.* off.*\n1 events are parked/) })
-  expect(await cli('doctor --schema nowhere')).toMatchObject({ code: 4, out: expect.stringContaining('is not in this database') })
+  // It knows no name for the service, and makes none up.
+  const missing = 'is not in this database. Run: waybill migrate up --schema nowhere --service <name of this service>'
+  expect(await cli('doctor --schema nowhere')).toMatchObject({ code: 4, out: expect.stringContaining(missing) })
 })

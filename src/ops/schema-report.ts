@@ -26,8 +26,7 @@ export async function schemaReport(
   names: { readonly schema: string; readonly service?: string | undefined; readonly deploymentId?: string | undefined },
 ): Promise<SchemaReport> {
   const status = await migrationStatus(db, { schema: names.schema })
-  const service = names.service ?? status.deployment?.service ?? 'unknown'
-  const problem = await problemOf(db, { ...names, service })
+  const problem = await problemOf(db, names)
   const state = problem === undefined ? 'current' : !status.installed ? 'missing' : problem.mayMigrate ? 'behind' : 'refused'
   return {
     schema: status.schema,

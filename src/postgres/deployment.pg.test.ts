@@ -27,6 +27,12 @@ describe('a process refuses to start', () => {
     await expect(start).rejects.toMatchObject({ code: 'SCHEMA_MISMATCH', message: expect.stringContaining(what) })
   })
 
+  test('without a schema and a name, and makes up no name that the schema would be bound to', async () => {
+    const what =
+      'The schema "missing" is not in this database. Run: waybill migrate up --schema missing --service <name of this service>'
+    await expect(assertSchema(db, { schema: 'missing' })).rejects.toMatchObject({ code: 'SCHEMA_MISMATCH', message: what })
+  })
+
   test('on an older schema, and names what it lacks', async () => {
     await migrate(db, { schema: 'older', service: 'orders' })
     await db.query('delete from older.migration where number = (select max(number) from older.migration)')
@@ -84,6 +90,9 @@ test('a copy of the database is refused until it is adopted, and the adoption is
   }
   await expect(assertSchema(copy, orders)).rejects.toMatchObject(refusal)
   await expect(migrate(copy, orders)).rejects.toMatchObject(refusal)
+  await expect(assertSchema(copy, { ...orders, deploymentId: 'production' })).rejects.toMatchObject({
+    message: expect.stringContaining('migrate adopt --schema waybill --service orders --deployment-id production --yes'),
+  })
 
   await expect(adoptDeployment(copy, { ...orders, service: 'billing', actor: 'ada' })).rejects.toMatchObject({
     code: 'WRONG_DEPLOYMENT',

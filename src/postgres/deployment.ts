@@ -23,7 +23,9 @@ export async function assertSchema(
   },
 ): Promise<void> {
   const status = await readable(given.schema, () => migrationStatus(db, { schema: given.schema }))
-  const names = checkedNames({ ...given, service: given.service ?? status.deployment?.service ?? 'service' })
+  const service = given.service ?? status.deployment?.service
+  if (service === undefined) throw ofNobody(status)
+  const names = checkedNames({ ...given, service })
   if (!status.installed) {
     throw new WaybillError(
       'SCHEMA_MISMATCH',
@@ -40,6 +42,14 @@ export async function assertSchema(
       { details: { pending } },
     )
   }
+}
+
+/** Nobody has told a name here, and one that we made up would be copied, and the schema bound to it for good. */
+function ofNobody({ schema, installed }: MigrationStatus): WaybillError {
+  const [code, what] = installed
+    ? (['WRONG_DEPLOYMENT', 'belongs to no service yet'] as const)
+    : (['SCHEMA_MISMATCH', 'is not in this database'] as const)
+  return new WaybillError(code, `The schema "${schema}" ${what}. ${runUp({ schema, service: '<name of this service>' })}`)
 }
 
 /** Refuses migrations that are not the ones we know: changed ones, and newer breaking ones. */
@@ -72,18 +82,19 @@ export function assertOwn({ schema, deployment }: MigrationStatus, { service, de
       `The schema "${schema}" belongs to the service "${deployment.service}", not to "${service}". Give each service a schema of its own (option schema), or correct the service's name.`,
     )
   }
+  const pinned = deploymentId === undefined ? '' : ` --deployment-id ${deploymentId}`
   if (isCopy(deployment)) {
     throw new WaybillError(
       'WRONG_DEPLOYMENT',
       `This database is a copy or was restored: the schema "${schema}" was stamped elsewhere (deployment "${deployment.deploymentId}"), and its unpublished events may be published there. ` +
-        `If it is to run here, in its place or on its own topics, run: ${command('migrate adopt', { schema, service })} --yes`,
+        `If it is to run here, in its place or on its own topics, run: ${command('migrate adopt', { schema, service })}${pinned} --yes`,
     )
   }
   if (deploymentId !== undefined && deployment.deploymentId !== deploymentId) {
     throw new WaybillError(
       'WRONG_DEPLOYMENT',
       `The schema "${schema}" is the deployment "${deployment.deploymentId}", but this process is set to "${deploymentId}". ` +
-        `Connect it to its own database; or, if this one is to become "${deploymentId}", run: ${command('migrate adopt', { schema, service })} --deployment-id ${deploymentId} --yes`,
+        `Connect it to its own database; or, if this one is to become "${deploymentId}", run: ${command('migrate adopt', { schema, service })}${pinned} --yes`,
     )
   }
 }
