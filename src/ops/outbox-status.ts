@@ -8,7 +8,7 @@ import { readBacklog, type Backlog } from '../outbox/backlog.sql.ts'
 import { selectDispatching } from '../outbox/dispatching.sql.ts'
 import type { Outbox } from '../outbox/outbox.ts'
 import { listPauses, type Pause } from '../outbox/pause.ts'
-import { one, rows, type Database, type Queryable } from '../postgres/database.ts'
+import { one, rows, type Database, type Queryable, type Tx } from '../postgres/database.ts'
 import { insertAudit } from '../postgres/migrate.sql.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { callChangeLanes, selectHistory, selectLanes, selectRelays, selectWaiting, type OutboxEventRow } from './outbox.sql.ts'
@@ -104,10 +104,12 @@ export async function changeLanes(
   { tables }: Of,
   { lanes, actor }: { readonly lanes: number; readonly actor: string },
 ): Promise<void> {
-  await transaction(db, async (tx) => {
+  const change = async (tx: Tx): Promise<void> => {
     await rows(tx, callChangeLanes(tables, lanes))
     await one(tx, insertAudit(tables.schema, { actor, action: 'outbox.lanes', details: { lanes } }))
-  })
+  }
+  // A backlog of millions takes its time; given up halfway it would be moved back, and have stopped the writers for nothing.
+  await transaction(db, change, { statementTimeoutMs: 0 })
 }
 
 function toListedEvent(row: OutboxEventRow): ListedEvent {
