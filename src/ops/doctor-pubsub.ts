@@ -12,6 +12,7 @@ import { isProvisional } from './provisional-retention.ts'
 export type PubsubProblem =
   | 'topic-missing'
   | 'subscription-missing'
+  | 'other-topic'
   | 'unfinished'
   | 'ordering-off'
   | 'retry-policy-missing'
@@ -68,6 +69,11 @@ async function checkSubscription(
   const isReplayed = wanted.isRetainingAcked
   const horizonSeconds = isReplayed ? (options.replaySeconds ?? wanted.retentionSeconds) : wanted.retentionSeconds
   const findings: PubsubFinding[] = []
+  // Also one of a topic that was deleted: made again under its name, that is another topic.
+  if (found.topic !== wanted.topic) {
+    const text = `it reads from ${found.topic}: nothing that is published to ${wanted.topic} reaches it`
+    findings.push(finding('other-topic', name, text, howToMakeAnew))
+  }
   if (wanted.isOrdered && !found.isOrdered) {
     const text = 'message ordering is off: events of one aggregate can overtake each other. That cannot be changed in place'
     findings.push(finding('ordering-off', name, text, howToMakeAnew))

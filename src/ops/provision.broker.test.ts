@@ -245,6 +245,23 @@ describe('the doctor', () => {
     expect(await problems()).toEqual(expect.arrayContaining(['topic-missing', 'dead-letter-unreachable']))
   })
 
+  test('finds a subscription that stayed behind when its topic was deleted and made again', async () => {
+    await applyProvision(admin, await planProvision(admin, desired))
+    await client.topic('video.events').delete()
+    await client.createTopic('video.events')
+    for (const grant of desired.grants) await admin.grant(grant)
+    const findings = await doctorPubsub(admin, { desired })
+    expect(findings).toEqual([
+      {
+        problem: 'other-topic',
+        resource: name,
+        text: expect.stringMatching(
+          /it reads from _deleted-topic_: nothing that is published to video\.events reaches it.*delete what cannot be changed/,
+        ),
+      },
+    ])
+  })
+
   test("finds a missing grant of Pub/Sub's own account", async () => {
     const without = { ...desired, grants: desired.grants.filter(({ member }) => member !== serviceAgent('123456')) }
     await applyProvision(admin, await planProvision(admin, without))
