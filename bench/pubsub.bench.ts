@@ -108,6 +108,7 @@ const unordered = {
   isRetainingAcked: false,
   isOrdered: false,
   isExactlyOnce: false,
+  filter: undefined,
   retry: undefined,
   deadLetter: undefined,
   expiresAfterSeconds: 0,

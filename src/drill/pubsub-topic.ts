@@ -15,6 +15,7 @@ export async function makePubsubTopic(admin: PubsubAdmin, topic: string, consume
       isRetainingAcked: false,
       isOrdered: true,
       isExactlyOnce: false,
+      filter: undefined,
       retry: undefined,
       deadLetter: undefined,
       expiresAfterSeconds: 86_400,

@@ -14,6 +14,7 @@ export type PubsubProblem =
   | 'subscription-missing'
   | 'other-topic'
   | 'unfinished'
+  | 'filtered'
   | 'ordering-off'
   | 'retry-policy-missing'
   | 'retention-short'
@@ -73,6 +74,10 @@ async function checkSubscription(
   if (found.topic !== wanted.topic) {
     const text = `it reads from ${found.topic}: nothing that is published to ${wanted.topic} reaches it`
     findings.push(finding('other-topic', name, text, howToMakeAnew))
+  }
+  if (found.filter !== undefined) {
+    const text = `it has the filter ${found.filter}: Pub/Sub acknowledges what does not match, and its consumer never gets that`
+    findings.push(finding('filtered', name, `${text}. A filter cannot be changed in place`, howToMakeAnew))
   }
   if (wanted.isOrdered && !found.isOrdered) {
     const text = 'message ordering is off: events of one aggregate can overtake each other. That cannot be changed in place'

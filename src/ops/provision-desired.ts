@@ -149,6 +149,7 @@ function forConsumer(consumer: ProvisionedConsumer, { topic, isOrdered }: ReadTo
     isRetainingAcked: true,
     isOrdered,
     isExactlyOnce: consumer.exactlyOnce ?? false,
+    filter: undefined,
     retry,
     deadLetter: stops ? undefined : { topic: deadTopic, maxAttempts },
     expiresAfterSeconds: 0,

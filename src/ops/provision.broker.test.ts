@@ -143,6 +143,16 @@ describe('provisioning', () => {
     expect(await admin.getSubscription(name)).toMatchObject({ ackDeadlineSeconds: 60, isOrdered: true })
   })
 
+  test('a filter that somebody set is shown as one that cannot be removed in place', async () => {
+    await admin.createTopic({ name: 'video.events', retentionSeconds: 0, schema: undefined })
+    await client
+      .topic('video.events')
+      .createSubscription(name, { enableMessageOrdering: true, filter: 'attributes.type = "VideoAdded"' })
+    const plan = planText(await planProvision(admin, desired))
+    expect(plan).toContain('! subscription video.events.catalog (cannot be changed in place)')
+    expect(plan).toContain('    filter: attributes.type = "VideoAdded" -> none')
+  })
+
   test('a consumer that stops at what fails has no dead letters at Pub/Sub, and one that had them loses the policy', async () => {
     const stopping = desiredResources({ ...options, consumers: [{ name: 'catalog', streams: [videos], onPoison: 'stop' }] })
     expect(stopping.topics.map((each) => each.name)).toEqual(['video.events'])
@@ -209,6 +219,7 @@ describe('the doctor', () => {
 
   test.each<[PubsubProblem, Partial<typeof subscription>]>([
     ['ordering-off', { isOrdered: false }],
+    ['filtered', { filter: 'attributes.type = "VideoAdded"' }],
     ['retry-policy-missing', { retry: undefined }],
     ['retention-short', { retentionSeconds: 3_600 }],
     ['acked-not-retained', { isRetainingAcked: false }],

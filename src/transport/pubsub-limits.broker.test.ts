@@ -25,6 +25,7 @@ beforeAll(async () => {
     isRetainingAcked: false,
     isOrdered: true,
     isExactlyOnce: false,
+    filter: undefined,
     retry: undefined,
     deadLetter: undefined,
     expiresAfterSeconds: 0,

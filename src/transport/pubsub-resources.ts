@@ -21,6 +21,8 @@ export interface SubscriptionSettings {
   readonly isRetainingAcked: boolean
   readonly isOrdered: boolean
   readonly isExactlyOnce: boolean
+  /** Which messages it gets, in the language of Pub/Sub; the service acknowledges the others itself. `undefined`: it gets all. */
+  readonly filter: string | undefined
   /** The back-off between deliveries of a message; `undefined`: at once. */
   readonly retry: { readonly minSeconds: number; readonly maxSeconds: number } | undefined
   readonly deadLetter: { readonly topic: string; readonly maxAttempts: number } | undefined
@@ -52,6 +54,7 @@ export interface WireSubscription {
   readonly retainAckedMessages: boolean
   readonly enableMessageOrdering: boolean
   readonly enableExactlyOnceDelivery: boolean
+  readonly filter: string
   readonly retryPolicy?: { readonly minimumBackoff?: WireDuration | null; readonly maximumBackoff?: WireDuration | null } | null
   readonly deadLetterPolicy?: { readonly deadLetterTopic: string; readonly maxDeliveryAttempts: number } | null
   readonly expirationPolicy?: { readonly ttl?: WireDuration | null } | null
@@ -62,8 +65,10 @@ export const topicFields: Readonly<Record<keyof Omit<TopicSettings, 'name'>, str
   schema: 'schema_settings',
 }
 
-/** Without those that cannot be changed: to change order or topic, a subscription is made anew. */
-export const subscriptionFields: Readonly<Record<keyof Omit<SubscriptionSettings, 'name' | 'topic' | 'isOrdered'>, string>> = {
+/** Without those that cannot be changed: to change order, topic or filter, a subscription is made anew. */
+export const subscriptionFields: Readonly<
+  Record<keyof Omit<SubscriptionSettings, 'name' | 'topic' | 'isOrdered' | 'filter'>, string>
+> = {
   ackDeadlineSeconds: 'ack_deadline_seconds',
   retentionSeconds: 'message_retention_duration',
   isRetainingAcked: 'retain_acked_messages',
@@ -102,6 +107,7 @@ export function toWireSubscription(subscription: SubscriptionSettings, paths: Pa
     retainAckedMessages: subscription.isRetainingAcked,
     enableMessageOrdering: subscription.isOrdered,
     enableExactlyOnceDelivery: subscription.isExactlyOnce,
+    filter: subscription.filter ?? '',
     retryPolicy:
       retry === undefined
         ? null
@@ -125,6 +131,7 @@ export function fromWireSubscription(wire: WireSubscription): SubscriptionSettin
     isRetainingAcked: wire.retainAckedMessages,
     isOrdered: wire.enableMessageOrdering,
     isExactlyOnce: wire.enableExactlyOnceDelivery,
+    filter: wire.filter === '' ? undefined : wire.filter,
     retry:
       retry == null ? undefined : { minSeconds: secondsOf(retry.minimumBackoff), maxSeconds: secondsOf(retry.maximumBackoff) },
     deadLetter:

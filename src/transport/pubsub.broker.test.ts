@@ -36,6 +36,7 @@ const plain: SubscriptionSettings = {
   isRetainingAcked: true,
   isOrdered: true,
   isExactlyOnce: false,
+  filter: undefined,
   retry: undefined,
   deadLetter: undefined,
   expiresAfterSeconds: 0,

@@ -37,6 +37,7 @@ export async function openBroker(options: BrokerOptions = {}): Promise<FastBroke
     isRetainingAcked: false,
     isOrdered: true,
     isExactlyOnce: options.isExactlyOnce ?? false,
+    filter: undefined,
     retry: undefined,
     deadLetter: undefined,
     expiresAfterSeconds: 0,

@@ -28,6 +28,7 @@ async function openBroker() {
     isRetainingAcked: false,
     isOrdered: true,
     isExactlyOnce: false,
+    filter: undefined,
     retry: undefined,
     // Only with a dead-letter policy does Pub/Sub count deliveries.
     deadLetter: { topic: 'video.dead', maxAttempts: 100 },
