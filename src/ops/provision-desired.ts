@@ -20,7 +20,7 @@ export type ProvisionedStream = Pick<StreamHead, 'topic' | 'ordering'>
 export interface ProvisionedConsumer {
   readonly name: string
   readonly streams: readonly ProvisionedStream[]
-  /** Exactly-once delivery within the subscription. @default false */
+  /** Exactly-once delivery within its subscriptions, that of its dead letters too: one transport receives from all. @default false */
   readonly exactlyOnce?: boolean
   /** As the consumer's own. With `stop` its subscriptions have no dead-letter policy. @default 'dead-letter' */
   readonly onPoison?: 'dead-letter' | 'stop'
@@ -160,7 +160,6 @@ function forConsumer(consumer: ProvisionedConsumer, { topic, isOrdered }: ReadTo
     topic: deadTopic,
     retentionSeconds: deadLetterRetentionSeconds,
     isRetainingAcked: false,
-    isExactlyOnce: false,
     deadLetter: undefined,
   }
   const subscriptions = stops ? [main] : [main, dead]
