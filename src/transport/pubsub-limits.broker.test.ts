@@ -64,9 +64,8 @@ const outgoing = (message: Partial<OutgoingMessage>): OutgoingMessage => ({
 })
 
 const cases: readonly (readonly [string, Partial<OutgoingMessage>, boolean])[] = [
-  ['10 MB', { body: Buffer.alloc(10_000_000, 7) }, true],
-  ['10 MB + 1 byte', { body: Buffer.alloc(10_000_001) }, false],
-  ['10 MB with an attribute', { body: Buffer.alloc(10_000_000), attributes: { a: 'b' } }, false],
+  ['10 MB less what a request has beside', { body: Buffer.alloc(10_000_000 - 2_048, 7) }, true],
+  ['10 MB', { body: Buffer.alloc(10_000_000) }, false],
   ['a key of 1,000 bytes', { orderingKey: 'k'.repeat(1_000) }, true],
   ['a key of 1,024 bytes', { orderingKey: 'é'.repeat(512) }, true],
   ['100 attributes', { attributes: attributes(100) }, true],
@@ -108,6 +107,22 @@ describe('limits of a message', () => {
         () => false,
       ),
     ).toBe(isTaken)
+  })
+
+  test('maxBytes leaves room for the longest names, the longest key and as many attributes as there may be', async () => {
+    const [projectId, topic] = ['p'.repeat(128), 't'.repeat(255)]
+    const admin = createPubsubAdmin({ projectId, emulatorHost: server.emulatorHost })
+    await admin.createTopic({ name: topic, retentionSeconds: 0, schema: undefined })
+    await admin.close()
+    const widest = Object.fromEntries(Array.from({ length: 100 }, (_, i) => [String(i).padStart(256, 'n'), 'v'.repeat(1_024)]))
+    const other = pubsub({ projectId, emulatorHost: server.emulatorHost })
+    const largestBody = other.maxBytes - 100 * (256 + 1_024) - 1_024
+    const messages = [largestBody, largestBody + 1].map((bytes) =>
+      outgoing({ topic, orderingKey: 'k'.repeat(1_024), attributes: widest, body: Buffer.alloc(bytes) }),
+    )
+    const outcomes = await other.publish(messages, { signal: AbortSignal.timeout(60_000), maySend: () => true })
+    await other.close()
+    expect(outcomes.map(({ status }) => status)).toEqual(['confirmed', 'rejected'])
   })
 
   test('a key beyond 1 KB is replaced by its hash, so that it still keeps its order', async () => {

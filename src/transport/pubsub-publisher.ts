@@ -15,7 +15,11 @@ import type { OutgoingMessage } from './transport.ts'
 
 /** What Google documents for one message, and for one request. */
 export const pubsubLimits = {
-  messageBytes: 10_000_000,
+  /**
+   * Body, attributes and key. Google takes 10,000,000 bytes for the request as it is encoded, and a message that goes alone shares
+   * them with the path of its topic (up to 400) and with tags and lengths (up to 9 for each of 100 attributes).
+   */
+  messageBytes: 10_000_000 - 2_048,
   attributes: 100,
   attributeKeyBytes: 256,
   attributeValueBytes: 1_024,

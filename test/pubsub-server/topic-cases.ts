@@ -14,6 +14,12 @@ async function publishOne(h: Harness, message: object): Promise<void> {
 const attributes = (count: number, keyBytes = 4, valueBytes = 1): Record<string, string> =>
   Object.fromEntries(Array.from({ length: count }, (_, i) => [String(i).padStart(keyBytes, 'k'), 'v'.repeat(valueBytes)]))
 
+/** A request of one message that is so long when encoded: a tag and a length precede topic, message and data. */
+function requestOf(encodedBytes: number, topic: string): { topic: string; messages: { data: Buffer }[] } {
+  const besideData = 2 + Buffer.byteLength(topic) + 5 + 5
+  return { topic, messages: [{ data: Buffer.alloc(encodedBytes - besideData) }] }
+}
+
 /** A limit of a publish: the largest message that passes, and one that is just too large. */
 function limit(name: string, passes: readonly [string, () => object], fails: readonly [string, () => object]): Case {
   return {
@@ -193,11 +199,22 @@ export const topicCases: readonly Case[] = [
         ),
     },
   },
-  limit(
-    'data',
-    ['10 MB', () => ({ data: Buffer.alloc(megabytes10) })],
-    ['10 MB + 1 byte', () => ({ data: Buffer.alloc(megabytes10 + 1) })],
-  ),
+  {
+    name: 'Publish: request',
+    accepts: {
+      what: '10 MB as it is encoded',
+      run: async (h) => {
+        const { topic, subscription } = await h.pair()
+        await h.publisher.publish(requestOf(megabytes10, topic))
+        expect(await h.pull(subscription)).toHaveLength(1)
+      },
+    },
+    refuses: {
+      what: '10 MB + 1 byte, also if its message has less',
+      code: 'INVALID_ARGUMENT',
+      run: async (h) => h.publisher.publish(requestOf(megabytes10 + 1, await h.topic())),
+    },
+  },
   limit(
     'no data',
     ['0 bytes with an attribute', () => ({ attributes: { a: '' } })],

@@ -15,13 +15,14 @@ export interface IncomingMessage {
   readonly end: number
   readonly dataBytes: number
   readonly attributeCount: number
-  readonly attributeBytes: number
   readonly longestKeyBytes: number
   readonly longestValueBytes: number
   readonly orderingKey: string
 }
 
 export interface PublishRequest {
+  /** The length of the whole request as it came. */
+  readonly encodedBytes: number
   readonly topic: string
   readonly messages: readonly IncomingMessage[]
 }
@@ -39,7 +40,7 @@ export function decodePublishRequest(bytes: Buffer): PublishRequest {
       reader.position = end
     } else reader.skip(tag & 7)
   }
-  return { topic, messages }
+  return { encodedBytes: bytes.length, topic, messages }
 }
 
 export function encodePublishResponse(response: { readonly messages: readonly { readonly number: number }[] }): Buffer {
@@ -60,7 +61,6 @@ export function measureMessage(bytes: Buffer, start: number, end: number): Incom
   let keptFrom = start
   let dataBytes = 0
   let attributeCount = 0
-  let attributeBytes = 0
   let longestKeyBytes = 0
   let longestValueBytes = 0
   let orderingKey = ''
@@ -74,7 +74,6 @@ export function measureMessage(bytes: Buffer, start: number, end: number): Incom
     } else if (tag === 0x12) {
       const entry = measureAttribute(reader)
       attributeCount += 1
-      attributeBytes += entry.keyBytes + entry.valueBytes
       longestKeyBytes = Math.max(longestKeyBytes, entry.keyBytes)
       longestValueBytes = Math.max(longestValueBytes, entry.valueBytes)
     } else if (tag === 0x2a) {
@@ -96,7 +95,6 @@ export function measureMessage(bytes: Buffer, start: number, end: number): Incom
     end: isWhole ? end : source.length,
     dataBytes,
     attributeCount,
-    attributeBytes,
     longestKeyBytes,
     longestValueBytes,
     orderingKey,
