@@ -5,6 +5,7 @@
  * text. Ranges of numbers are left to the encoder, which knows them.
  */
 import { ScalarType, type DescField, type DescMessage, type DescOneof } from '@bufbuild/protobuf'
+import { isWrapperDesc } from '@bufbuild/protobuf/wkt'
 
 const deepest = 100
 
@@ -25,7 +26,7 @@ function checkMessage(schema: DescMessage, value: unknown, place: Place): void {
   if (place.depth > deepest) return complain(place, `is nested deeper than ${deepest} messages`)
   if (!isRecord(value)) return complain(place, `must be an object (${schema.typeName})`)
   // Well-known types have shapes of their own (a Struct is a plain object); the encoder checks those.
-  if (schema.typeName.startsWith('google.protobuf.')) return
+  if (schema.typeName.startsWith('google.protobuf.') && !isWrapperDesc(schema)) return
   for (const [name, part] of Object.entries(value)) {
     if (name.startsWith('$') || part === undefined) continue
     const member = schema.members.find(({ localName }) => localName === name)
@@ -61,6 +62,10 @@ function checkField(field: DescField, value: unknown, place: Place): void {
 }
 
 function checkValue(field: DescField, value: unknown, place: Place): void {
+  // A wrapper (StringValue) is kept as its bare value, but as a message in lists, maps and oneofs.
+  if (field.fieldKind === 'message' && field.oneof === undefined && isWrapperDesc(field.message)) {
+    return checkValue(field.message.fields[0], value, place)
+  }
   if (field.message !== undefined) checkMessage(field.message, value, { ...place, depth: place.depth + 1 })
   else if (field.enum !== undefined) {
     if (!Number.isInteger(value)) complain(place, `must be a value of ${field.enum.typeName}`)

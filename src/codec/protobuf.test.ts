@@ -3,6 +3,7 @@ import {
   FieldDescriptorProto_Label as Label,
   FieldDescriptorProto_Type as Type,
   FileDescriptorProtoSchema,
+  file_google_protobuf_wrappers as wrappers,
 } from '@bufbuild/protobuf/wkt'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
@@ -18,6 +19,7 @@ function compile(messages: Readonly<Record<string, readonly Field[]>>): (name: s
     name: 'video.proto',
     package: 'shop',
     syntax: 'proto3',
+    dependency: [wrappers.proto.name],
     messageType: Object.entries(messages).map(([name, fields]) => ({
       name,
       field: fields.map(([field, number, type, label = Label.OPTIONAL, typeName = '']) => ({
@@ -30,7 +32,7 @@ function compile(messages: Readonly<Record<string, readonly Field[]>>): (name: s
       ...(name === 'Video' ? { nestedType: [labelsEntry] } : {}),
     })),
   })
-  const registry = createFileRegistry(file, () => undefined)
+  const registry = createFileRegistry(file, () => wrappers)
   return (name) => registry.getMessage(`shop.${name}`)!
 }
 
@@ -52,6 +54,9 @@ const videoFields: readonly Field[] = [
   ['author', 5, Type.MESSAGE, Label.OPTIONAL, '.shop.Author'],
   ['labels', 6, Type.MESSAGE, Label.REPEATED, '.shop.Video.LabelsEntry'],
   ['thumbnail', 7, Type.BYTES],
+  ['subtitle', 8, Type.MESSAGE, Label.OPTIONAL, '.google.protobuf.StringValue'],
+  ['likes', 9, Type.MESSAGE, Label.OPTIONAL, '.google.protobuf.Int64Value'],
+  ['notes', 10, Type.MESSAGE, Label.REPEATED, '.google.protobuf.StringValue'],
 ]
 const authorFields: readonly Field[] = [
   ['name', 1, Type.STRING],
@@ -99,6 +104,14 @@ describe('protobuf', () => {
     )
   })
 
+  test('reads a wrapper as its value, in a list as a message, and one that is absent as absent', () => {
+    const data = { subtitle: '', likes: 5n, notes: [{ value: 'x' }] }
+    expect(codec.decode(encode(data))).toMatchObject(data)
+    const bare = codec.decode(encode({ title: 'Hi' }))
+    expect(bare).not.toHaveProperty('subtitle')
+    expect(bare).not.toHaveProperty('likes')
+  })
+
   test.each<[string, object]>([
     ['a number for text', { title: 5 }],
     ['text for a number', { lengthSeconds: '5' }],
@@ -108,6 +121,9 @@ describe('protobuf', () => {
     ['a field that a message inside does not have', { author: { nom: 'x' } }],
     ['one item for a list', { tags: 'a' }],
     ['null', { title: null }],
+    ['a wrapper where its value belongs', { subtitle: { value: 'x' } }],
+    ['a number for the text of a wrapper', { subtitle: 5 }],
+    ['a number for the text of a wrapper in a list', { notes: [{ value: 5 }] }],
     ['text that is no Unicode', { title: '\ud800' }],
     ['a key that is no Unicode', { labels: { '\ud800': 'x' } }],
     ['a key that would change an object', { labels: Object.fromEntries([['__proto__', 'x']]) }],
