@@ -5,6 +5,7 @@
 import { AssertionError } from 'node:assert'
 import { isDeepStrictEqual } from 'node:util'
 import { defaults } from '../core/defaults.ts'
+import { WaybillError } from '../core/errors.ts'
 import type { EventData, EventKind } from '../core/event.ts'
 import { readData, type EventType } from '../core/stream.ts'
 import type { Version } from '../core/version.ts'
@@ -161,6 +162,11 @@ async function fatesOf(
   consumer: JudgedConsumer,
   events: { readonly id: string } | readonly { readonly id: string }[],
 ): Promise<readonly Fate[]> {
+  const { name, inbox } = consumer.settings
+  if (!inbox) {
+    const why = `consumer ${name} has no inbox (inbox: false), so nothing says which events it has applied`
+    throw new WaybillError('INVALID_OPTION', `${why}: look at its rows, or verify its history.`)
+  }
   const ids = [events].flat().map(({ id }) => id)
   return await rows(consumer.settings.db, readFates(await scopeOf(consumer), ids))
 }

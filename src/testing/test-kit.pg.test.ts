@@ -91,6 +91,17 @@ test('a consumer without an inbox is drained by the versions of its rows', async
   expect(await fixture.query('select title from $schema.video_view')).toEqual([{ title: 'two' }])
 })
 
+test('what a consumer without an inbox has applied cannot be asserted, one way or the other', async () => {
+  const fixture = await consumerFixture(db)
+  const kit = createTestKit({ db, outbox: fixture.outbox, transport: fixture.broker })
+  const catalog = catalogOf(fixture, { inbox: false, streams: [videos] })
+  const added = await transaction(db, (tx) => fixture.outbox.add(tx, videos.VideoPublished, 'v1', { title: 'one' }))
+  await kit.drain([catalog])
+  const refused = { code: 'INVALID_OPTION', message: expect.stringContaining('look at its rows') as string }
+  await expect(expectApplied(catalog, added)).rejects.toMatchObject(refused)
+  await expect(expectNotApplied(catalog, added)).rejects.toMatchObject(refused)
+})
+
 test('what does not move by itself is counted, and ends no drain in a time-out', async () => {
   const fixture = await consumerFixture(db)
   const { outbox, broker, schema } = fixture
