@@ -5,6 +5,7 @@ import { runCommand } from '../../scripts/run-command.ts'
 import { accounts, consumerFixture, mails, videos, type ConsumerFixture } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import type { Consumer } from '../consumer/consumer.ts'
+import { redriveDeadLetters } from '../consumer/redrive.ts'
 import { seededRandom } from '../core/random.ts'
 import { createRelay } from '../outbox/relay.ts'
 import { fromPg } from '../postgres/from-pg.ts'
@@ -17,6 +18,7 @@ import { createTestKit } from './test-kit.ts'
 const database = await testDatabase()
 const db = fromPg(database.pool)
 const nothingLeft = { parked: 0, held: 0, delayed: 0, deadLetters: 0, waiting: 0 }
+const patient = { timeoutMs: 120_000 }
 
 function catalogOf({ schema, consumer }: ConsumerFixture, options: Parameters<ConsumerFixture['consumer']>[0] = {}): Consumer {
   return consumer(options).project(videos, {
@@ -121,6 +123,28 @@ test('what does not move by itself is counted, and ends no drain in a time-out',
   await expect(expectApplied(ledger, added)).rejects.toThrow(
     /catalog has not applied:\nevent [-\w]+ was given up \(dead: failed: never\)\nevent [-\w]+ waits for an earlier version/,
   )
+})
+
+test('what waits behind a dead letter is awaited once the letter moves again, in both modes', async () => {
+  for (const mode of ['direct', 'stored'] as const) {
+    const fixture = await consumerFixture(db)
+    const { outbox, schema } = fixture
+    const kit = createTestKit({ db, outbox })
+    let isBroken = true
+    const ledger = fixture
+      .consumer({ transport: kit.transport, mode, maxAttempts: 1, batchSize: 1, processBatchSize: 1 })
+      .on(accounts.Deposited, (event) => {
+        if (isBroken && event.version === 1n) throw new Error('not yet')
+      })
+    await transaction(db, async (tx) => {
+      for (let n = 0; n < 10; n += 1) await outbox.add(tx, accounts.Deposited, 'a', { amount: n })
+    })
+    expect(await kit.drain([ledger], patient)).toEqual({ ...nothingLeft, deadLetters: 1, waiting: 9 })
+    isBroken = false
+    await redriveDeadLetters({ db, schema, filter: { all: true }, actor: 'ada' })
+    expect(await kit.drain([ledger], patient)).toEqual(nothingLeft)
+    expect(await fixture.count('inbox')).toBe(10)
+  }
 })
 
 test('a drain that does not end says what still moves', async () => {

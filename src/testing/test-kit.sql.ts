@@ -75,18 +75,25 @@ export function readGone({ outbox, dispatch }: OutboxTables): Statement<{ id: st
   return sql`select o.id::text from ${outbox} o where not exists (select from ${dispatch} d where d.event_id = o.id)`
 }
 
-/**
- * Which of these events the consumer still has to deal with: not applied, not given up, not passed over by a later state, and
- * not waiting behind something that does not move by itself. `place` counts from 1.
- */
+export interface UnsettledRow {
+  /** Counted from 1. */
+  readonly place: number
+  /** Whether it waits behind a gap or a dead letter: it does not move by itself, but will when that is settled. */
+  readonly is_resting: boolean
+}
+
+/** Which of these events the consumer still has to deal with: not applied, not given up, not passed over by a later state. */
 export function readUnsettled(
   { tables, consumer, generation }: Scope,
   events: readonly PublishedRow[],
   /** Types for which an event at or below the position is settled. */
   positionedTypes: readonly string[],
-): Statement<{ place: number }> {
+): Statement<UnsettledRow> {
   return sql`
-    select i.place::int as place
+    select i.place::int as place,
+           coalesce((m.state = 4 and (p.held_by is not null or m.version > coalesce(p.version, 0) + 1))
+                 or (m.state = 2 and exists (select from ${tables.message} h
+                        where h.consumer = ${consumer}::text and h.generation = ${generation}::int and h.lane = m.lane and h.key = m.key and h.state = 3)), false) as is_resting
       from unnest(${sqlArray(events.map(({ id }) => id))}::text::uuid[], ${sqlArray(events.map((each) => each.aggregate_type))}::text::text[],
                   ${sqlArray(events.map((each) => each.aggregate_id))}::text::text[], ${sqlArray(events.map(({ version }) => version))}::text::bigint[])
              with ordinality as i (event_id, aggregate_type, aggregate_id, version, place)
@@ -98,9 +105,6 @@ export function readUnsettled(
                         where d.consumer = ${consumer}::text and d.generation = ${generation}::int and d.event_id = i.event_id and d.state <> 'redriving'
                           and (d.state <> 'redriven' or m.event_id is null))
        and not (i.aggregate_type = any (${sqlArray(positionedTypes)}::text::text[]) and coalesce(p.version, 0) >= i.version and m.event_id is null)
-       and not (coalesce(m.state, 0) = 4 and (p.held_by is not null or m.version > coalesce(p.version, 0) + 1))
-       and not (coalesce(m.state, 0) = 2 and exists (select from ${tables.message} h
-                        where h.consumer = ${consumer}::text and h.generation = ${generation}::int and h.lane = m.lane and h.key = m.key and h.state = 3))
      order by i.place`
 }
 
