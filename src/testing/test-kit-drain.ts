@@ -10,7 +10,7 @@ import { AssertionError } from 'node:assert'
 import { setTimeout as delay } from 'node:timers/promises'
 import { inboxTables, readConsumer, type Scope } from '../consumer/inbox.sql.ts'
 import type { Routes } from '../consumer/routes.ts'
-import { errorMessage, isWaybillError } from '../core/errors.ts'
+import { errorMessage, isWaybillError, WaybillError } from '../core/errors.ts'
 import type { Service } from '../core/lifetime.ts'
 import { refuseUnknown } from '../core/options.ts'
 import type { Relay } from '../outbox/relay.ts'
@@ -56,6 +56,7 @@ const pauseMs = 5
 export async function drain(options: DrainOptions): Promise<Drained> {
   refuseUnknown('drain', options, ['relays', 'consumers', 'elsewhere', 'start', 'timeoutMs'])
   const { relays = [], consumers = [], elsewhere, start = true, timeoutMs = 20_000 } = options
+  if (consumers.length > 0) refuseRemoving(relays)
   const deadline = performance.now() + timeoutMs
   const running = start ? runAll(consumers) : undefined
   const settling = consumers.map((consumer) => createSettling(consumer, elsewhere))
@@ -92,6 +93,13 @@ export async function drain(options: DrainOptions): Promise<Drained> {
   } finally {
     await running?.stop()
   }
+}
+
+/** A published event that is gone cannot be awaited. */
+function refuseRemoving(relays: readonly Relay[]): void {
+  if (relays.every(({ settings }) => settings.retain === 'events')) return
+  const why = `drain: with retain: 'none' of a relay, nothing says what consumers still have to apply`
+  throw new WaybillError('INVALID_OPTION', `${why}. Leave retain at 'events', or drain without consumers.`)
 }
 
 interface Running {

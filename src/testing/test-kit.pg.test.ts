@@ -147,6 +147,17 @@ test('what waits behind a dead letter is awaited once the letter moves again, in
   }
 })
 
+test('a drain into consumers refuses a relay that removes what it has published', async () => {
+  const fixture = await consumerFixture(db)
+  const { outbox } = fixture
+  const kit = createTestKit({ db, outbox, relay: { retain: 'none' } })
+  const catalog = catalogOf(fixture, { transport: kit.transport })
+  await transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, 'v1', { title: 'one' }))
+  await expect(kit.drain([catalog])).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+  expect(await kit.drain()).toEqual(nothingLeft)
+  expect(kit.transport.published).toHaveLength(1)
+})
+
 test('a drain that does not end says what still moves', async () => {
   const fixture = await consumerFixture(db)
   const kit = createTestKit({ db, outbox: fixture.outbox })
