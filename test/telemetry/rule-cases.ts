@@ -49,7 +49,19 @@ export const ruleCases: Readonly<Record<string, RuleCase>> = {
     quiet: { [`waybill_relay_events_missing_total{${job}}`]: '0x120' },
   },
   WaybillPublishFailing: ratio(`waybill_relay_failures_total{${job}}`, `waybill_relay_published_total{${job}}`, [6, 5]),
-  WaybillBrokerUnreachable: gauge('waybill_relay_breaker_open', job, [1, 0]),
+  WaybillBrokerUnreachable: {
+    fires: {
+      [`waybill_relay_breaker_open{${job},outbox="a"}`]: '1x120',
+      [`waybill_outbox_oldest_due_age_seconds{${job},outbox="a"}`]: '1x120',
+    },
+    // The broker of one may be back, and nobody has asked; that of the other is there.
+    quiet: {
+      [`waybill_relay_breaker_open{${job},outbox="a"}`]: '1x120',
+      [`waybill_outbox_oldest_due_age_seconds{${job},outbox="a"}`]: '0x120',
+      [`waybill_relay_breaker_open{${job},outbox="b"}`]: '0x120',
+      [`waybill_outbox_oldest_due_age_seconds{${job},outbox="b"}`]: '1x120',
+    },
+  },
   WaybillPublishSlow: quantile('waybill_relay_publish_delay_seconds', job, ['10', '5']),
   WaybillLanesLost: {
     fires: { [`waybill_lanes_lost_total{${job}}`]: '0+10x120' },
