@@ -90,6 +90,29 @@ test('an outbox that an older version counted without its name is not missed whe
   expect(code).toBe(0)
 })
 
+test.each([
+  { alert: 'WaybillConsumerLagging', metric: 'waybill_consumer_lag_seconds' },
+  { alert: 'WaybillStoredLagging', metric: 'waybill_consumer_stored_lag_seconds' },
+])(
+  '$alert fires although batches take minutes and tell of it in between only, and not for one that has caught up',
+  async (rule) => {
+    const file = join(folder, `${rule.alert}.json`)
+    const series = (values: string) => ({ [`${rule.metric}{job="shop",instance="a",consumer="catalog"}`]: values })
+    const { alert } = rule
+    // A batch ends every five minutes; each is shown for a minute, and then hidden.
+    const slow = series('400 400 stale _ _ '.repeat(8))
+    const caughtUp = series('400x4 stale _x40')
+    const tests = [
+      ruleTest('slow', { alert, series: slow, at: '20m', firing: true }),
+      ...['5m', '8m', '9m', '10m'].map((at) => ruleTest(`caught up, ${at}`, { alert, series: caughtUp, at, firing: false })),
+    ]
+    await writeFile(file, JSON.stringify({ rule_files: [rulesFile], evaluation_interval: '1m', tests }))
+    const { code, output } = await runCommand(['promtool', 'test', 'rules', file])
+    expect(output).toContain('SUCCESS')
+    expect(code).toBe(0)
+  },
+)
+
 test('a change of a threshold would be noticed', async () => {
   const loose = join(folder, 'loose.rules.yml')
   const file = join(folder, 'loose.json')
