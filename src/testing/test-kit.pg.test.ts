@@ -98,7 +98,7 @@ test('what a consumer without an inbox has applied cannot be asserted, one way o
   const kit = createTestKit({ db, outbox: fixture.outbox, transport: fixture.broker })
   const catalog = catalogOf(fixture, { inbox: false, streams: [videos] })
   const added = await transaction(db, (tx) => fixture.outbox.add(tx, videos.VideoPublished, 'v1', { title: 'one' }))
-  await kit.drain([catalog])
+  await kit.drain([catalog], patient)
   const refused = { code: 'INVALID_OPTION', message: expect.stringContaining('look at its rows') as string }
   await expect(expectApplied(catalog, added)).rejects.toMatchObject(refused)
   await expect(expectNotApplied(catalog, added)).rejects.toMatchObject(refused)
@@ -154,7 +154,7 @@ test('a drain into consumers refuses a relay that removes what it has published'
   const catalog = catalogOf(fixture, { transport: kit.transport })
   await transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, 'v1', { title: 'one' }))
   await expect(kit.drain([catalog])).rejects.toMatchObject({ code: 'INVALID_OPTION' })
-  expect(await kit.drain()).toEqual(nothingLeft)
+  expect(await kit.drain([], patient)).toEqual(nothingLeft)
   expect(kit.transport.published).toHaveLength(1)
 })
 

@@ -115,12 +115,12 @@ describe('limits of a message', () => {
     await admin.createTopic({ name: topic, retentionSeconds: 0, schema: undefined })
     await admin.close()
     const widest = Object.fromEntries(Array.from({ length: 100 }, (_, i) => [String(i).padStart(256, 'n'), 'v'.repeat(1_024)]))
-    const other = pubsub({ projectId, emulatorHost: server.emulatorHost })
+    const other = pubsub({ projectId, emulatorHost: server.emulatorHost, publishTimeoutMs: 600_000 })
     const largestBody = other.maxBytes - 100 * (256 + 1_024) - 1_024
     const messages = [largestBody, largestBody + 1].map((bytes) =>
       outgoing({ topic, orderingKey: 'k'.repeat(1_024), attributes: widest, body: Buffer.alloc(bytes) }),
     )
-    const outcomes = await other.publish(messages, { signal: AbortSignal.timeout(60_000), maySend: () => true })
+    const outcomes = await other.publish(messages, { signal: AbortSignal.timeout(600_000), maySend: () => true })
     await other.close()
     expect(outcomes.map(({ status }) => status)).toEqual(['confirmed', 'rejected'])
   })
