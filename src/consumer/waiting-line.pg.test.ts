@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { accounts, consumerFixture, deposited, message, published, videos } from '../../test/setup/consumer-fixture.ts'
 import type { ConsumerFixture } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { rows } from '../postgres/database.ts'
+import { rows, type Database } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import type { Statement } from '../postgres/sql.ts'
 import { transaction } from '../postgres/transaction.ts'
@@ -19,7 +19,6 @@ import { retryAfter } from './steering.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
-/** Nobody looks at what waits after the start. */
 const never = 600_000
 
 function recorder(fixture: ConsumerFixture, options: Partial<ConsumerOptions>, before?: (version: number) => void): Consumer {
@@ -31,6 +30,22 @@ function recorder(fixture: ConsumerFixture, options: Partial<ConsumerOptions>, b
   return options.streams?.includes(accounts) === true
     ? consumer.on(accounts.Deposited, record).on(accounts.BalanceSet, record)
     : consumer.on(videos.VideoPublished, record)
+}
+
+/** Starts it, and waits until it has looked at what waits: after that nobody does, unless something is delivered. */
+async function startedAndLooked(fixture: ConsumerFixture, options: Partial<ConsumerOptions> = {}): Promise<() => Promise<void>> {
+  const looked = Promise.withResolvers<void>()
+  const watched: Database = {
+    ...db,
+    query: async (text, values) => {
+      const result = await db.query(text, values)
+      if (text.includes('with line as materialized')) looked.resolve()
+      return result
+    },
+  }
+  const stop = fixture.start(recorder(fixture, { db: watched, pollMs: never, ...options }))
+  await looked.promise
+  return stop
 }
 
 const versions = async (fixture: ConsumerFixture): Promise<readonly number[]> =>
@@ -56,7 +71,7 @@ async function paused(fixture: ConsumerFixture, ...waiting: readonly number[]): 
 
 test('a state that is delivered before anybody looked at what waits is handled behind it', async () => {
   const fixture = await consumerFixture(db)
-  const stop = fixture.start(recorder(fixture, { pollMs: never }))
+  const stop = await startedAndLooked(fixture)
   await paused(fixture, 2, 3)
   await resumeConsumer(action(fixture))
   await fixture.publish(published('v', 4))
@@ -67,7 +82,7 @@ test('a state that is delivered before anybody looked at what waits is handled b
 
 test('a state that is delivered while more waits than one batch takes is handled behind all of it', async () => {
   const fixture = await consumerFixture(db)
-  const stop = fixture.start(recorder(fixture, { pollMs: never, batchSize: 2 }))
+  const stop = await startedAndLooked(fixture, { batchSize: 2 })
   await paused(fixture, 2, 3, 4, 5)
   await resumeConsumer(action(fixture))
   await fixture.publish(published('v', 6))
@@ -84,7 +99,7 @@ test('a state that is delivered while more waits than one batch takes is handled
 
 test('one that is delivered again while its stored copy waits is handled once, in its turn', async () => {
   const fixture = await consumerFixture(db)
-  const stop = fixture.start(recorder(fixture, { pollMs: never, batchSize: 2 }))
+  const stop = await startedAndLooked(fixture, { batchSize: 2 })
   const [, third, fourth] = await paused(fixture, 2, 3, 4)
   await resumeConsumer(action(fixture))
   await fixture.publish(third!)
