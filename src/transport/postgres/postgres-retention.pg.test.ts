@@ -41,6 +41,34 @@ const someoneWaits = (): Promise<boolean> =>
     `pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database())`,
   ).then((n) => n > 0)
 
+const someoneIsBlocked = (): Promise<boolean> =>
+  count(`pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).then((n) => n > 0)
+
+test.each(['seek', 'rewind'] as const)('a %s that ends in a deadlock with a receiver is done all the same', async (how) => {
+  const transport = open({})
+  const topic = `${how}.events`
+  await transport.subscribe(topic, 'one')
+  await publishAll(transport, interleaved(topic, ['a'], 2))
+  const mine = `waybill.transport_delivery d where d.seq = (select %(m.seq) from waybill.transport_message m join waybill.transport_topic t on t.id = m.topic_id where t.name = $1)`
+  let moving: Promise<unknown> | undefined
+  const settling = transaction(db, async (tx) => {
+    // The other one is found out first.
+    await tx.query(`set local deadlock_timeout = '1h'`)
+    await tx.query(`delete from ${mine.replace('%', 'max')}`, [topic])
+    moving = transport[how]?.({ topic, consumer: 'one', to: 'earliest', sinceMs: 0 })
+    await eventually(someoneIsBlocked)
+    await tx.query(`delete from ${mine.replace('%', 'min')}`, [topic])
+  })
+  await settling
+  await moving
+  expect(
+    await count(
+      'waybill.transport_delivery d join waybill.transport_subscription s on s.id = d.subscription_id join waybill.transport_topic t on t.id = s.topic_id where t.name = $1',
+      [topic],
+    ),
+  ).toBe(2)
+})
+
 test('retention removes what is past it and settled by all, and nothing else', async () => {
   const transport = open({ retentionMs: 0 })
   const topic = 'kept.events'

@@ -13,6 +13,8 @@ import { createWaker } from '../../core/loop.ts'
 import { atLeast, resolve, wholeBetween } from '../../core/options.ts'
 import { unlessLate } from '../../core/unless-late.ts'
 import { execute, one, type Queryable } from '../../postgres/database.ts'
+import type { Statement } from '../../postgres/sql.ts'
+import { isRetryableState, sqlState } from '../../postgres/sql-state.ts'
 import type { PublishOutcome, SeekTarget, Transport } from '../transport.ts'
 import { publishToPostgres } from './postgres-publishing.ts'
 import { PostgresReceiver } from './postgres-receiver.ts'
@@ -86,11 +88,11 @@ export function postgresTransport(options: PostgresTransportOptions): PostgresTr
       return { close }
     },
     seek: async ({ topic, consumer, to }) => {
-      await execute(db, seekSubscription(tables, { topic, subscription: await find(topic, consumer), sinceMs: sinceOf(to) }))
+      await move(db, seekSubscription(tables, { topic, subscription: await find(topic, consumer), sinceMs: sinceOf(to) }))
       waker.wake()
     },
     rewind: async ({ topic, consumer, sinceMs }) => {
-      await execute(db, rewindSubscription(tables, { topic, subscription: await find(topic, consumer), sinceMs }))
+      await move(db, rewindSubscription(tables, { topic, subscription: await find(topic, consumer), sinceMs }))
       waker.wake()
     },
     subscribe: async (topic, consumer) => void (await find(topic, consumer)),
@@ -105,6 +107,20 @@ export function postgresTransport(options: PostgresTransportOptions): PostgresTr
         unlessLate(sweeper.ended(), leaseMs, clock),
       ])
     },
+  }
+}
+
+/** How often a subscription is moved in vain before that is told. */
+const mostMoves = 5
+
+/** A receiver that settles what this removes may be waited for and wait itself: the server ends one of the two, which tries again. */
+async function move(db: Queryable, statement: Statement): Promise<void> {
+  for (let attempts = 1; ; attempts += 1) {
+    try {
+      return void (await execute(db, statement))
+    } catch (error) {
+      if (attempts === mostMoves || !isRetryableState(sqlState(error))) throw error
+    }
   }
 }
 
