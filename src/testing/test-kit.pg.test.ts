@@ -125,6 +125,21 @@ test('what does not move by itself is counted, and ends no drain in a time-out',
   )
 })
 
+test('a copy that was stored after its event was applied is nothing that is left', async () => {
+  const fixture = await consumerFixture(db)
+  const kit = createTestKit({ db, outbox: fixture.outbox })
+  const ledger = fixture.consumer({ transport: kit.transport, mode: 'stored' }).on(accounts.Deposited, async () => {})
+  const { id } = await transaction(db, (tx) => fixture.outbox.add(tx, accounts.Deposited, 'a', { amount: 1 }))
+  expect(await kit.drain([ledger])).toEqual(nothingLeft)
+  await db.query(
+    `insert into ${fixture.schema}.inbox_message (key, lane, state, consumer, generation, event_id, aggregate_type, aggregate_id, version,
+                                                  topic, message_id, attributes, body, published_at)
+     values (1, 1, 0, 'catalog', 1, $1, 'account', 'a', 1, 'bank.events', 'm1', '{}', '', now())`,
+    [id],
+  )
+  expect(await drain({ consumers: [ledger], start: false })).toEqual(nothingLeft)
+})
+
 test('what waits behind a dead letter is awaited once the letter moves again, in both modes', async () => {
   for (const mode of ['direct', 'stored'] as const) {
     const fixture = await consumerFixture(db)

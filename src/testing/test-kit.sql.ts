@@ -129,11 +129,13 @@ export function readFates({ tables, consumer, generation }: Scope, ids: readonly
      order by i.place`
 }
 
-/** What a consumer has in store that does not move by itself. */
+/** What a consumer has in store that does not move by itself. A copy of what it has applied does: it is about to be thrown away. */
 export function countResting({ tables, consumer, generation }: Scope): Statement<{ deadLetters: number; waiting: number }> {
   return sql`
     select (select count(*) from ${tables.deadLetter} d
              where d.consumer = ${consumer}::text and d.generation = ${generation}::int and d.state = 'dead')::int as "deadLetters",
            (select count(*) from ${tables.message} m
-             where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.state <> 3)::int as waiting`
+             where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.state <> 3
+               and not exists (select from ${tables.inbox} x
+                                where x.consumer = ${consumer}::text and x.generation = ${generation}::int and x.event_id = m.event_id))::int as waiting`
 }
