@@ -76,8 +76,8 @@ function consumerLines(report: ConsumerReport): (string | undefined)[] {
       : `           ${waiting.messages} messages of ${waiting.aggregates} aggregates wait for their turn${waiting.oldestMs === 0 ? '' : `, the oldest for ${textDuration(waiting.oldestMs)}`}`,
     deadOf(report) === 0 ? undefined : `           ${deadOf(report)} dead letters: ${reasons}`,
     ...heldAggregates.map(
-      ({ aggregateType, aggregateId, version, waiting: behind, heldBy }) =>
-        `           ${aggregateType} ${aggregateId} stands at version ${version}, ${behind} behind it${heldBy === undefined ? '' : `, held by ${heldBy}`}`,
+      ({ aggregateType, aggregateId, version, waiting: behind, paused: isPaused, heldBy }) =>
+        `           ${aggregateType} ${aggregateId} stands at version ${version}, ${behind} behind it${isPaused ? ', paused' : ''}${heldBy === undefined ? '' : `, held by ${heldBy}`}`,
     ),
   ]
 }

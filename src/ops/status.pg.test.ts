@@ -147,6 +147,22 @@ test('consumers are seen with what they applied, what waits, what is dead and wh
   ])
 })
 
+test('what holds an aggregate is named: the event of a dead letter, or that somebody paused it', async () => {
+  const fixture = await consumerFixture(db)
+  const stop = fixture.start(fixture.consumer({ maxAttempts: 1 }).on(videos.VideoPublished, async () => {}))
+  const dead = { ...published('v1', 1), body: Buffer.from('no json') }
+  await fixture.publish(dead)
+  await eventually(async () => (await fixture.count('dead_letter')) === 1)
+  await stop()
+  const aggregate = { type: 'video', id: 'v2' }
+  await pauseConsumer({ db, schema: fixture.schema, consumer: 'catalog', aggregate, actor: 'ada' })
+  const [report] = (await status({ db, schema: fixture.schema })).consumers
+  expect(report?.heldAggregates).toMatchObject([
+    { aggregateId: 'v1', paused: false, heldBy: dead.attributes['event_id'] },
+    { aggregateId: 'v2', paused: true, heldBy: undefined },
+  ])
+})
+
 test('what a paused aggregate keeps waiting does not age; a gap does, behind however much that is paused', async () => {
   const fixture = await consumerFixture(db)
   const { schema } = fixture

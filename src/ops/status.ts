@@ -6,7 +6,7 @@
  * and say so, sizes are the server's estimates. Each part has a moment of its own; nothing is locked for a common one.
  */
 import { commandTables, selectLag } from '../command/command.sql.ts'
-import { countWaiting, inboxTables, type Scope } from '../consumer/inbox.sql.ts'
+import { countWaiting, inboxTables, pauseId, type Scope } from '../consumer/inbox.sql.ts'
 import { defaults } from '../core/defaults.ts'
 import { refuseUnknown } from '../core/options.ts'
 import { selectDispatching } from '../outbox/dispatching.sql.ts'
@@ -116,7 +116,9 @@ export interface ConsumerReport {
     readonly aggregateId: string
     readonly version: string
     readonly waiting: number
-    /** A dead letter's event, or a pause. */
+    /** Somebody paused it. */
+    readonly paused: boolean
+    /** The event of the dead letter that holds it. */
     readonly heldBy: string | undefined
   }[]
 }
@@ -244,7 +246,8 @@ async function consumerReport(db: Queryable, { scope, row, letters, top }: Consu
       aggregateId: each.aggregate_id,
       version: each.version,
       waiting: each.waiting,
-      heldBy: each.held_by ?? undefined,
+      paused: each.held_by === pauseId,
+      heldBy: each.held_by === pauseId ? undefined : (each.held_by ?? undefined),
     })),
   }
 }
