@@ -10,6 +10,7 @@
  * dev itself makes is stamped as one.
  */
 import { WaybillError } from '../core/errors.ts'
+import { untilAborted } from '../core/until-aborted.ts'
 import { isDevelopment } from '../drill/production-sign.ts'
 import { desiredResources } from '../ops/provision-desired.ts'
 import { applyProvision, planProvision } from '../ops/provision.ts'
@@ -22,7 +23,7 @@ import type { Command, CommandContext, OptionValues } from './command.ts'
 import { refuseProduction } from './refuse-production.ts'
 import { databaseOptions } from './settings.ts'
 import { startProgram, type RunningProgram } from './start-program.ts'
-import { whoMayMigrate } from './who-may.ts'
+import { whoMayMigrate } from '../ops/who-may.ts'
 
 export const devCommand: Command = {
   summary: 'Run a service for development: databases, broker, relay and consumers, by one command',
@@ -54,7 +55,7 @@ export const devCommand: Command = {
       if (running.length === 0)
         context.note('The configuration has no transport, so neither relay nor consumers run; the rest does.')
       context.note(`${names.service} runs. Ctrl-C ends all of it.`)
-      await aborted(signal)
+      await untilAborted(signal)
       return { text: 'Ended.', data: { databaseUrl: redactPasswords(databaseUrl), emulatorHost: broker?.emulatorHost } }
     } finally {
       for (const close of closers.toReversed()) await close()
@@ -194,11 +195,4 @@ function portOption(values: OptionValues): number | undefined {
   if (typeof given === 'string' && /^[0-9]{1,5}$/.test(given) && Number(given) > 0 && Number(given) <= 65_535)
     return Number(given)
   throw new WaybillError('INVALID_OPTION', `--port needs a port from 1 to 65535, not "${String(given)}".`)
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) return resolve()
-    signal.addEventListener('abort', () => resolve(), { once: true })
-  })
 }

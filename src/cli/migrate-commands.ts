@@ -9,7 +9,7 @@ import { exportSql, pendingSql } from '../postgres/migrate-export.ts'
 import { migrate } from '../postgres/migrate.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult } from './command.ts'
 import { databaseOptions, namesOptions } from './settings.ts'
-import { whoMayMigrate } from './who-may.ts'
+import { whoMayMigrate } from '../ops/who-may.ts'
 
 const roles = {
   type: 'boolean',

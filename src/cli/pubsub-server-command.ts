@@ -2,8 +2,10 @@
  * `waybill pubsub-server`: the local Pub/Sub server as a process of its own, for any client in any language.
  */
 import { WaybillError } from '../core/errors.ts'
+import { untilAborted } from '../core/until-aborted.ts'
 import type { PubsubServerOptions, startPubsubServer as Start } from '../pubsub-server/pubsub-server.ts'
 import type { Command, OptionValues } from './command.ts'
+import { portOption } from './port-option.ts'
 
 export const pubsubServerCommand: Command = {
   summary: 'Serve the Pub/Sub protocol locally, for development, tests and drills',
@@ -24,10 +26,7 @@ export const pubsubServerCommand: Command = {
     const server = await startPubsubServer(optionsOf(values))
     note(`PUBSUB_EMULATOR_HOST=${server.emulatorHost}`)
     note(`Faults: ${server.adminUrl}`)
-    await new Promise<void>((resolve) => {
-      if (signal.aborted) resolve()
-      signal.addEventListener('abort', () => resolve(), { once: true })
-    })
+    await untilAborted(signal)
     const { emulatorHost, adminUrl } = server
     await server.stop()
     return { text: 'Stopped.', data: { emulatorHost, adminUrl } }
@@ -50,21 +49,13 @@ async function loadServer(): Promise<typeof Start> {
 function optionsOf(values: OptionValues): PubsubServerOptions {
   const text = (name: string): string | undefined => (typeof values[name] === 'string' ? values[name] : undefined)
   const dataDir = text('data-dir')
+  const adminPort = portOption(values, 'admin-port')
   if (values['fsync'] === true && dataDir === undefined)
     throw new WaybillError('INVALID_OPTION', '--fsync needs --data-dir: without it nothing is written.')
   return {
     host: text('host') ?? '127.0.0.1',
-    port: portOf('port', text('port') ?? '8085'),
-    ...(text('admin-port') === undefined ? {} : { adminPort: portOf('admin-port', text('admin-port') ?? '') }),
+    port: portOption(values, 'port') ?? 8085,
+    ...(adminPort === undefined ? {} : { adminPort }),
     ...(dataDir === undefined ? {} : { dataDir, fsync: values['fsync'] === true }),
   }
-}
-
-function portOf(option: string, text: string): number {
-  const port = Number(text)
-  if (/^[0-9]{1,5}$/.test(text) && port <= 65_535) return port
-  throw new WaybillError(
-    'INVALID_OPTION',
-    `--${option}: expected a port from 0 (any free one) to 65535, got ${JSON.stringify(text)}.`,
-  )
 }

@@ -12,7 +12,7 @@ import { commands } from './commands.ts'
 import { commandHelp, overview } from './help.ts'
 import { parseLine } from './parse-command.ts'
 import { readSettings } from './settings.ts'
-import { whoMayOperate } from './who-may.ts'
+import { whoMayOperate } from '../ops/who-may.ts'
 
 export interface CliWorld {
   /** The words after the program's name. */

@@ -10,6 +10,7 @@ import { defaults } from './defaults.ts'
 import { WaybillError } from './errors.ts'
 import { resolve, atLeast } from './options.ts'
 import { defaultSignals, type SignalBus } from './signals.ts'
+import { untilAborted } from './until-aborted.ts'
 
 export interface Lifetime {
   /** Take no new work. */
@@ -64,7 +65,7 @@ export async function run(services: readonly Service[], options: RunOptions): Pr
   const ended = new AbortController()
   const all = Promise.all(services.map(supervise)).finally(() => ended.abort())
 
-  await Promise.race([all, aborted(stopping.signal)])
+  await Promise.race([all, untilAborted(stopping.signal)])
   await Promise.race([all, clock.sleep(stopTimeoutMs, ended.signal)])
   aborting.abort()
   await Promise.race([all, clock.sleep(abortTimeoutMs, ended.signal)])
@@ -91,11 +92,4 @@ function resolveRunOptions(options: RunOptions): Required<RunOptions> {
       signal: (signal) => signal instanceof AbortSignal || 'must be an AbortSignal',
     },
   )
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  return new Promise((done) => {
-    if (signal.aborted) return done()
-    signal.addEventListener('abort', () => done(), { once: true })
-  })
 }

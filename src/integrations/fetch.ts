@@ -7,7 +7,7 @@ import type { HttpAnswer } from '../command/outcome-status.ts'
 import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, type CommandEndpointOptions } from './command-endpoint.ts'
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
-import { maxCommandBytes, readJson } from './read-json.ts'
+import { maxCommandBytes, readJson } from '../core/read-json.ts'
 
 export { consistencyToken, type CommandEndpointOptions } from './command-endpoint.ts'
 export type { IngestEndpointOptions } from './ingest-endpoint.ts'

@@ -9,7 +9,7 @@ import type { Commands } from '../command/commands.ts'
 import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, type CommandEndpointOptions } from './command-endpoint.ts'
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
-import { maxCommandBytes, parseJson, readJson } from './read-json.ts'
+import { maxCommandBytes, parseJson, readJson } from '../core/read-json.ts'
 
 export type { CommandEndpointOptions } from './command-endpoint.ts'
 export type { IngestEndpointOptions } from './ingest-endpoint.ts'

@@ -16,6 +16,7 @@ import { loop } from '../core/loop.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { underSignals } from '../core/under-signals.ts'
 import { unlessAborted } from '../core/unless-aborted.ts'
+import { untilAborted } from '../core/until-aborted.ts'
 import { name } from './sql.ts'
 
 export interface ListenOptions {
@@ -141,11 +142,4 @@ function deaf(channel: string): WaybillError {
     'UNAVAILABLE',
     `LISTEN ${channel} was accepted, but a notification did not arrive: a pooler in transaction mode stands between. Give the address of the server itself. Until then polling finds the news.`,
   )
-}
-
-function untilAborted(signal: AbortSignal): Promise<void> {
-  return new Promise((done) => {
-    if (signal.aborted) return done()
-    signal.addEventListener('abort', () => done(), { once: true })
-  })
 }

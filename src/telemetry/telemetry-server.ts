@@ -5,10 +5,9 @@
  * It listens on the loopback interface unless told otherwise, answers GET and HEAD alone, and reads no bodies. What it says
  * names consumers and services: give it to the network of the platform, not to the world.
  */
-import { once } from 'node:events'
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import { resolve, wholeBetween } from '../core/options.ts'
+import { listenOn } from './listen-on.ts'
 import type { Metrics } from './metrics.ts'
 
 export interface TelemetryParts {
@@ -37,20 +36,10 @@ export async function startTelemetryServer(options: TelemetryServerOptions): Pro
     options,
     { port: wholeBetween(0, 65_535) },
   )
-  const server = createServer({ requestTimeout: 10_000, keepAliveTimeout: 5_000 }, telemetryListener({ metrics, health }))
-  server.listen(port, host)
-  await once(server, 'listening')
-  const bound = (server.address() as AddressInfo).port
-  return {
-    url: `http://${host.includes(':') ? `[${host}]` : host}:${bound}`,
-    port: bound,
-    close: async () => {
-      const closed = once(server, 'close')
-      server.close()
-      server.closeAllConnections()
-      await closed
-    },
-  }
+  return await listenOn({ host, port }, telemetryListener({ metrics, health }), {
+    requestTimeout: 10_000,
+    keepAliveTimeout: 5_000,
+  })
 }
 
 /** The same for a server of `node:http` that you have already. */

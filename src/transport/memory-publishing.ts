@@ -5,6 +5,7 @@
 import type { Clock } from '../core/clock.ts'
 import { isWaybillError, WaybillError } from '../core/errors.ts'
 import { randomInt } from '../core/random.ts'
+import { untilAborted } from '../core/until-aborted.ts'
 import type { MemoryBroker } from './memory-broker.ts'
 import type { Dice } from './nastiness.ts'
 import { messageBytes, type RunSender } from './publish-runs.ts'
@@ -64,7 +65,7 @@ export class MemoryPublishing implements RunSender {
 
   async send(messages: readonly OutgoingMessage[], signal: AbortSignal): Promise<readonly string[]> {
     const { dice } = this.#options
-    if (this.outage === 'hang') await aborted(signal)
+    if (this.outage === 'hang') await untilAborted(signal)
     if (this.outage === 'hang' || this.outage === 'refuse') throw unavailable('the broker is down')
     const topic = messages[0]?.topic ?? ''
     if (this.missing.has(topic)) throw new WaybillError('NOT_FOUND', `There is no topic ${topic}.`)
@@ -125,11 +126,4 @@ export function unavailable(why: string): WaybillError {
 
 function keyOf({ topic, orderingKey }: OutgoingMessage): string {
   return orderingKey === undefined ? '' : `${topic}\u0000${orderingKey}`
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  return new Promise((done) => {
-    if (signal.aborted) return done()
-    signal.addEventListener('abort', () => done(), { once: true })
-  })
 }

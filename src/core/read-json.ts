@@ -1,8 +1,8 @@
 /**
  * The JSON body of a Fetch request, read with a bound: what is larger is refused before it is all in memory.
  */
-import { decodeJson } from '../core/codec.ts'
-import { WaybillError } from '../core/errors.ts'
+import { decodeJson } from './codec.ts'
+import { WaybillError } from './errors.ts'
 
 /** The body of a command is refused above this. */
 export const maxCommandBytes = 1_048_576
