@@ -80,6 +80,8 @@ export const optionFunctions: readonly OptionsOf[] = [
   of('status', 'StatusOptions', 'src/ops/status.ts'),
   of('trace', 'TraceOptions', 'src/ops/trace-report.ts'),
   of('createHealth', 'HealthOptions', 'src/ops/health.ts'),
+  of('createDashboard', 'DashboardOptions', 'src/dashboard/dashboard-options.ts'),
+  of('services of createDashboard', 'DashboardService', 'src/dashboard/dashboard-options.ts'),
   of('createMetrics', 'MetricsOptions', 'src/telemetry/metrics.ts'),
   of('logSignals', 'LogSignalsOptions', 'src/telemetry/log-signals.ts'),
   {

@@ -7,6 +7,7 @@
 import { cp, mkdir, readFile, readdir } from 'node:fs/promises'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
+import { buildPackage } from './build-package.ts'
 import { runCommand } from './run-command.ts'
 
 export interface Packed {
@@ -18,7 +19,7 @@ export interface Packed {
 export async function packPackage(root: string, into: string): Promise<Packed> {
   const stage = join(into, 'stage')
   await mkdir(stage, { recursive: true })
-  await must(['tsc', '-p', 'tsconfig.build.json', '--outDir', join(stage, 'dist')], root)
+  await buildPackage(root, join(stage, 'dist'))
   const manifest: Packed['manifest'] & { readonly files: readonly string[] } = JSON.parse(
     await readFile(join(root, 'package.json'), 'utf8'),
   )

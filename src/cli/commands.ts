@@ -4,6 +4,7 @@ import type { Command } from './command.ts'
 import { consumeCommand } from './consume-command.ts'
 import { pauseCommand, resumeCommand } from './consumer-pause-commands.ts'
 import { repairGapCommand, replayCommand } from './consumer-repair-commands.ts'
+import { dashboardCommand } from './dashboard-command.ts'
 import { devCommand } from './dev-command.ts'
 import { dlqDiscard, dlqList, dlqRedrive, dlqShow } from './dlq-commands.ts'
 import { doctor } from './doctor-command.ts'
@@ -24,6 +25,7 @@ export const commands: Readonly<Record<string, Command>> = {
   dev: devCommand,
   status: statusCommand,
   trace: traceCommand,
+  dashboard: dashboardCommand,
   'migrate up': migrateUp,
   'migrate status': migrateStatus,
   'migrate sql': migrateSql,

@@ -28,21 +28,29 @@ interface ServicePlace {
   readonly settings: Settings | undefined
 }
 
+/** A service with the deployment that its configuration pins, if it does. */
+export interface ConfiguredService extends Required<Omit<TracedService, 'name'>> {
+  readonly deploymentId: string | undefined
+}
+
 /** Runs `work` with the service of the command line and those that `--also` names. */
 export async function withServices<Result>(
   { values, settings, note }: Pick<CommandContext, 'values' | 'settings' | 'note'>,
-  work: (services: readonly TracedService[]) => Promise<Result>,
+  work: (services: readonly ConfiguredService[]) => Promise<Result>,
 ): Promise<Result> {
   const own: ServicePlace = { url: settings.databaseUrl(), schema: settings.knownNames().schema, settings }
   const also = textOption(values, 'also')?.split(',') ?? []
   const others = await Promise.all(also.map((each) => placeOf(settings, each)))
-  const open = async (places: readonly ServicePlace[], opened: readonly TracedService[]): Promise<Result> => {
+  const open = async (places: readonly ServicePlace[], opened: readonly ConfiguredService[]): Promise<Result> => {
     const [next, ...rest] = places
     if (next === undefined) return await work(opened)
     return await withDatabase(next.url, async (db) => {
       if (next.settings !== undefined) await assertSchema(db, next.settings.knownNames())
       const consumers = await consumersOf(next, db, note)
-      return await open(rest, [...opened, { db, schema: next.schema, consumers }])
+      return await open(rest, [
+        ...opened,
+        { db, schema: next.schema, consumers, deploymentId: next.settings?.knownNames().deploymentId },
+      ])
     })
   }
   return await open([own, ...others], [])

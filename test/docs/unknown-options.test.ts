@@ -10,6 +10,7 @@ import { z } from 'zod'
 import { optionFunctions } from '../../scripts/option-functions.ts'
 import { loadConfig } from '../../src/cli/config.ts'
 import * as waybill from '../../src/index.ts'
+import { createDashboard } from '../../src/dashboard/dashboard.ts'
 import { kafka } from '../../src/kafka.ts'
 import { markTx } from '../../src/postgres/database.ts'
 import { pubsub } from '../../src/pubsub.ts'
@@ -102,6 +103,8 @@ const calls: Readonly<Record<string, Call | readonly Call[]>> = {
   status: waybill.status,
   trace: (given) => waybill.trace([], given),
   createHealth: waybill.createHealth,
+  createDashboard,
+  'services of createDashboard': (given) => createDashboard({ services: [given], authorize: () => undefined }),
   createMetrics: waybill.createMetrics,
   logSignals: waybill.logSignals,
   startTelemetryServer: waybill.startTelemetryServer,

@@ -83,6 +83,21 @@ const inferring = `
   export const later = () => retryAfter(1_000)
 `
 
+/** Asks for the page, and for everything that it and its modules name. */
+const visiting = `
+  import { connect } from 'waybill'
+  import { createDashboard } from 'waybill/dashboard'
+
+  const db = connect({ url: 'postgres://localhost/shop' })
+  const { handler } = createDashboard({ services: [{ name: 'shop', db }], authorize: () => ({ name: 'ada' }) })
+  const asked = new Set([''])
+  for (const file of asked) {
+    const response = await handler(new Request('http://ops/' + file))
+    console.log(response.status + ' /' + file)
+    for (const [, name] of (await response.text()).matchAll(/(?:href="|src="|from '\\.\\/)([\\w.]+)/g)) asked.add(name)
+  }
+`
+
 describe('the packed tarball, installed into an empty project', () => {
   test('imports from an ES module', async () => {
     const { code, output } = await runModule('use.mjs', loadAll('await import(name)'))
@@ -100,6 +115,16 @@ describe('the packed tarball, installed into an empty project', () => {
     const { code, output } = await runCommand(['npx', '--no-install', 'waybill', '--help'], { cwd: project })
     expect(output).toContain('waybill')
     expect(output).toContain('migrate')
+    expect(code).toBe(0)
+  })
+
+  test('serves every file of the dashboard', async () => {
+    const { code, output } = await runModule('visit.mjs', visiting)
+    const lines = output.trimEnd().split('\n')
+    expect(lines).toEqual(
+      expect.arrayContaining(['200 /', '200 /style.css', '200 /icon.svg', '200 /page.js', '200 /elements.js']),
+    )
+    expect(lines.filter((line) => !line.startsWith('200 '))).toEqual([])
     expect(code).toBe(0)
   })
 

@@ -1,0 +1,48 @@
+/**
+ * Every answer of the dashboard, with the headers that keep a page of operators' buttons to itself: no script but its own, no
+ * frame around it, nothing kept by caches, and no guessing of content types.
+ */
+import { errorMessage, isWaybillError, meaningOf, WaybillError } from '../core/errors.ts'
+import { redactPasswords } from '../postgres/connect-failure.ts'
+
+const securityHeaders: Readonly<Record<string, string>> = {
+  'content-security-policy': "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-resource-policy': 'same-origin',
+  'referrer-policy': 'no-referrer',
+  'x-content-type-options': 'nosniff',
+  'x-frame-options': 'DENY',
+  'cache-control': 'no-store',
+}
+
+export function answerJson(status: number, body: unknown, headers: Readonly<Record<string, string>> = {}): Response {
+  return answer(status, JSON.stringify(body), { 'content-type': 'application/json; charset=utf-8', ...headers })
+}
+
+export function answer(
+  status: number,
+  body: string | Uint8Array<ArrayBuffer> | null,
+  headers: Readonly<Record<string, string>>,
+): Response {
+  return new Response(body, { status, headers: { ...securityHeaders, ...headers } })
+}
+
+/** What went wrong, as people and pages see it: never with a password, and never with a stack. */
+export interface ShownError {
+  readonly code: string
+  readonly message: string
+}
+
+export function shownError(error: unknown): ShownError {
+  if (isWaybillError(error)) return { code: error.code, message: redactPasswords(error.message) }
+  return { code: 'UNAVAILABLE', message: `The database could not be asked: ${redactPasswords(errorMessage(error))}.` }
+}
+
+/** A failure as an answer. What is no error of ours is the database's, and may pass. */
+export function answerError(error: unknown): Response {
+  return answerJson(isWaybillError(error) ? meaningOf(error.code).http : 503, { error: shownError(error) })
+}
+
+export function forbidden(message: string): WaybillError {
+  return new WaybillError('FORBIDDEN', message)
+}

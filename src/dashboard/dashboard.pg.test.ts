@@ -1,0 +1,128 @@
+import { describe, expect, test } from 'vitest'
+import { consumerFixture } from '../../test/setup/consumer-fixture.ts'
+import { ada, at, fromPage, site, token } from '../../test/setup/dashboard-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { createDashboard, type DashboardOptions } from './dashboard.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+/** Of those that change nothing. */
+const untouched = await site(db)
+
+describe('who may look', () => {
+  test('a dashboard without authorize cannot be made', () => {
+    const options = { services: [{ name: 'shop', db }] } as unknown as DashboardOptions
+    expect(() => createDashboard(options)).toThrow('a dashboard needs to know who may look')
+  })
+
+  test.each(['/', '/page.js', '/api/overview', '/api/trace?id=x', '/nothing'])(
+    'nobody else is told anything by %s',
+    async (place) => {
+      const { get } = await site(db, { authorize: () => undefined }, untouched)
+      expect(await get(place)).toMatchObject({ status: 403, body: { error: { code: 'FORBIDDEN' } } })
+    },
+  )
+
+  test('nor may they act, however right the rest is; and what authorize throws is not a yes', async () => {
+    const { post, audited } = await site(db, { authorize: () => undefined }, untouched)
+    expect((await post('pause-stream', { service: 'shop', aggregateType: 'video' })).status).toBe(403)
+    const broken = await site(db, { authorize: () => Promise.reject(new Error('no session store')) }, untouched)
+    await expect(broken.get('/api/overview')).rejects.toThrow('no session store')
+    expect(await audited()).toHaveLength(0)
+  })
+
+  test('a response of authorize is sent as it is', async () => {
+    const { get } = await site(db, { authorize: () => Response.redirect('https://login.example.com/', 302) }, untouched)
+    expect((await get('/')).headers.get('location')).toBe('https://login.example.com/')
+  })
+})
+
+describe('who may act', () => {
+  const pause = { service: 'shop', aggregateType: 'video' }
+
+  test.each<[string, Record<string, string>]>([
+    ['another site', { ...fromPage, origin: 'https://evil.example.com' }],
+    ['another site that the browser names', { ...fromPage, 'sec-fetch-site': 'cross-site' }],
+    ['a neighbouring site', { ...fromPage, 'sec-fetch-site': 'same-site' }],
+    ['a frame without an origin', { ...fromPage, origin: 'null' }],
+    [
+      'a program that states no origin',
+      { 'content-type': 'application/json', 'x-waybill-token': token, cookie: `waybill_token=${token}` },
+    ],
+    ['a page with another token', { ...fromPage, 'x-waybill-token': 'b'.repeat(43) }],
+    ['a page without a token', { origin: at, cookie: `waybill_token=${token}` }],
+    ['a page without the cookie', { origin: at, 'x-waybill-token': token }],
+    ['empty tokens on both sides', { origin: at, 'x-waybill-token': '', cookie: 'waybill_token=' }],
+  ])('nothing is done for %s', async (_who, headers) => {
+    const { post, audited } = untouched
+    expect(await post('pause-stream', pause, headers)).toMatchObject({ status: 403, body: { error: { code: 'FORBIDDEN' } } })
+    expect(await audited()).toHaveLength(0)
+  })
+
+  test('a viewer who may only look is told so', async () => {
+    const { post, audited } = await site(db, { authorize: () => ({ name: 'bob' }) }, untouched)
+    expect(await post('pause-stream', pause)).toMatchObject({
+      status: 403,
+      body: { error: { message: expect.stringContaining('bob') } },
+    })
+    expect(await audited()).toHaveLength(0)
+  })
+
+  test('the page gets its token with the overview, and keeps it', async () => {
+    const { get, post } = await site(db)
+    const first = await get('/api/overview')
+    const { token: given } = first.body as { token: string }
+    const cookie = first.headers.get('set-cookie') ?? ''
+    expect(cookie).toBe(`waybill_token=${given}; Path=/; HttpOnly; SameSite=Strict; Secure`)
+    const kept = { cookie: `waybill_token=${given}` }
+    const again = await get('/api/overview', kept)
+    expect({ token: (again.body as { token: string }).token, cookie: again.headers.get('set-cookie') }).toEqual({
+      token: given,
+      cookie: null,
+    })
+    expect((await post('pause-stream', pause, { ...kept, origin: at, 'x-waybill-token': given })).status).toBe(200)
+  })
+
+  test('behind a proxy that changes the host, its own origin is told', async () => {
+    const seen = 'https://ops.public.example.com'
+    const { post } = await site(db, { origin: seen })
+    expect((await post('pause-stream', pause)).status).toBe(403)
+    expect((await post('pause-stream', pause, { ...fromPage, origin: seen })).status).toBe(200)
+  })
+
+  test('on a database that is not the deployment it was made for, nothing is shown or done', async () => {
+    const { schema } = await consumerFixture(db)
+    const { get, post, query } = await site(db, { services: [{ name: 'shop', db, schema, deploymentId: 'orders-production' }] })
+    expect(await get('/api/overview')).toMatchObject({ body: { services: [{ error: { code: 'WRONG_DEPLOYMENT' } }] } })
+    expect(await post('pause-stream', pause)).toMatchObject({ body: { error: { code: 'WRONG_DEPLOYMENT' } } })
+    expect(await query(`select * from ${schema}.audit_log`)).toHaveLength(0)
+  })
+})
+
+test('it can be mounted anywhere, and everything of it is there', async () => {
+  const { get, post } = await site(db, { path: '/admin/waybill' })
+  expect(await get('/admin/waybill?a=b')).toMatchObject({ status: 308 })
+  expect((await get('/admin/waybill?a=b')).headers.get('location')).toBe('/admin/waybill/?a=b')
+  expect((await get('/admin/waybill/')).body).toContain('<!doctype html>')
+  expect((await get('/admin/waybill/api/overview')).headers.get('set-cookie')).toContain('Path=/admin/waybill;')
+  expect(await post('pause-stream', { service: 'shop', aggregateType: 'video' })).toMatchObject({ status: 200 })
+  for (const outside of ['/', '/admin', '/admin/waybill2/', '/api/overview']) expect((await get(outside)).status).toBe(404)
+})
+
+test('options that cannot be meant are refused', () => {
+  const make = (options: object) => () => createDashboard({ services: [{ name: 'shop', db }], authorize: () => ada, ...options })
+  expect(make({ path: 'ops' })).toThrow('must begin with "/"')
+  expect(make({ path: '/ops/' })).toThrow('not end with one')
+  expect(make({ origin: 'ops.example.com/' })).toThrow('must be an origin')
+  expect(make({ services: [] })).toThrow('nothing to show')
+  expect(
+    make({
+      services: [
+        { name: 'shop', db },
+        { name: 'shop', db },
+      ],
+    }),
+  ).toThrow('a name of its own')
+  expect(make({ authorise: () => ada })).toThrow('Did you mean "authorize"?')
+})

@@ -1,0 +1,72 @@
+import { request } from 'node:http'
+import express from 'express'
+import { afterEach, expect, test } from 'vitest'
+import { listen } from '../../test/integrations/listen.ts'
+import { createListener } from './listener.ts'
+
+const closers: (() => Promise<unknown>)[] = []
+afterEach(async () => {
+  for (const close of closers.splice(0)) await close()
+})
+
+/** Says what of a request arrived. */
+const echo = createListener(async (asked) => {
+  const headers = new Headers({ 'content-type': 'application/json' })
+  headers.append('set-cookie', 'one=1; Path=/')
+  headers.append('set-cookie', 'two=2; Path=/')
+  const body = asked.method === 'POST' ? await asked.text() : undefined
+  return Response.json(
+    { method: asked.method, url: asked.url, cookie: asked.headers.get('cookie'), body },
+    { status: 201, headers },
+  )
+}, 100)
+
+async function serve(listener: Parameters<typeof listen>[0]): Promise<string> {
+  const { url, close } = await listen(listener)
+  closers.push(close)
+  return url
+}
+
+test('a request arrives whole, and every cookie goes back', async () => {
+  const url = await serve(echo)
+  const response = await fetch(`${url}/ops//a?b=c`, { method: 'POST', headers: { cookie: 'a=b; c=d' }, body: '{"x":1}' })
+  expect({ status: response.status, cookies: response.headers.getSetCookie(), body: await response.json() }).toEqual({
+    status: 201,
+    cookies: ['one=1; Path=/', 'two=2; Path=/'],
+    body: { method: 'POST', url: `${url}/ops//a?b=c`, cookie: 'a=b; c=d', body: '{"x":1}' },
+  })
+})
+
+test('under Express it sees the whole path, also behind a parser that has read the body', async () => {
+  const url = await serve(express().use(express.json()).use('/ops', echo))
+  const sent = { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{ "x": 1 }' }
+  expect(await (await fetch(`${url}/ops/a`, sent)).json()).toMatchObject({ url: `${url}/ops/a`, body: '{"x":1}' })
+  expect(await (await fetch(`${url}/ops/a`)).json()).toMatchObject({ method: 'GET', url: `${url}/ops/a` })
+})
+
+test('a body that is too large is refused with an answer, and the connection is not used again', async () => {
+  const url = await serve(echo)
+  const response = await fetch(url, { method: 'POST', body: 'x'.repeat(1_000_000) })
+  expect({ status: response.status, connection: response.headers.get('connection') }).toEqual({
+    status: 413,
+    connection: 'close',
+  })
+})
+
+test('an address that cannot be read is refused', async () => {
+  const { port } = new URL(await serve(echo))
+  const status = await new Promise((resolve, reject) => {
+    const asked = request({ host: '127.0.0.1', port, path: '/', headers: { host: 'a b' } }, (answer) => {
+      answer.resume()
+      resolve(answer.statusCode)
+    })
+    asked.on('error', reject).end()
+  })
+  expect(status).toBe(400)
+})
+
+test('what the handler throws is not told', async () => {
+  const url = await serve(createListener(() => Promise.reject(new Error('no session store')), 100))
+  const response = await fetch(url)
+  expect({ status: response.status, body: await response.text() }).toEqual({ status: 500, body: '' })
+})

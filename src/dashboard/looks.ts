@@ -1,0 +1,146 @@
+/**
+ * What the page asks for. It only reads, as a role that may only read (`…_readonly`), and says for each service by itself that it
+ * cannot be asked: one database that is away does not hide the others.
+ *
+ * Bodies and attributes of messages leave the process only if the dashboard was made to show them.
+ */
+import { groupDeadLetters, listDeadLetters, showDeadLetter, type DeadLetterState } from '../consumer/dead-letters.ts'
+import { planRedrive } from '../consumer/redrive.ts'
+import { WaybillError } from '../core/errors.ts'
+import { doctorOutbox } from '../ops/doctor-outbox.ts'
+import { checkStatus, type StatusFinding } from '../ops/status-check.ts'
+import { status, type Status } from '../ops/status.ts'
+import { traceTimeline } from '../ops/trace-timeline.ts'
+import { trace } from '../ops/trace.ts'
+import { whoMayOperate } from '../ops/who-may.ts'
+import { createOutbox } from '../outbox/outbox.ts'
+import { listParked } from '../outbox/parked.ts'
+import { explainForbidden } from '../postgres/connect-failure.ts'
+import { assertSchema } from '../postgres/deployment.ts'
+import { shownError, type ShownError } from './answers.ts'
+import type { DashboardSettings, ShownService } from './dashboard-options.ts'
+
+/** A service at one glance, or why it cannot be seen. */
+export type Glance = { readonly name: string; readonly schema: string } & (
+  | { readonly status: Status; readonly findings: readonly StatusFinding[] }
+  | { readonly error: ShownError }
+)
+
+export type Look = (settings: DashboardSettings, asked: URLSearchParams) => Promise<unknown>
+
+const longestList = 100
+
+/** All services, each as far as it answers. */
+export async function overview(settings: DashboardSettings): Promise<readonly Glance[]> {
+  return await Promise.all(
+    settings.services.map(async (service) => {
+      const { name, schema } = service
+      try {
+        await assertOwn(service)
+        const report = await status({ db: service.db, schema })
+        return { name, schema, status: report, findings: checkStatus(report, settings.limits) }
+      } catch (error) {
+        return { name, schema, error: shownError(explained(error, service)) }
+      }
+    }),
+  )
+}
+
+/** The rest, by the last word of the address. */
+export const looks: Readonly<Record<string, Look>> = {
+  parked: ofService(async ({ db, schema }) => {
+    const found = await listParked(db, createOutbox({ schema }), { limit: longestList + 1 })
+    return { parked: found.slice(0, longestList), more: found.length > longestList }
+  }),
+  letters: ofService(async ({ db, schema }, asked) => {
+    const filter = { consumer: text(asked, 'consumer'), reason: text(asked, 'reason'), eventType: text(asked, 'type') }
+    const state = stateOf(text(asked, 'state') ?? 'dead')
+    const letters = await listDeadLetters({ db, schema }, { ...filter, state, limit: longestList + 1 })
+    return {
+      groups: await groupDeadLetters({ db, schema }, { ...filter, state }),
+      letters: letters.slice(0, longestList),
+      more: letters.length > longestList,
+    }
+  }),
+  letter: ofService(async ({ db, schema }, asked, { payloads }) => {
+    const id = needed(asked, 'id')
+    const { body, attributes, ...letter } = await showDeadLetter({ db, schema }, id)
+    const payload = payloads ? { attributes, bodyText: Buffer.from(body).toString('utf8') } : {}
+    const [planned] = letter.state === 'dead' ? await planRedrive({ db, schema, filter: { ids: [id] } }) : []
+    const plan = planned === undefined ? undefined : { verdict: planned.verdict, because: planned.because }
+    return { letter: { ...letter, bodyBytes: body.byteLength, ...payload }, plan }
+  }),
+  doctor: ofService(async ({ db, schema }) => ({ findings: await doctorOutbox(db, createOutbox({ schema })) })),
+  trace: async (settings, asked) => {
+    const id = needed(asked, 'id')
+    const { reached, notes } = await reachable(settings)
+    const found = await trace(reached, { id, principal: text(asked, 'principal') })
+    return { ...found, notes: [...found.notes, ...notes], timeline: traceTimeline(found) }
+  },
+}
+
+/** The service that was asked about, if it is still the one that the dashboard was made for. */
+export async function assertOwn({ db, schema, deploymentId }: ShownService): Promise<void> {
+  await assertSchema(db, { schema, deploymentId })
+}
+
+/** What a role may not do, with who may; anything else as it is. */
+export function explained(error: unknown, { schema }: ShownService): unknown {
+  return explainForbidden(error, whoMayOperate(schema))
+}
+
+/** The service of this name. NOT_FOUND if it is not shown here. */
+export function serviceOf({ services }: DashboardSettings, name: string): ShownService {
+  const found = services.find((service) => service.name === name)
+  if (found !== undefined) return found
+  throw new WaybillError('NOT_FOUND', `This dashboard shows no service "${name}".`)
+}
+
+function ofService(look: (service: ShownService, asked: URLSearchParams, settings: DashboardSettings) => Promise<object>): Look {
+  return async (settings, asked) => {
+    const service = serviceOf(settings, needed(asked, 'service'))
+    try {
+      await assertOwn(service)
+      return await look(service, asked, settings)
+    } catch (error) {
+      throw explained(error, service)
+    }
+  }
+}
+
+/** Those that answer; of the others, a note. A journey can be followed as far as they are. */
+async function reachable(
+  settings: DashboardSettings,
+): Promise<{ readonly reached: readonly ShownService[]; readonly notes: readonly string[] }> {
+  const asked = await Promise.all(
+    settings.services.map(async (service) => {
+      try {
+        await assertOwn(service)
+        return { service, note: undefined }
+      } catch (error) {
+        return { service, note: `${service.name} was not looked at: ${shownError(error).message}` }
+      }
+    }),
+  )
+  const notes = asked.flatMap(({ note }) => note ?? [])
+  const reached = asked.filter(({ note }) => note === undefined).map(({ service }) => service)
+  if (reached.length === 0) throw new WaybillError('UNAVAILABLE', notes.join(' '))
+  return { reached, notes }
+}
+
+function text(asked: URLSearchParams, parameter: string): string | undefined {
+  const value = asked.get(parameter)
+  return value === null || value === '' ? undefined : value
+}
+
+function needed(asked: URLSearchParams, parameter: string): string {
+  const value = text(asked, parameter)
+  if (value !== undefined) return value
+  throw new WaybillError('INVALID_INPUT', `The parameter "${parameter}" is missing.`)
+}
+
+function stateOf(given: string): DeadLetterState {
+  const state = (['dead', 'redriving', 'redriven', 'discarded'] as const).find((each) => each === given)
+  if (state !== undefined) return state
+  throw new WaybillError('INVALID_INPUT', `state is dead, redriving, redriven or discarded, not "${given}".`)
+}

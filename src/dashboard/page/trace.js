@@ -1,0 +1,81 @@
+/**
+ * The journey of an event or a request, over all services. It is asked for once and when somebody wants it again: a request that
+ * nobody knows is looked for through all markers, which is no question for every two seconds.
+ */
+import { ask } from './actions.js'
+import { button, duration, element, eventLink, hashOf, moment } from './elements.js'
+
+export const trace = {
+  title: () => 'Trace',
+  load: ({ parts: [id] }) => ask('trace', { id }),
+  isLive: () => false,
+  draw: (found, { parts: [id] }, overview) => {
+    const { events = [], timeline = [], notes = [] } = found
+    const known = new Set(
+      events.flatMap(({ eventId, causedBy }) => [eventId, causedBy?.eventId]).filter((each) => each !== undefined),
+    )
+    const again = button({ label: 'Look again', press: () => document.dispatchEvent(new Event('outdated')), key: 'again' })
+    const head = element('div', { class: 'head' }, element('code', { class: 'data', text: id }), again)
+    return [
+      element(
+        'section',
+        { class: 'card', key: 'trace' },
+        head,
+        timelineOf(timeline, known),
+        lettersOf(events, overview),
+        element(
+          'ul',
+          { class: 'notes', key: 'notes', 'aria-label': 'Notes' },
+          ...notes.map((text) => element('li', { class: 'data', text })),
+        ),
+      ),
+    ]
+  },
+}
+
+function timelineOf(timeline, known) {
+  const first = timeline.find(({ at }) => at != null)?.at
+  const start = element('p', { class: 'hint', key: 'start' }, element('span', { text: 'First moment: ' }), moment(first))
+  const items = timeline.map(({ at, service, text }) => {
+    const after = at == null ? '' : `+${duration((microseconds(at) - microseconds(first)) / 1_000)}`
+    return element(
+      'li',
+      { class: at == null ? 'now' : 'done' },
+      element('span', { class: 'after', text: after, title: at ?? 'as it is now' }),
+      element('span', { class: 'where data', text: service === '' ? '–' : service }),
+      element('span', { class: 'data' }, ...withLinks(String(text ?? ''), known)),
+    )
+  })
+  return element('div', { key: 'timeline' }, start, element('ol', { class: 'journey', 'aria-label': 'Timeline' }, ...items))
+}
+
+/** The moments of Postgres are finer than those of a Date. */
+function microseconds(at) {
+  const [, seconds, fraction] = /^(.*?)(\.\d+)?Z$/.exec(at) ?? []
+  return seconds === undefined
+    ? Date.parse(at) * 1_000
+    : Date.parse(`${seconds}Z`) * 1_000 + Number(`0${fraction ?? ''}`) * 1_000_000
+}
+
+const uuid = /([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/
+
+/** The text, in which the ids of these events lead to their traces. */
+function withLinks(text, known) {
+  return text.split(uuid).map((part) => (known.has(part) ? eventLink(part) : document.createTextNode(part)))
+}
+
+function lettersOf(events, overview) {
+  const shown = new Set(overview?.services.map(({ name }) => name))
+  const found = events
+    .flatMap(({ deliveries = [] }) => deliveries)
+    .filter(({ service, deadLetter }) => deadLetter != null && shown.has(service))
+  const items = found.map(({ service, consumer, deadLetter: { id, reason } }) => {
+    const href = hashOf(['letter', service, id])
+    return element(
+      'li',
+      { key: `${service} ${id}` },
+      element('a', { href, text: `Dead letter ${id} of ${consumer} (${reason})` }),
+    )
+  })
+  return element('ul', { class: 'notes', key: 'letters', 'aria-label': 'Dead letters' }, ...items)
+}

@@ -1,0 +1,45 @@
+/**
+ * Whether a request to change something comes from the page itself, and not from another site that is open in the same browser.
+ *
+ * Two things are asked for, each of which would do: the origin that the browser states, and a token that only the page can read. The
+ * token is a random cookie that the overview repeats in its body; another site can neither read that body nor set the header. So no
+ * secret is shared by the processes behind a load balancer.
+ */
+import { randomBytes, timingSafeEqual } from 'node:crypto'
+import { cookieOf } from './cookies.ts'
+import { forbidden } from './answers.ts'
+
+const cookieName = 'waybill_token'
+const tokenHeader = 'x-waybill-token'
+const wellFormed = /^[\w-]{43}$/
+
+/** The browser's token, and the header that makes it remember a new one. */
+export function tokenFor(request: Request, path: string): { readonly token: string; readonly headers: Record<string, string> } {
+  const known = cookieOf(request, cookieName)
+  if (known !== undefined && wellFormed.test(known)) return { token: known, headers: {} }
+  const token = randomBytes(32).toString('base64url')
+  const secure = new URL(request.url).protocol === 'https:' ? '; Secure' : ''
+  return { token, headers: { 'set-cookie': `${cookieName}=${token}; Path=${path}; HttpOnly; SameSite=Strict${secure}` } }
+}
+
+/** FORBIDDEN unless the page sent it. */
+export function assertSamePage(request: Request, origin: string | undefined): void {
+  const site = request.headers.get('sec-fetch-site')
+  if (!isSameOrigin(request, origin) || (site !== null && site !== 'same-origin'))
+    throw forbidden('Actions are taken from the page itself only. Behind a proxy, tell the dashboard its origin.')
+  const [sent, kept] = [request.headers.get(tokenHeader) ?? '', cookieOf(request, cookieName) ?? '']
+  if (!wellFormed.test(kept) || !isEqual(sent, kept)) throw forbidden('The page is out of date. Load it again.')
+}
+
+/** By the host, unless an origin is given: whoever ends TLS in front of us speaks plain HTTP to us. */
+function isSameOrigin(request: Request, origin: string | undefined): boolean {
+  const from = request.headers.get('origin') ?? ''
+  if (origin !== undefined) return from === origin
+  return URL.canParse(from) && new URL(from).host === new URL(request.url).host
+}
+
+/** Without telling by its time how much of it is right. */
+export function isEqual(one: string, other: string): boolean {
+  const [a, b] = [Buffer.from(one), Buffer.from(other)]
+  return a.length === b.length && timingSafeEqual(a, b)
+}
