@@ -17,6 +17,8 @@ export interface DeadLetterFilter {
   readonly eventId?: string | undefined
   readonly aggregateType?: string | undefined
   readonly aggregateId?: string | undefined
+  /** Those with this number or a lower one: none that died since somebody looked. */
+  readonly upTo?: string | undefined
 }
 
 export interface GroupRow {
@@ -26,16 +28,18 @@ export interface GroupRow {
   readonly count: number
   readonly oldest_at: string
   readonly newest_at: string
+  readonly newest_id: string
   readonly error: string
 }
 
 /** The letters in one state by consumer, reason and type, with the newest error of each. Index: dead_letter_group_idx. */
 export function selectGroups(tables: InboxTables, filter: DeadLetterFilter, state: DeadLetterState): Statement<GroupRow> {
   return sql`
-    select d.consumer, d.reason, d.event_type, count(*)::int as count,
+    select g.consumer, g.reason, g.event_type, g.count, g.oldest_at, g.newest_at, g.newest_id::text as newest_id, n.error
+      from (
+    select d.consumer, d.reason, d.event_type, count(*)::int as count, max(d.id) as newest_id,
            to_char(min(d.dead_at) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as oldest_at,
-           to_char(max(d.dead_at) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as newest_at,
-           (array_agg(d.error order by d.id desc))[1] as error
+           to_char(max(d.dead_at) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as newest_at
       from ${tables.deadLetter} d
      where d.state = ${state}::text
        and (${filter.consumer ?? null}::text is null or d.consumer = ${filter.consumer ?? null}::text)
@@ -46,7 +50,9 @@ export function selectGroups(tables: InboxTables, filter: DeadLetterFilter, stat
        and (${filter.eventId ?? null}::text is null or d.event_id = ${filter.eventId ?? null}::text::uuid)
        and (${filter.aggregateType ?? null}::text is null or d.aggregate_type = ${filter.aggregateType ?? null}::text)
        and (${filter.aggregateId ?? null}::text is null or d.aggregate_id = ${filter.aggregateId ?? null}::text)
-     group by 1, 2, 3 order by 1, 2, 3`
+       and (${filter.upTo ?? null}::text is null or d.id <= ${filter.upTo ?? null}::text::bigint)
+     group by 1, 2, 3) g join ${tables.deadLetter} n on n.id = g.newest_id
+     order by 1, 2, 3`
 }
 
 /** A letter, and what is known of its event and its aggregate now. */
@@ -110,6 +116,7 @@ export function selectLetters(
        and (${filter.eventId ?? null}::text is null or d.event_id = ${filter.eventId ?? null}::text::uuid)
        and (${filter.aggregateType ?? null}::text is null or d.aggregate_type = ${filter.aggregateType ?? null}::text)
        and (${filter.aggregateId ?? null}::text is null or d.aggregate_id = ${filter.aggregateId ?? null}::text)
+       and (${filter.upTo ?? null}::text is null or d.id <= ${filter.upTo ?? null}::text::bigint)
      order by d.id
      limit ${page.limit}::int`
 }

@@ -26,6 +26,8 @@ export interface DeadLetterGroup {
   readonly count: number
   readonly oldestAt: string
   readonly newestAt: string
+  /** The number of the newest: with it as `upTo` a filter means those that were counted here. */
+  readonly newestId: string
   /** The newest error of the group. */
   readonly error: string
 }
@@ -74,6 +76,7 @@ export async function groupDeadLetters(
     count: row.count,
     oldestAt: row.oldest_at,
     newestAt: row.newest_at,
+    newestId: row.newest_id,
     error: row.error,
   }))
 }
@@ -119,6 +122,7 @@ const fields = Object.keys({
   eventId: true,
   aggregateType: true,
   aggregateId: true,
+  upTo: true,
 } satisfies Record<keyof DeadLetterFilter, true>)
 
 /** The filter of an action, or INVALID_OPTION for one that names nothing. */
@@ -131,7 +135,7 @@ function checkedFilter(filter: DeadLetterFilter): DeadLetterFilter {
   refuseUnknown('filter', filter, fields)
   if (filter.aggregateId !== undefined && filter.aggregateType === undefined)
     throw new WaybillError('INVALID_OPTION', 'An aggregate is named by its type and its id: the type is missing.')
-  for (const id of filter.ids ?? [])
+  for (const id of [...(filter.ids ?? []), ...(filter.upTo === undefined ? [] : [filter.upTo])])
     if (!/^[1-9][0-9]{0,17}$/.test(id)) throw new WaybillError('INVALID_OPTION', `"${id}" is not the number of a dead letter.`)
   return filter.eventId === undefined ? filter : { ...filter, eventId: parseId(filter.eventId, 'the event id') }
 }
