@@ -2,7 +2,7 @@
  * What an operator sees at a glance, as statements that stay quick however much there is: they follow indexes, stop counting
  * at a bound, and take the server's own estimates for the sizes of tables. They only read.
  */
-import type { InboxTables, Scope } from '../consumer/inbox.sql.ts'
+import { pauseId, type InboxTables, type Scope } from '../consumer/inbox.sql.ts'
 import { lateRows, lateSince } from '../outbox/backlog.sql.ts'
 import type { OutboxTables } from '../outbox/outbox.sql.ts'
 import { name, sql, type Statement } from '../postgres/sql.ts'
@@ -224,7 +224,7 @@ export function selectHeldAggregates({ tables, consumer, generation }: Scope, li
     select p.aggregate_type, p.aggregate_id, p.version::text as version, p.waiting, p.held_by::text as held_by
       from (select * from ${tables.position} p
              where p.consumer = ${consumer}::text and p.generation = ${generation}::int and (p.waiting > 0 or p.held_by is not null) limit 10000) p
-     order by p.waiting desc, p.aggregate_type, p.aggregate_id limit ${limit}::int`
+     order by p.held_by is not distinct from ${pauseId}::text::uuid desc, p.waiting desc, p.aggregate_type, p.aggregate_id limit ${limit}::int`
 }
 
 export interface SizeRow {
