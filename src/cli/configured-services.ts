@@ -9,6 +9,7 @@ import { createSignals } from '../core/signals.ts'
 import type { TracedService } from '../ops/trace-report.ts'
 import { withDatabase } from '../ops/with-database.ts'
 import type { Connection } from '../postgres/connect.ts'
+import { databaseLabel } from '../postgres/connect-failure.ts'
 import { assertSchema } from '../postgres/deployment.ts'
 import type { Transport } from '../transport/transport.ts'
 import type { CommandContext, OptionSpec } from './command.ts'
@@ -28,15 +29,21 @@ interface ServicePlace {
   readonly settings: Settings | undefined
 }
 
-/** A service with the deployment that its configuration pins, if it does. */
+/** A service, with what its configuration says of it. */
 export interface ConfiguredService extends Required<Omit<TracedService, 'name'>> {
+  /** Its name, if the configuration has one. */
+  readonly service: string | undefined
   readonly deploymentId: string | undefined
+  /** Its database, without a password. */
+  readonly address: string
 }
 
 /** Runs `work` with the service of the command line and those that `--also` names. */
 export async function withServices<Result>(
   { values, settings, note }: Pick<CommandContext, 'values' | 'settings' | 'note'>,
   work: (services: readonly ConfiguredService[]) => Promise<Result>,
+  /** Whether those beside the own one may be away, or not as they should be: whoever works with them finds out. */
+  { othersMayBeAway = false }: { readonly othersMayBeAway?: boolean } = {},
 ): Promise<Result> {
   const own: ServicePlace = { url: settings.databaseUrl(), schema: settings.knownNames().schema, settings }
   const also = textOption(values, 'also')?.split(',') ?? []
@@ -44,14 +51,15 @@ export async function withServices<Result>(
   const open = async (places: readonly ServicePlace[], opened: readonly ConfiguredService[]): Promise<Result> => {
     const [next, ...rest] = places
     if (next === undefined) return await work(opened)
-    return await withDatabase(next.url, async (db) => {
-      if (next.settings !== undefined) await assertSchema(db, next.settings.knownNames())
+    const mayBeAway = othersMayBeAway && opened.length > 0
+    const { service, deploymentId } = next.settings?.knownNames() ?? {}
+    const go = async (db: Connection): Promise<Result> => {
+      if (next.settings !== undefined && !mayBeAway) await assertSchema(db, next.settings.knownNames())
       const consumers = await consumersOf(next, db, note)
-      return await open(rest, [
-        ...opened,
-        { db, schema: next.schema, consumers, deploymentId: next.settings?.knownNames().deploymentId },
-      ])
-    })
+      const address = databaseLabel(next.url)
+      return await open(rest, [...opened, { db, schema: next.schema, consumers, service, deploymentId, address }])
+    }
+    return await withDatabase(next.url, go, { mayBeAway })
   }
   return await open([own, ...others], [])
 }

@@ -1,8 +1,9 @@
-import { expect, test } from 'vitest'
+import { expect, inject, onTestFinished, test } from 'vitest'
 import { runLine, type Ended } from '../../test/setup/run-line.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { migrate } from '../postgres/migrate.ts'
+import { createTestDatabase } from '../testing/test-database.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -24,24 +25,20 @@ async function serve(line: string, use: (address: URL) => Promise<void>): Promis
   return ended
 }
 
-/** What the printed address makes of a browser: one with a cookie. */
-async function keyOf(address: URL): Promise<string> {
-  const response = await fetch(address, { redirect: 'manual' })
-  const [cookie = ''] = response.headers.getSetCookie()
-  expect({ status: response.status, location: response.headers.get('location') }).toEqual({ status: 303, location: '/' })
-  expect(cookie).toMatch(/; Path=\/; HttpOnly; SameSite=Strict$/)
-  return cookie.split(';')[0] ?? ''
-}
+const overviewOf = async (address: URL): Promise<unknown> => await (await fetch(new URL('api/overview', address))).json()
 
 test('the printed address opens the page; without its key there is nothing to see', async () => {
   const told = await serve('dashboard --json', async (address) => {
     expect(address.hostname).toBe('127.0.0.1')
-    for (const wrong of ['/', '/api/overview', `/?key=${'a'.repeat(43)}`, '/?key='])
-      expect(await (await fetch(new URL(wrong, address))).text()).toContain('the key is in it')
-    const cookie = await keyOf(address)
-    expect(await (await fetch(new URL('/', address), { headers: { cookie } })).text()).toContain('<!doctype html>')
-    const overview = await fetch(new URL('/api/overview', address), { headers: { cookie } })
-    expect(await overview.json()).toMatchObject({
+    for (const wrong of ['/', '/api/overview', `/${'a'.repeat(43)}/`, `/${address.pathname}`, `/x${address.pathname}`]) {
+      const response = await fetch(`${address.origin}${wrong}`)
+      expect({ status: response.status, text: await response.text() }).toEqual({
+        status: 403,
+        text: expect.stringContaining('the key is in it'),
+      })
+    }
+    expect(await (await fetch(address)).text()).toContain('<!doctype html>')
+    expect(await overviewOf(address)).toMatchObject({
       viewer: { name: 'ada', mayAct: false },
       payloads: false,
       services: [{ name: 'orders', status: { service: 'orders' } }],
@@ -51,19 +48,14 @@ test('the printed address opens the page; without its key there is nothing to se
   expect(JSON.parse(told.out)).toEqual({ url: expect.stringMatching(/^http:\/\/127\.0\.0\.1:\d+$/) })
 })
 
-test('with --actions it acts under the name of who started it, on the service that was meant', async () => {
-  const told = await serve(`dashboard --actions --payloads --also ${database.url}`, async (address) => {
-    const key = await keyOf(address)
-    const overview = await fetch(new URL('/api/overview', address), { headers: { cookie: key } })
-    const { token, services, payloads } = (await overview.json()) as {
-      token: string
-      services: { name: string }[]
-      payloads: boolean
-    }
-    expect({ names: services.map(({ name }) => name), payloads }).toEqual({ names: ['orders', 'orders (2)'], payloads: true })
-    const done = await fetch(new URL('/api/actions/pause-stream', address), {
+test('with --actions it acts under the name of who started it', async () => {
+  const told = await serve('dashboard --actions --payloads', async (address) => {
+    const response = await fetch(new URL('api/overview', address))
+    const { token, payloads } = (await response.json()) as { token: string; payloads: boolean }
+    expect(payloads).toBe(true)
+    const done = await fetch(new URL('api/actions/pause-stream', address), {
       method: 'POST',
-      headers: { cookie: `${key}; waybill_token=${token}`, 'x-waybill-token': token, origin: address.origin },
+      headers: { cookie: `waybill_token=${token}`, 'x-waybill-token': token, origin: address.origin },
       body: JSON.stringify({ service: 'orders', aggregateType: 'video' }),
     })
     expect(await done.json()).toEqual({ text: 'Paused: stream video.', done: true })
@@ -71,6 +63,21 @@ test('with --actions it acts under the name of who started it, on the service th
   expect(told).toMatchObject({ code: 0, err: expect.stringContaining('It may change things') })
   const { rows } = await db.query('select actor, action from waybill.audit_log')
   expect(rows).toEqual([{ actor: 'ada', action: 'outbox.pause' }])
+})
+
+test('others may be away, and two of one name are told apart', async () => {
+  const twin = await createTestDatabase(inject('postgres'))
+  onTestFinished(() => twin.drop())
+  await migrate(fromPg(twin.pool), { schema: 'waybill', service: 'orders', deploymentId: 'orders-staging' })
+  await serve(`dashboard --also ${twin.url},postgres://app:secret@127.0.0.1:1/shop`, async (address) => {
+    const { services } = (await overviewOf(address)) as { services: { name: string; error?: unknown }[] }
+    expect(services.map(({ name, error }) => ({ name, isAway: error !== undefined }))).toEqual([
+      { name: expect.stringMatching(/^orders \([-0-9a-f]{36}\)$/), isAway: false },
+      { name: 'orders (orders-staging)', isAway: false },
+      { name: 'app@127.0.0.1:1/shop', isAway: true },
+    ])
+    expect(JSON.stringify(services)).not.toContain('secret')
+  })
 })
 
 test.each([

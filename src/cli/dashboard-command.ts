@@ -2,12 +2,13 @@
  * `waybill dashboard`: the page for operators, on this machine, for whoever has its key.
  *
  * It listens on the loopback interface alone: who works elsewhere forwards the port (`ssh -L`), or mounts `createDashboard` behind a
- * login of their own. The key is made anew each time and is in the address that is printed; the browser keeps it as a cookie.
+ * login of their own. The key is made anew each time, and is the path: a cookie would be sent to every port of this machine.
  */
 import { randomBytes } from 'node:crypto'
+import { systemClock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
+import { unlessLate } from '../core/unless-late.ts'
 import { untilAborted } from '../core/until-aborted.ts'
-import { cookieOf } from '../dashboard/cookies.ts'
 import type { DashboardOptions, DashboardService, Viewer } from '../dashboard/dashboard-options.ts'
 import { createDashboard } from '../dashboard/dashboard.ts'
 import { isEqual } from '../dashboard/same-page.ts'
@@ -19,6 +20,8 @@ import { portOption } from './port-option.ts'
 import { databaseOptions } from './settings.ts'
 
 const host = '127.0.0.1'
+/** A database that says nothing is not waited for: the page will tell. */
+const askMs = 5_000
 
 export const dashboardCommand: Command = {
   summary: 'Show services on a page: what waits, journeys, dead letters, and buttons for what helps',
@@ -39,24 +42,29 @@ export const dashboardCommand: Command = {
     const port = portOption(values, 'port') ?? 0
     const viewer: Viewer = { name: user, mayAct: values['actions'] === true }
     const signal = stopSignal()
-    return await withServices(context, async (services) => {
-      const key = randomBytes(32).toString('base64url')
-      const dashboard = createDashboard({
-        services: await named(services),
-        authorize: whoHas(key, viewer),
-        payloads: values['payloads'] === true,
-      })
-      const server = await listen(port, dashboard.listener)
-      note(`Dashboard  ${server.url}/?key=${key}`)
-      note(
-        viewer.mayAct === true
-          ? 'It may change things. Ctrl-C ends it.'
-          : 'It only shows; with --actions it may act. Ctrl-C ends it.',
-      )
-      await untilAborted(signal)
-      await server.close()
-      return { text: 'Ended.', data: { url: server.url } }
-    })
+    return await withServices(
+      context,
+      async (services) => {
+        const key = randomBytes(32).toString('base64url')
+        const dashboard = createDashboard({
+          services: await named(services),
+          authorize: whoHas(key, viewer),
+          path: `/${key}`,
+          payloads: values['payloads'] === true,
+        })
+        const server = await listen(port, dashboard.listener)
+        note(`Dashboard  ${server.url}/${key}/`)
+        note(
+          viewer.mayAct === true
+            ? 'It may change things. Ctrl-C ends it.'
+            : 'It only shows; with --actions it may act. Ctrl-C ends it.',
+        )
+        await untilAborted(signal)
+        await server.close()
+        return { text: 'Ended.', data: { url: server.url } }
+      },
+      { othersMayBeAway: true },
+    )
   },
 }
 
@@ -73,31 +81,40 @@ async function listen(port: number, listener: Parameters<typeof listenOn>[1]): P
   }
 }
 
-/** By what their schemas are bound to; two of one name are told apart by a number. */
+/** By what their schemas are bound to, or are said to be; two of one name also by their deployments, or by where they are. */
 async function named(services: readonly ConfiguredService[]): Promise<readonly DashboardService[]> {
+  const known = await Promise.all(services.map(async (each) => ({ ...each, ...(await stampOf(each)) })))
   const shown: DashboardService[] = []
-  for (const { db, schema, consumers, deploymentId } of services) {
-    const own = (await schemaReport(db, { schema })).service ?? schema
-    const same = shown.filter(({ name }) => name === own || name.startsWith(`${own} (`)).length
-    shown.push({ name: same === 0 ? own : `${own} (${same + 1})`, db, schema, consumers, deploymentId })
+  for (const { db, schema, consumers, deploymentId, address, own, stamped } of known) {
+    const isShared = known.some((each) => each.address !== address && each.own === own)
+    const full = isShared ? `${own} (${stamped ?? address})` : own
+    const isTaken = shown.some(({ name }) => name === full)
+    shown.push({ name: isTaken ? `${full} ${shown.length + 1}` : full, db, schema, consumers, deploymentId })
   }
   return shown
 }
 
-/** A cookie is sent to every port of this machine, so its name has the port. */
+/** What the schema says of itself, if it can be asked. */
+async function stampOf({
+  db,
+  schema,
+  service,
+  address,
+}: ConfiguredService): Promise<{ own: string; stamped: string | undefined }> {
+  try {
+    const report = await unlessLate(schemaReport(db, { schema }), askMs, systemClock)
+    if (report !== undefined) return { own: report.service ?? service ?? schema, stamped: report.deploymentId }
+  } catch {
+    // The page says why.
+  }
+  return { own: service ?? address, stamped: undefined }
+}
+
+/** Who knows the path knows the key. */
 function whoHas(key: string, viewer: Viewer): DashboardOptions['authorize'] {
   return (request) => {
-    const { pathname, port, searchParams } = new URL(request.url)
-    const cookie = `waybill_key_${port}`
-    if (isEqual(searchParams.get('key') ?? '', key)) {
-      const headers = {
-        location: pathname,
-        'set-cookie': `${cookie}=${key}; Path=/; HttpOnly; SameSite=Strict`,
-        'cache-control': 'no-store',
-      }
-      return new Response(null, { status: 303, headers })
-    }
-    if (isEqual(cookieOf(request, cookie) ?? '', key)) return viewer
+    const [, given = ''] = new URL(request.url).pathname.split('/')
+    if (isEqual(given, key)) return viewer
     return new Response('Open the address that waybill dashboard has printed: the key is in it.\n', {
       status: 403,
       headers: { 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store' },

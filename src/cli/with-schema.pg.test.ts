@@ -31,6 +31,7 @@ const lines: Readonly<Record<string, string | undefined>> = {
   dev: undefined,
   status: '',
   trace: 'r1',
+  dashboard: '',
   'migrate up': '',
   'migrate status': undefined,
   'migrate adopt': undefined,

@@ -1,7 +1,9 @@
 import { expect, test } from 'vitest'
+import { published, videos } from '../../test/setup/consumer-fixture.ts'
 import { at, dead, parked, site, type Site } from '../../test/setup/dashboard-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
+import { eventually } from '../testing/eventually.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -49,6 +51,24 @@ test('a parked event is tried again, or skipped', async () => {
   expect(await skipped.query('select action from $schema.audit_log')).toEqual([{ action: 'outbox.skip' }])
 })
 
+test('what dies after somebody looked at its group is not discarded with it', async () => {
+  const here = await dead(db)
+  const { groups } = (await here.get('/api/letters?service=shop')).body as { groups: { newestId: string }[] }
+  const stop = here.start(here.consumer({ maxAttempts: 1 }).on(videos.VideoPublished, async () => {}))
+  await here.publish({ ...published('v2', 1), body: Buffer.from('no json') })
+  await eventually(async () => (await here.count('dead_letter')) === 2)
+  await stop()
+  const filter = { consumer: 'catalog', upTo: groups[0]?.newestId }
+  expect((await here.post('discard-letters', { service: 'shop', filter })).body).toEqual({
+    text: 'Discarded 1 dead letter.',
+    done: true,
+  })
+  expect(await here.query('select aggregate_id, state from $schema.dead_letter order by id')).toEqual([
+    { aggregate_id: 'v1', state: 'discarded' },
+    { aggregate_id: 'v2', state: 'dead' },
+  ])
+})
+
 test('a dead letter is given another life, or given up', async () => {
   const here = await dead(db)
   const one = { service: 'shop', filter: { ids: [here.id] }, reason: 'mended' }
@@ -76,6 +96,8 @@ test.each<[string, unknown, string]>([
   ['pause-stream', { service: 'shop', aggregateType: ['video'] }, '"aggregateType" has to be a text'],
   ['pause-stream', { service: 'shop' }, '"aggregateType" is missing'],
   ['pause-stream', [], 'The body has to be an object'],
+  ['pause-stream', { service: 'shop', aggregateType: 'video', reason: 'x'.repeat(501) }, '500 characters at most'],
+  ['pause-stream', { service: 'shop', aggregateType: 'a\u0000b' }, 'The database refuses that'],
 ])('%s of %j is refused: a forgotten field never means all', async (action, body, message) => {
   const { post, audited } = await (broken ??= dead(db))
   expect(await post(action, body)).toMatchObject({

@@ -31,6 +31,8 @@ interface Task {
   readonly body: Body
 }
 
+const longestReason = 500
+
 type Body = Readonly<Record<string, unknown>>
 type Action = (task: Task) => Promise<ActionOutcome>
 
@@ -80,7 +82,7 @@ export async function act(settings: DashboardSettings, actor: string, name: stri
   const { db, schema } = service
   try {
     await assertOwn(service)
-    return await action({ db, schema, actor, reason: text(body, 'reason'), body })
+    return await action({ db, schema, actor, reason: reasonOf(body), body })
   } catch (error) {
     throw explained(error, service)
   }
@@ -142,6 +144,13 @@ function text(body: Body, field: string): string | undefined {
   if (value === undefined || value === '') return undefined
   if (typeof value === 'string') return value
   throw new WaybillError('INVALID_INPUT', `"${field}" has to be a text.`)
+}
+
+/** It stands in the history of every letter that it is for. */
+function reasonOf(body: Body): string | undefined {
+  const reason = text(body, 'reason')
+  if (reason === undefined || reason.length <= longestReason) return reason
+  throw new WaybillError('INVALID_INPUT', `A reason has ${longestReason} characters at most.`)
 }
 
 function needed(body: Body, field: string): string {

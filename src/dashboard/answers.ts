@@ -2,8 +2,9 @@
  * Every answer of the dashboard, with the headers that keep a page of operators' buttons to itself: no script but its own, no
  * frame around it, nothing kept by caches, and no guessing of content types.
  */
-import { errorMessage, isWaybillError, meaningOf, WaybillError } from '../core/errors.ts'
+import { errorMessage, isWaybillError, meaningOf, WaybillError, type ErrorCode } from '../core/errors.ts'
 import { redactPasswords } from '../postgres/connect-failure.ts'
+import { isRefusedValue } from '../postgres/sql-state.ts'
 
 const securityHeaders: Readonly<Record<string, string>> = {
   'content-security-policy': "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -29,18 +30,20 @@ export function answer(
 
 /** What went wrong, as people and pages see it: never with a password, and never with a stack. */
 export interface ShownError {
-  readonly code: string
+  readonly code: ErrorCode
   readonly message: string
 }
 
 export function shownError(error: unknown): ShownError {
   if (isWaybillError(error)) return { code: error.code, message: redactPasswords(error.message) }
+  if (isRefusedValue(error)) return { code: 'INVALID_INPUT', message: `The database refuses that: ${errorMessage(error)}.` }
   return { code: 'UNAVAILABLE', message: `The database could not be asked: ${redactPasswords(errorMessage(error))}.` }
 }
 
 /** A failure as an answer. What is no error of ours is the database's, and may pass. */
 export function answerError(error: unknown): Response {
-  return answerJson(isWaybillError(error) ? meaningOf(error.code).http : 503, { error: shownError(error) })
+  const shown = shownError(error)
+  return answerJson(meaningOf(shown.code).http, { error: shown })
 }
 
 export function forbidden(message: string): WaybillError {

@@ -7,7 +7,7 @@ import type { Consumer } from '../consumer/consumer.ts'
 import { systemClock, type Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
-import { refuseUnknown, resolve } from '../core/options.ts'
+import { oneOf, refuseUnknown, resolve, wholeBetween } from '../core/options.ts'
 import type { StatusLimits } from '../ops/status-check.ts'
 import type { Database } from '../postgres/database.ts'
 import { unlessMute } from '../postgres/unless-mute.ts'
@@ -50,7 +50,7 @@ export interface DashboardOptions {
   readonly payloads?: boolean
   /** What counts as too much, in the verdict. @default {} */
   readonly limits?: StatusLimits
-  /** How long a database may be silent before the page says so. @default 5_000 */
+  /** How long a service may take to say how it is, and a database to answer, before the page says so. @default 5_000 */
   readonly timeoutMs?: number
   readonly clock?: Clock
 }
@@ -60,6 +60,9 @@ export type ShownService = Required<DashboardService>
 export interface DashboardSettings extends Required<Omit<DashboardOptions, 'services'>> {
   readonly services: readonly ShownService[]
 }
+
+/** The page waits for 20 s. */
+const longestTimeoutMs = 15_000
 
 export function resolveOptions(options: DashboardOptions): DashboardSettings {
   const settings = resolve<Required<DashboardOptions>>(
@@ -77,6 +80,8 @@ export function resolveOptions(options: DashboardOptions): DashboardSettings {
     options,
     {
       path: (path) => /^\/(?:[\w.~-]+(?:\/[\w.~-]+)*)?$/.test(path) || 'must begin with "/" and not end with one',
+      payloads: oneOf(true, false),
+      timeoutMs: wholeBetween(1, longestTimeoutMs),
       origin: (origin) =>
         (URL.canParse(origin) && new URL(origin).origin === origin) || 'must be an origin, such as https://ops.example.com',
     },

@@ -24,6 +24,15 @@ describe('who may look', () => {
     },
   )
 
+  test.each([undefined, null, false, true, { status: 302, headers: {} }, '', 'ada', {}, { name: '' }, { name: 7, mayAct: true }])(
+    'an authorize that returns %j names nobody',
+    async (given) => {
+      const { get } = await site(db, { authorize: () => given as never }, untouched)
+      for (const place of ['/api/overview', '/api/letters?service=shop'])
+        expect(await get(place)).toMatchObject({ status: 403, body: { error: { code: 'FORBIDDEN' } } })
+    },
+  )
+
   test('nor may they act, however right the rest is; and what authorize throws is not a yes', async () => {
     const { post, audited } = await site(db, { authorize: () => undefined }, untouched)
     expect((await post('pause-stream', { service: 'shop', aggregateType: 'video' })).status).toBe(403)
@@ -86,9 +95,11 @@ describe('who may act', () => {
 
   test('behind a proxy that changes the host, its own origin is told', async () => {
     const seen = 'https://ops.public.example.com'
-    const { post } = await site(db, { origin: seen })
+    const { post, dashboard } = await site(db, { origin: seen })
     expect((await post('pause-stream', pause)).status).toBe(403)
     expect((await post('pause-stream', pause, { ...fromPage, origin: seen })).status).toBe(200)
+    const plain = await dashboard.handler(new Request('http://10.0.0.7/api/overview'))
+    expect(plain.headers.get('set-cookie')).toContain('; Secure')
   })
 
   test('on a database that is not the deployment it was made for, nothing is shown or done', async () => {
@@ -116,6 +127,8 @@ test('options that cannot be meant are refused', () => {
   expect(make({ path: '/ops/' })).toThrow('not end with one')
   expect(make({ origin: 'ops.example.com/' })).toThrow('must be an origin')
   expect(make({ services: [] })).toThrow('nothing to show')
+  expect(make({ payloads: 'false' })).toThrow('must be one of true, false')
+  expect(make({ timeoutMs: 0 })).toThrow('from 1 to 15000')
   expect(
     make({
       services: [

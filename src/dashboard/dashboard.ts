@@ -4,7 +4,7 @@
  *
  *   const dashboard = createDashboard({ services: [{ name: 'shop', db }], authorize: (request) => signedIn(request), path: '/ops' })
  *   app.all('/ops/*', (c) => dashboard.handler(c.req.raw))     // Hono, Bun, Deno: Request → Response
- *   app.use(dashboard.listener)                                 // Express, node:http
+ *   app.use('/ops', dashboard.listener)                         // Express; or a listener of node:http
  *
  * Nobody sees anything whom `authorize` does not name. Changes need a viewer who may act, the page's own origin and its token; each
  * is in the audit log under the viewer's name. It keeps nothing: any number of processes may serve it.
@@ -36,16 +36,21 @@ export function createDashboard(options: DashboardOptions): Dashboard {
   const settings = resolveOptions(options)
   const glances = together(() => overview(settings))
   const handler = async (request: Request): Promise<Response> => {
-    const viewer = await settings.authorize(request)
-    if (viewer instanceof Response) return viewer
+    const given = await settings.authorize(request)
+    if (given instanceof Response) return given
     try {
-      if (viewer === undefined) throw forbidden('You may not look at this dashboard.')
-      return await route({ settings, glances, request, viewer })
+      return await route({ settings, glances, request, viewer: viewerOf(given) })
     } catch (error) {
       return answerError(error)
     }
   }
   return { handler, listener: createListener(handler, maxActionBytes) }
+}
+
+/** Only who has a name is a viewer: a program that nobody compiled may return `false`, `null`, or a yes that names nobody. */
+function viewerOf(given: Viewer | undefined): Viewer {
+  if (typeof given === 'object' && given !== null && typeof given.name === 'string' && given.name !== '') return given
+  throw forbidden('You may not look at this dashboard.')
 }
 
 interface Asked {
@@ -73,7 +78,7 @@ async function route(asked: Asked): Promise<Response> {
 
 async function look({ settings, glances, request, viewer }: Asked, name: string): Promise<Response> {
   if (name === 'overview') {
-    const { token, headers } = tokenFor(request, settings.path)
+    const { token, headers } = tokenFor(request, settings)
     const shown = { name: viewer.name, mayAct: viewer.mayAct === true }
     return answerJson(200, { viewer: shown, token, payloads: settings.payloads, services: await glances() }, headers)
   }
@@ -90,7 +95,7 @@ async function change({ settings, request, viewer }: Asked, place: string): Prom
   return answerJson(200, await act(settings, viewer.name, name, await readJson(request, maxActionBytes)))
 }
 
-/** One look for all who ask at the same time: a wall of screens costs the databases no more than one. */
+/** One look for all who ask while it is under way. */
 function together<Result>(work: () => Promise<Result>): () => Promise<Result> {
   let asking: Promise<Result> | undefined
   return () => (asking ??= work().finally(() => (asking = undefined)))

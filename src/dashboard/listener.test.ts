@@ -1,5 +1,5 @@
 import { request } from 'node:http'
-import express from 'express'
+import express, { type ErrorRequestHandler } from 'express'
 import { afterEach, expect, test } from 'vitest'
 import { listen } from '../../test/integrations/listen.ts'
 import { createListener } from './listener.ts'
@@ -53,16 +53,34 @@ test('a body that is too large is refused with an answer, and the connection is 
   })
 })
 
-test('an address that cannot be read is refused', async () => {
+test.each([
+  { headers: { host: 'a b' } },
+  { headers: { host: 'ops/api/overview?x=' } },
+  { headers: { host: 'user@ops' } },
+  { method: 'TRACE' },
+  { path: 'http://elsewhere/api' },
+])('a request that is none is refused: %j', async (given) => {
   const { port } = new URL(await serve(echo))
   const status = await new Promise((resolve, reject) => {
-    const asked = request({ host: '127.0.0.1', port, path: '/', headers: { host: 'a b' } }, (answer) => {
+    const asked = request({ host: '127.0.0.1', port, path: '/', ...given }, (answer) => {
       answer.resume()
       resolve(answer.statusCode)
     })
     asked.on('error', reject).end()
   })
   expect(status).toBe(400)
+})
+
+test('what the handler throws is told to the next of Express, which knows what to do with it', async () => {
+  const heard: unknown[] = []
+  const failing = createListener(() => Promise.reject(new Error('no session store')), 100)
+  const app = express().use('/ops', failing)
+  app.use(((error, _request, response, _next) => {
+    heard.push(error)
+    response.status(502).end()
+  }) satisfies ErrorRequestHandler)
+  const response = await fetch(`${await serve(app)}/ops/`)
+  expect({ status: response.status, heard }).toMatchObject({ status: 502, heard: [{ message: 'no session store' }] })
 })
 
 test('what the handler throws is not told', async () => {

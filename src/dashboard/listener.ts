@@ -9,7 +9,8 @@ import type { TLSSocket } from 'node:tls'
 import { WaybillError } from '../core/errors.ts'
 import { answerError } from './answers.ts'
 
-export type Listener = (incoming: IncomingMessage, outgoing: ServerResponse) => void
+/** `next`, which Express passes, is told what `authorize` throws. */
+export type Listener = (incoming: IncomingMessage, outgoing: ServerResponse, next?: (error: unknown) => void) => void
 
 /** What a server puts beside the request that Node knows. */
 type Incoming = IncomingMessage & { readonly originalUrl?: string; readonly body?: unknown }
@@ -27,21 +28,28 @@ export function createListener(handler: (request: Request) => Promise<Response>,
     })
     outgoing.end(Buffer.from(await response.arrayBuffer()))
   }
-  return (incoming, outgoing) => {
-    serve(incoming, outgoing).catch(() => {
+  return (incoming, outgoing, next) => {
+    serve(incoming, outgoing).catch((error: unknown) => {
+      if (next !== undefined) return next(error)
       if (!outgoing.headersSent) outgoing.writeHead(500)
       outgoing.end()
     })
   }
 }
 
+/** Others are refused by their names, and some cannot be told to a handler at all. */
+const methods = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']
+/** One with more in it would move the path. */
+const plainHost = /^[^\s/?#@\\]+$/
+
 async function requestOf(incoming: Incoming, maxBytes: number): Promise<Request> {
   const { method = 'GET', socket } = incoming
   const path = incoming.originalUrl ?? incoming.url ?? '/'
   const scheme = (socket as Partial<TLSSocket>).encrypted === true ? 'https' : 'http'
-  const url = `${scheme}://${incoming.headers.host ?? 'localhost'}${path}`
-  if (!path.startsWith('/') || !URL.canParse(url))
-    throw new WaybillError('INVALID_INPUT', 'The address of the request cannot be read.')
+  const host = incoming.headers.host ?? String(incoming.headers[':authority'] ?? 'localhost')
+  const url = `${scheme}://${host}${path}`
+  if (!methods.includes(method) || !plainHost.test(host) || !path.startsWith('/') || !URL.canParse(url))
+    throw new WaybillError('INVALID_INPUT', 'The request cannot be read.')
   const headers = new Headers()
   for (const [name, value] of Object.entries(incoming.headers))
     if (value !== undefined && !name.startsWith(':')) headers.set(name, Array.isArray(value) ? value.join(', ') : value)

@@ -66,6 +66,24 @@ test('a database that is silent is given up after a while', async () => {
   })
 })
 
+test('a database that answers each question late does not keep the others waiting', async () => {
+  const clock = createFakeClock()
+  const { schema } = await consumerFixture(db)
+  const query = async (...given: Parameters<typeof db.query>): ReturnType<typeof db.query> => {
+    await clock.sleep(3_000)
+    return await db.query(...given)
+  }
+  const { get } = await site(db, { services: [{ name: 'slow', db: { ...db, query }, schema }], clock })
+  let told: unknown
+  const asked = get('/api/overview').then(({ body }) => void (told = body))
+  await eventually(async () => {
+    await clock.advance(1_000)
+    return told !== undefined
+  })
+  await asked
+  expect(told).toMatchObject({ services: [{ error: { code: 'TIMEOUT', message: expect.stringContaining('5000 ms') } }] })
+})
+
 test('those who look at the same time cost one look', async () => {
   const { schema } = await consumerFixture(db)
   let asked = 0
@@ -99,6 +117,13 @@ test('asked for, payloads are shown', async () => {
   expect((await get(`/api/letter?service=shop&id=${id}`)).body).toMatchObject({
     letter: { bodyText: 'secret', attributes: { aggregate_id: 'v1' } },
   })
+})
+
+test('of a large body the beginning is shown, and how large it is', async () => {
+  const { get, id, db: own, schema } = await dead(db, { payloads: true })
+  await own.query(`update ${schema}.dead_letter set body = repeat('x', 100000)::bytea`)
+  const { letter } = (await get(`/api/letter?service=shop&id=${id}`)).body as { letter: { bodyText: string; bodyBytes: number } }
+  expect({ shown: letter.bodyText.length, bytes: letter.bodyBytes }).toEqual({ shown: 65_536, bytes: 100_000 })
 })
 
 test('the doctor', async () => {

@@ -7,6 +7,7 @@
 import { groupDeadLetters, listDeadLetters, showDeadLetter, type DeadLetterState } from '../consumer/dead-letters.ts'
 import { planRedrive } from '../consumer/redrive.ts'
 import { WaybillError } from '../core/errors.ts'
+import { unlessLate } from '../core/unless-late.ts'
 import { doctorOutbox } from '../ops/doctor-outbox.ts'
 import { checkStatus, type StatusFinding } from '../ops/status-check.ts'
 import { status, type Status } from '../ops/status.ts'
@@ -29,6 +30,8 @@ export type Glance = { readonly name: string; readonly schema: string } & (
 export type Look = (settings: DashboardSettings, asked: URLSearchParams) => Promise<unknown>
 
 const longestList = 100
+/** Bytes of a body that are shown. */
+const longestBody = 65_536
 
 /** All services, each as far as it answers. */
 export async function overview(settings: DashboardSettings): Promise<readonly Glance[]> {
@@ -36,14 +39,19 @@ export async function overview(settings: DashboardSettings): Promise<readonly Gl
     settings.services.map(async (service) => {
       const { name, schema } = service
       try {
-        await assertOwn(service)
-        const report = await status({ db: service.db, schema })
+        const report = await unlessLate(reportOf(service), settings.timeoutMs, settings.clock)
+        if (report === undefined) throw new WaybillError('TIMEOUT', `It has not said how it is within ${settings.timeoutMs} ms.`)
         return { name, schema, status: report, findings: checkStatus(report, settings.limits) }
       } catch (error) {
         return { name, schema, error: shownError(explained(error, service)) }
       }
     }),
   )
+}
+
+async function reportOf(service: ShownService): Promise<Status> {
+  await assertOwn(service)
+  return await status({ db: service.db, schema: service.schema })
 }
 
 /** The rest, by the last word of the address. */
@@ -65,7 +73,7 @@ export const looks: Readonly<Record<string, Look>> = {
   letter: ofService(async ({ db, schema }, asked, { payloads }) => {
     const id = needed(asked, 'id')
     const { body, attributes, ...letter } = await showDeadLetter({ db, schema }, id)
-    const payload = payloads ? { attributes, bodyText: Buffer.from(body).toString('utf8') } : {}
+    const payload = payloads ? { attributes, bodyText: Buffer.from(body.subarray(0, longestBody)).toString('utf8') } : {}
     const [planned] = letter.state === 'dead' ? await planRedrive({ db, schema, filter: { ids: [id] } }) : []
     const plan = planned === undefined ? undefined : { verdict: planned.verdict, because: planned.because }
     return { letter: { ...letter, bodyBytes: body.byteLength, ...payload }, plan }

@@ -14,11 +14,14 @@ const tokenHeader = 'x-waybill-token'
 const wellFormed = /^[\w-]{43}$/
 
 /** The browser's token, and the header that makes it remember a new one. */
-export function tokenFor(request: Request, path: string): { readonly token: string; readonly headers: Record<string, string> } {
+export function tokenFor(
+  request: Request,
+  { path, origin }: { readonly path: string; readonly origin: string | undefined },
+): { readonly token: string; readonly headers: Record<string, string> } {
   const known = cookieOf(request, cookieName)
   if (known !== undefined && wellFormed.test(known)) return { token: known, headers: {} }
   const token = randomBytes(32).toString('base64url')
-  const secure = new URL(request.url).protocol === 'https:' ? '; Secure' : ''
+  const secure = (origin ?? request.url).startsWith('https:') ? '; Secure' : ''
   return { token, headers: { 'set-cookie': `${cookieName}=${token}; Path=${path}; HttpOnly; SameSite=Strict${secure}` } }
 }
 

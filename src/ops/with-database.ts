@@ -8,16 +8,16 @@ import { connect, type Connection } from '../postgres/connect.ts'
 import { explainConnectFailure, parseDatabaseUrl } from '../postgres/connect-failure.ts'
 import { closedAfter } from './close-in-time.ts'
 
-/** Runs `work` on a pool of its own, of two connections unless told otherwise. */
+/** Runs `work` on a pool of its own, of two connections unless told otherwise. One that may be away is not asked before. */
 export async function withDatabase<Result>(
   url: string,
   work: (db: Connection) => Promise<Result>,
-  { max = 2 }: { readonly max?: number } = {},
+  { max = 2, mayBeAway = false }: { readonly max?: number; readonly mayBeAway?: boolean } = {},
 ): Promise<Result> {
   parseDatabaseUrl(url)
   const db = connect({ url, max })
   return await closedAfter(db, async () => {
-    await reach(db, url)
+    if (!mayBeAway) await reach(db, url)
     return await work(db)
   })
 }

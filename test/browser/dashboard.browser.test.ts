@@ -16,6 +16,7 @@ import { memory } from '../../src/transport/memory.ts'
 import { listen } from '../integrations/listen.ts'
 import { chromiumPath } from '../setup/chromium.ts'
 import { consumerFixture, published, videos, type ConsumerFixture } from '../setup/consumer-fixture.ts'
+import { corpus } from '../setup/markup-corpus.ts'
 import { outboxFixture, type OutboxFixture } from '../setup/outbox-fixture.ts'
 import { testDatabase } from '../setup/test-database.ts'
 
@@ -25,25 +26,9 @@ const database = await testDatabase()
 const db = fromPg(database.pool)
 const closing: (() => Promise<unknown>)[] = []
 let browser: Browser
+let isSignedOut = false
 let nasty: readonly DashboardService[]
 
-/** What would set `pwned` if it became anything but text. */
-const corpus = [
-  `<img src=x onerror="globalThis.pwned='img'">`,
-  `"><script>globalThis.pwned='script'</script>`,
-  `javascript:globalThis.pwned='url'`,
-  '${globalThis.pwned="template"}',
-  `{{constructor.constructor('globalThis.pwned="braces"')()}}`,
-  `<svg onload="globalThis.pwned='svg'">`,
-  `</pre><script>globalThis.pwned='pre'</script>`,
-  `</title></style></textarea><iframe srcdoc="<script>parent.pwned='frame'</script>">`,
-  `' autofocus onfocus='globalThis.pwned="focus"`,
-  `<details open ontoggle="globalThis.pwned='toggle'">`,
-  `\u202Egpj.exe<b onmouseover="globalThis.pwned='bidi'">`,
-  `&lt;img src=x onerror=globalThis.pwned='entity'&gt;`,
-  `../?service=x&id=%3Cimg%20src%3Dx%3E#/trace/x`,
-  `__proto__`,
-] as const
 const nastyName = `shop/<img src=x onerror="globalThis.pwned='name'">?a=b&c#%`
 
 beforeAll(async () => {
@@ -54,6 +39,7 @@ beforeAll(async () => {
 }, 180_000)
 
 afterEach(async () => {
+  isSignedOut = false
   for (const close of closing.splice(0).toReversed()) await close()
 })
 
@@ -108,7 +94,8 @@ interface Visit {
 
 /** Opens the page as ada, who may act, or as a guest. */
 async function visit(services: readonly DashboardService[], { viewer = 'ada', path = '/', width = 1280 } = {}): Promise<Visit> {
-  const authorize = (): Viewer => ({ name: viewer, mayAct: viewer === 'ada' })
+  const authorize = (): Viewer | Response =>
+    isSignedOut ? Response.redirect('https://login.example.com/', 302) : { name: viewer, mayAct: viewer === 'ada' }
   const dashboard = createDashboard({ services, authorize, path, payloads: true })
   const server = await listen(dashboard.listener)
   closing.push(() => server.close())
@@ -313,6 +300,10 @@ test('a service or a server that is away is told while the rest is shown, and th
   await page.context().setOffline(false)
   await isFine()
   expect(await page.locator('#silence').isHidden()).toBe(true)
+
+  isSignedOut = true
+  await page.locator('main .error', { hasText: 'You are not signed in any more.' }).waitFor()
+  await page.getByRole('button', { name: 'Reload' }).waitFor()
 })
 
 test('under a path of its own and on a narrow screen: a trace by typing "/", and nothing sticks out of any view', async () => {

@@ -36,10 +36,12 @@ export async function ask(path, parameters = {}) {
 async function answerOf(url, options) {
   let response
   try {
-    response = await fetch(url, { cache: 'no-store', ...options })
+    response = await fetch(url, { cache: 'no-store', redirect: 'manual', ...options })
   } catch {
     return { error: { code: 'NO_ANSWER', message: 'The server does not answer.' } }
   }
+  if (response.type === 'opaqueredirect')
+    return { error: { code: 'SIGNED_OUT', message: 'You are not signed in any more.', status: 401 } }
   try {
     const answer = await response.json()
     if (response.ok && answer !== null) return answer
@@ -80,6 +82,7 @@ function openDialog(given) {
   if (isBusy) return
   pending = given
   setText(byId('action-title'), given.title ?? given.label ?? given.verb)
+  setText(byId('action-service'), given.body.service)
   setText(byId('action-subject'), given.subject)
   setText(byId('action-about'), given.about)
   setText(byId('action-error'), '')

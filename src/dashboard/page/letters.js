@@ -4,6 +4,8 @@
 import { actionButton, ask } from './actions.js'
 import { aggregateText, bytes, count, element, eventLink, hashOf, longText, moment, several, table } from './elements.js'
 
+/** As many bytes of a body as the server sends. */
+const shownBytes = 65_536
 const states = ['dead', 'redriving', 'redriven', 'discarded']
 const redriveAbout =
   'Applied again in the consumer that failed and nowhere else, under its own event id: an effect that is there already is not repeated. What waits behind follows in order.'
@@ -14,7 +16,8 @@ export const letters = {
   title: ({ parts: [service] }) => `Dead letters of ${service}`,
   load: ({ parts: [service], query: { consumer, reason, type, state } }) =>
     ask('letters', { service, consumer, reason, type, state }),
-  isLive: () => true,
+  // What is settled stays so, and there may be very many.
+  isLive: (_answer, { query: { state = 'dead' } }) => state === 'dead' || state === 'redriving',
   draw: ({ groups = [], letters: found = [], more }, { parts: [service], query }) => {
     const { state = 'dead', ...filter } = query
     const isNarrowed = Object.keys(filter).length > 0
@@ -61,9 +64,10 @@ function groupCells(service, state, group) {
   ]
 }
 
-function groupActions(service, { consumer, reason, eventType, count: size }) {
+function groupActions(service, { consumer, reason, eventType, count: size, newestId: upTo }) {
   const subject = `${several(size, 'letter')} of ${consumer}: ${reason}, ${eventType}`
-  const given = { subject, body: { service, filter: { consumer, reason, eventType } } }
+  // What dies while the dialog is open is not among them.
+  const given = { subject, body: { service, filter: { consumer, reason, eventType, upTo } } }
   const discard = `${discardAbout} Letters of this group that are being redriven are taken back, too.`
   return [
     actionButton({ ...given, verb: 'Redrive', action: 'redrive-letters', about: redriveAbout }),
@@ -175,7 +179,16 @@ function bodyOf({ bodyBytes, bodyText, attributes }) {
       : table('Attributes', ['Attribute', 'Value'], Object.entries(attributes).map(attributeRow))
   const shown =
     bodyText === undefined ? hidden : element('pre', { class: 'data', 'aria-label': 'Body', tabindex: 0, text: bodyText })
-  return element('section', { class: 'card', key: 'body' }, element('h3', { text: `Body, ${bytes(bodyBytes)}` }), shown, named)
+  const isCut = bodyText !== undefined && bodyBytes > shownBytes
+  const cut = isCut ? element('p', { class: 'hint', text: `Cut after ${bytes(shownBytes)}.` }) : undefined
+  return element(
+    'section',
+    { class: 'card', key: 'body' },
+    element('h3', { text: `Body, ${bytes(bodyBytes)}` }),
+    shown,
+    cut,
+    named,
+  )
 }
 
 function attributeRow([name, value]) {

@@ -71,7 +71,7 @@ async function askForView({ isAgain }) {
   const { route, answer } = shown
   const { load, isLive } = views[route.view]
   if (load === undefined || (shown.isAsking && !isAgain)) return
-  if (answer !== undefined && !isAgain && !isLive(answer)) return
+  if (answer !== undefined && !isAgain && !isLive(answer, route)) return
   const turn = (shown.turn += 1)
   shown.isAsking = true
   const asked = shown
