@@ -57,11 +57,11 @@ function nameOf({ eventId, recorded }: TracedEvent): string {
 }
 
 function dispatchText(event: TracedEvent, dispatch: NonNullable<TracedEvent['dispatch']>): string {
-  const { state, attempts, relay, nextRetryAt, error } = dispatch
+  const { state, attempts, relay, nextRetryAt, parkedAt, error } = dispatch
   const parts = [
     `${nameOf(event)} not published: ${state}`,
     attempts === 0 ? undefined : `${attempts} attempts`,
-    nextRetryAt === undefined ? undefined : `next at ${nextRetryAt}`,
+    nextRetryAt === undefined || parkedAt !== undefined ? undefined : `next at ${nextRetryAt}`,
     relay === undefined ? 'no relay works its lane' : `its lane is worked by ${relay}`,
     error,
   ]
