@@ -35,23 +35,25 @@ export interface GroupRow {
 /** The letters in one state by consumer, reason and type, with the newest error of each. Index: dead_letter_group_idx. */
 export function selectGroups(tables: InboxTables, filter: DeadLetterFilter, state: DeadLetterState): Statement<GroupRow> {
   return sql`
+    with g as (
+      select d.consumer, d.reason, d.event_type, count(*)::int as count, max(d.id) as newest_id,
+             to_char(min(d.dead_at) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as oldest_at,
+             to_char(max(d.dead_at) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as newest_at
+        from ${tables.deadLetter} d
+       where d.state = ${state}::text
+         and (${filter.consumer ?? null}::text is null or d.consumer = ${filter.consumer ?? null}::text)
+         and (${filter.reason ?? null}::text is null or d.reason = ${filter.reason ?? null}::text)
+         and (${filter.eventType ?? null}::text is null or d.event_type = ${filter.eventType ?? null}::text)
+         and (${filter.ids === undefined ? null : sqlArray(filter.ids)}::text is null
+              or d.id = any (${filter.ids === undefined ? '{}' : sqlArray(filter.ids)}::text::bigint[]))
+         and (${filter.eventId ?? null}::text is null or d.event_id = ${filter.eventId ?? null}::text::uuid)
+         and (${filter.aggregateType ?? null}::text is null or d.aggregate_type = ${filter.aggregateType ?? null}::text)
+         and (${filter.aggregateId ?? null}::text is null or d.aggregate_id = ${filter.aggregateId ?? null}::text)
+         and (${filter.upTo ?? null}::text is null or d.id <= ${filter.upTo ?? null}::text::bigint)
+       group by 1, 2, 3
+    )
     select g.consumer, g.reason, g.event_type, g.count, g.oldest_at, g.newest_at, g.newest_id::text as newest_id, n.error
-      from (
-    select d.consumer, d.reason, d.event_type, count(*)::int as count, max(d.id) as newest_id,
-           to_char(min(d.dead_at) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as oldest_at,
-           to_char(max(d.dead_at) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as newest_at
-      from ${tables.deadLetter} d
-     where d.state = ${state}::text
-       and (${filter.consumer ?? null}::text is null or d.consumer = ${filter.consumer ?? null}::text)
-       and (${filter.reason ?? null}::text is null or d.reason = ${filter.reason ?? null}::text)
-       and (${filter.eventType ?? null}::text is null or d.event_type = ${filter.eventType ?? null}::text)
-       and (${filter.ids === undefined ? null : sqlArray(filter.ids)}::text is null
-            or d.id = any (${filter.ids === undefined ? '{}' : sqlArray(filter.ids)}::text::bigint[]))
-       and (${filter.eventId ?? null}::text is null or d.event_id = ${filter.eventId ?? null}::text::uuid)
-       and (${filter.aggregateType ?? null}::text is null or d.aggregate_type = ${filter.aggregateType ?? null}::text)
-       and (${filter.aggregateId ?? null}::text is null or d.aggregate_id = ${filter.aggregateId ?? null}::text)
-       and (${filter.upTo ?? null}::text is null or d.id <= ${filter.upTo ?? null}::text::bigint)
-     group by 1, 2, 3) g join ${tables.deadLetter} n on n.id = g.newest_id
+      from g join ${tables.deadLetter} n on n.id = g.newest_id
      order by 1, 2, 3`
 }
 

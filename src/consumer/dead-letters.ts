@@ -127,7 +127,10 @@ const fields = Object.keys({
 
 /** The filter of an action, or INVALID_OPTION for one that names nothing. */
 export function chosenLetters(filter: Chosen<DeadLetterFilter>): DeadLetterFilter {
-  return checkedFilter(chosen<DeadLetterFilter>(fields, filter))
+  const meant = chosen<DeadLetterFilter>(fields, filter)
+  if (meant.upTo !== undefined && Object.keys(meant).length === 1)
+    throw new WaybillError('INVALID_OPTION', 'filter.upTo: it names nothing by itself. Say which letters, up to this one.')
+  return checkedFilter(meant)
 }
 
 /** The filter, or INVALID_OPTION for one that nothing can fit. */
