@@ -7,11 +7,11 @@
 import { randomBytes } from 'node:crypto'
 import { systemClock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
+import { isEqualSecret } from '../core/is-equal-secret.ts'
 import { unlessLate } from '../core/unless-late.ts'
 import { untilAborted } from '../core/until-aborted.ts'
 import type { DashboardOptions, DashboardService, Viewer } from '../dashboard/dashboard-options.ts'
 import { createDashboard } from '../dashboard/dashboard.ts'
-import { isEqual } from '../dashboard/same-page.ts'
 import { schemaReport } from '../ops/schema-report.ts'
 import { listenOn, type Listening } from '../telemetry/listen-on.ts'
 import type { Command } from './command.ts'
@@ -114,7 +114,7 @@ async function stampOf({
 function whoHas(key: string, viewer: Viewer): DashboardOptions['authorize'] {
   return (request) => {
     const [, given = ''] = new URL(request.url).pathname.split('/')
-    if (isEqual(given, key)) return viewer
+    if (isEqualSecret(given, key)) return viewer
     return new Response('Open the address that waybill dashboard has printed: the key is in it.\n', {
       status: 403,
       headers: { 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store' },

@@ -20,6 +20,7 @@ import { migrationStatus } from '../postgres/migrate-status.ts'
 import { migrate } from '../postgres/migrate.ts'
 import { createPubsubAdmin } from '../transport/pubsub-admin.ts'
 import type { Command, CommandContext, OptionValues } from './command.ts'
+import { portOption } from './port-option.ts'
 import { refuseProduction } from './refuse-production.ts'
 import { databaseOptions } from './settings.ts'
 import { startProgram, type RunningProgram } from './start-program.ts'
@@ -84,7 +85,7 @@ async function databaseOf(context: CommandContext, closers: (() => Promise<void>
     return given
   }
   const { startPostgres } = await import('../testing/embedded-postgres.ts')
-  const port = portOption(values)
+  const port = portOption(values, 'port', { from: 1 })
   const postgres = await startPostgres(port === undefined ? {} : { port })
   closers.push(() => postgres.stop())
   note(`Postgres   DATABASE_URL=${postgres.url}`)
@@ -187,12 +188,4 @@ function sameOptions(values: OptionValues): string[] {
     const value = values[option]
     return typeof value === 'string' ? [`--${option}`, value] : []
   })
-}
-
-function portOption(values: OptionValues): number | undefined {
-  const given = values['port']
-  if (given === undefined) return undefined
-  if (typeof given === 'string' && /^[0-9]{1,5}$/.test(given) && Number(given) > 0 && Number(given) <= 65_535)
-    return Number(given)
-  throw new WaybillError('INVALID_OPTION', `--port needs a port from 1 to 65535, not "${String(given)}".`)
 }

@@ -4,9 +4,6 @@
 import { decodeJson } from './codec.ts'
 import { WaybillError } from './errors.ts'
 
-/** The body of a command is refused above this. */
-export const maxCommandBytes = 1_048_576
-
 /** The body's value, `undefined` if it is empty. TOO_LARGE beyond `maxBytes`; INVALID_INPUT if it is not JSON. */
 export async function readJson(request: Request, maxBytes: number): Promise<unknown> {
   const chunks: Uint8Array[] = []

@@ -4,8 +4,9 @@
  * To its holder a token is opaque text, safe in a URL or a header. Inside are the aggregate and its version. With a
  * secret it is signed (HMAC-SHA-256), so that nobody can make readers wait for versions that do not exist.
  */
-import { createHmac, timingSafeEqual } from 'node:crypto'
+import { createHmac } from 'node:crypto'
 import { WaybillError } from './errors.ts'
+import { isEqualSecret } from './is-equal-secret.ts'
 import { refuseUnknown } from './options.ts'
 import { parseVersion, type Version } from './version.ts'
 
@@ -91,10 +92,7 @@ function sign(body: string, secret: string): string {
 }
 
 function verifies(body: string, signature: string | undefined, secret: string): boolean {
-  if (signature === undefined) return false
-  const expected = Buffer.from(sign(body, secret))
-  const given = Buffer.from(signature)
-  return expected.length === given.length && timingSafeEqual(expected, given)
+  return signature !== undefined && isEqualSecret(signature, sign(body, secret))
 }
 
 function tooLong(aggregateType: string, length: number): WaybillError {

@@ -12,6 +12,9 @@ import { httpAnswer, problem, tokenHeader, type HttpAnswer } from '../command/ou
 import { isWaybillError, WaybillError } from '../core/errors.ts'
 import { refuseUnknown, resolve } from '../core/options.ts'
 
+/** The body of a command is refused above this. */
+export const maxCommandBytes = 1_048_576
+
 export interface CommandEndpointOptions<Native, Input> {
   /** Who asks; `undefined` is answered with 401. Authorise here: it runs for repeats too. */
   readonly principal: (request: Native) => string | undefined | Promise<string | undefined>

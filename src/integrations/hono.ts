@@ -7,9 +7,9 @@
 import type { Command } from '../command/command.ts'
 import type { Commands } from '../command/commands.ts'
 import type { Ingest } from '../ingest/ingest.ts'
-import { commandEndpoint, type CommandEndpointOptions } from './command-endpoint.ts'
+import { commandEndpoint, maxCommandBytes, type CommandEndpointOptions } from './command-endpoint.ts'
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
-import { maxCommandBytes, parseJson, readJson } from '../core/read-json.ts'
+import { parseJson, readJson } from '../core/read-json.ts'
 
 export type { CommandEndpointOptions } from './command-endpoint.ts'
 export type { IngestEndpointOptions } from './ingest-endpoint.ts'
