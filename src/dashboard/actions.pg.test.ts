@@ -91,6 +91,7 @@ test.each<[string, unknown, string]>([
   ['discard-letters', { service: 'shop', filter: { ids: [] } }, 'filter.ids cannot be'],
   ['discard-letters', { service: 'shop', filter: { ids: [7] } }, 'filter.ids cannot be'],
   ['discard-letters', { service: 'shop', filter: { consumer: '' } }, 'it has no value'],
+  ['discard-letters', { service: 'shop', filter: { upTo: '9' } }, 'names nothing by itself'],
   ['discard-letters', { service: 'shop', filter: { consumers: 'catalog' } }, 'Did you mean "consumer"?'],
   ['redrive-parked', { service: 'shop', filter: { aggregateId: 'v1' } }, 'the type is missing'],
   ['pause-stream', { service: 'shop', aggregateType: ['video'] }, '"aggregateType" has to be a text'],

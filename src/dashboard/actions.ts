@@ -3,18 +3,16 @@
  *
  * What can only be taken back by hand (dropping an event, a new number of lanes, a rebuild) stays with the command line.
  */
-import type { DeadLetterFilter } from '../consumer/dead-letters.ts'
-import { discardDeadLetters } from '../consumer/discard-dead-letters.ts'
+import { discardDeadLetters, type DiscardAction } from '../consumer/discard-dead-letters.ts'
 import { pauseConsumer, resumeConsumer, type ConsumerPauseAction } from '../consumer/pause-consumer.ts'
 import { redriveDeadLetters } from '../consumer/redrive.ts'
-import type { Chosen } from '../core/chosen.ts'
 import { WaybillError } from '../core/errors.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import { redriveParked, skipParked, type ParkedAction, type ParkedOutcome } from '../outbox/parked.ts'
 import { pauseOutbox, resumeOutbox, type PauseAction } from '../outbox/pause.ts'
 import type { Database } from '../postgres/database.ts'
 import type { DashboardSettings } from './dashboard-options.ts'
-import { assertOwn, explained, serviceOf } from './looks.ts'
+import { onService } from './on-service.ts'
 
 export interface ActionOutcome {
   /** What was done, or why nothing was. */
@@ -61,13 +59,14 @@ const actions: Readonly<Record<string, Action>> = {
   'redrive-parked': async (task) => parkedText('Due again', await redriveParked(parkedOf(task))),
   'skip-parked': async (task) => parkedText('Skipped', await skipParked(parkedOf(task))),
   'redrive-letters': async (task) => {
-    const { redriven, refused, refusals } = await redriveDeadLetters({ ...task, filter: lettersOf(task) })
+    const { redriven, refused, refusals } = await redriveDeadLetters(lettersOf(task))
     const because = refusals[0] === undefined ? '' : ` ${refusals[0].because}`
     const left = refused === 0 ? '' : ` Left alone: ${count(refused, 'dead letter')}.${because}`
-    return { text: `Redriving ${count(redriven, 'dead letter')}.${left}`, done: redriven > 0 }
+    const nothing = refused === 0 ? 'No dead letter fits.' : 'Nothing is redriven.'
+    return { text: `${redriven === 0 ? nothing : `Redriving ${count(redriven, 'dead letter')}.`}${left}`, done: redriven > 0 }
   },
   'discard-letters': async (task) => {
-    const discarded = await discardDeadLetters({ ...task, filter: lettersOf(task) })
+    const discarded = await discardDeadLetters(lettersOf(task))
     const done = discarded.length > 0
     return { text: done ? `Discarded ${count(discarded.length, 'dead letter')}.` : 'No dead letter fits.', done }
   },
@@ -78,14 +77,9 @@ export async function act(settings: DashboardSettings, actor: string, name: stri
   const action = Object.hasOwn(actions, name) ? actions[name] : undefined
   if (action === undefined) throw new WaybillError('NOT_FOUND', `There is no action "${name}".`)
   const body = objectOf(given, 'The body')
-  const service = serviceOf(settings, needed(body, 'service'))
-  const { db, schema } = service
-  try {
-    await assertOwn(service)
-    return await action({ db, schema, actor, reason: reasonOf(body), body })
-  } catch (error) {
-    throw explained(error, service)
-  }
+  return await onService(settings, needed(body, 'service'), ({ db, schema }) =>
+    action({ db, schema, actor, reason: reasonOf(body), body }),
+  )
 }
 
 function streamOf({ db, schema, actor, reason, body }: Task): { readonly action: PauseAction; readonly what: string } {
@@ -110,13 +104,14 @@ function parkedOf({ db, schema, actor, reason, body }: Task): ParkedAction {
   return { db, outbox: createOutbox({ schema }), filter: filterOf(body), actor, reason }
 }
 
-function lettersOf({ body }: Task): Chosen<DeadLetterFilter> {
-  return filterOf(body)
+function lettersOf({ db, schema, actor, reason, body }: Task): DiscardAction {
+  return { db, schema, filter: filterOf(body), actor, reason }
 }
 
 function parkedText(done: string, { events, refused }: ParkedOutcome): ActionOutcome {
   const left = refused[0] === undefined ? '' : ` Left alone: ${count(refused.length, 'event')}; ${refused[0].reason}.`
-  const text = events.length === 0 ? 'No parked event fits.' : `${done}: ${count(events.length, 'event')}.`
+  const nothing = refused.length === 0 ? 'No parked event fits.' : 'Nothing was done.'
+  const text = events.length === 0 ? nothing : `${done}: ${count(events.length, 'event')}.`
   return { text: `${text}${left}`, done: events.length > 0 }
 }
 

@@ -37,10 +37,12 @@ export interface ShownError {
 export function shownError(error: unknown): ShownError {
   if (isWaybillError(error)) return { code: error.code, message: redactPasswords(error.message) }
   if (isRefusedValue(error)) return { code: 'INVALID_INPUT', message: `The database refuses that: ${errorMessage(error)}.` }
+  if (error instanceof TypeError || error instanceof RangeError)
+    return { code: 'INTERNAL', message: 'The dashboard has failed. That is a defect: please report it.' }
   return { code: 'UNAVAILABLE', message: `The database could not be asked: ${redactPasswords(errorMessage(error))}.` }
 }
 
-/** A failure as an answer. What is no error of ours is the database's, and may pass. */
+/** A failure as an answer. What is neither an error of ours nor a defect is the database's, and may pass. */
 export function answerError(error: unknown): Response {
   const shown = shownError(error)
   return answerJson(meaningOf(shown.code).http, { error: shown })

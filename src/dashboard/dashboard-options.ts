@@ -38,7 +38,7 @@ export interface DashboardOptions {
   /** What the page shows. */
   readonly services: readonly DashboardService[]
   /**
-   * Who asks; called for each request, before anything else is done for it. `undefined` is refused with 403; a response, such as the
+   * Who asks; called for each request, before anything is looked up. `undefined` is refused with 403; a response, such as the
    * way to a login, is sent as it is.
    */
   readonly authorize: (request: Request) => Viewer | Response | undefined | Promise<Viewer | Response | undefined>

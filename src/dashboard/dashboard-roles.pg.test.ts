@@ -58,7 +58,7 @@ test.each(['parked?service=shop', 'letters?service=shop', 'doctor?service=shop']
   },
 )
 
-test('and the overview; but what it may not do is refused with who may', async () => {
+test('a role that may only read sees the overview, and what it may not do is refused with who may', async () => {
   expect(await asked('readonly', 'overview')).toMatchObject({ body: { services: [{ status: { service: 'shop' } }] } })
   expect(await asked('readonly', 'trace?id=r1')).toMatchObject({ status: 404 })
   const pause = { service: 'shop', aggregateType: 'video' }

@@ -69,15 +69,20 @@ test('a database that is silent is given up after a while', async () => {
 test('a database that answers each question late does not keep the others waiting', async () => {
   const clock = createFakeClock()
   const { schema } = await consumerFixture(db)
+  let sleeping = 0
   const query = async (...given: Parameters<typeof db.query>): ReturnType<typeof db.query> => {
+    const answer = await db.query(...given)
+    sleeping += 1
     await clock.sleep(3_000)
-    return await db.query(...given)
+    sleeping -= 1
+    return answer
   }
   const { get } = await site(db, { services: [{ name: 'slow', db: { ...db, query }, schema }], clock })
   let told: unknown
   const asked = get('/api/overview').then(({ body }) => void (told = body))
   await eventually(async () => {
-    await clock.advance(1_000)
+    // Time passes only while a question sleeps, however long the real ones take.
+    if (sleeping > 0) await clock.advance(1_000)
     return told !== undefined
   })
   await asked
@@ -126,7 +131,15 @@ test('of a large body the beginning is shown, and how large it is', async () => 
   expect({ shown: letter.bodyText.length, bytes: letter.bodyBytes }).toEqual({ shown: 65_536, bytes: 100_000 })
 })
 
-test('the doctor', async () => {
+test('the journey of a parked event says why it stands still, and promises no next attempt', async () => {
+  const { get, eventId } = await parked(db)
+  const { timeline } = (await get(`/api/trace?id=${eventId}`)).body as { timeline: { text: string }[] }
+  expect(timeline.at(-1)?.text).toBe(
+    'video v1 version 1 not published: PARKED, 1 attempts, no relay works its lane, memory: the broker refuses this message.',
+  )
+})
+
+test('the doctor names what is parked', async () => {
   const { get } = await parked(db)
   expect((await get('/api/doctor?service=shop')).body).toMatchObject({
     findings: expect.arrayContaining([expect.objectContaining({ problem: 'parked' })]),

@@ -13,13 +13,11 @@ import { checkStatus, type StatusFinding } from '../ops/status-check.ts'
 import { status, type Status } from '../ops/status.ts'
 import { traceTimeline } from '../ops/trace-timeline.ts'
 import { trace } from '../ops/trace.ts'
-import { whoMayOperate } from '../ops/who-may.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import { listParked } from '../outbox/parked.ts'
-import { explainForbidden } from '../postgres/connect-failure.ts'
-import { assertSchema } from '../postgres/deployment.ts'
 import { shownError, type ShownError } from './answers.ts'
 import type { DashboardSettings, ShownService } from './dashboard-options.ts'
+import { assertOwn, explained, onService } from './on-service.ts'
 
 /** A service at one glance, or why it cannot be seen. */
 export type Glance = { readonly name: string; readonly schema: string } & (
@@ -41,7 +39,7 @@ export async function overview(settings: DashboardSettings): Promise<readonly Gl
       try {
         const report = await unlessLate(reportOf(service), settings.timeoutMs, settings.clock)
         if (report === undefined) throw new WaybillError('TIMEOUT', `It has not said how it is within ${settings.timeoutMs} ms.`)
-        return { name, schema, status: report, findings: checkStatus(report, settings.limits) }
+        return { name, schema, status: report, findings: checkStatus({ ...report, service: name }, settings.limits) }
       } catch (error) {
         return { name, schema, error: shownError(explained(error, service)) }
       }
@@ -61,7 +59,7 @@ export const looks: Readonly<Record<string, Look>> = {
     return { parked: found.slice(0, longestList), more: found.length > longestList }
   }),
   letters: ofService(async ({ db, schema }, asked) => {
-    const filter = { consumer: text(asked, 'consumer'), reason: text(asked, 'reason'), eventType: text(asked, 'type') }
+    const filter = { consumer: text(asked, 'consumer'), reason: text(asked, 'reason'), eventType: asked.get('type') ?? undefined }
     const state = stateOf(text(asked, 'state') ?? 'dead')
     const letters = await listDeadLetters({ db, schema }, { ...filter, state, limit: longestList + 1 })
     return {
@@ -87,33 +85,8 @@ export const looks: Readonly<Record<string, Look>> = {
   },
 }
 
-/** The service that was asked about, if it is still the one that the dashboard was made for. */
-export async function assertOwn({ db, schema, deploymentId }: ShownService): Promise<void> {
-  await assertSchema(db, { schema, deploymentId })
-}
-
-/** What a role may not do, with who may; anything else as it is. */
-export function explained(error: unknown, { schema }: ShownService): unknown {
-  return explainForbidden(error, whoMayOperate(schema))
-}
-
-/** The service of this name. NOT_FOUND if it is not shown here. */
-export function serviceOf({ services }: DashboardSettings, name: string): ShownService {
-  const found = services.find((service) => service.name === name)
-  if (found !== undefined) return found
-  throw new WaybillError('NOT_FOUND', `This dashboard shows no service "${name}".`)
-}
-
 function ofService(look: (service: ShownService, asked: URLSearchParams, settings: DashboardSettings) => Promise<object>): Look {
-  return async (settings, asked) => {
-    const service = serviceOf(settings, needed(asked, 'service'))
-    try {
-      await assertOwn(service)
-      return await look(service, asked, settings)
-    } catch (error) {
-      throw explained(error, service)
-    }
-  }
+  return (settings, asked) => onService(settings, needed(asked, 'service'), (service) => look(service, asked, settings))
 }
 
 /** Those that answer; of the others, a note. A journey can be followed as far as they are. */
@@ -126,7 +99,7 @@ async function reachable(
         await assertOwn(service)
         return { service, note: undefined }
       } catch (error) {
-        return { service, note: `${service.name} was not looked at: ${shownError(error).message}` }
+        return { service, note: `${service.name} was not looked at: ${shownError(explained(error, service)).message}` }
       }
     }),
   )

@@ -5,7 +5,8 @@
  * token is a random cookie that the overview repeats in its body; another site can neither read that body nor set the header. So no
  * secret is shared by the processes behind a load balancer.
  */
-import { randomBytes, timingSafeEqual } from 'node:crypto'
+import { randomBytes } from 'node:crypto'
+import { isEqualSecret } from '../core/is-equal-secret.ts'
 import { cookieOf } from './cookies.ts'
 import { forbidden } from './answers.ts'
 
@@ -31,7 +32,7 @@ export function assertSamePage(request: Request, origin: string | undefined): vo
   if (!isSameOrigin(request, origin) || (site !== null && site !== 'same-origin'))
     throw forbidden('Actions are taken from the page itself only. Behind a proxy, tell the dashboard its origin.')
   const [sent, kept] = [request.headers.get(tokenHeader) ?? '', cookieOf(request, cookieName) ?? '']
-  if (!wellFormed.test(kept) || !isEqual(sent, kept)) throw forbidden('The page is out of date. Load it again.')
+  if (!wellFormed.test(kept) || !isEqualSecret(sent, kept)) throw forbidden('The page is out of date. Load it again.')
 }
 
 /** By the host, unless an origin is given: whoever ends TLS in front of us speaks plain HTTP to us. */
@@ -39,10 +40,4 @@ function isSameOrigin(request: Request, origin: string | undefined): boolean {
   const from = request.headers.get('origin') ?? ''
   if (origin !== undefined) return from === origin
   return URL.canParse(from) && new URL(from).host === new URL(request.url).host
-}
-
-/** Without telling by its time how much of it is right. */
-export function isEqual(one: string, other: string): boolean {
-  const [a, b] = [Buffer.from(one), Buffer.from(other)]
-  return a.length === b.length && timingSafeEqual(a, b)
 }

@@ -68,7 +68,7 @@ export async function parked(
   return { ...here, eventId: (body as { parked: { eventId: string }[] }).parked[0]?.eventId ?? '' }
 }
 
-/** Versions 1 and 2 of `v1`; the first cannot be read and is dead, the second waits behind it. */
+/** Version 1 of `v1`, which cannot be read and is dead. */
 export async function dead(db: Database, options: Partial<DashboardOptions> = {}): Promise<Site & { readonly id: string }> {
   const here = await site(db, options)
   const stop = here.start(here.consumer({ maxAttempts: 1 }).on(videos.VideoPublished, async () => {}))

@@ -17,10 +17,6 @@ export function setSession({ viewer, token }) {
   session.mayAct = viewer?.mayAct === true
 }
 
-export function mayAct() {
-  return session.mayAct
-}
-
 /**
  * What the server says, or `{ error }` with a sentence; it never throws.
  *
@@ -54,10 +50,10 @@ async function answerOf(url, options) {
 /**
  * A button for something that changes the system, or nothing for a viewer who may not.
  *
- * `verb` is on the button of the dialog; `about` says what will happen, `subject` what it happens to, which is data and stands
- * by itself. `fields` are asked for in the dialog and become part of the body.
+ * `verb` is on the button of the dialog; `about` says what will happen, `subject` what it happens to, if that is not the service: data, which
+ * stands by itself. `fields` are asked for in the dialog and become part of the body.
  *
- * @param {{ verb: string, label?: string, subject: string, about: string, isDanger?: boolean, key?: string,
+ * @param {{ verb: string, label?: string, subject?: string, about: string, isDanger?: boolean, key?: string,
  *   action: string, body: object, fields?: readonly { name: string, label: string, required?: boolean }[] }} given
  */
 export function actionButton(given) {
@@ -65,8 +61,8 @@ export function actionButton(given) {
   if (!session.mayAct) return undefined
   return button({
     label,
-    name: `${label} ${subject}`,
-    class: isDanger ? 'act danger' : 'act',
+    name: `${label} ${subject ?? `of ${given.body.service}`}`,
+    class: isDanger ? 'danger' : undefined,
     key,
     press: () => openDialog({ ...given, isDanger }),
   })
@@ -81,9 +77,9 @@ let isBusy = false
 function openDialog(given) {
   if (isBusy) return
   pending = given
-  setText(byId('action-title'), given.title ?? given.label ?? given.verb)
+  setText(byId('action-title'), given.label ?? given.verb)
   setText(byId('action-service'), given.body.service)
-  setText(byId('action-subject'), given.subject)
+  setText(byId('action-subject'), given.subject ?? '')
   setText(byId('action-about'), given.about)
   setText(byId('action-error'), '')
   setText(verbButton, given.verb)
@@ -145,12 +141,8 @@ let toastEnds
 /** Tells what was done. It goes by itself, or at once if it is dismissed. */
 function toast(text, isDone) {
   const close = () => byId('toast').replaceChildren()
-  const told = element(
-    'p',
-    { class: isDone ? 'done' : 'undone' },
-    element('span', { class: 'data', text: String(text ?? 'Done.') }),
-  )
-  told.append(button({ label: '×', name: 'Dismiss', class: 'quiet', press: close }))
+  const told = element('p', { class: isDone ? undefined : 'undone' }, element('span', { class: 'data', text }))
+  told.append(button({ label: '×', name: 'Dismiss', press: close }))
   byId('toast').replaceChildren(told)
   clearTimeout(toastEnds)
   toastEnds = setTimeout(close, toastMs)

@@ -10,7 +10,7 @@ const states = ['dead', 'redriving', 'redriven', 'discarded']
 const redriveAbout =
   'Applied again in the consumer that failed and nowhere else, under its own event id: an effect that is there already is not repeated. What waits behind follows in order.'
 const discardAbout =
-  'Given up for good: the effect never happens, also not if the broker delivers the event again. What waited behind goes on without it.'
+  'Given up for good: the effect never happens, also not if the broker delivers the event again while the inbox remembers it. What waited behind goes on without it.'
 
 export const letters = {
   title: ({ parts: [service] }) => `Dead letters of ${service}`,
@@ -49,7 +49,7 @@ function stateLink(service, query, state) {
 
 function groupCells(service, state, group) {
   const { consumer, reason, eventType, count: size, oldestAt, newestAt, error } = group
-  const view = { consumer, reason, type: eventType || undefined, state: state === 'dead' ? undefined : state }
+  const view = { consumer, reason, type: eventType, state: state === 'dead' ? undefined : state }
   const letterCount = element('div', { class: 'stack' })
   letterCount.append(element('a', { href: hashOf(['letters', service], view), text: several(size, 'letter') }))
   letterCount.append(moment(oldestAt), ...(newestAt === oldestAt ? [] : [moment(newestAt)]))
@@ -104,13 +104,13 @@ function letterActions(service, { id, state, ...event }) {
 export const letter = {
   title: ({ parts: [service, id] }) => `Dead letter ${id} of ${service}`,
   load: ({ parts: [service, id] }) => ask('letter', { service, id }),
-  isLive: ({ letter: found }) => found === undefined || found.state === 'redriving',
+  isLive: ({ letter: found }) => found === undefined || found.state === 'dead' || found.state === 'redriving',
   draw: ({ letter: found, plan }, { parts: [service] }) => {
     const { consumer, reason, eventType, error, state } = found
     const group = hashOf(['letters', service], {
       consumer,
       reason,
-      type: eventType || undefined,
+      type: eventType,
       state: state === 'dead' ? undefined : state,
     })
     const head = element('div', { class: 'head' }, element('h3', { class: 'data', text: aggregateText(found) }))
@@ -137,7 +137,7 @@ function factsOf(found) {
   const facts = [
     ['Event', eventLink(found.eventId)],
     ['Type', text(found.eventType)],
-    ['Consumer', text(`${found.consumer}, life ${found.generation ?? '?'}`)],
+    ['Consumer', text(`${found.consumer}, generation ${found.generation}`)],
     ['Reason', text(found.reason)],
     ['Attempts', text(`${count(found.attempts)}, redriven ${several(found.redrives, 'time')}`)],
     ['Holds', text(`${count(found.holding)} behind it`)],

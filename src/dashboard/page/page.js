@@ -51,8 +51,8 @@ function heard(answer) {
   isSilent = false
   complaint = undefined
   setSession(answer)
-  const { name = '', mayAct = false } = answer.viewer ?? {}
-  setText(byId('viewer'), `${name}${mayAct ? '' : `${name === '' ? '' : ' · '}read only`}`)
+  const { name, mayAct } = answer.viewer
+  setText(byId('viewer'), mayAct ? name : `${name} · read only`)
 }
 
 function missed({ status, code, message }) {
@@ -87,13 +87,13 @@ function draw() {
   const { route } = shown
   const view = views[route.view]
   const answer = view.load === undefined ? overview : shown.answer
-  const title = element('h2', { class: 'title', tabindex: -1, key: 'title', text: view.title(route) })
+  const title = element('h2', { tabindex: -1, key: 'title', text: view.title(route) })
   const back = element('a', { class: 'back', href: '#/', key: 'back', text: '← All services' })
-  const body =
-    answer === undefined ? asking() : answer.error === undefined ? view.draw(answer, route, overview) : failed(answer.error)
+  const body = answer === undefined ? asking() : answer.error === undefined ? view.draw(answer, route) : failed(answer.error)
   const isHome = view === services
   title.classList.toggle('unseen', isHome)
-  const hasLostFocus = update(byId('view'), [...(isHome ? [] : [back]), title, ...body])
+  const above = view.above === undefined ? [] : [view.above(route)]
+  const hasLostFocus = update(byId('view'), [...(isHome ? [] : [back]), title, ...above, ...body])
   if (hasLostFocus) byId('view').querySelector('h2').focus({ preventScroll: true })
 }
 
@@ -121,7 +121,7 @@ function readRoute() {
 function showVerdict() {
   const isLate = isSilent || performance.now() - askedAt > patienceMs
   const told = complaint === undefined ? [] : [element('li', { class: 'data', key: 'complaint', text: complaint })]
-  const findings = [...told, ...(overview?.services ?? []).flatMap(findingsOf)]
+  const findings = isRefused ? [] : [...told, ...(overview?.services ?? []).flatMap(findingsOf)]
   const text =
     overview === undefined && !isLate
       ? 'Asking …'
@@ -136,7 +136,7 @@ function showVerdict() {
   byId('verdict').className = `verdict ${isLate || overview === undefined ? '' : findings.length === 0 ? 'ok' : 'violated'}`
   byId('silence').hidden = !isLate || isRefused
   setText(byId('silence'), `since ${Math.round((performance.now() - answeredAt) / 1_000)} s`)
-  byId('view').classList.toggle('old', isLate)
+  byId('view').classList.toggle('old', isLate && !isRefused)
   byId('findings').hidden = findings.length === 0
   update(byId('findings'), findings)
   const title = overview !== undefined && (isLate || findings.length > 0) ? `${text} · Waybill` : 'Waybill'
@@ -147,9 +147,7 @@ const viewsOfProblems = { parked: 'parked', dead: 'letters' }
 
 function findingsOf({ name, findings = [], error }) {
   if (error !== undefined) return [element('li', { class: 'data', key: `${name} error`, text: `${name}: ${error.message}` })]
-  return findings.map(({ problem, service, text: found }, index) => {
-    // A service may be called otherwise here than it calls itself.
-    const text = found.startsWith(`${service}: `) ? `${name}${found.slice(service.length)}` : found
+  return findings.map(({ problem, text }, index) => {
     const view = viewsOfProblems[problem]
     const said = view === undefined ? element('span', { text }) : element('a', { href: hashOf([view, name]), text })
     return element('li', { class: 'data', key: `${name} ${problem} ${index}` }, said)
@@ -169,11 +167,7 @@ addEventListener('hashchange', () => {
   byId('view').querySelector('h2').focus({ preventScroll: true })
   void go({ isAgain: true })
 })
-document.addEventListener('visibilitychange', () => {
-  // Nobody was asked meanwhile, so nobody kept silent.
-  answeredAt = Math.max(answeredAt, performance.now())
-  void round()
-})
+document.addEventListener('visibilitychange', () => void round())
 document.addEventListener('changed', draw)
 document.addEventListener('outdated', () => {
   isOutdated = true

@@ -22,7 +22,7 @@ export const parked = {
 function toolsOf(service, events, more) {
   const all = actionButton({
     verb: 'Redrive all',
-    subject: `All parked events of ${service}: ${more ? 'more than ' : ''}${count(events.length)}`,
+    subject: `parked events: ${more ? 'more than ' : ''}${count(events.length)}`,
     about: 'Each is due again at once, with no attempts counted, and what is held behind it follows in order.',
     action: 'redrive-parked',
     body: { service, filter: { all: true } },
@@ -133,11 +133,11 @@ export async function examine(service) {
     document.dispatchEvent(new Event('changed'))
   }
   tell({ note: 'Asking the doctor …' })
-  tell(await ask('doctor', { service }))
+  tell({ ...(await ask('doctor', { service })), at: new Date().toISOString() })
 }
 
 export function doctorSays(service) {
-  const { note, error, findings = [] } = examined.get(service) ?? {}
+  const { note, error, findings = [], at } = examined.get(service) ?? {}
   const sentences = note !== undefined ? [note] : error !== undefined ? [error.message] : findings.map(({ text }) => text)
   const isFine = examined.has(service) && sentences.length === 0
   const items = (isFine ? ['The doctor finds nothing wrong.'] : sentences).map((text) => element('li', { class: 'data', text }))
@@ -145,5 +145,6 @@ export function doctorSays(service) {
     'ul',
     { class: `doctor ${isFine ? 'fine' : ''}`, key: 'doctor', 'aria-live': 'polite', 'aria-label': 'Doctor' },
     ...items,
+    at === undefined ? undefined : element('li', {}, element('small', { text: 'asked ' }), moment(at)),
   )
 }

@@ -20,7 +20,7 @@ function card({ name, schema, status, findings = [], error }) {
     element('small', { class: 'data', text: `schema ${schema}` }),
   )
   const body = error === undefined ? reportOf(name, status) : [element('p', { class: 'error data', text: error.message })]
-  return element('section', { class: `card service ${state}`, key: name, 'aria-label': name }, head, ...body)
+  return element('section', { class: `card ${state}`, key: name, 'aria-label': name }, head, ...body)
 }
 
 function reportOf(name, { outbox = {}, consumers = [], commands, sizes = {} }) {
@@ -59,7 +59,12 @@ function figures(label, list) {
   const items = list.map(({ name, value, title, href, isWrong = false, isOdd = false }) => {
     const shown = href === undefined ? element('span', { text: value }) : element('a', { href, text: value })
     const mood = isWrong ? 'wrong' : isOdd ? 'odd' : undefined
-    return element('div', { key: name, class: mood, title }, element('dt', { text: name }), element('dd', {}, shown))
+    return element(
+      'div',
+      { key: name, class: mood, title },
+      element('dt', { text: name }),
+      element('dd', {}, shown, title === undefined ? undefined : element('span', { class: 'unseen', text: ` ${title}` })),
+    )
   })
   return element('dl', { class: 'figures', key: `figures ${label}`, 'aria-label': label }, ...items)
 }
@@ -148,7 +153,6 @@ function tools(service, { dispatching }) {
   const pause = {
     verb: 'Pause',
     label: 'Pause a stream',
-    subject: `of ${service}`,
     about,
     fields,
     action: 'pause-stream',

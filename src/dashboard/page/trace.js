@@ -7,9 +7,10 @@ import { button, duration, element, eventLink, hashOf, moment } from './elements
 
 export const trace = {
   title: () => 'Trace',
-  load: ({ parts: [id] }) => ask('trace', { id }),
+  load: ({ parts: [id], query: { principal } }) => ask('trace', { id, principal }),
   isLive: () => false,
-  draw: (found, { parts: [id] }, overview) => {
+  above: principalForm,
+  draw: (found, { parts: [id] }) => {
     const { events = [], timeline = [], notes = [] } = found
     const known = new Set(
       events.flatMap(({ eventId, causedBy }) => [eventId, causedBy?.eventId]).filter((each) => each !== undefined),
@@ -22,7 +23,7 @@ export const trace = {
         { class: 'card', key: 'trace' },
         head,
         timelineOf(timeline, known),
-        lettersOf(events, overview),
+        lettersOf(events),
         element(
           'ul',
           { class: 'notes', key: 'notes', 'aria-label': 'Notes' },
@@ -33,6 +34,22 @@ export const trace = {
   },
 }
 
+/** A request id means something only together with whose it is; without that, all markers are looked through. */
+function principalForm({ parts: [id], query: { principal = '' } }) {
+  const input = element('input', {
+    'aria-label': 'Principal of a request id',
+    placeholder: 'Principal, for a request id',
+    value: principal,
+  })
+  const submit = element('button', { type: 'submit', text: 'Look' })
+  const form = element('form', { class: 'find', key: `principal ${id}` }, input, submit)
+  form.addEventListener('submit', (event) => {
+    event.preventDefault()
+    location.hash = hashOf(['trace', id], { principal: input.value.trim() || undefined })
+  })
+  return form
+}
+
 function timelineOf(timeline, known) {
   const first = timeline.find(({ at }) => at != null)?.at
   const start = element('p', { class: 'hint', key: 'start' }, element('span', { text: 'First moment: ' }), moment(first))
@@ -40,7 +57,7 @@ function timelineOf(timeline, known) {
     const after = at == null ? '' : `+${duration((microseconds(at) - microseconds(first)) / 1_000)}`
     return element(
       'li',
-      { class: at == null ? 'now' : 'done' },
+      { class: at == null ? undefined : 'done' },
       element('span', { class: 'after', text: after, title: at ?? 'as it is now' }),
       element('span', { class: 'where data', text: service === '' ? '–' : service }),
       element('span', { class: 'data' }, ...withLinks(String(text ?? ''), known)),
@@ -64,11 +81,8 @@ function withLinks(text, known) {
   return text.split(uuid).map((part) => (known.has(part) ? eventLink(part) : document.createTextNode(part)))
 }
 
-function lettersOf(events, overview) {
-  const shown = new Set(overview?.services.map(({ name }) => name))
-  const found = events
-    .flatMap(({ deliveries = [] }) => deliveries)
-    .filter(({ service, deadLetter }) => deadLetter != null && shown.has(service))
+function lettersOf(events) {
+  const found = events.flatMap(({ deliveries = [] }) => deliveries).filter(({ deadLetter }) => deadLetter != null)
   const items = found.map(({ service, consumer, deadLetter: { id, reason } }) => {
     const href = hashOf(['letter', service, id])
     return element(
