@@ -51,11 +51,11 @@ test('the printed address opens the page; without its key there is nothing to se
 test('with --actions it acts under the name of who started it', async () => {
   const told = await serve('dashboard --actions --payloads', async (address) => {
     const response = await fetch(new URL('api/overview', address))
-    const { token, payloads } = (await response.json()) as { token: string; payloads: boolean }
+    const { seal, payloads } = (await response.json()) as { seal: string; payloads: boolean }
     expect(payloads).toBe(true)
     const done = await fetch(new URL('api/actions/pause-stream', address), {
       method: 'POST',
-      headers: { cookie: `waybill_token=${token}`, 'x-waybill-token': token, origin: address.origin },
+      headers: { cookie: `waybill_seal=${seal}`, 'x-waybill-seal': seal, origin: address.origin },
       body: JSON.stringify({ service: 'orders', aggregateType: 'video' }),
     })
     expect(await done.json()).toEqual({ text: 'Paused: stream video.', done: true })

@@ -44,8 +44,8 @@ async function asked(
     services: [{ name: 'shop', db, schema }],
     authorize: () => ({ name: 'ada', mayAct: true }),
   })
-  const token = 'a'.repeat(43)
-  const headers = { origin: 'http://ops', 'x-waybill-token': token, cookie: `waybill_token=${token}` }
+  const seal = 'a'.repeat(43)
+  const headers = { origin: 'http://ops', 'x-waybill-seal': seal, cookie: `waybill_seal=${seal}` }
   const init = body === undefined ? {} : { method: 'POST', headers, body: JSON.stringify(body) }
   const response = await handler(new Request(`http://ops/api/${place}`, init))
   return { status: response.status, body: await response.json() }

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { consumerFixture } from '../../test/setup/consumer-fixture.ts'
-import { ada, at, fromPage, site, token } from '../../test/setup/dashboard-fixture.ts'
+import { ada, at, fromPage, site, seal } from '../../test/setup/dashboard-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { createDashboard, type DashboardOptions } from './dashboard.ts'
@@ -57,12 +57,12 @@ describe('who may act', () => {
     ['a frame without an origin', { ...fromPage, origin: 'null' }],
     [
       'a program that states no origin',
-      { 'content-type': 'application/json', 'x-waybill-token': token, cookie: `waybill_token=${token}` },
+      { 'content-type': 'application/json', 'x-waybill-seal': seal, cookie: `waybill_seal=${seal}` },
     ],
-    ['a page with another token', { ...fromPage, 'x-waybill-token': 'b'.repeat(43) }],
-    ['a page without a token', { origin: at, cookie: `waybill_token=${token}` }],
-    ['a page without the cookie', { origin: at, 'x-waybill-token': token }],
-    ['empty tokens on both sides', { origin: at, 'x-waybill-token': '', cookie: 'waybill_token=' }],
+    ['a page with another seal', { ...fromPage, 'x-waybill-seal': 'b'.repeat(43) }],
+    ['a page without a seal', { origin: at, cookie: `waybill_seal=${seal}` }],
+    ['a page without the cookie', { origin: at, 'x-waybill-seal': seal }],
+    ['empty seals on both sides', { origin: at, 'x-waybill-seal': '', cookie: 'waybill_seal=' }],
   ])('nothing is done for %s', async (_who, headers) => {
     const { post, audited } = untouched
     expect(await post('pause-stream', pause, headers)).toMatchObject({ status: 403, body: { error: { code: 'FORBIDDEN' } } })
@@ -78,19 +78,19 @@ describe('who may act', () => {
     expect(await audited()).toHaveLength(0)
   })
 
-  test('the page gets its token with the overview, and keeps it', async () => {
+  test('the page gets its seal with the overview, and keeps it', async () => {
     const { get, post } = await site(db)
     const first = await get('/api/overview')
-    const { token: given } = first.body as { token: string }
+    const { seal: given } = first.body as { seal: string }
     const cookie = first.headers.get('set-cookie') ?? ''
-    expect(cookie).toBe(`waybill_token=${given}; Path=/; HttpOnly; SameSite=Strict; Secure`)
-    const kept = { cookie: `waybill_token=${given}` }
+    expect(cookie).toBe(`waybill_seal=${given}; Path=/; HttpOnly; SameSite=Strict; Secure`)
+    const kept = { cookie: `waybill_seal=${given}` }
     const again = await get('/api/overview', kept)
-    expect({ token: (again.body as { token: string }).token, cookie: again.headers.get('set-cookie') }).toEqual({
-      token: given,
+    expect({ seal: (again.body as { seal: string }).seal, cookie: again.headers.get('set-cookie') }).toEqual({
+      seal: given,
       cookie: null,
     })
-    expect((await post('pause-stream', pause, { ...kept, origin: at, 'x-waybill-token': given })).status).toBe(200)
+    expect((await post('pause-stream', pause, { ...kept, origin: at, 'x-waybill-seal': given })).status).toBe(200)
   })
 
   test('behind a proxy that changes the host, its own origin is told', async () => {

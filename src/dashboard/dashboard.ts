@@ -6,7 +6,7 @@
  *   app.all('/ops/*', (c) => dashboard.handler(c.req.raw))     // Hono, Bun, Deno: Request → Response
  *   app.use('/ops', dashboard.listener)                         // Express; or a listener of node:http
  *
- * Nobody sees anything whom `authorize` does not name. Changes need a viewer who may act, the page's own origin and its token; each
+ * Nobody sees anything whom `authorize` does not name. Changes need a viewer who may act, the page's own origin and its seal; each
  * is in the audit log under the viewer's name. It keeps nothing: any number of processes may serve it.
  */
 import { readJson } from '../core/read-json.ts'
@@ -17,7 +17,7 @@ import { resolveOptions, type DashboardOptions, type DashboardSettings, type Vie
 import { createListener, type Listener } from './listener.ts'
 import { looks, overview, type Glance } from './looks.ts'
 import { pageFile } from './page-files.ts'
-import { assertSamePage, tokenFor } from './same-page.ts'
+import { assertSamePage, sealFor } from './same-page.ts'
 
 export type { DashboardOptions, DashboardService, Viewer } from './dashboard-options.ts'
 export type { Listener } from './listener.ts'
@@ -78,9 +78,9 @@ async function route(asked: Asked): Promise<Response> {
 
 async function look({ settings, glances, request, viewer }: Asked, name: string): Promise<Response> {
   if (name === 'overview') {
-    const { token, headers } = tokenFor(request, settings)
+    const { seal, headers } = sealFor(request, settings)
     const shown = { name: viewer.name, mayAct: viewer.mayAct === true }
-    return answerJson(200, { viewer: shown, token, payloads: settings.payloads, services: await glances() }, headers)
+    return answerJson(200, { viewer: shown, seal, payloads: settings.payloads, services: await glances() }, headers)
   }
   const found = Object.hasOwn(looks, name) ? looks[name] : undefined
   if (found === undefined) throw notFound(`api/${name}`)

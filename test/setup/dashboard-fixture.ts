@@ -26,13 +26,13 @@ interface Reply {
   readonly body: never
 }
 
-export const token = 'a'.repeat(43)
+export const seal = 'a'.repeat(43)
 export const fromPage = {
   origin: at,
   'sec-fetch-site': 'same-origin',
   'content-type': 'application/json',
-  'x-waybill-token': token,
-  cookie: `theme=dark; waybill_token=${token}`,
+  'x-waybill-seal': seal,
+  cookie: `theme=dark; waybill_seal=${seal}`,
 }
 
 export async function site(db: Database, options: Partial<DashboardOptions> = {}, given?: ConsumerFixture): Promise<Site> {

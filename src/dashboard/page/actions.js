@@ -9,11 +9,11 @@ const askMs = 20_000
 const actMs = 120_000
 const toastMs = 12_000
 
-const session = { token: '', mayAct: false }
+const session = { seal: '', mayAct: false }
 
 /** Who looks, as the newest answer says. */
-export function setSession({ viewer, token }) {
-  session.token = token
+export function setSession({ viewer, seal }) {
+  session.seal = seal
   session.mayAct = viewer?.mayAct === true
 }
 
@@ -128,7 +128,7 @@ async function post(action, given) {
   const body = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== '' && value !== undefined))
   const answer = await answerOf(`api/actions/${encodeURIComponent(action)}`, {
     method: 'POST',
-    headers: { 'content-type': 'application/json', 'x-waybill-token': session.token },
+    headers: { 'content-type': 'application/json', 'x-waybill-seal': session.seal },
     body: JSON.stringify(body),
     signal: AbortSignal.timeout(actMs),
   })
