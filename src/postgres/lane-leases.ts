@@ -13,6 +13,7 @@ import type { SignalBus } from '../core/signals.ts'
 import { execute, one, rows, type Queryable } from './database.ts'
 import {
   acquireLanes,
+  awaitFirstLane,
   farewell,
   findUnlockedLanes,
   heartbeat,
@@ -43,7 +44,7 @@ export interface LaneLeases {
   mayWork(): boolean
   /** Forgets lanes that turned out to be another's. One that was taken again meanwhile, under another token, stays. */
   lose(lanes: readonly HeldLane[]): void
-  /** Those of these lanes whose rows nobody keeps locked. It does not wait. */
+  /** Those of these lanes whose rows nobody keeps locked. To be asked when a statement on just these lanes failed by lock_timeout. */
   unlocked(lanes: readonly HeldLane[]): Promise<readonly HeldLane[]>
   /** Whether it is time to look at the shares again. */
   isRebalanceDue(): boolean
@@ -163,15 +164,21 @@ async function prolong(
   }
 }
 
-async function findUnlocked({ db, tables }: LaneLeaseOptions, lanes: readonly HeldLane[]): Promise<readonly HeldLane[]> {
+/** The server tells of an error before it rolls back: without the wait, the lanes that the failed statement got would seem another's. */
+async function findUnlocked({ db, tables, leaseMs }: LaneLeaseOptions, lanes: readonly HeldLane[]): Promise<readonly HeldLane[]> {
+  await unlessLocked(execute(db, awaitFirstLane(tables, lanes, leaseMs)))
   const unlocked = new Set((await rows(db, findUnlockedLanes(tables, lanes))).map(({ lane }) => lane))
   return lanes.filter(({ lane }) => unlocked.has(lane))
 }
 
 /** Gives lanes back. Where somebody keeps a row locked, the leases end by themselves. */
 async function release({ db, tables, leaseMs }: LaneLeaseOptions, lanes: readonly HeldLane[]): Promise<void> {
+  await unlessLocked(execute(db, releaseLanes(tables, lanes, leaseMs)))
+}
+
+async function unlessLocked(statement: Promise<unknown>): Promise<void> {
   try {
-    await execute(db, releaseLanes(tables, lanes, leaseMs))
+    await statement
   } catch (error) {
     if (!isLockTimeout(error)) throw error
   }

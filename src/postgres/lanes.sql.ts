@@ -105,6 +105,22 @@ export function renewLanes(
     returning l.lane`
 }
 
+/**
+ * Waits for the first of our lanes. A statement of ours that failed further on, and is not rolled back yet, has that one locked: it is
+ * over when this returns. If this fails, too, another has the lane; then ours got no further, and holds nothing.
+ */
+export function awaitFirstLane(tables: LaneTables, held: readonly HeldLane[], leaseMs: number): Statement<{ lane: number }> {
+  return sql`
+    with patience as materialized (
+      select set_config('lock_timeout', ${rollbackWait(leaseMs)}, true)
+    )
+    select l.lane from patience cross join ${tables.lane} l
+      join unnest(${lanesOf(held)}::text::smallint[], ${tokensOf(held)}::text::uuid[]) as t (lane, token) on t.lane = l.lane and t.token = l.lock_token
+     order by l.lane
+     limit 1
+       for update of l`
+}
+
 /** Those of our lanes whose rows nobody has locked. */
 export function findUnlockedLanes(tables: LaneTables, held: readonly HeldLane[]): Statement<{ lane: number }> {
   return sql`
@@ -138,6 +154,11 @@ export function lanesOf(held: readonly HeldLane[]): string {
 /** Half a lease: then there is time to save the lanes whose rows are free. */
 function lockWait(leaseMs: number): string {
   return `${Math.ceil(leaseMs / 2)}ms`
+}
+
+/** Long for a rollback, and short enough that half a lease and this leave time to renew. */
+function rollbackWait(leaseMs: number): string {
+  return `${Math.min(1_000, Math.ceil(leaseMs / 8))}ms`
 }
 
 export function tokensOf(held: readonly HeldLane[]): string {

@@ -25,6 +25,7 @@ export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>>
     'outbox/backlog.readRemaining',
     'outbox/dispatch.readBodies',
     'outbox/dispatch.readPauses',
+    'postgres/lanes.awaitFirstLane',
     'postgres/lanes.findUnlockedLanes',
     'postgres/migrate.inspectSchema',
     'postgres/migrate.selectApplied',

@@ -18,6 +18,7 @@ import { addEvent, addEvents, type EncodedEvent, type OutboxTables } from '../..
 import { lockLanes, reviveParked, selectParked, selectQuiet } from '../../src/outbox/parked.sql.ts'
 import {
   acquireLanes,
+  awaitFirstLane,
   farewell,
   findUnlockedLanes,
   heartbeat,
@@ -79,6 +80,10 @@ function outboxSteps(tables: OutboxTables): fc.Arbitrary<Step> {
     ...weighted(
       1,
       held.map((lanes) => () => releaseLanes(tables, lanes, never)),
+    ),
+    ...weighted(
+      1,
+      held.map((lanes) => () => awaitFirstLane(tables, lanes, 0)),
     ),
     ...weighted(
       1,

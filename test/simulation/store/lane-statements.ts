@@ -3,6 +3,7 @@
  */
 import {
   acquireLanes,
+  awaitFirstLane,
   farewell,
   findUnlockedLanes,
   heartbeat,
@@ -72,6 +73,17 @@ export function defineLanes(store: FakeStore, tables: LaneTables, data: OutboxSt
     return []
   })
 
+  store.define('awaitFirstLane', awaitFirstLane(tables, [], 0), async (context, [patience, lanes, tokens]) => {
+    const still = owns(lanes, tokens)
+    return await patiently(context, patience, async () => {
+      for (const seen of byLane(context.see(data.lane, still))) {
+        const row = await context.lock(seen, { still })
+        if (row !== undefined) return [{ lane: row.lane }]
+      }
+      return []
+    })
+  })
+
   store.define('findUnlockedLanes', findUnlockedLanes(tables, []), async (context, [lanes]) => {
     const asked = new Set(numbers(lanes))
     const found = await context.lockAll(byLane(context.see(data.lane, (row) => asked.has(row.lane))), {
@@ -92,14 +104,18 @@ export async function lockMine(
     mode,
   }: { readonly lanes: SqlValue | undefined; readonly tokens: SqlValue | undefined } & Pick<LockOptions<Lane>, 'mode'>,
 ): Promise<Seen<Lane>[]> {
-  const tokenOf = new Map(numbers(lanes).map((lane, i) => [lane, parseArray(tokens)[i]]))
-  const isMine = (row: Lane): boolean => {
-    const token = tokenOf.get(row.lane)
-    return token !== undefined && (token === null || token === row.token)
-  }
+  const isMine = owns(lanes, tokens)
   if (mode === 'share' && data.broken.has('the fence locks')) return byLane(context.see(data.lane, isMine))
   const options = mode === undefined ? {} : { mode }
   return await context.lockAll(byLane(context.see(data.lane, isMine)), { still: isMine, ...options })
+}
+
+function owns(lanes: SqlValue | undefined, tokens: SqlValue | undefined): (row: Lane) => boolean {
+  const tokenOf = new Map(numbers(lanes).map((lane, i) => [lane, parseArray(tokens)[i]]))
+  return (row) => {
+    const token = tokenOf.get(row.lane)
+    return token !== undefined && (token === null || token === row.token)
+  }
 }
 
 /** The wait for a row is bounded for as long as the statement takes. */
