@@ -2,7 +2,7 @@
  * The operators' statements on dead letters, and on the operations that redrive them. The consumer's own are elsewhere.
  */
 import { aggregateKey } from '../postgres/lanes.sql.ts'
-import { Name, name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import { joined, name, part, sql, sqlArray, type Part, type Statement } from '../postgres/sql.ts'
 import { pauseId, type InboxTables } from './inbox.sql.ts'
 import { voidEventType } from '../core/event.ts'
 
@@ -40,21 +40,27 @@ export function selectGroups(tables: InboxTables, filter: DeadLetterFilter, stat
              to_char(min(d.dead_at) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as oldest_at,
              to_char(max(d.dead_at) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as newest_at
         from ${tables.deadLetter} d
-       where d.state = ${state}::text
-         and (${filter.consumer ?? null}::text is null or d.consumer = ${filter.consumer ?? null}::text)
-         and (${filter.reason ?? null}::text is null or d.reason = ${filter.reason ?? null}::text)
-         and (${filter.eventType ?? null}::text is null or d.event_type = ${filter.eventType ?? null}::text)
-         and (${filter.ids === undefined ? null : sqlArray(filter.ids)}::text is null
-              or d.id = any (${filter.ids === undefined ? '{}' : sqlArray(filter.ids)}::text::bigint[]))
-         and (${filter.eventId ?? null}::text is null or d.event_id = ${filter.eventId ?? null}::text::uuid)
-         and (${filter.aggregateType ?? null}::text is null or d.aggregate_type = ${filter.aggregateType ?? null}::text)
-         and (${filter.aggregateId ?? null}::text is null or d.aggregate_id = ${filter.aggregateId ?? null}::text)
-         and (${filter.upTo ?? null}::text is null or d.id <= ${filter.upTo ?? null}::text::bigint)
+       where ${joined([part`d.state = ${state}::text`, ...meant(filter)], ' and ')}
        group by 1, 2, 3
     )
     select g.consumer, g.reason, g.event_type, g.count, g.oldest_at, g.newest_at, g.newest_id::text as newest_id, n.error
       from g join ${tables.deadLetter} n on n.id = g.newest_id
      order by 1, 2, 3`
+}
+
+/** What is true of every letter `d` that is meant. */
+function meant(filter: DeadLetterFilter): readonly Part[] {
+  const conditions = [
+    filter.consumer === undefined ? undefined : part`d.consumer = ${filter.consumer}::text`,
+    filter.reason === undefined ? undefined : part`d.reason = ${filter.reason}::text`,
+    filter.eventType === undefined ? undefined : part`d.event_type = ${filter.eventType}::text`,
+    filter.ids === undefined ? undefined : part`d.id = any (${sqlArray(filter.ids)}::text::bigint[])`,
+    filter.eventId === undefined ? undefined : part`d.event_id = ${filter.eventId}::text::uuid`,
+    filter.aggregateType === undefined ? undefined : part`d.aggregate_type = ${filter.aggregateType}::text`,
+    filter.aggregateId === undefined ? undefined : part`d.aggregate_id = ${filter.aggregateId}::text`,
+    filter.upTo === undefined ? undefined : part`d.id <= ${filter.upTo}::text::bigint`,
+  ]
+  return conditions.filter((each) => each !== undefined)
 }
 
 /** A letter, and what is known of its event and its aggregate now. */
@@ -94,7 +100,7 @@ export function selectLetters(
   filter: DeadLetterFilter,
   page: { readonly states: readonly DeadLetterState[] | undefined; readonly after: string; readonly limit: number },
 ): Statement<LetterRow> {
-  const states = page.states === undefined ? null : sqlArray(page.states)
+  const inState = page.states === undefined ? [] : [part`d.state = any (${sqlArray(page.states)}::text::text[])`]
   return sql`
     select d.id::text, d.consumer, d.event_id::text, d.event_type, d.aggregate_type, d.aggregate_id, d.version::text, d.reason, d.error,
            d.attempts, d.redrives, d.state, to_char(d.dead_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as dead_at,
@@ -108,17 +114,7 @@ export function selectLetters(
       from ${tables.deadLetter} d
       left join ${tables.consumer} c on c.name = d.consumer
       left join ${tables.position} p on p.consumer = d.consumer and p.generation = d.generation and p.aggregate_type = d.aggregate_type and p.aggregate_id = d.aggregate_id
-     where d.id > ${page.after}::text::bigint
-       and (${states}::text is null or d.state = any (${states}::text::text[]))
-       and (${filter.consumer ?? null}::text is null or d.consumer = ${filter.consumer ?? null}::text)
-       and (${filter.reason ?? null}::text is null or d.reason = ${filter.reason ?? null}::text)
-       and (${filter.eventType ?? null}::text is null or d.event_type = ${filter.eventType ?? null}::text)
-       and (${filter.ids === undefined ? null : sqlArray(filter.ids)}::text is null
-            or d.id = any (${filter.ids === undefined ? '{}' : sqlArray(filter.ids)}::text::bigint[]))
-       and (${filter.eventId ?? null}::text is null or d.event_id = ${filter.eventId ?? null}::text::uuid)
-       and (${filter.aggregateType ?? null}::text is null or d.aggregate_type = ${filter.aggregateType ?? null}::text)
-       and (${filter.aggregateId ?? null}::text is null or d.aggregate_id = ${filter.aggregateId ?? null}::text)
-       and (${filter.upTo ?? null}::text is null or d.id <= ${filter.upTo ?? null}::text::bigint)
+     where ${joined([part`d.id > ${page.after}::text::bigint`, ...inState, ...meant(filter)], ' and ')}
      order by d.id
      limit ${page.limit}::int`
 }
@@ -128,15 +124,15 @@ export function selectLetters(
  * settled and which were buried to hold it. Letters say so since they are asked; of an older one its version tells. `unsettled`
  * adds those that are being settled now. Index: dead_letter_aggregate_idx.
  */
-export function holderOf({ deadLetter }: InboxTables, unsettled: '' | 'or l.id in (select g.id from given g)' = ''): Name {
-  return new Name(`
-    case when p.held_by is distinct from '${pauseId}'::uuid then p.held_by else (
-      select l.event_id from ${deadLetter.quoted} l
+export function holderOf({ deadLetter }: InboxTables, unsettled: Part = part``): Part {
+  return part`
+    case when p.held_by is distinct from ${pauseId}::text::uuid then p.held_by else (
+      select l.event_id from ${deadLetter} l
        where l.consumer = p.consumer and l.generation = p.generation and l.aggregate_type = p.aggregate_type and l.aggregate_id = p.aggregate_id
          and (l.state in ('dead', 'redriving') ${unsettled})
          and coalesce((select (h.entry ->> 'holds')::boolean from jsonb_array_elements(l.history) with ordinality as h (entry, place)
                         where h.entry -> 'holds' is not null order by h.place desc limit 1), l.version > p.version)
-       order by l.id limit 1) end`)
+       order by l.id limit 1) end`
 }
 
 /** What else there is to say of one letter. */
@@ -223,7 +219,7 @@ export function leaveVoids(
       select * from unnest(${sqlArray(voids.map((each) => each.letterId))}::text::bigint[], ${sqlArray(voids.map((each) => each.eventId))}::text::uuid[]) as v (id, void_id)
     ), discarded as materialized (
       select d.*, v.void_id, p.version as position,
-             coalesce(${holderOf(tables, 'or l.id in (select g.id from given g)')} = d.event_id, false) and d.reason not in ('broker', 'crashed') and not exists (
+             coalesce(${holderOf(tables, part`or l.id in (select g.id from given g)`)} = d.event_id, false) and d.reason not in ('broker', 'crashed') and not exists (
                select from ${tables.message} m
                 where m.consumer = d.consumer and m.generation = d.generation and m.state = 4 and m.aggregate_type = d.aggregate_type
                   and m.aggregate_id = d.aggregate_id and m.version < d.version) and not exists (

@@ -5,7 +5,7 @@
  * Positions are locked behind inbox rows, in the order of aggregates.
  */
 import { aggregateKey } from '../postgres/lanes.sql.ts'
-import { Name, name, sql, sqlArray, sqlBytesArray, type Statement } from '../postgres/sql.ts'
+import { name, part, sql, sqlArray, sqlBytesArray, type Name, type Part, type Statement } from '../postgres/sql.ts'
 import { storableMoment } from '../postgres/storable-moment.ts'
 import { storableText } from '../postgres/storable-text.ts'
 import type { Item } from './item.ts'
@@ -178,9 +178,9 @@ const lookLimit = 500
  * The rows of `found` as messages, and the bytes of those before each in line. A body that is kept out of line is measured, not
  * read: only what is taken is.
  */
-export const foundInLine: Name = new Name(`
+export const foundInLine: Part = part`
     select f.seq::text, f.topic, f.ordering_key, f.message_id, f.attributes::text, f.body, (extract(epoch from f.published_at) * 1000)::bigint::text as published_at_ms
-      from (select found.*, sum(octet_length(body)) over (order by aggregate_type, aggregate_id, version, seq desc) - octet_length(body) as bytes_before from found) f`)
+      from (select found.*, sum(octet_length(body)) over (order by aggregate_type, aggregate_id, version, seq desc) - octet_length(body) as bytes_before from found) f`
 
 /** What decides whose turn it is among those that wait. */
 export interface WaitingLine {

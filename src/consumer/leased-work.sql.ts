@@ -4,7 +4,7 @@
  * Both lie in `next_attempt_at`, which whoever looks for work respects. So what is taken rests for the others until it is given
  * back or the lease is over, and nobody waits for a lock here. Index of all: the unique one on the event, of either table.
  */
-import { Name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import { part, sql, sqlArray, type Name, type Part, type Statement } from '../postgres/sql.ts'
 import type { Scope } from './inbox.sql.ts'
 import type { UnreadItem } from './item.ts'
 import { ids } from './item-arrays.ts'
@@ -26,20 +26,20 @@ export interface LeasedWorkStatements {
 
 /** Dead letters that are to be redriven. */
 export const leasedLetters: LeasedWorkStatements = statements(({ deadLetter }) => deadLetter, {
-  isOpen: new Name(`r.state = 'redriving'`),
-  stamp: new Name(''),
+  isOpen: part`r.state = 'redriving'`,
+  stamp: part``,
 })
 
 /** Messages that wait although their turn has come. */
 export const leasedWaiting: LeasedWorkStatements = statements(({ message }) => message, {
-  isOpen: new Name('r.state = 4'),
-  stamp: new Name(', started_at = clock_timestamp()'),
+  isOpen: part`r.state = 4`,
+  stamp: part`, started_at = clock_timestamp()`,
 })
 
 /** `stamp` notes when a lease was set, where there is a place for it. */
 function statements(
   tableOf: (tables: Scope['tables']) => Name,
-  { isOpen, stamp }: { readonly isOpen: Name; readonly stamp: Name },
+  { isOpen, stamp }: { readonly isOpen: Part; readonly stamp: Part },
 ): LeasedWorkStatements {
   return {
     take: ({ tables, consumer, generation }, items, leaseMs) => sql`
@@ -69,7 +69,7 @@ function statements(
   }
 }
 
-const until: Name = new Name('(extract(epoch from r.next_attempt_at) * 1000000)::bigint::text')
+const until: Part = part`(extract(epoch from r.next_attempt_at) * 1000000)::bigint::text`
 
 function idsOf(taken: readonly TakenRow[]): string {
   return sqlArray(taken.map(({ id }) => id))

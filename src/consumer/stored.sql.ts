@@ -10,7 +10,7 @@
  * under them, except by whoever pulls back the rests of heads, and such a head comes again and is known.
  */
 import { aggregateKey } from '../postgres/lanes.sql.ts'
-import { Name, sql, sqlArray, sqlBytesArray, type Statement } from '../postgres/sql.ts'
+import { part, sql, sqlArray, sqlBytesArray, type Part, type Statement } from '../postgres/sql.ts'
 import { storableMoment } from '../postgres/storable-moment.ts'
 import { attributesJson, storableKey, type InboxTables, type Scope, type StoredRow } from './inbox.sql.ts'
 import type { Item } from './item.ts'
@@ -188,9 +188,8 @@ export function readReceived(
      order by m.seq`
 }
 
-const readColumns = new Name(
-  'm.lane, m.key, m.seq, m.state, m.topic, m.ordering_key, m.message_id, m.attributes, m.body, m.published_at, m.received_at, m.attempts',
-)
+const readColumns = part`
+  m.lane, m.key, m.seq, m.state, m.topic, m.ordering_key, m.message_id, m.attributes, m.body, m.published_at, m.received_at, m.attempts`
 
 /** One message in its lane, and the state that it was read in. */
 export interface StoredPlace {
@@ -208,14 +207,14 @@ export interface StoredPlace {
  * bound would make it worse: before PostgreSQL 18 a comparison of rows ends a scan by its first column only. So the first look is where
  * the message was read, and the others are for one that became a head since, or is behind one: nothing becomes due again.
  */
-export function askedRows({ message }: InboxTables): Name {
-  return new Name(`
+export function askedRows({ message }: InboxTables): Part {
+  return part`
       select m.* from asked a cross join lateral (
         select m.* from unnest(array[a.state, 1::smallint, 2::smallint]) as s (state) cross join lateral (
-          select m.ctid as place, m.consumer, m.generation, m.lane, m.state, m.seq, m.key from ${message.quoted} m
+          select m.ctid as place, m.consumer, m.generation, m.lane, m.state, m.seq, m.key from ${message} m
            where (m.consumer, m.generation, m.lane, m.state, m.seq) >= (a.consumer, a.generation, a.lane, s.state, a.seq)
            order by m.consumer, m.generation, m.lane, m.state, m.seq limit 1) m
-         where (m.consumer, m.generation, m.lane, m.state, m.seq) = (a.consumer, a.generation, a.lane, s.state, a.seq) limit 1) m`)
+         where (m.consumer, m.generation, m.lane, m.state, m.seq) = (a.consumer, a.generation, a.lane, s.state, a.seq) limit 1) m`
 }
 
 /**

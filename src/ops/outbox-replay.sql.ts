@@ -3,7 +3,7 @@
  * Index of both statements: the outbox's unique key (aggregate_type, aggregate_id, version).
  */
 import type { OutboxTables } from '../outbox/outbox.sql.ts'
-import { Name, name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import { name, part, sql, sqlArray, type Part, type Statement } from '../postgres/sql.ts'
 
 type Outbox = Pick<OutboxTables, 'outbox' | 'dispatch' | 'schema'>
 
@@ -84,15 +84,14 @@ export function readBehind(
  * Whether an operator skipped the event `o`, so that a marker was published in its place. Once that is done nothing but the audit
  * log tells of it. If the marker was refused as well, and then the event redriven, the last word counts.
  */
-export function isSkipped(schema: string): Name {
-  return new Name(
-    `(o.id::text in (select e #>> '{}' from ${name(schema, 'audit_log').quoted} a, jsonb_path_query(a.details, '$.events[*].eventId') e
+export function isSkipped(schema: string): Part {
+  return part`
+    (o.id::text in (select e #>> '{}' from ${name(schema, 'audit_log')} a, jsonb_path_query(a.details, '$.events[*].eventId') e
                      where a.action in ('outbox.skip', 'outbox.redrive')
-                     group by 1 having (array_agg(a.action order by a.id desc))[1] = 'outbox.skip'))`,
-  )
+                     group by 1 having (array_agg(a.action order by a.id desc))[1] = 'outbox.skip'))`
 }
 
-const columns: Name = new Name(`
+const columns: Part = part`
   o.id::text as event_id, o.topic, o.aggregate_type, o.aggregate_id, o.version::text as version, o.event_type, o.schema_version, o.content_type,
   o.payload, o.headers::text as headers, to_char(o.occurred_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as occurred_at,
-  (extract(epoch from o.occurred_at) * 1000)::bigint::text as occurred_at_ms`)
+  (extract(epoch from o.occurred_at) * 1000)::bigint::text as occurred_at_ms`

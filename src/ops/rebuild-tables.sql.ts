@@ -3,7 +3,7 @@
  *
  * Names are checked and quoted; the few statements that Postgres itself writes (access, views) come out of its catalogue.
  */
-import { Name, name, qualifiedName, sql, type Statement } from '../postgres/sql.ts'
+import { joined, name, part, qualifiedName, sql, type Name, type Part, type Statement } from '../postgres/sql.ts'
 import type { Projection } from '../projection/projection.ts'
 
 /** A table like another, with its defaults, constraints and indexes, and none of its rows. Who may use it is `findAccess`'s. */
@@ -125,9 +125,7 @@ export function findAccess(live: string, shadow: string): Statement<{ statement:
 }
 
 /** An index (`x`, of the table `c` in `n`) without the names, which those that `like` gives have others. */
-const indexShape = new Name(
-  `replace(pg_get_indexdef(x.oid), format('INDEX %I ON %I.%I', x.relname, n.nspname, c.relname), 'INDEX')`,
-)
+const indexShape = part`replace(pg_get_indexdef(x.oid), format('INDEX %I ON %I.%I', x.relname, n.nspname, c.relname), 'INDEX')`
 
 export interface ShapeRow {
   /** Which of the two has it. */
@@ -242,19 +240,26 @@ export function countUncovered(projection: Projection, shadow: string, keys: str
 }
 
 /** A row from before the table had versions may have null: any row that the shadow has of its key covers it. */
-function isUncovered({ keyColumns, versionColumn }: Projection, shadow: string): Name {
-  const version = name(versionColumn).quoted
-  return new Name(
-    `not exists (select from ${qualifiedName(shadow).quoted} s where ${matching(keyColumns, 'l', 's').quoted} and s.${version} >= coalesce(l.${version}, 0))`,
+function isUncovered({ keyColumns, versionColumn }: Projection, shadow: string): Part {
+  const version = name(versionColumn)
+  return part`not exists (select from ${qualifiedName(shadow)} s where ${matching(keyColumns, 'l', 's')} and s.${version} >= coalesce(l.${version}, 0))`
+}
+
+function shownKey(keyColumns: readonly string[]): Part {
+  return part`concat_ws(', ', ${columnsOf('l', keyColumns)})`
+}
+
+/** Columns of a row, one after the other. */
+function columnsOf(row: string, columns: readonly string[]): Part {
+  return joined(
+    columns.map((column) => name(row, column)),
+    ', ',
   )
 }
 
-function shownKey(keyColumns: readonly string[]): Name {
-  return new Name(`concat_ws(', ', ${keyColumns.map((column) => `l.${name(column).quoted}`).join(', ')})`)
-}
-
-function matching(columns: readonly string[], one: string, other: string): Name {
-  return new Name(columns.map((column) => `${one}.${name(column).quoted} = ${other}.${name(column).quoted}`).join(' and '))
+function matching(columns: readonly string[], one: string, other: string): Part {
+  const matches = columns.map((column) => part`${name(one, column)} = ${name(other, column)}`)
+  return joined(matches, ' and ')
 }
 
 /**
@@ -264,19 +269,17 @@ function matching(columns: readonly string[], one: string, other: string): Name 
 function comparison(
   { table, keyColumns, versionColumn, deletedAtColumn }: Projection,
   shadow: string,
-): Record<'key' | 'version' | 'both' | 'live' | 'rebuilt', Name> {
-  const deletedAt = name(deletedAtColumn).quoted
-  const columns = [...keyColumns, versionColumn, deletedAtColumn].map((column) => name(column).quoted)
-  const compared = (row: 'l' | 's'): Name =>
-    new Name(
-      `case when l.${deletedAt} is not null and s.${deletedAt} is not null
-            then jsonb_build_array(${columns.map((column) => `${row}.${column}`).join(', ')}) else to_jsonb(${row}) end`,
-    )
+): Record<'key' | 'version', Name> & Record<'both' | 'live' | 'rebuilt', Part> {
+  const deletedAt = name(deletedAtColumn)
+  const columns = [...keyColumns, versionColumn, deletedAtColumn]
+  const compared = (row: 'l' | 's'): Part => part`
+      case when l.${deletedAt} is not null and s.${deletedAt} is not null
+           then jsonb_build_array(${columnsOf(row, columns)}) else to_jsonb(${name(row)}) end`
   return {
     key: name(keyColumns[0] ?? ''),
     version: name(versionColumn),
     live: compared('l'),
     rebuilt: compared('s'),
-    both: new Name(`${table.quoted} l full join ${qualifiedName(shadow).quoted} s on ${matching(keyColumns, 'l', 's').quoted}`),
+    both: part`${table} l full join ${qualifiedName(shadow)} s on ${matching(keyColumns, 'l', 's')}`,
   }
 }

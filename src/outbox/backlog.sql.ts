@@ -1,7 +1,7 @@
 /**
  * How much waits in the outbox, and what could be in its way.
  */
-import { Name, sql, type Statement } from '../postgres/sql.ts'
+import { part, sql, type Part, type Statement } from '../postgres/sql.ts'
 import { datedError } from './dispatch.sql.ts'
 import type { OutboxTables } from './outbox.sql.ts'
 import { pausedError } from './relay-plan.ts'
@@ -25,14 +25,10 @@ export interface Backlog {
 }
 
 /** Whether a dispatch row `d` is late until it is out: it waits neither for its date nor for an operator. What failed waits for a retry only. */
-export const isLate: Name = new Name(
-  `(d.next_retry_at is null or d.next_retry_at <= (select clock_timestamp()) or (d.publish_attempts > 0 or d.last_error <> '${datedError}') and d.last_error is distinct from '${pausedError}')`,
-)
+export const isLate: Part = part`(d.next_retry_at is null or d.next_retry_at <= (select clock_timestamp()) or (d.publish_attempts > 0 or d.last_error <> ${datedError}::text) and d.last_error is distinct from ${pausedError}::text)`
 
 /** Since when a dispatch row `d` of the event `o` could go out. A pause is looked at again now and then: that is its date. */
-export const lateSince: Name = new Name(
-  `(case when d.state = 0 or d.last_error in ('${datedError}', '${pausedError}') then greatest(o.occurred_at, d.next_retry_at) else o.occurred_at end)`,
-)
+export const lateSince: Part = part`(case when d.state = 0 or d.last_error in (${datedError}::text, ${pausedError}::text) then greatest(o.occurred_at, d.next_retry_at) else o.occurred_at end)`
 
 /** Rows of one lane and state, or of the next retries, among which the first late one is looked for. */
 const lookBound = 150
@@ -43,17 +39,17 @@ const lookBound = 150
  * is what failed, for it is tried again sooner than most of what waits.
  * Indexes: the primary key, outbox_dispatch_retry_idx.
  */
-export function lateRows({ lane, dispatch }: OutboxTables): Name {
-  const front = (state: number, order = 'd.seq'): string => `
-          (select d.* from (select d.* from ${dispatch.quoted} d
-                             where d.lane = l.lane and d.state = ${state} order by ${order} limit (select ${lookBound})) d where ${isLate.quoted} order by d.seq limit 1)`
-  return new Name(`
-      select d.* from ${lane.quoted} l cross join lateral (${front(0)}
-          union all${front(1)}
-          union all${front(1, 'd.next_retry_at')}
+export function lateRows({ lane, dispatch }: OutboxTables): Part {
+  const front = (rows: Part): Part => part`
+          (select d.* from (select d.* from ${dispatch} d
+                             where d.lane = l.lane and ${rows} limit (select ${lookBound}::int)) d where ${isLate} order by d.seq limit 1)`
+  return part`
+      select d.* from ${lane} l cross join lateral (${front(part`d.state = 0 order by d.seq`)}
+          union all${front(part`d.state = 1 order by d.seq`)}
+          union all${front(part`d.state = 1 order by d.next_retry_at`)}
           union all
-          (select d.* from ${dispatch.quoted} d
-            where d.lane = l.lane and d.state = 1 and d.next_retry_at <= (select clock_timestamp()) order by d.next_retry_at limit 1)) d`)
+          (select d.* from ${dispatch} d
+            where d.lane = l.lane and d.state = 1 and d.next_retry_at <= (select clock_timestamp()) order by d.next_retry_at limit 1)) d`
 }
 
 /**

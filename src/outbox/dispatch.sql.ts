@@ -6,7 +6,7 @@
  * head is serialised by the lane's row, looked at after it was locked.
  */
 import { lanesOf, tokensOf, type HeldLane } from '../postgres/lanes.sql.ts'
-import { Name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import { part, sql, sqlArray, type Part, type Statement } from '../postgres/sql.ts'
 import { storableText } from '../postgres/storable-text.ts'
 import type { OutboxTables } from './outbox.sql.ts'
 
@@ -198,7 +198,7 @@ export function settleDispatch(
 export const datedError = 'waits for its date'
 
 /** Whether the delay of a dispatch row `d`, if it has one, is the date that was asked for. What failed is put off by a back-off. */
-export const isDated: Name = new Name(`(d.publish_attempts = 0 and coalesce(d.last_error, '${datedError}') = '${datedError}')`)
+export const isDated: Part = part`(d.publish_attempts = 0 and coalesce(d.last_error, ${datedError}::text) = ${datedError}::text)`
 
 /** The text of a head that was not tried, because its topic takes nothing. */
 export function shutError(topic: string, why: string): string {

@@ -11,7 +11,7 @@
 import type { Clock } from '../core/clock.ts'
 import type { WaybillError } from '../core/errors.ts'
 import { one, type Interruptible, type Queryable } from './database.ts'
-import { Name, sql, type Statement } from './sql.ts'
+import { part, sql, type Part, type Statement } from './sql.ts'
 import { unlessSilent } from './unless-silent.ts'
 
 /** By what a transaction can be looked up: its id, and the server that gave it out. */
@@ -22,7 +22,7 @@ export interface TransactionId {
 }
 
 /** Microseconds, so that it reads the same in every session. It differs between a primary and its standbys, and after a restart. */
-export const serverStart: Name = new Name('(extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint::text')
+export const serverStart: Part = part`(extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint::text`
 
 /** The transaction that a COMMIT_UNKNOWN is about, if its adapter knew. */
 export function transactionIdOf({ details }: WaybillError): TransactionId | undefined {

@@ -10,7 +10,7 @@ import { serverStart, type TransactionId } from './commit-outcome.ts'
 import type { BeginOptions, Database, QueryResult, Queryable, StatementOptions, Tx } from './database.ts'
 import { openGate } from './gate.ts'
 import { guardPgClient } from './guard-pg-client.ts'
-import type { SqlValue } from './sql.ts'
+import { sql, type SqlValue } from './sql.ts'
 import { beginning, commitFailure, durability, endedByItself, openTx, transactionAborted } from './tx-scope.ts'
 
 /** What a pool hands out, with the driver's own type where it can be told. */
@@ -97,13 +97,15 @@ async function rollBack(client: PgClient, error: unknown, clean: () => void): Pr
 
 /** Six statements, one message: the numbers were checked by the options resolver, so they can stand in the text. */
 async function begin(client: PgClient, options: BeginOptions): Promise<TransactionId> {
+  const { text: rest } = sql`
+     select set_config('synchronous_commit', ${durability(options.synchronousCommit)}, true);
+     select pg_current_xact_id()::text as xid, ${serverStart} as server`
   const first = client.query(
     `begin isolation level ${options.isolation};
      set local statement_timeout = ${options.statementTimeoutMs};
      set local lock_timeout = ${options.lockTimeoutMs};
      set local idle_in_transaction_session_timeout = ${options.idleInTransactionTimeoutMs};
-     select set_config('synchronous_commit', ${durability(options.synchronousCommit).quoted}, true);
-     select pg_current_xact_id()::text as xid, ${serverStart.quoted} as server`,
+     ${rest}`,
   )
   const results = await beginning(first)
   const last = Array.isArray(results) ? (results.at(-1) as { rows?: TransactionId[] }) : undefined

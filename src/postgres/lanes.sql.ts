@@ -4,7 +4,7 @@
  * Lanes are locked in order of lane everywhere, so that no two sessions wait for each other. Time is the database's
  * `clock_timestamp()`: `now()` would be the start of the transaction.
  */
-import { Name, sql, sqlArray, type Statement } from './sql.ts'
+import { name, part, sql, sqlArray, type Name, type Part, type Statement } from './sql.ts'
 
 export interface LaneTables {
   readonly lane: Name
@@ -20,9 +20,10 @@ export interface HeldLane {
  * The key of the aggregate in a row of this alias, whose low bits are its lane: the first 8 bytes of the SHA-256 of type and id, as
  * add_event makes it.
  */
-export function aggregateKey(alias: 'a' | 'd' | 'i' | 'o' | 'p'): Name {
-  const text = `${alias}.aggregate_type || chr(31) || ${alias}.aggregate_id`
-  return new Name(`('x' || encode(substring(sha256(convert_to(${text}, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint`)
+export function aggregateKey(alias: 'a' | 'd' | 'i' | 'o' | 'p'): Part {
+  const row = name(alias)
+  const text = part`${row}.aggregate_type || chr(31) || ${row}.aggregate_id`
+  return part`('x' || encode(substring(sha256(convert_to(${text}, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint`
 }
 
 /**
@@ -89,13 +90,8 @@ export function renewLanes(
   renewal: { readonly leaseMs: number; readonly batch: { readonly from: string; readonly to: string } | undefined },
 ): Statement<{ lane: number }> {
   return sql`
-    with patience as materialized (
-      select set_config('lock_timeout', ${lockWait(renewal.leaseMs)}, true)
-    ), mine as materialized (
-      select l.lane from patience cross join ${tables.lane} l
-        join unnest(${lanesOf(held)}::text::smallint[], ${tokensOf(held)}::text::uuid[]) as t (lane, token) on t.lane = l.lane and t.token = l.lock_token
-       order by l.lane
-         for update of l
+    with mine as materialized (
+      ${ours(tables, held, lockWait(renewal.leaseMs))} for update of l
     )
     update ${tables.lane} l
        set lock_expires_at = clock_timestamp() + ${renewal.leaseMs}::int * interval '1 millisecond',
@@ -111,14 +107,7 @@ export function renewLanes(
  */
 export function awaitFirstLane(tables: LaneTables, held: readonly HeldLane[], leaseMs: number): Statement<{ lane: number }> {
   return sql`
-    with patience as materialized (
-      select set_config('lock_timeout', ${rollbackWait(leaseMs)}, true)
-    )
-    select l.lane from patience cross join ${tables.lane} l
-      join unnest(${lanesOf(held)}::text::smallint[], ${tokensOf(held)}::text::uuid[]) as t (lane, token) on t.lane = l.lane and t.token = l.lock_token
-     order by l.lane
-     limit 1
-       for update of l`
+    ${ours(tables, held, rollbackWait(leaseMs))} limit 1 for update of l`
 }
 
 /** Those of our lanes whose rows nobody has locked. */
@@ -133,18 +122,24 @@ export function findUnlockedLanes(tables: LaneTables, held: readonly HeldLane[])
 /** Gives lanes back, if they are still ours. Waits as patiently as a renewal. */
 export function releaseLanes(tables: LaneTables, held: readonly HeldLane[], leaseMs: number): Statement {
   return sql`
-    with patience as materialized (
-      select set_config('lock_timeout', ${lockWait(leaseMs)}, true)
-    ), mine as materialized (
-      select l.lane from patience cross join ${tables.lane} l
-        join unnest(${lanesOf(held)}::text::smallint[], ${tokensOf(held)}::text::uuid[]) as t (lane, token) on t.lane = l.lane and t.token = l.lock_token
-       order by l.lane
-         for update of l
+    with mine as materialized (
+      ${ours(tables, held, lockWait(leaseMs))} for update of l
     )
     update ${tables.lane} l
        set lock_token = null, locked_by = null, locked_at = null, lock_expires_at = null, batch_from = null, batch_to = null
       from mine
      where l.lane = mine.lane`
+}
+
+/** The lanes that are still ours, in order, for a statement that waits so long for each of their rows and no longer. */
+function ours(tables: LaneTables, held: readonly HeldLane[], patience: string): Part {
+  return part`
+      with patience as materialized (
+        select set_config('lock_timeout', ${patience}, true)
+      )
+      select l.lane from patience cross join ${tables.lane} l
+        join unnest(${lanesOf(held)}::text::smallint[], ${tokensOf(held)}::text::uuid[]) as t (lane, token) on t.lane = l.lane and t.token = l.lock_token
+       order by l.lane`
 }
 
 export function lanesOf(held: readonly HeldLane[]): string {

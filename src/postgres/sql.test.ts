@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 
-import { name, qualifiedName, sql, sqlArray, sqlBytesArray, type SqlValue } from './sql.ts'
+import { columnList, joined, Name, name, part, qualifiedName, sql, sqlArray, sqlBytesArray, type SqlValue } from './sql.ts'
 
 const value: fc.Arbitrary<SqlValue> = fc.oneof(
   fc.string({ unit: 'binary' }),
@@ -28,6 +28,22 @@ test('a name stands in the text, quoted; values around it keep their numbers', (
   expect(statement).toEqual({ text: 'select $1 from "my_schema"."note" where a = $2 or b = $3', values: [1, 'x', null] })
 })
 
+test('what a part binds is numbered along with the rest, as often as the part stands there', () => {
+  const isOurs = part`(a = ${'x'} or ${name('b')} = ${2})`
+  const statement = sql`select ${1} where ${isOurs} and c = ${3} and ${part`not ${isOurs}`}`
+  expect(statement).toEqual({
+    text: 'select $1 where (a = $2 or "b" = $3) and c = $4 and not (a = $5 or "b" = $6)',
+    values: [1, 'x', 2, 3, 'x', 2],
+  })
+})
+
+test('parts and names are joined, whether there are several or none', () => {
+  const matches = ['a', 'b'].map((column) => part`${name(column)} = ${column}`)
+  expect(sql`where ${joined(matches, ' and ')}`).toEqual({ text: 'where "a" = $1 and "b" = $2', values: ['a', 'b'] })
+  expect(sql`(${columnList(['a'])})`.text).toBe('("a")')
+  expect(sql`(${columnList([])})`.text).toBe('()')
+})
+
 test('only allow-listed names pass, whatever else is tried', () => {
   fc.assert(
     fc.property(
@@ -38,6 +54,7 @@ test('only allow-listed names pass, whatever else is tried', () => {
       },
     ),
   )
+  expect(() => new Name(['a', 'b" --'])).toThrow(/cannot be used as an SQL name/)
   expect(() => name('note\n')).toThrow(/cannot be used as an SQL name/)
   expect(() => qualifiedName('a."b')).toThrow(/cannot be used as an SQL name/)
   expect(qualifiedName('catalog_read.video').quoted).toBe('"catalog_read"."video"')

@@ -1,8 +1,9 @@
 /**
  * SQL as values: a statement is its text and its parameters, and knows the type of the rows it returns.
  *
- * Every interpolation becomes a bound parameter, except a `Name`, which is an identifier from an allow-list, quoted by
- * us. There is no other way to put text into a statement, so there is nothing to inject into.
+ * Every interpolation becomes a bound parameter, except a `Name`, which is an identifier from an allow-list, quoted by us, and a `Part`,
+ * which is text of our own source with parameters of its own. There is no other way to put text into a statement, so there is nothing
+ * to inject into.
  */
 import { WaybillError } from '../core/errors.ts'
 
@@ -18,27 +19,26 @@ export interface Statement<Row = unknown> {
 /** What every driver can bind. Bigints, dates, arrays and JSON go as text and are cast in SQL. */
 export type SqlValue = string | number | boolean | null | Uint8Array
 
-/** A quoted identifier. Only `name` makes one. */
+const identifier = /^[a-z_][a-z0-9_]{0,62}$/
+
+/** A quoted identifier, with its schema or without. Lower-case letters, digits and underscores; at most 63 of them. */
 export class Name {
   readonly quoted: string
-  constructor(quoted: string) {
-    this.quoted = quoted
+  constructor(parts: readonly string[]) {
+    for (const part of parts) {
+      if (typeof part !== 'string' || !identifier.test(part)) {
+        throw new WaybillError(
+          'INVALID_OPTION',
+          `${JSON.stringify(part)} cannot be used as an SQL name: lower-case letters, digits and "_", at most 63, not starting with a digit.`,
+        )
+      }
+    }
+    this.quoted = parts.map((part) => `"${part}"`).join('.')
   }
 }
 
-const identifier = /^[a-z_][a-z0-9_]{0,62}$/
-
-/** An identifier, with its schema or without. Lower-case letters, digits and underscores; at most 63 of them. */
 export function name(...parts: readonly string[]): Name {
-  for (const part of parts) {
-    if (typeof part !== 'string' || !identifier.test(part)) {
-      throw new WaybillError(
-        'INVALID_OPTION',
-        `${JSON.stringify(part)} cannot be used as an SQL name: lower-case letters, digits and "_", at most 63, not starting with a digit.`,
-      )
-    }
-  }
-  return new Name(parts.map((part) => `"${part}"`).join('.'))
+  return new Name(parts)
 }
 
 /** `"schema.table"` or `"table"` as an identifier. */
@@ -46,12 +46,49 @@ export function qualifiedName(text: string): Name {
   return name(...text.split('.'))
 }
 
-/** Binds every interpolation as a parameter, except a `Name`, which we quoted ourselves. */
-export function sql<Row = unknown>(strings: TemplateStringsArray, ...args: readonly (SqlValue | Name)[]): Statement<Row> {
+type Interpolation = SqlValue | Name | Part
+
+/** A piece of a statement that several have in common, with its parameters. Only `part` and `joined` make one. */
+export class Part {
+  readonly strings: readonly string[]
+  readonly args: readonly Interpolation[]
+  constructor(strings: readonly string[], args: readonly Interpolation[]) {
+    this.strings = strings
+    this.args = args
+  }
+}
+
+export function part(strings: TemplateStringsArray, ...args: readonly Interpolation[]): Part {
+  return new Part(strings, args)
+}
+
+/** Names or parts, one after the other. */
+export function joined(items: readonly (Name | Part)[], separator: ', ' | ' and '): Part {
+  return new Part(['', ...items.map((_, i) => (i < items.length - 1 ? separator : ''))], items)
+}
+
+/** Columns, one after the other. */
+export function columnList(columns: readonly string[]): Part {
+  return joined(
+    columns.map((column) => name(column)),
+    ', ',
+  )
+}
+
+/** Binds every interpolation as a parameter, except names and parts. What a part binds is numbered along with the rest. */
+export function sql<Row = unknown>(strings: TemplateStringsArray, ...args: readonly Interpolation[]): Statement<Row> {
   const values: SqlValue[] = []
-  const bind = (arg: SqlValue | Name | undefined): string => (arg instanceof Name ? arg.quoted : `$${values.push(arg ?? null)}`)
-  const text = strings.reduce((out, part, i) => out + bind(args[i - 1]) + part)
-  return { text, values }
+  return { text: written(strings, args, values), values }
+}
+
+function written(strings: readonly string[], args: readonly Interpolation[], values: SqlValue[]): string {
+  return strings.reduce((out, text, i) => out + bound(args[i - 1] ?? null, values) + text)
+}
+
+function bound(arg: Interpolation, values: SqlValue[]): string {
+  if (arg instanceof Name) return arg.quoted
+  if (arg instanceof Part) return written(arg.strings, arg.args, values)
+  return `$${values.push(arg)}`
 }
 
 /** An array as the text that Postgres reads with `$1::text::bigint[]`: drivers disagree about array parameters. */

@@ -9,7 +9,7 @@ import { serverStart, type TransactionId } from './commit-outcome.ts'
 import { markTx, type BeginOptions, type Queryable, type Tx } from './database.ts'
 import { endedTransaction, openGate, type Gate } from './gate.ts'
 import { isConnectionLoss, isReadOnly, isSystemFailure, sqlState } from './sql-state.ts'
-import { Name, sql, type Statement } from './sql.ts'
+import { part, sql, type Part, type Statement } from './sql.ts'
 
 /** Wraps a connection that is inside a transaction. Once the gate is shut, the transaction refuses statements. */
 export function openTx<Native>(connection: Queryable, native: Native, gate: Gate = openGate()): Tx<Native> {
@@ -20,9 +20,9 @@ export function openTx<Native>(connection: Queryable, native: Native, gate: Gate
 }
 
 /** What `synchronous_commit` becomes: `on` means at least that, so a session that waits for its standbys to apply goes on doing so. */
-export function durability(asked: BeginOptions['synchronousCommit']): Name {
-  if (asked === 'off') return new Name(`'off'`)
-  return new Name(`case current_setting('synchronous_commit') when 'remote_apply' then 'remote_apply' else 'on' end`)
+export function durability(asked: BeginOptions['synchronousCommit']): Part {
+  if (asked === 'off') return part`'off'`
+  return part`case current_setting('synchronous_commit') when 'remote_apply' then 'remote_apply' else 'on' end`
 }
 
 /** Sets the time-outs of this transaction only, and returns its id, by which an unanswered COMMIT can be looked up. */

@@ -1,7 +1,7 @@
 /**
  * The statement on fact tables. Table and columns are the user's own; all names are checked and quoted.
  */
-import { Name, name, sql, type Statement } from '../postgres/sql.ts'
+import { columnList, sql, type Name, type Statement } from '../postgres/sql.ts'
 
 export interface FactShape {
   readonly table: Name
@@ -15,15 +15,10 @@ export interface FactShape {
  * locked in that order. Index: the unique index on the key's columns.
  */
 export function insertRows({ table, keyColumns, columns }: FactShape, records: string): Statement {
-  const key = list(keyColumns)
-  const everything = list([...keyColumns, ...columns])
+  const key = columnList(keyColumns)
+  const everything = columnList([...keyColumns, ...columns])
   return sql`
     insert into ${table} (${everything})
     select ${everything} from json_populate_recordset(null::${table}, ${records}::text::json) as incoming
     on conflict (${key}) do nothing`
-}
-
-/** Joined from quoted names only. */
-function list(columns: readonly string[]): Name {
-  return new Name(columns.map((column) => name(column).quoted).join(', '))
 }

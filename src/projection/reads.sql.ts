@@ -4,7 +4,7 @@
  * Both look at the generation that the register names as the current one, in the same statement, so that a rebuild that is
  * swapped in meanwhile is seen with its own positions.
  */
-import { Name, name, sql, sqlArray, type SqlValue, type Statement } from '../postgres/sql.ts'
+import { joined, name, part, sql, sqlArray, type SqlValue, type Statement } from '../postgres/sql.ts'
 import type { Projection } from './projection.ts'
 
 /** A consumer and the schema of its tables. */
@@ -45,12 +45,12 @@ export function readVersions(
   { table, keyColumns, versionColumn }: Projection,
   keys: string,
 ): Statement<{ place: number; version: string }> {
-  const matches = keyColumns.map((column) => `v.${name(column).quoted} = k.${name(column).quoted}`)
+  const matches = keyColumns.map((column) => part`v.${name(column)} = k.${name(column)}`)
   return sql`
     select e.place::int as place, coalesce(v.${name(versionColumn)}, 0)::text as version
       from json_array_elements(${keys}::text::json) with ordinality as e (value, place)
      cross join lateral json_populate_record(null::${table}, e.value) as k
-      join ${table} v on ${new Name(matches.join(' and '))}`
+      join ${table} v on ${joined(matches, ' and ')}`
 }
 
 /** A row of the user's table, and beside it what is ours. */

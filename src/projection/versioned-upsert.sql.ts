@@ -1,7 +1,7 @@
 /**
  * The statements on projection tables. Table and columns are the user's own; all names are checked and quoted.
  */
-import { Name, name, sql, type Statement } from '../postgres/sql.ts'
+import { columnList, joined, name, part, sql, type Name, type Statement } from '../postgres/sql.ts'
 
 export interface UpsertShape {
   readonly table: Name
@@ -22,14 +22,14 @@ export interface UpsertShape {
 export function upsertNewer(shape: UpsertShape, records: string): Statement {
   const { table, keyColumns, versionColumn, columns } = shape
   const version = name(versionColumn)
-  const key = list(keyColumns)
+  const key = columnList(keyColumns)
   const written = [versionColumn, ...columns]
-  const everything = list([...keyColumns, ...written])
-  const assignments = raw(written.map((column) => `${name(column).quoted} = excluded.${name(column).quoted}`).join(', '))
+  const everything = columnList([...keyColumns, ...written])
+  const assignments = written.map((column) => part`${name(column)} = excluded.${name(column)}`)
   return sql`
     insert into ${table} as stored (${everything})
     select ${everything} from json_populate_recordset(null::${table}, ${records}::text::json) as incoming
-    on conflict (${key}) do update set ${assignments}
+    on conflict (${key}) do update set ${joined(assignments, ', ')}
      where coalesce(stored.${version}, 0) < excluded.${version}`
 }
 
@@ -58,13 +58,4 @@ export function findUniqueKeys(table: string): Statement<{ columns: string }> {
       from pg_index i
      where i.indrelid = to_regclass(${table}::text) and i.indisunique and i.indisvalid and i.indimmediate
        and i.indpred is null and i.indexprs is null`
-}
-
-function list(columns: readonly string[]): Name {
-  return raw(columns.map((column) => name(column).quoted).join(', '))
-}
-
-/** Joined from quoted names only. */
-function raw(quoted: string): Name {
-  return new Name(quoted)
 }

@@ -8,7 +8,7 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import pg from 'pg'
 import { serverStart, transactionStatus, type TransactionId } from '../../src/postgres/commit-outcome.ts'
-import type { Statement } from '../../src/postgres/sql.ts'
+import { sql, type Statement } from '../../src/postgres/sql.ts'
 import { sqlState } from '../../src/postgres/sql-state.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import type { FakeStore, Surroundings } from './store/fake-store.ts'
@@ -143,7 +143,7 @@ export async function postgresSide(url: string, sessions: number): Promise<Postg
   const run = async (client: pg.Client, { text, values }: Statement): Promise<object[]> =>
     (await client.query<object>(text, [...values])).rows
   const begin = async (client: pg.Client): Promise<TransactionId> => {
-    const text = `begin; select pg_current_xact_id()::text as xid, ${serverStart.quoted} as server`
+    const { text } = sql`begin; select pg_current_xact_id()::text as xid, ${serverStart} as server`
     const [, { rows }] = (await client.query(text)) as unknown as [unknown, { readonly rows: [TransactionId] }]
     return rows[0]
   }

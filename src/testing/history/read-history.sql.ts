@@ -3,7 +3,7 @@
  */
 import type { Scope } from '../../consumer/inbox.sql.ts'
 import type { OutboxTables } from '../../outbox/outbox.sql.ts'
-import { Name, name, sql, type Statement } from '../../postgres/sql.ts'
+import { joined, name, part, sql, type Statement } from '../../postgres/sql.ts'
 import type { Projection } from '../../projection/projection.ts'
 
 export interface CommittedRow {
@@ -80,6 +80,6 @@ export function countStored({ tables, consumer, generation }: Scope): Statement<
 
 /** The version of every row of a projection, by its key as a JSON array of texts. */
 export function readProjected({ table, keyColumns, versionColumn }: Projection): Statement<{ key: string; version: string }> {
-  const key = new Name(keyColumns.map((column) => `p.${name(column).quoted}::text`).join(', '))
-  return sql`select json_build_array(${key})::text as key, p.${name(versionColumn)}::text as version from ${table} p`
+  const key = keyColumns.map((column) => part`p.${name(column)}::text`)
+  return sql`select json_build_array(${joined(key, ', ')})::text as key, p.${name(versionColumn)}::text as version from ${table} p`
 }
