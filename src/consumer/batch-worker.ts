@@ -9,8 +9,8 @@
  *     └ the process gives up its work: all that is left is given back; nobody is charged
  *
  * An item that fails alone is charged and given back with a growing delay, and the later ones of its aggregate with it; at
- * the end of its attempts it becomes a dead letter. One that alone finds a row locked is given back uncharged: somebody else has it.
- * Everybody else is committed at the first delivery.
+ * the end of its attempts it becomes a dead letter, or comes again and again with `onPoison: 'stop'`. One that alone finds a row
+ * locked is given back uncharged: somebody else has it. Everybody else is committed at the first delivery.
  */
 import { backoffMs } from '../core/backoff.ts'
 import { errorMessage } from '../core/errors.ts'
@@ -20,13 +20,13 @@ import { applyBatch, type ApplyDeps } from './apply-batch.ts'
 import { cutOut, splitTwins } from './batch-parts.ts'
 import { batchSpan, recordProjected } from './batch-spans.ts'
 import { counting } from './counting.ts'
-import { readAttempts, releaseAttempts, startAttempts, type AttemptRow } from './dead-letter.sql.ts'
+import { readAttempts, readRest, releaseAttempts, startAttempts, type AttemptRow } from './dead-letter.sql.ts'
 import { readItems } from './decode.ts'
 import { Fenced } from './fenced.ts'
 import { isHandlerOutage, isOutage } from './outage.ts'
 import { ItemFailure, keepsLine, lineOf, type Applied, type Item, type UnreadItem } from './item.ts'
 import type { Patience } from './patience.ts'
-import type { Undertaker } from './undertaker.ts'
+import type { Burial, Undertaker } from './undertaker.ts'
 import { findJumps } from './version-jumps.ts'
 
 export interface WorkerDeps extends ApplyDeps {
@@ -60,6 +60,9 @@ interface Round {
  */
 const blamedOutages = 3
 const outageBackoff = { firstMs: 50, maxMs: 5_000 }
+
+/** The longest rest of an event that keeps ending the process and is not given up. */
+const longestRestMs = 3_600_000
 
 /** Settles every item; never rejects. Items of one aggregate come in the order of versions. */
 export async function workBatch(deps: WorkerDeps, items: readonly UnreadItem[]): Promise<void> {
@@ -117,14 +120,12 @@ async function workParts(deps: WorkerDeps, round: Round, items: readonly UnreadI
     const part = await withoutFollowers(deps, round, cut)
     const [only] = part
     if (only !== undefined && jumps.has(only)) {
-      await jumped(deps, only)
+      await jumped(deps, round, only)
       continue
     }
     const crashes = only === undefined ? 0 : (marks.get(only.event.id)?.unfinished ?? 0)
-    if (only !== undefined && crashes >= deps.settings.maxCrashes) {
-      await crashed(deps, only, crashes)
-      continue
-    }
+    const isKiller = only !== undefined && crashes >= deps.settings.maxCrashes
+    if (isKiller && (await settleKiller(deps, round, { item: only, crashes }))) continue
     await markStart(deps, round, part)
     // Not before: data may end the process as soon as it is decoded.
     const read = await readItems(part, deps.routes)
@@ -223,14 +224,51 @@ async function settleAlone(
   if (end !== 'dead again') await persist(deps, 1, () => undertaker.giveBack(item, end.rest))
 }
 
-async function crashed(deps: WorkerDeps, item: UnreadItem, crashes: number): Promise<void> {
+/**
+ * Makes a dead letter of what kept ending the process. Where nothing is given up, it rests instead, twice as long with every process
+ * that it ends. Returns false when its rest is over: then it has another try.
+ */
+async function settleKiller(
+  deps: WorkerDeps,
+  round: Round,
+  { item, crashes }: { readonly item: UnreadItem; readonly crashes: number },
+): Promise<boolean> {
+  const { db, backoff, maxCrashes } = deps.settings
   const error = `The process ended ${crashes} times while it handled this event.`
-  await persist(deps, 1, () => deps.undertaker.bury(item, { reason: 'crashed', error, attempts: crashes }))
+  const burial: Burial = { reason: 'crashed', error, attempts: crashes }
+  if (!stopsAt(deps, item)) {
+    await persist(deps, 1, () => deps.undertaker.bury(item, burial))
+    return true
+  }
+  const [last] = await persist(deps, 1, () => rows(db, readRest(deps.scope, item.event.id)))
+  const wholeMs = Math.min(Math.max(backoff.maxMs, longestRestMs), backoff.maxMs * 2 ** (crashes - maxCrashes))
+  const restMs = wholeMs - (last?.ms ?? wholeMs)
+  if (restMs <= 0) return false
+  await stopAt(deps, round, { item, burial, delayMs: Math.min(restMs, backoff.maxMs) })
+  return true
 }
 
-async function jumped(deps: WorkerDeps, item: UnreadItem): Promise<void> {
+async function jumped(deps: WorkerDeps, round: Round, item: UnreadItem): Promise<void> {
   const error = `Version ${item.event.version} is more than ${deps.settings.maxVersionJump} ahead of what was seen of its aggregate.`
-  await persist(deps, 1, () => deps.undertaker.bury(item, { reason: 'version_jump', error, attempts: 1 }))
+  const burial: Burial = { reason: 'version_jump', error, attempts: 1 }
+  if (stopsAt(deps, item)) await stopAt(deps, round, { item, burial, delayMs: deps.settings.backoff.maxMs })
+  else await persist(deps, 1, () => deps.undertaker.bury(item, burial))
+}
+
+/** A letter that is redriven was given up before: it stays a letter. */
+function stopsAt({ settings }: WorkerDeps, { origin }: UnreadItem): boolean {
+  return settings.onPoison === 'stop' && origin.kind !== 'dead'
+}
+
+/** Gives an item back in place of burying it. All of the batch that is behind it comes again after it. */
+async function stopAt(
+  deps: WorkerDeps,
+  { failed }: Round,
+  { item, burial, delayMs }: { readonly item: UnreadItem; readonly burial: Burial; readonly delayMs: number },
+): Promise<void> {
+  failed.add(lineOf(item))
+  await persist(deps, 1, () => deps.undertaker.giveBack(item, { delayMs, error: burial.error }))
+  deps.undertaker.reportStopped(item, burial)
 }
 
 async function applyAndAck(

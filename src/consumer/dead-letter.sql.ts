@@ -32,6 +32,13 @@ export function readAttempts({ tables, consumer, generation }: Scope, eventIds: 
      where a.consumer = ${consumer}::text and a.generation = ${generation}::int and a.event_id = any (${sqlArray(eventIds)}::text::uuid[])`
 }
 
+/** How long ago an event was tried last, in milliseconds. Index: primary key. */
+export function readRest({ tables, consumer, generation }: Scope, eventId: string): Statement<{ ms: number }> {
+  return sql`
+    select (extract(epoch from clock_timestamp() - coalesce(a.started_at, a.first_at)) * 1000)::float8 as ms from ${tables.attempt} a
+     where a.consumer = ${consumer}::text and a.generation = ${generation}::int and a.event_id = ${eventId}::text::uuid`
+}
+
 /** Counts a failure; returns how many there were. */
 export function chargeAttempt(
   { tables, consumer, generation }: Scope,

@@ -261,6 +261,38 @@ test('an event that keeps ending the process is given up by those that come afte
   expect(await fixture.count('delivery_attempt')).toBe(0)
 })
 
+test.each(['direct', 'stored'] as const)(
+  'onPoison stop: what keeps ending the process rests and is not given up (%s)',
+  async (mode) => {
+    const fixture = await consumerFixture(db)
+    const killer = published('a', 1, 'killer')
+    // The rest doubles from the third process on: 54 minutes, of which 53 are over.
+    await fixture.query(
+      `insert into $schema.delivery_attempt (consumer, generation, event_id, unfinished, started_at)
+     values ('catalog', 1, $1::uuid, 19, clock_timestamp() - interval '53 minutes')`,
+      [killer.attributes['event_id'] ?? ''],
+    )
+    const options = { mode, onPoison: 'stop', onDead: 'pass', backoff: { firstMs: 50, maxMs: 50 } } as const
+    const stop = fixture.start(recorder(fixture, () => undefined, { ...options, transport: uncounted(fixture.broker) }))
+    await fixture.publish(killer, published('a', 2), published('b', 1))
+    await eventually(() => fixture.heard('consumer.stopped').length >= 2)
+    await eventually(async () => (await fixture.count('inbox')) === 1)
+    expect(fixture.heard('consumer.stopped')[0]).toMatchObject({
+      aggregateId: 'a',
+      attempts: 19,
+      error: 'The process ended 19 times while it handled this event.',
+    })
+    expect(await effects(fixture)).toEqual(['b 1'])
+    expect(await fixture.count('dead_letter')).toBe(0)
+
+    await fixture.query(`update $schema.delivery_attempt set started_at = clock_timestamp() - interval '55 minutes'`)
+    await eventually(async () => (await fixture.count('inbox')) === 3)
+    await stop()
+    expect(await effects(fixture)).toEqual(['b 1', 'a 1', 'a 2'])
+    expect(await fixture.count('delivery_attempt')).toBe(0)
+  },
+)
+
 test('a stored delta that fails does not take down the event that closed its gap', async () => {
   const fixture = await consumerFixture(db)
   const stop = fixture.start(

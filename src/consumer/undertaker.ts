@@ -64,6 +64,8 @@ export interface Undertaker {
   /** Makes a dead letter, at once. */
   bury(item: UnreadItem, burial: Burial): Promise<void>
   buryForeign(delivered: ForeignDelivery): Promise<void>
+  /** Tells that an item is not given up, although it cannot be applied. */
+  reportStopped(item: UnreadItem, why: Pick<Burial, 'attempts' | 'error'>): void
   /** Gives back an item whose predecessor failed. */
   follow(item: UnreadItem, marked: boolean): Promise<void>
   /** Gives back items, and what is behind them in line, without another word to the database. */
@@ -135,6 +137,7 @@ export function createUndertaker(deps: UndertakerDeps): Undertaker {
         error: cut(problem),
       })
     },
+    reportStopped: (item, why) => reportStopped(deps, item, why),
     follow: async (item, marked) => {
       if (marked) await execute(settings.db, releaseAttempts(scope, [item.event.id]))
       if (item.origin.kind === 'delivery') await item.origin.delivery.nack()
@@ -180,9 +183,17 @@ async function charge(deps: UndertakerDeps, { item, error }: Failed): ReturnType
     return { burial: { reason: refusal?.reason ?? 'failed', error: text, attempts } }
   const backoff = isPoison ? settings.backoff.maxMs : backoffMs(settings.backoff, attempts, settings.random)
   const delayMs = isRetryAfter(error) && !isPoison ? error.delayMs : backoff
-  if (isPoison) settings.signals.emit('consumer.stopped', { ...describe(item), consumer: scope.consumer, attempts, error: text })
+  if (isPoison) reportStopped(deps, item, { attempts, error: text })
   else settings.signals.emit('consumer.failed', { ...describe(item), consumer: scope.consumer, attempts, delayMs, error: text })
   return { rest: { delayMs, error: text } }
+}
+
+function reportStopped(
+  { settings, scope }: UndertakerDeps,
+  item: UnreadItem,
+  { attempts, error }: Pick<Burial, 'attempts' | 'error'>,
+): void {
+  settings.signals.emit('consumer.stopped', { ...describe(item), consumer: scope.consumer, attempts, error })
 }
 
 async function giveBack(deps: UndertakerDeps, item: UnreadItem, rest: Rest): Promise<void> {

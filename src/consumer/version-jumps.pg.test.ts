@@ -69,6 +69,25 @@ test.each([
   expect(fixture.heard('consumer.dead')).toMatchObject([{ held: false }, { held: false }, { held: false }])
 })
 
+test.each(['direct', 'stored'] as const)(
+  'onPoison stop: a forged version is not given up, and true ones pass it (%s)',
+  async (mode) => {
+    const fixture = await consumerFixture(db)
+    const stop = fixture.start(bank(fixture, { mode, onPoison: 'stop' }))
+    await fixture.publish(published('a', 1), published('a', 2, 'forged', forged), published('a', 2), published('b', 1))
+    await fixture.settled(3)
+    await eventually(() => fixture.heard('consumer.stopped').length > 1)
+    await stop()
+    expect(fixture.heard('consumer.stopped')[0]).toMatchObject({
+      aggregateId: 'a',
+      attempts: 1,
+      error: expect.stringContaining('more than 1000 ahead'),
+    })
+    expect(await titles(fixture)).toEqual(['a 2', 'b 1'])
+    expect(await dead(fixture)).toEqual([])
+  },
+)
+
 test('an operator’s word is enough: redriven it is applied, discarded it never comes back', async () => {
   const fixture = await consumerFixture(db)
   const consumer = bank(fixture)

@@ -15,6 +15,7 @@ export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>>
     'consumer/dead-letter.countDead',
     'consumer/dead-letter.readAttempts',
     'consumer/dead-letter.readRedriving',
+    'consumer/dead-letter.readRest',
     'consumer/inbox.countWaiting',
     'consumer/inbox.readConsumer',
     'consumer/inbox.readReleased',
