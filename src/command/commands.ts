@@ -13,6 +13,7 @@ import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { createTokens, type Tokens } from '../core/token.ts'
 import { noTracing, type TraceHeaders, type Tracing } from '../core/tracing.ts'
 import type { Database, Isolation } from '../postgres/database.ts'
+import { unlessMute } from '../postgres/unless-mute.ts'
 import { admit, winnerWait, type Admitted, type RunRequest } from './admission.ts'
 import type { CommandCache } from './cache.ts'
 import { deploymentScope, noScope } from './cache-scope.ts'
@@ -90,7 +91,8 @@ export function createPipeline(settings: Settings): Pipeline {
   const tables = commandTables(settings.schema)
   const guard = { budgetMs, pendingTtlMs, completedTtlMs, signals, clock, random }
   return {
-    db,
+    // A connection that fell silent must not hold a caller for ever.
+    db: unlessMute(db, { statementMs: statementTimeoutMs, clock }),
     schema: settings.schema,
     tables,
     outbox,

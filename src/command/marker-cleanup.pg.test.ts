@@ -102,7 +102,7 @@ test('as a service it works at once, rests in between, goes on after a failure, 
   const failures: unknown[] = []
   signals.on('service.failed', (event) => void failures.push(event))
   const running = run([createMarkerCleanup({ db: sometimes, clock, signals, batchSize: 5 })], { signal: stop.signal })
-  await eventually(() => clock.sleepers() === 1)
+  await eventually(() => all.length === 3 && clock.sleepers() === 1)
   expect(all.map(({ deleted }) => deleted)).toEqual([5, 5, 2])
   isBroken = true
   await clock.advance(5_000)

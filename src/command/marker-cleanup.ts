@@ -12,6 +12,7 @@ import { resolve, wholeBetween } from '../core/options.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { execute, one, type Database } from '../postgres/database.ts'
 import { transaction } from '../postgres/transaction.ts'
+import { unlessMute } from '../postgres/unless-mute.ts'
 import { commandTables, deleteExpired, selectLag } from './command.sql.ts'
 
 export interface MarkerCleanupOptions {
@@ -32,13 +33,17 @@ export interface MarkerCleanupOptions {
   readonly clock?: Clock
 }
 
+/** Many times what a batch takes. */
+const statementTimeoutMs = 300_000
+
 export interface MarkerCleanup extends Service {
   /** Deletes one batch; `more` if there may be another. */
   readonly pass: Pass
 }
 
 export function createMarkerCleanup(options: MarkerCleanupOptions): MarkerCleanup {
-  const { db, schema, ttlMs, marginPercent, batchSize, idleMs, alertLagMs, signals, clock } = resolveOptions(options)
+  const { schema, ttlMs, marginPercent, batchSize, idleMs, alertLagMs, signals, clock } = resolveOptions(options)
+  const db = unlessMute(options.db, { statementMs: statementTimeoutMs, clock })
   const tables = commandTables(schema)
   const keepMs = ttlMs + Math.ceil((ttlMs * marginPercent) / 100)
   const name = 'marker clean-up'
@@ -48,7 +53,7 @@ export function createMarkerCleanup(options: MarkerCleanupOptions): MarkerCleanu
     // A batch that a crash takes back is deleted again, so it need not wait for the disk.
     const deleted = await transaction(db, (tx) => execute(tx, deleteExpired(tables, keepMs, batchSize)), {
       synchronousCommit: 'off',
-      statementTimeoutMs: 0,
+      statementTimeoutMs,
       signals,
     })
     const lagMs = Math.max(0, Number((await one(db, selectLag(tables, keepMs))).lag_ms ?? 0))

@@ -133,7 +133,8 @@ function startServer(scene: Scene, server: Server): Server {
     clock: actor.clock,
     random: seededRandom(`${world.seed} ${actor.name}`),
   })
-  const pipeline = { ...createPipeline(settings), cacheScope: async () => 'the one database' }
+  // Time leaps here to whatever is waited for, so the patience with a silent database would be over at every look at the clock.
+  const pipeline = { ...createPipeline(settings), db: settings.db, cacheScope: async () => 'the one database' }
   const commands = createCommandsOn(mutant.pipeline?.(pipeline) ?? pipeline, settings)
   const serve = async (): Promise<void> => {
     while (server.done < list.length && actor.isAlive) {
