@@ -11,6 +11,7 @@ import { isConnectionLoss, isReadOnly } from './sql-state.ts'
 /** The part of a `pg` client we use. */
 export interface PgClient {
   query(text: string, values?: unknown[]): Promise<unknown>
+  /** Of pg 8.21 and later: what the server said last about the transaction. */
   getTransactionStatus?(): string | null
   end?(): Promise<void>
   /** What the client talks through; one over libpq has none. */

@@ -1,9 +1,10 @@
 import { once } from 'node:events'
 import pg from 'pg'
-import { expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 
 import { adapterContract } from '../../test/contract/adapter-contract.ts'
 import { notes } from '../../test/contract/adapter-harness.ts'
+import { outboxFixture, videos } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import type { Tx } from './database.ts'
 import { fromPg } from './from-pg.ts'
@@ -11,30 +12,39 @@ import { transaction } from './transaction.ts'
 
 const database = await testDatabase()
 
-adapterContract<pg.PoolClient>('fromPg', database, (url) => {
-  const pool = new pg.Pool({ connectionString: url, max: 1 })
-  pool.on('error', () => undefined)
-  return {
-    db: fromPg(pool),
-    insertNote: (client, id, text) => client.query('insert into note values ($1, $2)', [id, text]),
-    updateNote: (client, id, text) => client.query('update note set text = $2 where id = $1', [id, text]),
-    nativeXid: async (client) => (await client.query<{ xid: string }>('select pg_current_xact_id()::text as xid')).rows[0]!.xid,
-    ownTransaction: async (work) => {
-      const client = await pool.connect()
-      try {
-        await client.query('begin')
-        await work(fromPg(client))
-        await client.query('commit')
-      } catch (error) {
-        await client.query('rollback')
-        throw error
-      } finally {
-        client.release()
-      }
-    },
-    close: () => pool.end(),
-  }
-})
+/** That of a `pg` before 8.21, which does not follow the state of its transaction. */
+class OlderClient extends pg.Client {}
+Object.defineProperty(OlderClient.prototype, 'getTransactionStatus', { value: undefined })
+
+for (const [name, Client] of [
+  ['fromPg', pg.Client],
+  ['fromPg of an older pg', OlderClient],
+] as const) {
+  adapterContract<pg.PoolClient>(name, database, (url) => {
+    const pool = new pg.Pool({ connectionString: url, max: 1, Client })
+    pool.on('error', () => undefined)
+    return {
+      db: fromPg(pool),
+      insertNote: (client, id, text) => client.query('insert into note values ($1, $2)', [id, text]),
+      updateNote: (client, id, text) => client.query('update note set text = $2 where id = $1', [id, text]),
+      nativeXid: async (client) => (await client.query<{ xid: string }>('select pg_current_xact_id()::text as xid')).rows[0]!.xid,
+      ownTransaction: async (work) => {
+        const client = await pool.connect()
+        try {
+          await client.query('begin')
+          await work(fromPg(client))
+          await client.query('commit')
+        } catch (error) {
+          await client.query('rollback')
+          throw error
+        } finally {
+          client.release()
+        }
+      },
+      close: () => pool.end(),
+    }
+  })
+}
 
 test('a client outside a transaction is refused, before it is used and after its transaction ended', async () => {
   const client = await database.pool.connect()
@@ -47,6 +57,61 @@ test('a client outside a transaction is refused, before it is used and after its
   } finally {
     client.release()
   }
+})
+
+describe('a client of an older pg', () => {
+  const client = new OlderClient({ connectionString: database.url })
+  beforeAll(() => client.connect())
+  afterEach(() => client.query('rollback'))
+  afterAll(() => client.end())
+
+  test('adds events inside a transaction and none outside, neither before it began nor after it ended', async () => {
+    const { outbox, states } = await outboxFixture(fromPg(database.pool))
+    const tx = fromPg(client)
+    const add = (): Promise<unknown> => outbox.add(tx, videos.VideoPublished, 'v1', { title: 'first' })
+    const refused = { code: 'NOT_A_TRANSACTION', message: expect.stringMatching(/Send BEGIN first/) }
+    await expect(add()).rejects.toMatchObject(refused)
+    expect(await states()).toEqual({})
+    await client.query('begin')
+    await add()
+    expect(await states()).toEqual({})
+    await client.query('commit')
+    await expect(add()).rejects.toMatchObject(refused)
+    expect(await states()).toEqual({ 'v1 1': 'PENDING' })
+  })
+
+  test('keeps its transaction as it was: its savepoints, what it may do, and that it failed', async () => {
+    const tx = fromPg(client)
+    await client.query('begin read only; savepoint waybill; savepoint later')
+    expect((await tx.query('select pg_current_xact_id_if_assigned() as xid')).rows).toEqual([{ xid: null }])
+    await client.query('rollback to savepoint later; rollback to savepoint waybill; release savepoint waybill')
+    await expect(client.query('release savepoint waybill')).rejects.toMatchObject({ code: '3B001' })
+    await expect(tx.query('select 1')).rejects.toMatchObject({ code: '25P02' })
+    await tx.query('rollback')
+    await expect(tx.query('select 1')).rejects.toMatchObject({ code: 'NOT_A_TRANSACTION' })
+  })
+
+  test('is found out by its server if the closure began another transaction', async () => {
+    const pool = new pg.Pool({ connectionString: database.url, max: 1, Client: OlderClient })
+    const work = transaction(fromPg(pool), async (tx) => {
+      await tx.query('commit')
+      await tx.query('begin')
+      await tx.query(`insert into note values (1, 'undone')`)
+    })
+    await expect(work).rejects.toMatchObject({ code: 'NOT_A_TRANSACTION' })
+    expect(await notes(database)).toEqual([])
+    await pool.end()
+  })
+})
+
+test('a client that follows its transaction by itself costs no question', async () => {
+  const client = new pg.Client({ connectionString: database.url })
+  await client.connect()
+  const query = vi.spyOn(client, 'query')
+  await client.query('begin')
+  await fromPg(client).query('select 1')
+  await client.end()
+  expect(query.mock.calls.map(([text]) => text)).toEqual(['begin', 'select 1'])
 })
 
 test('a client that outlives its transaction refuses statements in the way that they are sent', async () => {

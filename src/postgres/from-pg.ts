@@ -3,6 +3,9 @@
  *
  * One round trip begins the transaction, sets its time-outs and learns its id. The COMMIT tag is read: the server answers
  * COMMIT of a failed transaction with ROLLBACK and no error. A client that may be broken never goes back to the pool.
+ *
+ * Clients come from the application's own `pg`. One before 8.21 does not say whether it is inside a transaction: then the server
+ * is asked, with a round trip of its own.
  */
 import { WaybillError } from '../core/errors.ts'
 import { borrowClient, isOfNoUse, type PgClient, type PgPool, type PgPoolClient } from './borrow-client.ts'
@@ -10,8 +13,9 @@ import { serverStart, type TransactionId } from './commit-outcome.ts'
 import type { BeginOptions, Database, QueryResult, Queryable, StatementOptions, Tx } from './database.ts'
 import { openGate } from './gate.ts'
 import { guardPgClient } from './guard-pg-client.ts'
+import { isAbortedTransaction, isOutsideTransaction } from './sql-state.ts'
 import { sql, type SqlValue } from './sql.ts'
-import { beginning, commitFailure, durability, endedByItself, openTx, transactionAborted } from './tx-scope.ts'
+import { assertUnderWay, beginning, commitFailure, durability, endedByItself, openTx, transactionAborted } from './tx-scope.ts'
 
 /** What a pool hands out, with the driver's own type where it can be told. */
 export type PgClientOf<Pool> = Pool extends { connect: { (): Promise<infer Client>; (...args: never[]): unknown } }
@@ -65,13 +69,13 @@ async function attemptOn<Result>(
   try {
     begun = await begin(client, options)
     result = await work(tx)
-    if (client.getTransactionStatus?.() === 'I') throw endedByItself()
+    gate.state = 'over'
+    await assertNotEnded(client, begun)
   } catch (error) {
     gate.state = 'over'
     await rollBack(client, error, clean)
     throw error
   }
-  gate.state = 'over'
   const tag = await commit(client, begun)
   clean()
   if (tag !== 'COMMIT') throw transactionAborted()
@@ -114,6 +118,12 @@ async function begin(client: PgClient, options: BeginOptions): Promise<Transacti
   return id
 }
 
+/** The closure may have sent COMMIT or ROLLBACK, and then its later statements stood for themselves. */
+async function assertNotEnded(client: PgClient, { xid }: TransactionId): Promise<void> {
+  if (client.getTransactionStatus === undefined) await assertUnderWay(queryableOf(client), xid)
+  else if (client.getTransactionStatus() === 'I') throw endedByItself()
+}
+
 function fromClient(client: PgClient): Tx<PgClient> {
   const connection = queryableOf(client)
   assertInTransaction(client)
@@ -121,6 +131,7 @@ function fromClient(client: PgClient): Tx<PgClient> {
     {
       query: async (text, values) => {
         assertInTransaction(client)
+        if (client.getTransactionStatus === undefined) await askInTransaction(client)
         return await connection.query(text, values)
       },
     },
@@ -132,9 +143,28 @@ function fromClient(client: PgClient): Tx<PgClient> {
 function assertInTransaction(client: PgClient): void {
   const status = client.getTransactionStatus?.()
   if (status === 'T' || status === 'E' || client.getTransactionStatus === undefined) return
-  throw new WaybillError(
+  throw notInTransaction()
+}
+
+/**
+ * Only in a transaction does the server take a savepoint, in one that is read only too, and nothing is left of it. Asked before each
+ * statement: the transaction may have ended since the last.
+ */
+async function askInTransaction(client: PgClient): Promise<void> {
+  try {
+    await client.query('savepoint waybill; release savepoint waybill')
+  } catch (error) {
+    if (isOutsideTransaction(error)) throw notInTransaction(error)
+    // Of a failed one the next statement fails by itself, unless it ends it.
+    if (!isAbortedTransaction(error)) throw error
+  }
+}
+
+function notInTransaction(cause?: unknown): WaybillError {
+  return new WaybillError(
     'NOT_A_TRANSACTION',
     'fromPg(client): this client is not inside a transaction. Send BEGIN first, or use transaction(fromPg(pool), …).',
+    { cause },
   )
 }
 

@@ -23,8 +23,8 @@ import {
   type Tx,
 } from './database.ts'
 import { currentTransaction, nestedUnderWay, openGate, shut, type Gate } from './gate.ts'
-import { isUnanswered, sqlState } from './sql-state.ts'
-import { beginning, commitFailure, endedByItself, openTx, setUpTransaction, transactionAborted } from './tx-scope.ts'
+import { isUnanswered } from './sql-state.ts'
+import { assertUnderWay, beginning, commitFailure, endedByItself, openTx, setUpTransaction } from './tx-scope.ts'
 
 /** What an adapter must be able to do with its ORM. */
 export interface Orm<Native> extends Interruptible {
@@ -189,14 +189,4 @@ async function isAnswered(ask: () => Promise<unknown>): Promise<true> {
 
 function isOver({ state }: Gate): boolean {
   return state === 'over'
-}
-
-async function assertUnderWay(connection: Queryable, xid: string): Promise<void> {
-  let now: { xid: string | null }
-  try {
-    now = await one(connection, currentTransaction())
-  } catch (error) {
-    throw sqlState(error) === '25P02' ? transactionAborted(error) : error
-  }
-  if (now.xid !== xid) throw endedByItself()
 }

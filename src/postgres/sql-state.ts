@@ -23,6 +23,11 @@ export function isAbortedTransaction(error: unknown): boolean {
   return sqlState(error) === '25P02'
 }
 
+/** The statement is for transactions only, and none is under way. */
+export function isOutsideTransaction(error: unknown): boolean {
+  return sqlState(error) === '25P01'
+}
+
 /** lock_timeout ended the wait for a row, or for another lock. */
 export function isLockTimeout(error: unknown): boolean {
   return sqlState(error) === '55P03'

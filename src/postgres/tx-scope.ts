@@ -6,9 +6,9 @@
  */
 import { WaybillError } from '../core/errors.ts'
 import { serverStart, type TransactionId } from './commit-outcome.ts'
-import { markTx, type BeginOptions, type Queryable, type Tx } from './database.ts'
-import { endedTransaction, openGate, type Gate } from './gate.ts'
-import { isConnectionLoss, isReadOnly, isSystemFailure, sqlState } from './sql-state.ts'
+import { markTx, one, type BeginOptions, type Queryable, type Tx } from './database.ts'
+import { currentTransaction, endedTransaction, openGate, type Gate } from './gate.ts'
+import { isAbortedTransaction, isConnectionLoss, isReadOnly, isSystemFailure, sqlState } from './sql-state.ts'
 import { part, sql, type Part, type Statement } from './sql.ts'
 
 /** Wraps a connection that is inside a transaction. Once the gate is shut, the transaction refuses statements. */
@@ -63,6 +63,17 @@ export function endedByItself(): WaybillError {
     'NOT_A_TRANSACTION',
     'The closure ended the transaction itself, so its effects are not known here. Leave COMMIT and ROLLBACK to transaction(): return to commit, throw to roll back.',
   )
+}
+
+/** Asks the server whether the transaction of this id is still under way, and may be committed. */
+export async function assertUnderWay(connection: Queryable, xid: string): Promise<void> {
+  let now: { xid: string | null }
+  try {
+    now = await one(connection, currentTransaction())
+  } catch (error) {
+    throw isAbortedTransaction(error) ? transactionAborted(error) : error
+  }
+  if (now.xid !== xid) throw endedByItself()
 }
 
 /** Awaits the first statement of a transaction. It asks for an id, which a replica has none to give. */
