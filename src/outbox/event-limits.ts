@@ -13,8 +13,20 @@ const mostHeaders = 80
 const longestNameBytes = 256
 const longestValueBytes = 1_024
 
-/** Attributes that the relay adds to each message take at most about this much, beside the aggregate's id. */
-const attributeBytes = 400
+/** The attributes that the relay adds, each with the most bytes of a value that is not counted by itself. */
+const attributeBytes = {
+  event_id: 36,
+  event_type: 0,
+  aggregate_type: 0,
+  aggregate_id: 0,
+  version: 19,
+  schema_version: 10,
+  occurred_at: 27,
+  content_type: 0,
+}
+const fixedBytes = Object.entries(attributeBytes).reduce((sum, [name, most]) => sum + name.length + most, 0)
+/** Of the key that a stream ordered by lane has: `lane-32767`. */
+const laneKeyBytes = 10
 
 /** Throws INVALID_INPUT unless the id can be an attribute and a key at every broker. */
 export function assertAggregateId(aggregateId: unknown, eventType: string): asserts aggregateId is string {
@@ -60,9 +72,17 @@ export function assertHeaders(headers: Readonly<Record<string, string>>, eventTy
   }
 }
 
-/** Throws TOO_LARGE when the event would not fit with its attributes. */
+/** Throws INVALID_INPUT for a content type that cannot be an attribute at every broker. */
+export function assertContentType(contentType: string, eventType: string): void {
+  if (Buffer.byteLength(contentType) <= longestValueBytes) return
+  throw refused(eventType, `its content type has more than ${longestValueBytes} bytes`)
+}
+
+/** Throws TOO_LARGE when the event would not fit with its attributes and its key, counted as the transports count them. */
 export function assertSize(event: EncodedEvent, maxBytes: number): void {
-  let bytes = event.payload.byteLength + Buffer.byteLength(event.aggregateId) * 2 + attributeBytes
+  const idBytes = Buffer.byteLength(event.aggregateId)
+  let bytes = event.payload.byteLength + fixedBytes + idBytes + Math.max(idBytes, laneKeyBytes)
+  for (const text of [event.eventType, event.aggregateType, event.contentType]) bytes += Buffer.byteLength(text)
   for (const [name, value] of Object.entries(event.headers)) bytes += Buffer.byteLength(name) + Buffer.byteLength(value)
   if (bytes <= maxBytes) return
   throw new WaybillError(

@@ -2,12 +2,14 @@ import { z } from 'zod'
 import { describe, expect, test } from 'vitest'
 import { accounts, outboxFixture, videos } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import { jsonCodec, type Codec } from '../core/codec.ts'
 import { state } from '../core/event.ts'
 import { businessKeyId } from '../core/id.ts'
 import { stream } from '../core/stream.ts'
 import { createTokens } from '../core/token.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
+import { memory } from '../transport/memory.ts'
 import { event } from './outbox.ts'
 
 const database = await testDatabase()
@@ -151,12 +153,12 @@ describe('what could not be published fails where it is added', () => {
     )
   }
   test('the size counts the payload, the attributes and the headers', async () => {
-    expect(await refused({}, 's', 'x'.repeat(587))).toBeUndefined()
-    expect(await refused({}, 's', 'x'.repeat(588))).toMatchObject({
+    expect(await refused({}, 's', 'x'.repeat(773))).toBeUndefined()
+    expect(await refused({}, 's', 'x'.repeat(774))).toMatchObject({
       code: 'TOO_LARGE',
       details: { bytes: 1_001, maxBytes: 1_000 },
     })
-    expect(await refused({ headers: { a: 'b'.repeat(587) } })).toMatchObject({ code: 'TOO_LARGE' })
+    expect(await refused({ headers: { a: 'b'.repeat(773) } })).toMatchObject({ code: 'TOO_LARGE' })
   })
   test.each([
     ['a header value over 1,024 bytes', { headers: { note: 'é'.repeat(513) } }],
@@ -174,6 +176,48 @@ describe('what could not be published fails where it is added', () => {
     ['a date before Christ', { notBefore: new Date(-1e14) }],
   ])('%s', async (_, options) => {
     expect(await refused(options)).toMatchObject({ code: 'INVALID_INPUT' })
+  })
+  test.each(['aggregate', 'lane', 'version'] as const)(
+    'whatever the names, an event that is taken is published by a transport of the same limit, ordered by %s',
+    async (ordering) => {
+      const { outbox, relay } = await outboxFixture(db)
+      const name = `T${'y'.repeat(127)}`
+      const bytes: Codec<Uint8Array> = {
+        contentType: `text/${'é'.repeat(500)}`,
+        encode: (data) => data,
+        decode: (data) => data,
+        validate: (data) => data as Uint8Array,
+      }
+      const wide = stream(`t${'y'.repeat(127)}`, {
+        topic: 'wide.events',
+        maxBytes: 2_000,
+        ordering,
+        events: { [name]: state(bytes) },
+      })
+      const add = (size: number): Promise<boolean> =>
+        transaction(db, (tx) => outbox.add(tx, wide.events[name]!, `w${size}`, new Uint8Array(size))).then(
+          () => true,
+          () => false,
+        )
+      let taken = 0
+      for (let size = 520; size < 560; size += 1) if (await add(size)) taken += 1
+      expect(taken).toBeGreaterThan(0)
+      expect(taken).toBeLessThan(40)
+      expect(await relay(memory({ maxBytes: 2_000 }), { streams: [wide] }).once()).toBe(taken)
+    },
+  )
+  test('a content type is at most 1,024 bytes', async () => {
+    const { outbox } = await outboxFixture(db)
+    const codec = (contentType: string): Codec<null> => ({ ...jsonCodec(z.null()), contentType })
+    const [long, longer] = [codec('é'.repeat(512)), codec(`${'é'.repeat(512)}x`)]
+    const typed = stream('typed', {
+      topic: 'typed.events',
+      maxBytes: 5_000,
+      events: { Long: state(long), Longer: state(longer) },
+    })
+    await transaction(db, (tx) => outbox.add(tx, typed.Long, 't', null))
+    const adding = transaction(db, (tx) => outbox.add(tx, typed.Longer, 't', null))
+    await expect(adding).rejects.toMatchObject({ code: 'INVALID_INPUT', message: expect.stringMatching(/content type has more/) })
   })
   test('an aggregate id is text of at most 1,024 bytes', async () => {
     expect(await refused({}, 'é'.repeat(512) + 'x')).toMatchObject({

@@ -17,7 +17,7 @@ import type { EventType } from '../core/stream.ts'
 import { afterCommit } from '../postgres/after-commit.ts'
 import { assertTx, one, rows, type Tx } from '../postgres/database.ts'
 import { explainAddError } from './add-error.ts'
-import { assertAggregateId, assertHeaders, assertNotBefore, assertSize } from './event-limits.ts'
+import { assertAggregateId, assertContentType, assertHeaders, assertNotBefore, assertSize } from './event-limits.ts'
 import { hintOf, type LaneHint } from './lane-hints.ts'
 import { addEvent, addEvents, outboxTables, type EncodedEvent, type EventSource, type OutboxTables } from './outbox.sql.ts'
 
@@ -165,6 +165,7 @@ async function encode(
     source: options.source,
     columns: options.columns,
   }
+  assertContentType(encoded.contentType, type.name)
   assertSize(encoded, type.stream.maxBytes)
   return encoded
 }
