@@ -8,6 +8,8 @@ import { businessKeyId } from '../core/id.ts'
 import { stream } from '../core/stream.ts'
 import { createTokens } from '../core/token.ts'
 import { fromPg } from '../postgres/from-pg.ts'
+import { shippedMigrations } from '../postgres/migrate-files.ts'
+import { migrate } from '../postgres/migrate.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { memory } from '../transport/memory.ts'
 import { event } from './outbox.ts'
@@ -140,6 +142,7 @@ test('an event is never changed once it is recorded', async () => {
 })
 
 describe('what could not be published fails where it is added', () => {
+  let older = 0
   const small = stream('small', {
     topic: 'small.events',
     maxBytes: 1_000,
@@ -229,6 +232,29 @@ describe('what could not be published fails where it is added', () => {
     // As UTF-8 these two would be one and the same.
     for (const id of ['a\ud83d', 'a\ude00']) expect(await refused({}, id)).toMatchObject({ code: 'INVALID_INPUT' })
     expect(await refused({}, 'a\ud83d\ude00')).toBeUndefined()
+  })
+  test.each([
+    ['add_event', `select %.add_event('small.events', 'small', $1, 'Said', '{}')`],
+    [
+      'add_events',
+      `select %.add_events(array[gen_random_uuid(), gen_random_uuid()], array['small.events', 'small.events'], array['small', 'small'],
+                           array['s', $1], array['Said', 'Said'], array['{}', '{}']::bytea[], array[7, 7])`,
+    ],
+  ])('plain SQL is held to the same aggregate ids by %s, in an outbox from before too', async (_, text) => {
+    const schema = `older_${(older += 1)}`
+    const names = { schema, service: 'test' }
+    const add = (id: string): Promise<unknown> => db.query(text.replace('%', schema), [id])
+    await migrate(db, { ...names, migrations: shippedMigrations().slice(0, 20) })
+    await migrate(db, names)
+    for (const id of ['', 'x'.repeat(1_025), 'é'.repeat(513), 'x'.repeat(9_000)]) {
+      const message = `An aggregate id must have 1 to 1024 bytes as UTF-8; this one of small has ${Buffer.byteLength(id)}`
+      await expect(add(id)).rejects.toMatchObject({ code: '22023', message: expect.stringContaining(message) })
+    }
+    await expect(add(null as never)).rejects.toMatchObject({ code: '23502' })
+    const written = `select octet_length(aggregate_id) as bytes from ${schema}.outbox union all select -1 from ${schema}.aggregate_version`
+    expect((await db.query(written)).rows).toEqual([])
+    await add('é'.repeat(512))
+    expect((await db.query(written)).rows).toContainEqual({ bytes: 1_024 })
   })
   test('a schema that has no outbox says how to get one', async () => {
     const { outbox } = await outboxFixture(db)
