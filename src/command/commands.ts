@@ -68,7 +68,7 @@ export interface CommandsOptions {
 }
 
 export interface Commands {
-  /** Runs a command once, however often it is asked to; the outcome says which it was. Throws only what `execute` threw. */
+  /** Runs a command once, however often it is asked to; the outcome says which it was. What your own functions threw is thrown on. */
   run<Input, Response>(command: Command<Input, Response>, request: RunRequest<Input>): Promise<Outcome<Response>>
   /** Who sent commands without a request id. */
   missingRequestIds(): readonly MissingRequestIds[]
@@ -123,10 +123,16 @@ export function createCommandsOn(
     run: async <Input, Response>(command: Command<Input, Response>, request: RunRequest<Input>) => {
       assertOneName(names, command)
       const startedAtMs = clock.monotonicMs()
-      const admitted = await admit(parts, command, request)
-      const outcome = 'status' in admitted ? admitted : await traced(pipeline, admitted, request.trace)
-      report(signals, command.name, outcome, clock.monotonicMs() - startedAtMs)
-      return outcome as Outcome<Response>
+      try {
+        const admitted = await admit(parts, command, request)
+        const outcome = 'status' in admitted ? admitted : await traced(pipeline, admitted, request.trace)
+        report(signals, command.name, outcome, clock.monotonicMs() - startedAtMs)
+        return outcome as Outcome<Response>
+      } catch (error) {
+        // It has no outcome: untold, a release in which every command throws would look like a quiet one.
+        signals.emit('command.threw', { command: command.name, error })
+        throw error
+      }
     },
     missingRequestIds: () => requestIds.missing(),
     requireRequestIds: () => requestIds.require(),

@@ -239,6 +239,8 @@ export interface Signals {
   'command.rejected': { readonly command: string; readonly reason: string; readonly replayed: boolean }
   /** A command ended without effect, or repeated one whose response was not kept. */
   'command.failed': { readonly command: string; readonly code: string }
+  /** A call of a command threw and committed nothing: its own code failed, its events could not be added, or the database refused. */
+  'command.threw': { readonly command: string; readonly error: unknown }
   /** An attempt lost a race and is made again. */
   'command.retried': { readonly command: string; readonly attempt: number; readonly reason: string; readonly delayMs: number }
   /** A response is too large to be kept; repeats are told that the command was committed. */

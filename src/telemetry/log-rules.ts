@@ -109,6 +109,7 @@ const commandRules = {
     message: 'A command ended without effect.',
     kind: ({ command, code }) => `${command} ${code}`,
   },
+  'command.threw': { level: 'error', message: 'A call of a command threw; it committed nothing.', kind: byCommand },
   'command.retried': { level: 'debug', message: 'An attempt lost a race and is made again.', kind: byCommand },
   'command.response-dropped': { level: 'warn', message: 'A response is too large to be kept for repeats.', kind: byCommand },
   'command.request-id-missing': { level: 'info', message: 'A command came without a request id.', kind: byCommand },

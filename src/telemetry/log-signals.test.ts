@@ -59,12 +59,13 @@ describe('errors', () => {
     'service.failed': { service: 's', error: new WaybillError('UNAVAILABLE', canary), failures: 1, delayMs: 1 },
     'consumer.disturbed': { consumer: 'c', topic: 't', error: Object.assign(new Error(canary), { code: 'ECONNREFUSED' }) },
     'listen.failed': { channel: 'c', error: { message: canary }, delayMs: 1 },
+    'command.threw': { command: 'Pay', error: Object.assign(new Error(canary), { code: '23505' }) },
   }
 
   test('are told by class and code, and what they say is in no entry', () => {
     const { signals, entries } = setUp({ level: 'debug' })
     for (const [name, event] of Object.entries(said)) signals.emit(name as SignalName, event as never)
-    expect(entries).toHaveLength(5)
+    expect(entries).toHaveLength(6)
     expect(JSON.stringify(entries)).not.toContain(canary)
     expect(entries.map(({ fields }) => fields['error_code'])).toEqual([
       undefined,
@@ -72,6 +73,7 @@ describe('errors', () => {
       'UNAVAILABLE',
       'ECONNREFUSED',
       undefined,
+      '23505',
     ])
   })
 

@@ -149,6 +149,7 @@ const command = {
   'command.rejected': (sink, { command: name }) => sink.add('command.outcomes', 1, { command: name, outcome: 'rejected' }),
   'command.failed': (sink, { command: name, code }) =>
     sink.add('command.outcomes', 1, { command: name, outcome: code.toLowerCase() }),
+  'command.threw': (sink, { command: name }) => sink.add('command.outcomes', 1, { command: name, outcome: 'error' }),
   'command.retried': (sink, { command: name, reason }) => sink.add('command.retries', 1, { command: name, reason }),
   'command.response-dropped': (sink, { command: name }) => sink.add('command.responses_dropped', 1, { command: name }),
   'command.request-id-missing': (sink, { command: name, refused }) =>

@@ -178,6 +178,7 @@ test('no measured signal shows ids, keys, principals or what an error said', () 
     'consumer.stopped': { ...event, eventType, consumer: 'c', attempts: 1 },
     'consumer.waiting': { ...event, consumer: 'c', version: '1' },
     'command.rejected': { command: 'c', reason: secret, replayed: false },
+    'command.threw': { command: 'c', error: new Error(secret) },
     'command.request-id-missing': { command: 'c', client: secret, refused: true },
     'service.failed': { service: `relay ${secret}`, error: new Error(secret), failures: 1, delayMs: 1 },
     'listen.failed': { channel: secret, error: new Error(secret), delayMs: 1 },

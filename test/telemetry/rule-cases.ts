@@ -103,6 +103,11 @@ export const ruleCases: Readonly<Record<string, RuleCase>> = {
     `waybill_command_outcomes_total{${job},command="Pay",outcome="executed"}`,
     [2, 1],
   ),
+  WaybillCommandsThrowing: ratio(
+    `waybill_command_outcomes_total{${job},command="Pay",outcome="error"}`,
+    `waybill_command_outcomes_total{${job},command="Pay",outcome="executed"}`,
+    [6, 5],
+  ),
   WaybillCommandConflicts: ratio(
     `waybill_command_outcomes_total{${job},command="Pay",outcome="version_conflict"}`,
     `waybill_command_outcomes_total{${job},command="Pay",outcome="executed"}`,

@@ -1,0 +1,90 @@
+/**
+ * A call that throws is told like any other end: by a signal, a metric and a log entry, once, and its error stays what it was.
+ */
+import { expect, test } from 'vitest'
+import { z } from 'zod'
+import { accounts } from '../../test/command/bank.ts'
+import { commandSetup } from '../../test/command/command-setup.ts'
+import { createSignals, type SignalName } from '../core/signals.ts'
+import { logSignals, type LogEntry } from '../telemetry/log-signals.ts'
+import { createMetrics } from '../telemetry/metrics.ts'
+import { command, type Command } from './command.ts'
+import { reject } from './rejection.ts'
+
+const { commandsWith, newRequest, newAccount } = await commandSetup()
+
+type Step = 'fingerprint' | 'aggregate' | 'load' | 'plan' | 'execute'
+
+/** A command that fails in one of its steps. */
+function failing(step: Step, error: unknown): Command<{ account: string }, void> {
+  const check = (at: Step): void => {
+    if (at === step) throw error
+  }
+  return command('Pay', {
+    input: z.object({ account: z.string() }),
+    fingerprint: (input) => (check('fingerprint'), input),
+    aggregate: ({ account }) => (check('aggregate'), { type: accounts.aggregateType, id: account }),
+    load: async () => check('load'),
+    plan: (input) => (check('plan'), input),
+    execute: async () => check('execute'),
+  })
+}
+
+function observed() {
+  const signals = createSignals()
+  const ends: { readonly name: SignalName; readonly event: unknown }[] = []
+  signals.onAny((event, name) => void (name.startsWith('command.') && ends.push({ name, event })))
+  const metrics = createMetrics({ signals })
+  const entries: LogEntry[] = []
+  logSignals({ signals, log: (entry) => void entries.push(entry) })
+  const outcomes = () =>
+    metrics
+      .text()
+      .split('\n')
+      .filter((line) => line.startsWith('waybill_command_outcomes_total'))
+  return { signals, ends, entries, outcomes }
+}
+
+const request = () => ({ principal: 'ann', requestId: newRequest(), input: { account: newAccount() } })
+
+test.each(['fingerprint', 'aggregate', 'load', 'plan', 'execute'] as const)(
+  'what %s throws reaches the caller as it is, and is told once by signal, metric and log',
+  async (step) => {
+    const { signals, ends, entries, outcomes } = observed()
+    const error = new TypeError('cannot read the card of ann')
+    const thrown = await commandsWith({ signals })
+      .run(failing(step, error), request())
+      .catch((each: unknown) => each)
+    expect(thrown).toBe(error)
+    expect(ends).toEqual([{ name: 'command.threw', event: { command: 'Pay', error } }])
+    expect(outcomes()).toEqual(['waybill_command_outcomes_total{command="Pay",outcome="error"} 1'])
+    expect(entries).toEqual([
+      {
+        level: 'error',
+        signal: 'command.threw',
+        message: 'A call of a command threw; it committed nothing.',
+        fields: { command: 'Pay', error_type: 'TypeError' },
+      },
+    ])
+  },
+)
+
+test('what adding the events throws is told too', async () => {
+  const { signals, ends, outcomes } = observed()
+  const pay = command('Pay', {
+    input: z.object({ account: z.string() }),
+    execute: async (_tx, { account }, { emit }) => emit(accounts.BalanceChanged, account, { balance: 'much' as never }),
+  })
+  await expect(commandsWith({ signals }).run(pay, request())).rejects.toMatchObject({ name: 'WaybillError' })
+  expect(ends.map(({ name }) => name)).toEqual(['command.threw'])
+  expect(outcomes()).toEqual(['waybill_command_outcomes_total{command="Pay",outcome="error"} 1'])
+})
+
+test('a rejection is an outcome and no error', async () => {
+  const { signals, ends, entries, outcomes } = observed()
+  const outcome = await commandsWith({ signals }).run(failing('execute', reject('not-enough')), request())
+  expect(outcome).toMatchObject({ status: 'rejected' })
+  expect(ends.map(({ name }) => name)).toEqual(['command.rejected'])
+  expect(outcomes()).toEqual(['waybill_command_outcomes_total{command="Pay",outcome="rejected"} 1'])
+  expect(entries).toEqual([])
+})
