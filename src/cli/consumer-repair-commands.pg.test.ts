@@ -100,7 +100,14 @@ test('a gap is shown and repaired from the outbox, and a replay changes nothing'
     err: expect.stringContaining('begins in the future'),
   })
   expect(await count('select from waybill.transport_delivery')).toBe(3)
-  expect((await waybill(`replay books --from ${now} --skip-older`)).code).toBe(0)
+  const explained = await waybill(`replay books --from ${now} --skip-older`)
+  expect(explained).toMatchObject({ code: 3, err: expect.stringContaining('To replay, run the same with --yes.') })
+  expect(explained.out).toMatch(
+    /^would skip what of bank.events is older than \S+Z and books has not applied: it never comes.\n$/,
+  )
+  expect(await count('select from waybill.transport_delivery')).toBe(3)
+  expect(await count(`select from waybill.audit_log where details->>'skipOlder' = 'true'`)).toBe(0)
+  expect((await waybill(`replay books --from ${now} --skip-older --yes`)).code).toBe(0)
   expect(await count('select from waybill.transport_delivery')).toBe(0)
 })
 

@@ -2,7 +2,7 @@
  * `waybill repair-gap | replay`: brings a consumer what it misses, from the owner's outbox or from the broker.
  */
 import type { Consumer } from '../consumer/consumer.ts'
-import { replayConsumer } from '../consumer/replay.ts'
+import { assertReplay, replayConsumer, type ReplayOptions } from '../consumer/replay.ts'
 import { WaybillError } from '../core/errors.ts'
 import { createSignals } from '../core/signals.ts'
 import { closedAfter } from '../ops/close-in-time.ts'
@@ -53,7 +53,8 @@ export const replayCommand: Command = {
     'The inbox recognises what was applied before. A replay that reaches beyond its memory is refused, because handlers would',
     'be called again; --beyond-memory is for consumers whose only effects are project(…) and insert(…).',
     'What is older and was not applied yet still comes. Google Pub/Sub cannot tell what that is: there, replay from earliest, or',
-    'let the consumer drain first and pass --skip-older. A time in the future, by the clock of the database, is refused.',
+    'let the consumer drain first and pass --skip-older, which asks for --yes. A time in the future, by the clock of the',
+    'database, is refused.',
   ],
   argument: 'consumer',
   options: {
@@ -61,8 +62,9 @@ export const replayCommand: Command = {
     from: { type: 'string', value: '<where>', help: 'earliest, or a time such as 2026-05-01T00:00:00Z' },
     'beyond-memory': { type: 'boolean', help: 'also what the inbox has forgotten' },
     'skip-older': { type: 'boolean', help: 'what is older and was not applied yet never comes' },
+    yes: { type: 'boolean', help: 'with --skip-older: do it; without this it is only explained' },
   },
-  async run({ values, settings, user: actor }) {
+  async run({ values, settings, user: actor, note }) {
     const { service } = settings.names()
     const configured = settings.consume()
     const to = targetOf(textOption(values, 'from'))
@@ -75,7 +77,9 @@ export const replayCommand: Command = {
         const { topics } = consumer.routes()
         const beyondMemory = values['beyond-memory'] === true
         const skipOlder = values['skip-older'] === true
-        await replayConsumer({ db, schema, transport, consumer: name, topics, to, beyondMemory, skipOlder, actor })
+        const replay = { db, schema, transport, consumer: name, topics, to, beyondMemory, skipOlder, actor }
+        if (skipOlder && to !== 'earliest' && values['yes'] !== true) return await explainSkipping(replay, note)
+        await replayConsumer(replay)
         return {
           text: `${name} gets ${topics.join(', ')} again from ${showFrom(to)}.`,
           data: { consumer: name, topics, from: to },
@@ -83,6 +87,18 @@ export const replayCommand: Command = {
       })
     })
   },
+}
+
+/** What a seek passes over counts as settled at the broker. It says which that is; nothing is changed. */
+async function explainSkipping(replay: ReplayOptions, note: CommandContext['note']): Promise<CommandResult> {
+  await assertReplay(replay)
+  const { consumer, topics, to } = replay
+  note('Nothing was changed. If the consumer has drained, nothing is lost. To replay, run the same with --yes.')
+  return {
+    text: `would skip what of ${topics.join(', ')} is older than ${showFrom(to)} and ${consumer} has not applied: it never comes.`,
+    data: { wouldSkip: { consumer, topics, olderThan: to } },
+    exitCode: exitCodes.refused,
+  }
 }
 
 /** The configured consumer of this name. */

@@ -108,9 +108,16 @@ describe('parked events', () => {
     expect(await run('outbox redrive --all')).toMatchObject({ code: 4, out: 'No parked event fits.\n' })
   })
 
-  test('are skipped by an empty marker', async () => {
+  test('are skipped by an empty marker, with --yes only', async () => {
     const { run, relay, broker, states } = await parked()
-    expect(await run('outbox skip --error refuses')).toMatchObject({ code: 0, out: 'Skipped: 1 event.\n' })
+    const explained = await run('outbox skip --error refuses')
+    expect(explained).toMatchObject({
+      code: 3,
+      err: expect.stringContaining('its effect never happens. To skip, run the same with --yes.'),
+    })
+    expect(explained.out).toMatch(/^would skip .* account bad version 2: .*\n$/)
+    expect(await states()).toMatchObject({ 'bad 2': 'PARKED', 'bad 3': 'HELD' })
+    expect(await run('outbox skip --error refuses --yes')).toMatchObject({ code: 0, out: 'Skipped: 1 event.\n' })
     await relay(broker).once()
     expect(await states()).toEqual({ 'bad 1': 'PUBLISHED', 'bad 2': 'PUBLISHED', 'bad 3': 'PUBLISHED' })
   })
@@ -160,7 +167,7 @@ test('lanes are shown and their number is changed', async () => {
   const { lanes } = (await json('outbox lanes --change 4')) as { lanes: { parked: number }[] }
   expect(lanes).toHaveLength(4)
   expect(lanes.reduce((sum, { parked: count }) => sum + count, 0)).toBe(1)
-  await run('outbox skip --all')
+  await run('outbox skip --all --yes')
   expect(await relay(broker).once()).toBe(2)
   expect(await run('outbox lanes --change 5')).toMatchObject({ code: 1, err: expect.stringContaining('power of two') })
 })
@@ -170,7 +177,7 @@ describe('relay --once', () => {
 
   test('drains and says how many', async () => {
     const { run, json } = await parked()
-    await run('outbox skip --all')
+    await run('outbox skip --all --yes')
     await writeFile(
       join(folder, 'relay.ts'),
       `import { memory } from '${memoryUrl}'\nexport default { service: 'test', transport: () => memory(), relay: { receipts: false } }`,

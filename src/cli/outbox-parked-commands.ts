@@ -40,14 +40,23 @@ export const outboxRedrive: Command = {
   run: async (context) => await act(context, redriveParked, 'Due again'),
 }
 
+/** For what cannot be taken back. */
+const finalOptions: Readonly<Record<string, OptionSpec>> = {
+  ...parkedOptions,
+  yes: { type: 'boolean', help: 'do it; without this it is only explained' },
+}
+
 export const outboxSkip: Command = {
   summary: 'Publish an empty marker in place of parked events',
   details: [
     'The marker (type waybill.void) has the id and version of the event: readers advance over it and do nothing, so no',
-    'version is missing. What is held behind it follows.',
+    'version is missing. What is held behind it follows. The effect of the event never happens.',
   ],
-  options: parkedOptions,
-  run: async (context) => await act(context, skipParked, 'Skipped'),
+  options: finalOptions,
+  run: async (context) => {
+    if (context.values['yes'] === true) return await act(context, skipParked, 'Skipped')
+    return await explain(context, 'skip', 'Readers step over what is skipped, and its effect never happens.')
+  },
 }
 
 export const outboxDrop: Command = {
@@ -57,23 +66,32 @@ export const outboxDrop: Command = {
     'Prefer skip. An event is dropped only when no attempt to publish it can be under way any more, by publishTimeoutMs and',
     'leaseMs of relay in waybill.config.ts.',
   ],
-  options: { ...parkedOptions, yes: { type: 'boolean', help: 'do it; without this it is only explained' } },
+  options: finalOptions,
   run: async (context) => {
     const { publishTimeoutMs, leaseMs } = { ...defaults.relay, ...context.settings.config.relay }
     const drop = (action: ParkedAction): Promise<ParkedOutcome> => dropParked({ ...action, publishTimeoutMs, leaseMs })
     if (context.values['yes'] === true) return await act(context, drop, 'Dropped')
-    const { values, settings, note } = context
-    chosenOf(values)
-    return await withSchema(settings, async (db, schema) => {
-      const found = await listParked(db, createOutbox({ schema }), { ...filterOf(values), limit: 1_000 })
-      note('Nothing was changed. Dropping leaves a gap in the versions; skip does not. To drop, run the same with --yes.')
-      const text = found.map(
-        (event) =>
-          `would drop ${event.eventId} ${event.aggregateType} ${event.aggregateId} version ${event.version}: ${event.error}`,
-      )
-      return { text: text.join('\n') || 'No parked event fits.', data: { wouldDrop: found }, exitCode: exitCodes.refused }
-    })
+    return await explain(context, 'drop', 'Dropping leaves a gap in the versions; skip does not.')
   },
+}
+
+/** What would happen, and what that means. Nothing is changed. */
+async function explain(
+  { values, settings, note }: CommandContext,
+  verb: 'skip' | 'drop',
+  meaning: string,
+): Promise<CommandResult> {
+  chosenOf(values)
+  return await withSchema(settings, async (db, schema) => {
+    const found = await listParked(db, createOutbox({ schema }), { ...filterOf(values), limit: 1_000 })
+    note(`Nothing was changed. ${meaning} To ${verb}, run the same with --yes.`)
+    const text = found.map(
+      (event) =>
+        `would ${verb} ${event.eventId} ${event.aggregateType} ${event.aggregateId} version ${event.version}: ${event.error}`,
+    )
+    const data = verb === 'skip' ? { wouldSkip: found } : { wouldDrop: found }
+    return { text: text.join('\n') || 'No parked event fits.', data, exitCode: exitCodes.refused }
+  })
 }
 
 async function act(

@@ -80,12 +80,24 @@ test('a projection is rebuilt, compared, swapped in and the old one dropped, fro
   expect(swapped).toMatchObject({ code: 0, out: expect.stringContaining('Swapped in. Replaced: public.video_view_before_g2.') })
   expect(swapped.out).toContain('1 rows of no known aggregate went; public.video_view_before_g2 has them until it is dropped.')
   expect(await count(`select from video_view where title = 'wrong'`)).toBe(0)
-  expect(await waybill('rebuild catalog --drop-old')).toMatchObject({ code: 0, out: 'Dropped public.video_view_before_g2.\n' })
-  expect(await waybill('rebuild catalog --drop-old')).toMatchObject({ code: 0, out: 'No replaced table is left.\n' })
+  expect(await waybill('rebuild catalog --drop-old')).toMatchObject({
+    code: 3,
+    out: 'would drop public.video_view_before_g2\n',
+    err: expect.stringContaining('Nothing was changed. To drop, run the same with --yes.'),
+  })
+  expect(await count('select from video_view_before_g2')).toBe(31)
+  expect(await waybill('rebuild catalog --drop-old --yes')).toMatchObject({
+    code: 0,
+    out: 'Dropped public.video_view_before_g2.\n',
+  })
+  expect(await waybill('rebuild catalog --drop-old --yes')).toMatchObject({ code: 0, out: 'No replaced table is left.\n' })
   const audited = await db.query(`select action, actor from waybill.audit_log where action like 'rebuild%' order by id`)
   expect(audited.rows).toEqual(['begin', 'swap', 'drop'].map((what) => ({ action: `rebuild.${what}`, actor: 'ada' })))
 
-  const again = await waybill('rebuild catalog --from earliest --compare --swap --drop-old --json')
+  const line = 'rebuild catalog --from earliest --compare --swap --drop-old'
+  expect(await waybill(line)).toMatchObject({ code: 3, out: 'would drop the tables that the swap replaces\n' })
+  expect(await count('select from waybill.consumer where next_generation is not null')).toBe(0)
+  const again = await waybill(`${line} --yes --json`)
   expect(again.code).toBe(0)
   expect(JSON.parse(again.out)).toMatchObject({ generation: 3, swapped: true, dropped: ['public.video_view_before_g3'] })
 })
@@ -94,7 +106,7 @@ test('a swap that is done says so, and how to remove what it could not', async (
   const swapped = await waybill('rebuild catalog --from earliest --swap --config away.config.ts')
   expect(swapped).toMatchObject({ code: 0, out: expect.stringContaining('Swapped in.') })
   const [, named = ''] = /could not be removed \(the broker is away\)\. Run: waybill (.*)\n/.exec(swapped.err) ?? []
-  expect(named).toBe('rebuild catalog --abandon --schema waybill')
+  expect(named).toBe('rebuild catalog --abandon --yes --schema waybill')
   const subscribed = `select from waybill.transport_subscription where consumer like 'catalog.g%'`
   expect(await count(subscribed)).toBe(1)
   const abandoned = await waybill(named)
@@ -109,8 +121,24 @@ test('a rebuild is given up, and mistakes are explained', async () => {
   const begun = await waybill('rebuild catalog --from 2025-01-01')
   expect(begun).toMatchObject({ code: 0, err: expect.stringContaining('catalog: from 2025-01-01T00:00:00.000Z\n') })
   expect(await waybill('rebuild catalog --from 2025-01-01T01:00:00+01:00')).toMatchObject({ code: 0 })
-  expect(await waybill('rebuild catalog --abandon')).toMatchObject({ code: 0, out: 'The rebuild of catalog is abandoned.\n' })
-  expect((await waybill('rebuild catalog --abandon')).out).toContain('No rebuild of catalog is under way.')
+  const [shadow = ''] = (
+    await db.query(`select 'public.video_view_g' || next_generation as name from waybill.consumer`)
+  ).rows.map((row) => (row as { readonly name: string }).name)
+  expect(await waybill('rebuild catalog --abandon')).toMatchObject({
+    code: 3,
+    out: `would drop ${shadow}\n`,
+    err: expect.stringContaining('Nothing was changed. To abandon, run the same with --yes.'),
+  })
+  expect(await count(`select from ${shadow}`)).toBe(30)
+  expect(await waybill('rebuild catalog --abandon --yes')).toMatchObject({
+    code: 0,
+    out: 'The rebuild of catalog is abandoned.\n',
+  })
+  expect(await waybill('rebuild catalog --abandon')).toMatchObject({
+    code: 3,
+    out: 'No rebuild of catalog is under way; would remove what earlier ones remembered.\n',
+  })
+  expect((await waybill('rebuild catalog --abandon --yes')).out).toContain('No rebuild of catalog is under way.')
   expect(await waybill('rebuild catalog --swap')).toMatchObject({ code: 2, err: expect.stringContaining('Say where from') })
   const unknown = await waybill('rebuild nobody --from outbox')
   expect(unknown.err).toContain('has no consumer "nobody"; it has catalog.')

@@ -6,7 +6,7 @@ import type { Consumer } from '../consumer/consumer.ts'
 import { createSignals } from '../core/signals.ts'
 import { closedAfter } from '../ops/close-in-time.ts'
 import { parseFrom, showFrom } from '../ops/parse-from.ts'
-import { abandonRebuild, dropReplaced, rebuild, type RebuildReport } from '../ops/rebuild.ts'
+import { abandonRebuild, dropReplaced, rebuild, rebuildLeftovers, type RebuildReport } from '../ops/rebuild.ts'
 import { mostCounted } from '../ops/rebuild-lost.ts'
 import type { RebuildProgress } from '../ops/rebuild-run.ts'
 import { withDatabase } from '../ops/with-database.ts'
@@ -43,6 +43,7 @@ export const rebuildCommand: Command = {
     'drop-unknown': { type: 'boolean', help: 'with --swap: let rows go that belong to no aggregate the consumer knows' },
     'drop-old': { type: 'boolean', help: 'drop the tables that were replaced, now or by an earlier swap' },
     abandon: { type: 'boolean', help: 'give the rebuild under way up and remove its tables' },
+    yes: { type: 'boolean', help: 'with --drop-old or --abandon: do it; without this it is only explained' },
   },
   async run(context) {
     const { settings, values } = context
@@ -74,6 +75,8 @@ async function act(context: CommandContext, opened: Opened): Promise<CommandResu
   const { values, user: actor } = context
   const { consumer, transport } = opened
   const { name, schema } = consumer.settings
+  const isFinal = values['abandon'] === true || values['drop-old'] === true
+  if (isFinal && values['yes'] !== true) return await explain(context, consumer)
   if (values['abandon'] === true) {
     const abandoned = await abandonRebuild({ consumer, actor, transport })
     const kept = transport.unsubscribe === undefined ? '; their subscriptions are yours to delete' : ' and their subscriptions'
@@ -86,13 +89,28 @@ async function act(context: CommandContext, opened: Opened): Promise<CommandResu
   }
   const isDropOnly = values['drop-old'] === true && values['swap'] !== true && textOption(values, 'from') === undefined
   const report = isDropOnly ? undefined : await build(context, opened)
-  if (report?.leftover !== undefined) context.note(`${report.leftover} Run: waybill rebuild ${name} --abandon --schema ${schema}`)
+  if (report?.leftover !== undefined)
+    context.note(`${report.leftover} Run: waybill rebuild ${name} --abandon --yes --schema ${schema}`)
   const dropped = values['drop-old'] === true ? await dropReplaced({ consumer, actor }) : []
   const lines = report === undefined ? [] : reportLines(name, report)
   if (values['drop-old'] === true)
     lines.push(dropped.length === 0 ? 'No replaced table is left.' : `Dropped ${dropped.join(', ')}.`)
   const isRefused = report !== undefined && values['swap'] === true && !report.swapped
   return { text: lines.join('\n'), data: { ...report, dropped }, ...(isRefused ? { exitCode: exitCodes.checkFailed } : {}) }
+}
+
+/** What would be gone. Nothing is changed, and nothing is built either: hours of work should not end with this question. */
+async function explain({ values, note }: CommandContext, consumer: Consumer): Promise<CommandResult> {
+  const { name } = consumer.settings
+  const { shadows, replaced } = await rebuildLeftovers(consumer)
+  const isAbandon = values['abandon'] === true
+  const dropped = isAbandon ? (shadows ?? []) : replaced
+  const lines = dropped.map((table) => `would drop ${table}`)
+  if (isAbandon && shadows === undefined)
+    lines.push(`No rebuild of ${name} is under way; would remove what earlier ones remembered.`)
+  if (!isAbandon && values['swap'] === true) lines.push('would drop the tables that the swap replaces')
+  note(`Nothing was changed. To ${isAbandon ? 'abandon' : 'drop'}, run the same with --yes.`)
+  return { text: lines.join('\n') || 'No replaced table is left.', data: { wouldDrop: dropped }, exitCode: exitCodes.refused }
 }
 
 async function build({ values, settings, user, stopSignal, note }: CommandContext, opened: Opened): Promise<RebuildReport> {

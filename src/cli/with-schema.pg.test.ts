@@ -40,7 +40,7 @@ const lines: Readonly<Record<string, string | undefined>> = {
   'outbox status': '',
   'outbox list': '',
   'outbox redrive': '--all',
-  'outbox skip': '--all',
+  'outbox skip': '--all --yes',
   'outbox drop': '--all --yes',
   'outbox pause': '--stream account',
   'outbox resume': '--stream account',

@@ -37,13 +37,21 @@ const optionNames = ['db', 'schema', 'transport', 'consumer', 'topics', 'to', 'b
 export async function replayConsumer(options: ReplayOptions): Promise<void> {
   refuseUnknown('replayConsumer', options, optionNames)
   const { db, schema, consumer, topics, to, beyondMemory = false, skipOlder = false, actor } = options
-  const nowMs = await assertPast(options)
-  await assertBrokersOffsets(options)
-  const most = beyondMemory ? fromEarliest : await assertMemory(options, nowMs)
-  const move = moverOf(options, most)
+  const move = await allowedMove(options)
   const details = { consumer, topics, to, beyondMemory, skipOlder }
   if (actor !== undefined) await one(db, insertAudit(schema, { actor, action: 'consumer.replay', details }))
   for (const topic of topics) await move(topic)
+}
+
+/** Refuses what `replayConsumer` would refuse, and moves nothing. */
+export async function assertReplay(options: ReplayOptions): Promise<void> {
+  await allowedMove(options)
+}
+
+async function allowedMove(options: ReplayOptions): Promise<(topic: string) => Promise<void>> {
+  const nowMs = await assertPast(options)
+  await assertBrokersOffsets(options)
+  return moverOf(options, options.beyondMemory === true ? fromEarliest : await assertMemory(options, nowMs))
 }
 
 /** A moment that has not come is a mistake, and a seek there would settle everything that waits. Resolves to the present. */

@@ -157,8 +157,9 @@ export async function dropReplaced({ consumer, actor }: Pick<RebuildOptions, 'co
   return await transaction(db, async (tx) => {
     await first(tx, lockRegister(tables, name))
     const dropped: string[] = []
-    for (const { id, progress } of await rows(tx, findRebuilds(tables, name))) {
-      const { replaced = [] } = JSON.parse(progress) as { readonly replaced?: readonly string[] }
+    for (const operation of await rows(tx, findRebuilds(tables, name))) {
+      const { id } = operation
+      const replaced = replacedBy(operation)
       if (replaced.length === 0) continue
       for (const table of replaced) await execute(tx, dropTable(table))
       await execute(tx, forgetReplaced(tables, id))
@@ -168,6 +169,27 @@ export async function dropReplaced({ consumer, actor }: Pick<RebuildOptions, 'co
     if (dropped.length > 0) await one(tx, insertAudit(schema, { actor, action: 'rebuild.drop', details }))
     return dropped
   })
+}
+
+/** What `abandonRebuild` and `dropReplaced` would find. */
+export interface RebuildLeftovers {
+  /** The tables of the rebuild under way; `undefined` if none is. */
+  readonly shadows: readonly string[] | undefined
+  /** The tables that earlier rebuilds replaced. */
+  readonly replaced: readonly string[]
+}
+
+/** Looks at what rebuilds of the consumer have made and left; changes nothing. */
+export async function rebuildLeftovers(consumer: Consumer): Promise<RebuildLeftovers> {
+  const { db, schema, name } = consumer.settings
+  const tables = inboxTables(schema)
+  const next = (await first(db, lockRegister(tables, name)))?.next_generation ?? undefined
+  const shadows = next === undefined ? undefined : shadowsOf(consumer.routes(), next).map(({ shadow }) => shadow.tableText)
+  return { shadows, replaced: (await rows(db, findRebuilds(tables, name))).flatMap(replacedBy) }
+}
+
+function replacedBy({ progress }: OperationRow): readonly string[] {
+  return (JSON.parse(progress) as { readonly replaced?: readonly string[] }).replaced ?? []
 }
 
 /** Register, operation and shadows come into being together; what is there already is taken up again. */

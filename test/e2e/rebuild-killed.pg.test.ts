@@ -87,7 +87,7 @@ test.each(['outbox', 'earliest'])(
     expect(had).toBeLessThan(total)
     expect(await count(`select from video_view where title = 'wrong'`)).toBe(total)
 
-    expect((await rebuild('--swap --drop-old')).out).toContain(
+    expect((await rebuild('--swap --drop-old --yes')).out).toContain(
       `Generation ${register?.next} of catalog is built: ${total} aggregates.`,
     )
     expect(await count(`select from video_view where title = 'title ' || substr(video_id, 2) and version = 1`)).toBe(total)
