@@ -91,6 +91,8 @@ test.each([
   ['outbox skip --all --stream account', 'Which parked events?'],
   ['outbox drop --stream= --yes', '--stream is empty'],
   ['outbox pause', 'Which stream?'],
+  ['outbox pause --all --stream video', 'or --all alone'],
+  ['outbox resume --all --aggregate v1', 'or --all alone'],
   ['outbox cdc on', 'Which replication slot?'],
 ])('%s is a mistake', async (line, message) => {
   await migrate(db, { schema: 'mistakes', service: 'test' })
@@ -159,6 +161,18 @@ test('pause and resume say what they found', async () => {
   expect((await run('outbox pause --stream video --aggregate v1')).out).toBe('video v1 was paused already.\n')
   expect((await run('outbox resume --stream video --aggregate v1')).out).toBe('Resumed: video v1; 0 aggregates had waited.\n')
   expect(await run('outbox resume --stream video')).toMatchObject({ code: 4, out: 'stream video was not paused.\n' })
+})
+
+test('everything is paused and goes on by one word, and whoever looks is told', async () => {
+  const { run, json } = await parked()
+  expect((await run('outbox pause --all --reason incident')).out).toBe('Paused: everything.\n')
+  expect((await run('outbox pause --all')).out).toBe('everything was paused already.\n')
+  expect((await run('outbox status')).out).toMatch(/^Paused: everything, by ada at \S+Z: incident$/m)
+  expect((await run('status')).out).toMatch(/^Paused {5}everything, by ada at \S+Z: incident$/m)
+  expect((await run('doctor')).out).toMatch(/^everything is paused, by ada since \S+: nothing is published\./m)
+  expect(await json('outbox resume --all')).toEqual({ resumed: true, woken: 0 })
+  expect(await run('outbox resume --all')).toMatchObject({ code: 4, out: 'everything was not paused.\n' })
+  expect((await run('doctor')).out).not.toContain('everything is paused')
 })
 
 test('lanes are shown and their number is changed', async () => {

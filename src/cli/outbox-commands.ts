@@ -6,6 +6,7 @@ import { WaybillError } from '../core/errors.ts'
 import { changeLanes, listLanes, listOutbox, outboxStatus, type OutboxStatus } from '../ops/outbox-status.ts'
 import { outboxStates, type OutboxState } from '../ops/outbox-states.ts'
 import { createOutbox } from '../outbox/outbox.ts'
+import { pauseSubject } from '../outbox/pause.ts'
 import type { Command, OptionSpec, OptionValues } from './command.ts'
 import { databaseOptions } from './settings.ts'
 import { textDuration, textTable } from './text-table.ts'
@@ -117,8 +118,8 @@ function statusText({ dispatching, backlog, relays, pauses }: OutboxStatus): str
       : `Relays: ${relays.map(({ relay, lanes }) => `${relay} (${lanes} lanes)`).join(', ')}`,
     backlog.unownedLanes > 0 && relays.length > 0 ? `${backlog.unownedLanes} lanes have had no relay for two leases.` : undefined,
     ...pauses.map(
-      ({ aggregateType, aggregateId, reason, pausedBy, pausedAt }) =>
-        `Paused: ${aggregateType}${aggregateId === undefined ? '' : ` ${aggregateId}`}, by ${pausedBy} at ${pausedAt}${reason === '' ? '' : `: ${reason}`}`,
+      (pause) =>
+        `Paused: ${pauseSubject(pause)}, by ${pause.pausedBy} at ${pause.pausedAt}${pause.reason === '' ? '' : `: ${pause.reason}`}`,
     ),
   ]
     .filter((line) => line !== undefined)

@@ -1,6 +1,7 @@
 /** A service's status for people: what matters first, a line for each thing, nothing for what is not there. */
 import { deadOf, type StatusFinding } from '../ops/status-check.ts'
 import type { ConsumerReport, OutboxReport, RecentDelays, Status } from '../ops/status.ts'
+import { pauseSubject } from '../outbox/pause.ts'
 import { oneLine, textDuration } from './text-table.ts'
 
 /** The lines of a status and of what is wrong with it. */
@@ -43,8 +44,8 @@ function outboxLines(outbox: OutboxReport): (string | undefined)[] {
         `Held       ${key.aggregateType ?? '?'} ${key.aggregateId ?? key.eventId} version ${key.version ?? '?'}: ${key.state === 'PARKED' ? 'parked' : 'to be retried'} after ${key.attempts} attempts, ${key.behind} behind it: ${key.error ?? ''}`,
     ),
     ...outbox.pauses.map(
-      ({ aggregateType, aggregateId, pausedBy, pausedAt, reason }) =>
-        `Paused     ${aggregateType}${aggregateId === undefined ? '' : ` ${aggregateId}`}, by ${pausedBy} at ${pausedAt}${reason === '' ? '' : `: ${reason}`}`,
+      (pause) =>
+        `Paused     ${pauseSubject(pause)}, by ${pause.pausedBy} at ${pause.pausedAt}${pause.reason === '' ? '' : `: ${pause.reason}`}`,
     ),
   ]
 }

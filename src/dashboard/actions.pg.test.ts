@@ -26,6 +26,17 @@ test('a stream is paused and goes on, in the audit log under the name of who did
   ])
 })
 
+test('everything is paused and goes on', async () => {
+  const { post, query } = await site(db)
+  const everything = { service: 'shop', all: true }
+  expect((await post('pause-stream', everything)).body).toEqual({ text: 'Paused: everything.', done: true })
+  expect(await query('select aggregate_type, aggregate_id from $schema.outbox_pause')).toEqual([
+    { aggregate_type: '', aggregate_id: '' },
+  ])
+  expect((await post('resume-stream', everything)).body).toEqual({ text: 'Resumed: everything.', done: true })
+  expect((await post('resume-stream', everything)).body).toEqual({ text: 'everything was not paused.', done: false })
+})
+
 test('a consumer, or one aggregate of it, is paused and goes on', async () => {
   const { post, query } = await dead(db)
   const consumer = { service: 'shop', consumer: 'catalog' }
@@ -96,6 +107,8 @@ test.each<[string, unknown, string]>([
   ['redrive-parked', { service: 'shop', filter: { aggregateId: 'v1' } }, 'the type is missing'],
   ['pause-stream', { service: 'shop', aggregateType: ['video'] }, '"aggregateType" has to be a text'],
   ['pause-stream', { service: 'shop' }, '"aggregateType" is missing'],
+  ['pause-stream', { service: 'shop', all: 'true' }, '"aggregateType" is missing'],
+  ['pause-stream', { service: 'shop', all: true, aggregateType: 'video' }, '"all" stands alone'],
   ['pause-stream', [], 'The body has to be an object'],
   ['pause-stream', { service: 'shop', aggregateType: 'video', reason: 'x'.repeat(501) }, '500 characters at most'],
   ['pause-stream', { service: 'shop', aggregateType: 'a\u0000b' }, 'The database refuses that'],

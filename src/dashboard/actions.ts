@@ -44,7 +44,8 @@ const actions: Readonly<Record<string, Action>> = {
     const { action, what } = streamOf(task)
     const woken = await resumeOutbox(action)
     const done = woken !== undefined
-    return { text: done ? `Resumed: ${what}; ${count(woken, 'aggregate')} had waited.` : `${what} was not paused.`, done }
+    const waited = action.all === true ? '' : `; ${count(woken ?? 0, 'aggregate')} had waited`
+    return { text: done ? `Resumed: ${what}${waited}.` : `${what} was not paused.`, done }
   },
   'pause-consumer': async (task) => {
     const { action, what } = consumerOf(task)
@@ -83,10 +84,16 @@ export async function act(settings: DashboardSettings, actor: string, name: stri
 }
 
 function streamOf({ db, schema, actor, reason, body }: Task): { readonly action: PauseAction; readonly what: string } {
-  const aggregateType = needed(body, 'aggregateType')
+  const outbox = createOutbox({ schema })
   const aggregateId = text(body, 'aggregateId')
+  if (body['all'] === true) {
+    if (text(body, 'aggregateType') !== undefined || aggregateId !== undefined)
+      throw new WaybillError('INVALID_INPUT', '"all" stands alone: it is every stream.')
+    return { action: { db, outbox, all: true, actor, reason }, what: 'everything' }
+  }
+  const aggregateType = needed(body, 'aggregateType')
   const what = aggregateId === undefined ? `stream ${aggregateType}` : `${aggregateType} ${aggregateId}`
-  return { action: { db, outbox: createOutbox({ schema }), aggregateType, aggregateId, actor, reason }, what }
+  return { action: { db, outbox, aggregateType, aggregateId, actor, reason }, what }
 }
 
 function consumerOf({ db, schema, actor, reason, body }: Task): { readonly action: ConsumerPauseAction; readonly what: string } {

@@ -7,6 +7,7 @@ import { readBacklog } from '../outbox/backlog.sql.ts'
 import { cdcCommand } from '../outbox/cdc-command.ts'
 import { selectDispatching } from '../outbox/dispatching.sql.ts'
 import type { Outbox } from '../outbox/outbox.ts'
+import { listPauses } from '../outbox/pause.ts'
 import { selectSlot } from '../outbox/retention.sql.ts'
 import { first, one, type Queryable } from '../postgres/database.ts'
 import { selectGuards, selectMayReadAudit, selectRelaysSince, selectServerSettings, selectTroubles } from './doctor-outbox.sql.ts'
@@ -30,6 +31,7 @@ export type OutboxProblem =
   | 'snapshot-old'
   | 'snapshots-hidden'
   | 'parked'
+  | 'all-paused'
 
 export interface OutboxFinding {
   readonly problem: OutboxProblem
@@ -118,6 +120,7 @@ async function rowFindings(db: Queryable, { tables }: Pick<Outbox, 'tables'>, ma
   const relaysSince = mayReadAudit ? (await one(db, selectRelaysSince(tables.schema))).since : 'infinity'
   const troubles = await one(db, selectTroubles(tables, relaysSince))
   const { parked, oldestSnapshotAgeMs } = await one(db, readBacklog(tables))
+  const all = (await listPauses(db, { tables })).find(({ aggregateType }) => aggregateType === undefined)
   const minutes = Math.round((oldestSnapshotAgeMs ?? 0) / 60_000)
   return [
     ...when(
@@ -149,6 +152,11 @@ async function rowFindings(db: Queryable, { tables }: Pick<Outbox, 'tables'>, ma
       parked > 0,
       'parked',
       `${parked} events are parked and hold their aggregates. See: waybill outbox list --state parked`,
+    ),
+    ...when(
+      all !== undefined,
+      'all-paused',
+      `everything is paused, by ${all?.pausedBy} since ${all?.pausedAt}: nothing is published. When it may go on: waybill outbox resume --all`,
     ),
   ]
 }

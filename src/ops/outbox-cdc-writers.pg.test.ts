@@ -94,6 +94,9 @@ test('switching on is refused by a pause, which a connector would not heed', asy
   })
   expect(await cdcStatus(db, outbox)).toMatchObject(dispatching)
   await resumeOutbox(pause)
+  await pauseOutbox({ db, outbox, actor, all: true })
+  await expect(switchCdcOn({ db, outbox, slot, actor })).rejects.toThrow('Everything is paused')
+  await resumeOutbox({ db, outbox, actor, all: true })
   await switchCdcOn({ db, outbox, slot, actor })
 })
 

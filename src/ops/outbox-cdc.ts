@@ -137,7 +137,7 @@ async function countDrainable(db: Queryable, { tables }: Pick<Outbox, 'tables'>)
     throw new WaybillError('REFUSED', `${parked} events are parked. Redrive, skip or drop them, and run this again.`)
   const [paused] = await rows(db, readPauses(tables))
   if (paused !== undefined) {
-    const what = `${paused.aggregate_type} ${paused.aggregate_id}`.trim()
+    const what = `${paused.aggregate_type} ${paused.aggregate_id}`.trim() || 'Everything'
     throw new WaybillError('REFUSED', `${what} is paused, and a connector heeds no pause. Resume it, and run this again.`)
   }
   const { dated, last_date: lastDate } = await one(db, countDated(tables))

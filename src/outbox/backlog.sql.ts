@@ -4,6 +4,7 @@
 import { part, sql, type Part, type Statement } from '../postgres/sql.ts'
 import { datedError } from './dispatch.sql.ts'
 import type { OutboxTables } from './outbox.sql.ts'
+import { isAllPaused } from './pause.sql.ts'
 import { pausedError } from './relay-plan.ts'
 
 /** Counts are exact up to here. More of one state is told as this many: counting would take from the database what relays need to drain it. */
@@ -36,10 +37,11 @@ const lookBound = 150
 /**
  * The dispatch rows that may be the oldest late one of their lane. Where more of what waits for its date or for an operator stands
  * in front than we look through, relays set it aside as retries. Of those the first whose time has come is found by its time, and so
- * is what failed, for it is tried again sooner than most of what waits.
+ * is what failed, for it is tried again sooner than most of what waits. While everything is paused, nothing is late.
  * Indexes: the primary key, outbox_dispatch_retry_idx.
  */
-export function lateRows({ lane, dispatch }: OutboxTables): Part {
+export function lateRows(tables: OutboxTables): Part {
+  const { lane, dispatch } = tables
   const front = (rows: Part): Part => part`
           (select d.* from (select d.* from ${dispatch} d
                              where d.lane = l.lane and ${rows} limit (select ${lookBound}::int)) d where ${isLate} order by d.seq limit 1)`
@@ -49,7 +51,8 @@ export function lateRows({ lane, dispatch }: OutboxTables): Part {
           union all${front(part`d.state = 1 order by d.next_retry_at`)}
           union all
           (select d.* from ${dispatch} d
-            where d.lane = l.lane and d.state = 1 and d.next_retry_at <= (select clock_timestamp()) order by d.next_retry_at limit 1)) d`
+            where d.lane = l.lane and d.state = 1 and d.next_retry_at <= (select clock_timestamp()) order by d.next_retry_at limit 1)) d
+       where not ${isAllPaused(tables)}`
 }
 
 /**
@@ -100,7 +103,8 @@ export function readRemaining(tables: OutboxTables, relay: string, leaseMs: numb
   return sql`
     select count(*)::int as remaining
       from ${tables.lane} l
-     where not exists (select from ${tables.worker} w
+     where not ${isAllPaused(tables)}
+       and not exists (select from ${tables.worker} w
                         where w.worker = l.locked_by and w.worker <> ${relay}
                           and abs(extract(epoch from clock_timestamp() - w.seen_at)) * 1000 < ${leaseMs}::int)
        and (exists (select from ${tables.dispatch} d where d.lane = l.lane and d.state = 0)

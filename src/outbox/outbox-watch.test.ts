@@ -3,6 +3,7 @@ import { createSignals } from '../core/signals.ts'
 import type { Queryable } from '../postgres/database.ts'
 import type { LaneLeases } from '../postgres/lane-leases.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
+import { readPauses } from './dispatch.sql.ts'
 import { createOutbox } from './outbox.ts'
 import { createOutboxWatch } from './outbox-watch.ts'
 
@@ -11,7 +12,7 @@ test('a pause is heard of while what waits is being counted, however long that t
   const paused: object[] = []
   const db: Queryable = {
     query: (text) =>
-      text.includes('outbox_pause') ? Promise.resolve({ rows: [...paused], rowCount: 0 }) : new Promise(() => undefined),
+      text === readPauses(tables).text ? Promise.resolve({ rows: [...paused], rowCount: 0 }) : new Promise(() => undefined),
   }
   const leases = { held: () => [{ lane: 0, token: '' }] } as unknown as LaneLeases
   const watch = createOutboxWatch({ db, tables, leases, signals: createSignals(), clock: createFakeClock(), longestRetryMs: 1 })
@@ -21,5 +22,8 @@ test('a pause is heard of while what waits is being counted, however long that t
   expect([watch.isInformed(), watch.isPaused('video', 'v1')]).toEqual([true, false])
   paused.push({ aggregate_type: 'video', aggregate_id: '' })
   await watch.pass(signal)
-  expect(watch.isPaused('video', 'v1')).toBe(true)
+  expect([watch.isPaused('video', 'v1'), watch.isAllPaused()]).toEqual([true, false])
+  paused.push({ aggregate_type: '', aggregate_id: '' })
+  await watch.pass(signal)
+  expect(watch.isAllPaused()).toBe(true)
 })

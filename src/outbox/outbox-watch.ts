@@ -1,5 +1,5 @@
 /**
- * What a relay keeps an eye on beside its work: which streams and aggregates are paused, and how much waits.
+ * What a relay keeps an eye on beside its work: what is paused, and how much waits.
  *
  * The backlog is counted by the relay that holds lane 0, so that it is counted once, and in every state: counting only what
  * is due would show nothing while 100,000 events are held behind one that failed. The same relay brings retries back that a
@@ -22,6 +22,8 @@ export interface OutboxWatch {
   /** Whether it has read the pauses yet: before that, nothing may go out. */
   isInformed(): boolean
   isPaused(aggregateType: string, aggregateId: string): boolean
+  /** Whether everything is, known streams and others. */
+  isAllPaused(): boolean
 }
 
 export interface OutboxWatchDeps {
@@ -46,6 +48,7 @@ export function createOutboxWatch({ db, tables, leases, signals, clock, longestR
     isInformed: () => informed,
     isPaused: (aggregateType, aggregateId) =>
       paused.size > 0 && (paused.has(id(aggregateType, '')) || paused.has(id(aggregateType, aggregateId))),
+    isAllPaused: () => paused.has(id('', '')),
     pass: async () => {
       paused = new Set((await rows(db, readPauses(tables))).map((row) => id(row.aggregate_type, row.aggregate_id)))
       informed = true

@@ -1,11 +1,15 @@
 import { describe, expect, test } from 'vitest'
 import { useOneLane } from '../../test/outbox/relay-by-hand.ts'
 import { opened, untilBlocked } from '../../test/outbox/world.ts'
-import { firstOccurrences, log, outboxFixture } from '../../test/setup/outbox-fixture.ts'
+import { accounts, firstOccurrences, log, outboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import { run } from '../core/lifetime.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { one, rows, type Database } from '../postgres/database.ts'
+import { transaction } from '../postgres/transaction.ts'
+import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'
+import { readBacklog } from './backlog.sql.ts'
 import { settleDispatch } from './dispatch.sql.ts'
 import { lockLanes } from './parked.sql.ts'
 import { listPauses, pauseOutbox, resumeOutbox } from './pause.ts'
@@ -50,6 +54,75 @@ test('a paused stream holds back all of its aggregates', async () => {
   expect(await resumeOutbox({ db, outbox, actor, aggregateType: 'video' })).toBe(30)
   expect(await relay(broker).once()).toBe(90)
   for (const id of ids) expect(firstOccurrences(broker, id)).toEqual([1, 2, 3])
+})
+
+test('while everything is paused nothing goes out, also of a stream that is new; what was paused by itself stays so', async () => {
+  const { outbox, publish, relay, states, dispatch } = await outboxFixture(db)
+  const { tables } = outbox
+  const broker = memory()
+  const lag = async (): Promise<number> => (await one(db, readBacklog(tables))).oldestDueAgeMs
+  const accounted = () => transaction(db, (tx) => outbox.add(tx, accounts.Deposited, 'x', { amount: 1 }))
+  await publish('a', '1', '2')
+  expect(await lag()).toBeGreaterThan(0)
+  expect(await pauseOutbox({ db, outbox, actor, all: true, reason: 'incident' })).toBe(true)
+  expect(await pauseOutbox({ db, outbox, actor, all: true })).toBe(false)
+  await pauseOutbox({ db, outbox, actor, aggregateType: 'video', aggregateId: 'b' })
+  expect(await listPauses(db, outbox)).toMatchObject([
+    { aggregateType: undefined, aggregateId: undefined, reason: 'incident', pausedBy: actor },
+    { aggregateType: 'video', aggregateId: 'b' },
+  ])
+  await accounted()
+  await publish('b', '1')
+  expect(await relay(broker).once()).toBe(0)
+  expect(log(broker)).toEqual([])
+  // Nothing is written either: a backlog of millions costs no more than an empty one.
+  expect((await dispatch()).map((row) => row['state'])).toEqual([0, 0, 0, 0])
+  expect(await lag()).toBe(0)
+
+  expect(await resumeOutbox({ db, outbox, actor, all: true })).toBe(0)
+  expect(await resumeOutbox({ db, outbox, actor, all: true })).toBeUndefined()
+  expect(await relay(broker).once()).toBe(3)
+  expect(firstOccurrences(broker, 'a')).toEqual([1, 2])
+  expect(firstOccurrences(broker, 'x')).toEqual([1])
+  expect(await states()).toMatchObject({ 'b 1': 'RELEASED' })
+})
+
+test('a relay that runs keeps its lanes while everything is paused, and goes on when it hears that it may', async () => {
+  const { outbox, publish, relay, dispatch } = await outboxFixture(db)
+  const broker = memory()
+  await pauseOutbox({ db, outbox, actor, all: true })
+  await publish('a', '1')
+  const stop = new AbortController()
+  const standing = relay(broker)
+  const running = run([standing], { signal: stop.signal })
+  const leased = `select from ${outbox.tables.lane.quoted} where lock_expires_at > clock_timestamp()`
+  await eventually(async () => (await db.query(leased)).rows.length === 64)
+  // A whole pass with all lanes in hand.
+  const leasedAt = performance.now()
+  await eventually(() => (standing.lastPassAgeMs() ?? Infinity) < performance.now() - leasedAt)
+  expect(await dispatch()).toHaveLength(1)
+  await resumeOutbox({ db, outbox, actor, all: true })
+  await eventually(async () => (await dispatch()).length === 0)
+  expect(log(broker)).toEqual(['a 1'])
+  stop.abort()
+  await running
+})
+
+test('a pause that names nothing, or a stream and everything, is a mistake', async () => {
+  const { outbox } = await outboxFixture(db)
+  const mistakes = [
+    {},
+    { all: false },
+    { all: true, aggregateType: 'video' },
+    { all: true, aggregateId: 'a' },
+    { aggregateType: '' },
+    { aggregateId: 'a' },
+  ]
+  for (const target of mistakes) {
+    await expect(pauseOutbox({ db, outbox, actor, ...target })).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+    await expect(resumeOutbox({ db, outbox, actor, ...target })).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+  }
+  expect(await listPauses(db, outbox)).toEqual([])
 })
 
 test('a relay that stops a key after it was resumed, because it has not heard of it, delays it for a moment only', async () => {

@@ -1,8 +1,9 @@
 /**
- * Statements on streams and aggregates that an operator holds back.
+ * Statements on what an operator holds back: a stream (its aggregate id is empty), an aggregate, or everything (the type is
+ * empty too, which no stream's is).
  */
 import { aggregateKey } from '../postgres/lanes.sql.ts'
-import { name, sql, type Statement } from '../postgres/sql.ts'
+import { name, part, sql, type Part, type Statement } from '../postgres/sql.ts'
 import type { OutboxTables } from './outbox.sql.ts'
 
 export interface PauseRow {
@@ -19,6 +20,11 @@ export function selectPauses(tables: OutboxTables): Statement<PauseRow> {
            to_char(paused_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as paused_at
       from ${tables.pause}
      order by aggregate_type, aggregate_id`
+}
+
+/** Whether everything is paused. Index: primary key. */
+export function isAllPaused({ pause }: OutboxTables): Part {
+  return part`exists (select from ${pause} p where p.aggregate_type = '' and p.aggregate_id = '')`
 }
 
 /** The second to pause the same changes nothing: the first reason is the one to resolve. */

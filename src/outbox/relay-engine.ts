@@ -141,6 +141,7 @@ function passOf(settings: RelaySettings, { watch, ...parts }: Parts): Pass {
     relay: settings.name,
     publisher: settings.transport,
     windows: createLaneWindows(settings.batchSize, settings.drainSize),
+    isAllPaused: () => watch.isAllPaused(),
     planRules: {
       orderingOf: orderingOf(settings.streams),
       isPaused: (aggregateType, aggregateId) => watch.isPaused(aggregateType, aggregateId),

@@ -38,6 +38,8 @@ export interface RelayPassDeps extends StepContext {
   readonly hints: LaneHints
   readonly breaker: Breaker
   readonly topics: TopicGates
+  /** Whether an operator holds everything back. */
+  readonly isAllPaused: () => boolean
   readonly planRules: Omit<PlanRules, 'quota' | 'topics'>
   readonly outcomeRules: Omit<OutcomeRules, 'windowOf' | 'topics'>
   readonly publishTimeoutMs: number
@@ -54,12 +56,12 @@ const probe = { heads: 4, chain: 0 }
 const smallestQuota = 64
 
 export function relayPass(deps: RelayPassDeps): Pass {
-  const { leases, windows, breaker, hints } = deps
+  const { leases, windows, breaker, hints, isAllPaused } = deps
   let isResting = false
   return async (aborting) => {
     if (leases.isRebalanceDue()) await leases.rebalance()
     const held = leases.held()
-    if (held.length === 0 || breaker.waitMs() > 0 || !leases.mayWork()) return 'idle'
+    if (held.length === 0 || breaker.waitMs() > 0 || !leases.mayWork() || isAllPaused()) return 'idle'
 
     const found: Found = { rows: [], ranOut: false }
     const named = hints.take(leases.lanes(), isResting)

@@ -177,6 +177,11 @@ test('whatever is in messages, errors and reasons is shown as text in every view
   await page.keyboard.press('Enter')
   await page.locator('#toast p', { hasText: `Paused: stream ${corpus[5]}.` }).waitFor()
   await showsAsText(page, 'Services', [`Paused: stream ${corpus[5]}`])
+  await page.getByRole('button', { name: `Pause everything of ${nastyName}`, exact: true }).click()
+  await page.keyboard.press('Enter')
+  await page.getByRole('button', { name: 'Resume everything', exact: true }).click()
+  await page.keyboard.press('Enter')
+  await page.locator('#toast p', { hasText: 'Resumed: everything.' }).waitFor()
   expect(complaints).toEqual([])
 
   await page.fill('#find-id', corpus[7])

@@ -62,6 +62,7 @@ export function relayByHand(fixture: Outboxed, publisher: Publisher, options: By
     hints: createLaneHints(systemClock, 0),
     breaker: newBreaker(),
     topics: createTopicGates({ newBreaker, restMs: () => 60_000 }),
+    isAllPaused: () => false,
     planRules: { orderingOf: () => 'aggregate', isPaused: options.isPaused ?? (() => false) },
     outcomeRules: {
       maxAttempts: options.maxAttempts ?? 20,

@@ -85,7 +85,9 @@ export function publishers({ dispatching, relays = [] }) {
 /** What somebody holds back. */
 export function pauses(service, { pauses: all = [] }) {
   const items = all.map(({ aggregateType, aggregateId, pausedBy, pausedAt, reason }) => {
-    const subject = aggregateId == null ? `stream ${aggregateType}` : `${aggregateType} ${aggregateId}`
+    const isAll = aggregateType == null
+    const stream = aggregateId == null ? `stream ${aggregateType}` : `${aggregateType} ${aggregateId}`
+    const subject = isAll ? 'everything' : stream
     return element(
       'li',
       { key: subject },
@@ -97,7 +99,7 @@ export function pauses(service, { pauses: all = [] }) {
         subject,
         about: 'What has waited is published at once, in order.',
         action: 'resume-stream',
-        body: { service, aggregateType, aggregateId: aggregateId ?? undefined },
+        body: isAll ? { service, all: true } : { service, aggregateType, aggregateId: aggregateId ?? undefined },
       }),
     )
   })

@@ -158,6 +158,14 @@ function tools(service, { dispatching }) {
     action: 'pause-stream',
     body: { service },
   }
+  const pauseAll = {
+    verb: 'Pause',
+    label: 'Pause everything',
+    about: 'All events of the service are recorded as ever and wait. What is under way still goes out.',
+    action: 'pause-stream',
+    key: 'pause-all',
+    body: { service, all: true },
+  }
   const links = [
     element('a', { href: hashOf(['parked', service]), text: 'Parked events' }),
     element('a', { href: hashOf(['letters', service]), text: 'Dead letters' }),
@@ -168,7 +176,7 @@ function tools(service, { dispatching }) {
     { class: 'tools', key: 'tools' },
     ...links,
     doctor,
-    dispatching === false ? undefined : actionButton(pause),
+    ...(dispatching === false ? [] : [actionButton(pause), actionButton(pauseAll)]),
   )
 }
 
