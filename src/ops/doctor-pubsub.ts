@@ -4,7 +4,7 @@
  * It only reads. Each finding names the resource, what is wrong, what that leads to, and what to do about it.
  */
 import type { PubsubAdmin } from '../transport/pubsub-admin.ts'
-import type { SubscriptionSettings } from '../transport/pubsub-resources.ts'
+import type { SubscriptionSettings, TopicSettings } from '../transport/pubsub-resources.ts'
 import type { DesiredResources } from './provision-desired.ts'
 import { howToMakeAnew, missingGrants } from './provision.ts'
 import { isProvisional } from './provisional-retention.ts'
@@ -42,19 +42,23 @@ export interface DoctorPubsubOptions {
 /** Everything that is wrong; empty if nothing is. */
 export async function doctorPubsub(admin: PubsubAdmin, options: DoctorPubsubOptions): Promise<readonly PubsubFinding[]> {
   const { topics, subscriptions, grants } = options.desired
-  const ofTopics = await Promise.all(
-    topics.map(async ({ name }): Promise<PubsubFinding[]> => {
-      const found = await admin.getTopic(name)
-      if (found === undefined) return [finding('topic-missing', name, 'the topic does not exist: nothing can be published to it')]
-      const text = 'provisioning was broken off before it was done, and the topic still keeps everything'
-      return isProvisional(found) ? [finding('unfinished', name, text)] : []
-    }),
-  )
+  const ofTopics = await Promise.all(topics.map(async (wanted) => checkTopic(wanted, await admin.getTopic(wanted.name))))
   const ofSubscriptions = await Promise.all(subscriptions.map((wanted) => checkSubscription(admin, wanted, options)))
   const ofGrants = (await missingGrants(admin, grants)).map(({ kind, name, role, member }) =>
     finding('grant-missing', name, `${member} lacks ${role} on this ${kind}`),
   )
   return [...ofTopics, ...ofSubscriptions, ofGrants].flat()
+}
+
+function checkTopic({ name, retentionSeconds }: TopicSettings, found: TopicSettings | undefined): PubsubFinding[] {
+  if (found === undefined) return [finding('topic-missing', name, 'the topic does not exist: nothing can be published to it')]
+  if (isProvisional(found)) {
+    const text = 'provisioning was broken off before it was done, and the topic still keeps everything'
+    return [finding('unfinished', name, text)]
+  }
+  if (found.retentionSeconds >= retentionSeconds) return []
+  const text = `the topic keeps messages for ${found.retentionSeconds} s; a rebuild has to reach back ${retentionSeconds} s`
+  return [finding('retention-short', name, text)]
 }
 
 async function checkSubscription(

@@ -41,6 +41,11 @@ export interface ProvisionOptions {
   readonly schemas?: Readonly<Record<string, SchemaSettings & { readonly encoding: 'JSON' | 'BINARY' }>>
   /** How long subscriptions keep messages, acknowledged ones too, for a replay. 10 minutes to 31 days. @default 604_800 */
   readonly retentionSeconds?: number
+  /**
+   * How long the topics of `streams` keep messages: as far back reaches a rebuild, whose subscription is made for it. 10 minutes to
+   * 31 days; 0 keeps none, and costs no storage. @default `retentionSeconds`
+   */
+  readonly topicRetentionSeconds?: number
   /** How long dead letters are kept. @default 2_678_400 */
   readonly deadLetterRetentionSeconds?: number
   /** @default 60 */
@@ -70,11 +75,13 @@ const optionNames = [
   'projectNumber',
   'schemas',
   'retentionSeconds',
+  'topicRetentionSeconds',
   'deadLetterRetentionSeconds',
   'ackDeadlineSeconds',
   'retry',
   'maxAttempts',
 ]
+const defaultRetentionSeconds = 604_800
 const publisherRole = 'roles/pubsub.publisher'
 const subscriberRole = 'roles/pubsub.subscriber'
 
@@ -82,11 +89,12 @@ export function desiredResources(options: ProvisionOptions): DesiredResources {
   refuseUnknown('provision', options, optionNames)
   checkRanges(options)
   const { streams = [], consumers = [], publishers = [], schemas = {}, projectNumber } = options
+  const { retentionSeconds = defaultRetentionSeconds, topicRetentionSeconds = retentionSeconds } = options
   const topics = unique(streams.map(({ topic }) => topic)).map((name): TopicSettings => {
     const schema = schemas[name]
     return {
       name,
-      retentionSeconds: 0,
+      retentionSeconds: topicRetentionSeconds,
       schema: schema === undefined ? undefined : { name: schema.name, encoding: schema.encoding },
     }
   })
@@ -132,7 +140,7 @@ function readTopics({ streams }: ProvisionedConsumer): ReadTopic[] {
 
 function forConsumer(consumer: ProvisionedConsumer, { topic, isOrdered }: ReadTopic, options: ProvisionOptions) {
   const {
-    retentionSeconds = 604_800,
+    retentionSeconds = defaultRetentionSeconds,
     deadLetterRetentionSeconds = 2_678_400,
     ackDeadlineSeconds = 60,
     maxAttempts = 100,
@@ -202,6 +210,7 @@ function checkPoison({ name, onPoison = 'dead-letter' }: ProvisionedConsumer): v
 function checkRanges(options: ProvisionOptions): void {
   const ranges = [
     ['retentionSeconds', options.retentionSeconds, 600, 2_678_400],
+    ['topicRetentionSeconds', options.topicRetentionSeconds === 0 ? undefined : options.topicRetentionSeconds, 600, 2_678_400],
     ['deadLetterRetentionSeconds', options.deadLetterRetentionSeconds, 600, 2_678_400],
     ['ackDeadlineSeconds', options.ackDeadlineSeconds, 10, 600],
     ['maxAttempts', options.maxAttempts, 5, 100],

@@ -112,7 +112,7 @@ test('what is published as soon as a new topic is there reaches its subscription
   const texts = await received()
   await eventually(() => expect(texts).toEqual(['1', '2', '3']))
   expect(done).toEqual(steps)
-  expect(await admin.getTopic('video.events')).toMatchObject({ retentionSeconds: 0 })
+  expect(await admin.getTopic('video.events')).toMatchObject({ retentionSeconds: 604_800 })
   expect(await admin.getTopic(`${name}.dead`)).toMatchObject({ retentionSeconds: 0 })
   expect((await planProvision(admin, desired)).changes).toEqual([])
 })
@@ -186,7 +186,7 @@ test('a topic without subscriptions of its own is made as it is wanted', async (
   const seen = watched((step) => void done.push(step))
   await applyProvision(seen, await planProvision(seen, readBy()))
   expect(done).toEqual(['createTopic video.events'])
-  expect(await admin.getTopic('video.events')).toMatchObject({ retentionSeconds: 0 })
+  expect(await admin.getTopic('video.events')).toMatchObject({ retentionSeconds: 604_800 })
 })
 
 test('the plan shows what is kept meanwhile, and what a broken-off run has left to do', async () => {
@@ -201,7 +201,7 @@ test('the plan shows what is kept meanwhile, and what a broken-off run has left 
     '~ topic video.events.catalog.dead',
     '    retentionSeconds: 2678399 -> 0',
     '~ topic video.events',
-    '    retentionSeconds: 2678399 -> 0',
+    '    retentionSeconds: 2678399 -> 604800',
   ])
   const broken = watched((step) => {
     if (step === `createSubscription ${name}`) throw new Error('broken off')
@@ -215,6 +215,6 @@ test('the plan shows what is kept meanwhile, and what a broken-off run has left 
     '~ topic video.events.catalog.dead',
     '    retentionSeconds: 2678399 -> 0',
     '~ topic video.events',
-    '    retentionSeconds: 2678399 -> 0',
+    '    retentionSeconds: 2678399 -> 604800',
   ])
 })

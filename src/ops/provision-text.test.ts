@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { desiredResources } from './provision-desired.ts'
+import { desiredResources, type ProvisionOptions } from './provision-desired.ts'
 import { gcloudText, terraformText } from './provision-text.ts'
 
 const stream = { topic: 'video.events', ordering: 'aggregate' } as const
@@ -16,7 +16,7 @@ test('the gcloud commands make what the plan would', () => {
   expect(gcloudText(desired, 'shop').split('\n')).toEqual([
     `gcloud pubsub schemas create video --type=avro --definition='{"type":"record","doc":"it'\\''s \${x}"}' --project=shop`,
     'gcloud pubsub topics create video.events.catalog.dead --project=shop',
-    'gcloud pubsub topics create video.events --schema=video --message-encoding=json --project=shop',
+    'gcloud pubsub topics create video.events --message-retention-duration=604800s --schema=video --message-encoding=json --project=shop',
     'gcloud pubsub subscriptions create video.events.catalog --topic=video.events --ack-deadline=60 --message-retention-duration=604800s --retain-acked-messages --enable-message-ordering --expiration-period=never --min-retry-delay=1s --max-retry-delay=60s --dead-letter-topic=video.events.catalog.dead --max-delivery-attempts=100 --project=shop',
     'gcloud pubsub subscriptions create video.events.catalog.dead.catalog --topic=video.events.catalog.dead --ack-deadline=60 --message-retention-duration=2678400s --enable-message-ordering --expiration-period=never --min-retry-delay=1s --max-retry-delay=60s --project=shop',
     'gcloud pubsub topics add-iam-policy-binding video.events.catalog.dead --role=roles/pubsub.publisher --member=serviceAccount:service-123456@gcp-sa-pubsub.iam.gserviceaccount.com --project=shop',
@@ -35,6 +35,7 @@ test('the Terraform names every resource once, and escapes what Terraform would 
   expect(text).toContain('dead_letter_topic     = google_pubsub_topic.video_events_catalog_dead.id')
   expect(text).toContain('topic                        = google_pubsub_topic.video_events.id')
   expect(text).toContain('subscription = google_pubsub_subscription.video_events_catalog.name')
+  expect(text).toContain('  name                       = "video.events"\n  message_retention_duration = "604800s"\n')
   expect(text).toContain('  expiration_policy {\n    ttl = ""\n  }')
 })
 
@@ -86,14 +87,29 @@ test('streams that share a topic share the subscription of a consumer, ordered i
 
 test.each([
   ['retentionSeconds', 599],
+  ['topicRetentionSeconds', 599],
+  ['topicRetentionSeconds', 2_678_401],
+  ['topicRetentionSeconds', Number.NaN],
   ['ackDeadlineSeconds', 601],
   ['maxAttempts', 4],
 ])('refuses a %s that Pub/Sub would refuse', (option, value) => {
   expect(() => desiredResources({ [option]: value })).toThrow(expect.objectContaining({ code: 'INVALID_OPTION' }) as Error)
 })
 
+test('topics of streams keep as long as subscriptions, or as it is said; those of dead letters keep nothing', () => {
+  const consumers = [{ name: 'catalog', streams: [stream] }]
+  const kept = (given: ProvisionOptions): unknown =>
+    desiredResources({ streams: [stream], consumers, ...given }).topics.map(({ retentionSeconds }) => retentionSeconds)
+  expect(kept({})).toEqual([0, 604_800])
+  expect(kept({ retentionSeconds: 3_600 })).toEqual([0, 3_600])
+  expect(kept({ retentionSeconds: 3_600, topicRetentionSeconds: 86_400 })).toEqual([0, 86_400])
+  expect(kept({ topicRetentionSeconds: 0 })).toEqual([0, 0])
+  const none = desiredResources({ streams: [stream], topicRetentionSeconds: 0 })
+  expect(terraformText(none, 'shop') + gcloudText(none, 'shop')).not.toMatch(/retention/)
+})
+
 test('a retention that marks what is not finished cannot be asked for', () => {
-  for (const name of ['retentionSeconds', 'deadLetterRetentionSeconds']) {
+  for (const name of ['retentionSeconds', 'topicRetentionSeconds', 'deadLetterRetentionSeconds']) {
     expect(() => desiredResources({ [name]: 2_678_399 })).toThrow(new RegExp(`${name}: 2678399 marks what`))
     expect(desiredResources({ [name]: 2_678_400 })).toMatchObject({ topics: [] })
   }

@@ -1,8 +1,8 @@
 /**
  * What a service needs in a Pub/Sub project, for those who make it another way: as Terraform, or as gcloud commands.
  *
- * Both make what a plan on an empty project makes, but topics keep nothing meanwhile: only the grants, which come after the
- * subscriptions, let somebody publish. Values are quoted for their language; nothing is left to be filled in
+ * Both make what a plan on an empty project makes, but seek no subscription to the beginning: only the grants, which come after
+ * the subscriptions, let somebody publish. Values are quoted for their language; nothing is left to be filled in
  * but what the given options did not say.
  */
 import type { SchemaSettings, SubscriptionSettings, TopicSettings } from '../transport/pubsub-resources.ts'
@@ -38,10 +38,11 @@ export function gcloudText(desired: DesiredResources, projectId: string): string
       const kind = type === 'AVRO' ? 'avro' : 'protocol-buffer'
       return `gcloud pubsub schemas create ${shell(name)} --type=${kind} --definition=${shell(definition)} ${project}`
     }),
-    ...desired.topics.map(({ name, schema }) => {
+    ...desired.topics.map(({ name, schema, retentionSeconds }) => {
+      const kept = retentionSeconds === 0 ? '' : ` --message-retention-duration=${retentionSeconds}s`
       const enforced =
         schema === undefined ? '' : ` --schema=${shell(schema.name)} --message-encoding=${schema.encoding.toLowerCase()}`
-      return `gcloud pubsub topics create ${shell(name)}${enforced} ${project}`
+      return `gcloud pubsub topics create ${shell(name)}${kept}${enforced} ${project}`
     }),
     ...desired.subscriptions.map(
       (subscription) => `gcloud pubsub subscriptions create ${subscriptionFlags(subscription).join(' ')} ${project}`,
@@ -87,8 +88,9 @@ function schemaBlock({ name, type, definition }: SchemaSettings, projectId: stri
   ])
 }
 
-function topicBlock({ name, schema }: TopicSettings, projectId: string): string {
+function topicBlock({ name, schema, retentionSeconds }: TopicSettings, projectId: string): string {
   const lines = [`project = ${hcl(projectId)}`, `name = ${hcl(name)}`]
+  if (retentionSeconds > 0) lines.push(`message_retention_duration = ${hcl(`${retentionSeconds}s`)}`)
   if (schema !== undefined) {
     lines.push(
       'schema_settings {',

@@ -119,6 +119,19 @@ describe('provisioning', () => {
     expect((await planProvision(admin, desired)).changes).toEqual([])
   })
 
+  test('a topic is brought to the retention that is asked for, and left alone once it has it', async () => {
+    const keepingNone = desiredResources({ ...options, topicRetentionSeconds: 0 })
+    await applyProvision(admin, await planProvision(admin, keepingNone))
+    expect(planText(await planProvision(admin, desired))).toBe('~ topic video.events\n    retentionSeconds: 0 -> 604800')
+    await applyProvision(admin, await planProvision(admin, desired))
+    const [found] = await client.topic('video.events').getMetadata()
+    expect(found.messageRetentionDuration).toMatchObject({ seconds: '604800' })
+    expect((await planProvision(admin, desired)).changes).toEqual([])
+    await applyProvision(admin, await planProvision(admin, keepingNone))
+    expect((await planProvision(admin, keepingNone)).changes).toEqual([])
+    expect(await admin.getTopic('video.events')).toMatchObject({ retentionSeconds: 0 })
+  })
+
   test('keeps the grants of others, and adds its own to them', async () => {
     await admin.createTopic({ name: 'video.events', retentionSeconds: 0, schema: undefined })
     const other = { kind: 'topic', name: 'video.events', role: 'roles/pubsub.publisher', member: 'user:ada@example.com' } as const
@@ -244,6 +257,18 @@ describe('the doctor', () => {
     expect(await problems(604_801)).toEqual(['retention-short'])
   })
 
+  test('finds a topic that keeps less than a rebuild has to reach back, and nothing to say of one that keeps more', async () => {
+    await applyProvision(admin, await planProvision(admin, desired))
+    const keeping = async (retentionSeconds: number): Promise<readonly string[]> => {
+      await admin.updateTopic({ ...desired.topics[1]!, retentionSeconds }, ['retentionSeconds'])
+      return (await doctorPubsub(admin, { desired })).map(({ text }) => text)
+    }
+    expect(await keeping(0)).toEqual([
+      'video.events: the topic keeps messages for 0 s; a rebuild has to reach back 604800 s. Run: waybill provision --apply',
+    ])
+    expect(await keeping(604_801)).toEqual([])
+  })
+
   test('finds a dead-letter topic that nobody is subscribed to', async () => {
     await applyProvision(admin, await planProvision(admin, desired))
     await client.subscription('video.events.catalog.dead.catalog').delete()
@@ -259,7 +284,7 @@ describe('the doctor', () => {
   test('finds a subscription that stayed behind when its topic was deleted and made again', async () => {
     await applyProvision(admin, await planProvision(admin, desired))
     await client.topic('video.events').delete()
-    await client.createTopic('video.events')
+    await client.createTopic({ name: 'video.events', messageRetentionDuration: { seconds: 604_800 } })
     for (const grant of desired.grants) await admin.grant(grant)
     const findings = await doctorPubsub(admin, { desired })
     expect(findings).toEqual([

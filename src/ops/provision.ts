@@ -76,7 +76,7 @@ export async function planProvision(admin: PubsubAdmin, desired: DesiredResource
   return { changes: changes.filter((change) => change !== undefined), notes: desired.notes }
 }
 
-/** How to change what cannot be changed in place. Provisioned topics keep nothing: what comes meanwhile is not there to be read. */
+/** How to change what cannot be changed in place. A subscription begins with what comes after it, whatever its topic keeps. */
 export const howToMakeAnew =
   'What is published while a subscription is not there reaches nobody. So first let nothing be published to its topic: pause every stream of it (waybill outbox pause --stream <type>) or stop its relays. Let the consumer drain what it has, delete what cannot be changed, run waybill provision --apply, and resume.'
 

@@ -4,8 +4,9 @@ resource "google_pubsub_topic" "video_events_catalog_dead" {
 }
 
 resource "google_pubsub_topic" "video_events" {
-  project = "shop"
-  name    = "video.events"
+  project                    = "shop"
+  name                       = "video.events"
+  message_retention_duration = "604800s"
 }
 
 resource "google_pubsub_subscription" "video_events_catalog" {
