@@ -16,10 +16,7 @@ import { memory, type MemoryTransport } from '../../src/transport/memory.ts'
 import type { OutgoingMessage, Transport } from '../../src/transport/transport.ts'
 
 /** Whole states. */
-export const videos = stream('video', {
-  topic: 'video.events',
-  events: { VideoPublished: state(z.object({ title: z.string() })), VideoRemoved: tombstone() },
-})
+export const videos = videosOn('video.events')
 /** Changes, a snapshot that stands for all of them, and a type that nobody handles. */
 export const accounts = stream('account', {
   topic: 'bank.events',
@@ -31,6 +28,12 @@ export const accounts = stream('account', {
 })
 /** What handlers emit. */
 export const mails = stream('mail', { topic: 'mail.events', events: { MailRequested: state(z.object({ to: z.string() })) } })
+
+/** The same on another topic, where a broker is shared with other tests. */
+export function videosOn(topic: string) {
+  const events = { VideoPublished: state(z.object({ title: z.string() })), VideoRemoved: tombstone() }
+  return stream('video', { topic, events })
+}
 
 export interface ConsumerFixture {
   readonly db: Database

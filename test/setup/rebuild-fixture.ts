@@ -16,7 +16,7 @@ import { eventually } from '../../src/testing/eventually.ts'
 import { memory } from '../../src/transport/memory.ts'
 import { postgresTransport } from '../../src/transport/postgres/postgres-transport.ts'
 import type { Transport } from '../../src/transport/transport.ts'
-import { consumerFixture, mails, videos, type ConsumerFixture } from './consumer-fixture.ts'
+import { consumerFixture, mails, videos as anyVideos, type ConsumerFixture } from './consumer-fixture.ts'
 
 /** An owner that writes, a relay, and a live consumer with a projection and a handler that emits. */
 export interface RebuildWorld extends ConsumerFixture {
@@ -38,10 +38,16 @@ export interface RebuildWorld extends ConsumerFixture {
   end(): Promise<void>
 }
 
-export async function rebuildWorld(db: Database, kind: 'memory' | 'postgres' = 'memory'): Promise<RebuildWorld> {
+/** A broker that the test has made ready: the topic of the videos is there. */
+export interface RebuildBroker {
+  readonly transport: Transport
+  readonly videos: typeof anyVideos
+}
+
+export async function rebuildWorld(db: Database, kind: 'memory' | 'postgres' | RebuildBroker = 'memory'): Promise<RebuildWorld> {
   const fixture = await consumerFixture(db, memory())
   const { schema, outbox, query, count } = fixture
-  const transport = kind === 'memory' ? fixture.broker : postgresTransport({ db, schema })
+  const { transport, videos } = brokerOf(kind, fixture)
   const consumerOf = (onSet: () => void = () => undefined, onHandled: () => void = () => undefined): Consumer =>
     createConsumer({
       db,
@@ -119,6 +125,11 @@ export async function rebuildWorld(db: Database, kind: 'memory' | 'postgres' = '
       await transport.close()
     },
   }
+}
+
+function brokerOf(kind: 'memory' | 'postgres' | RebuildBroker, { db, schema, broker }: ConsumerFixture): RebuildBroker {
+  if (typeof kind === 'object') return kind
+  return { transport: kind === 'memory' ? broker : postgresTransport({ db, schema }), videos: anyVideos }
 }
 
 /** A clock that shows another time only when it is told to. Its sleeps are real. */

@@ -1,0 +1,82 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { mails, videos } from '../../test/setup/consumer-fixture.ts'
+import { rebuildWorld, standingClock, type RebuildWorld } from '../../test/setup/rebuild-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { startPubsubServer, type PubsubServer } from '../pubsub-server/pubsub-server.ts'
+import { createPubsubAdmin, type PubsubAdmin } from '../transport/pubsub-admin.ts'
+import { pubsub } from '../transport/pubsub.ts'
+import { desiredResources, type ProvisionOptions } from './provision-desired.ts'
+import { applyProvision, planProvision } from './provision.ts'
+import type { RebuildProgress } from './rebuild-run.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+const ids = Array.from({ length: 20 }, (_, i) => `v${String(i).padStart(2, '0')}`)
+
+let server: PubsubServer
+let projects = 0
+const admins: PubsubAdmin[] = []
+
+beforeAll(async () => {
+  server = await startPubsubServer()
+})
+
+afterAll(async () => {
+  await Promise.all(admins.map((admin) => admin.close()))
+  await server.stop()
+})
+
+interface ProvisionedWorld extends RebuildWorld {
+  /** Makes the subscription of a generation, as an operator does before a rebuild. */
+  subscribe(generation: number): Promise<void>
+}
+
+/** A project of its own, provisioned for the live consumer, that has applied twenty videos. */
+async function provisionedWorld(options: ProvisionOptions = {}): Promise<ProvisionedWorld> {
+  projects += 1
+  const project = { projectId: `rebuild-${projects}`, emulatorHost: server.emulatorHost }
+  const admin = createPubsubAdmin(project)
+  admins.push(admin)
+  const consumers = [{ name: 'catalog', streams: [videos] }]
+  const desired = desiredResources({ streams: [videos, mails], consumers, ...options })
+  await applyProvision(admin, await planProvision(admin, desired))
+  const world = await rebuildWorld(db, { transport: pubsub(project), videos })
+  for (const id of ids) await world.write(id)
+  await world.settle()
+  const [live] = desired.subscriptions
+  const subscribe = (generation: number): Promise<void> =>
+    admin.createSubscription({ ...live!, name: `${live!.name}.g${generation}`, deadLetter: undefined })
+  return { ...world, subscribe }
+}
+
+test('a rebuild over Pub/Sub has what the topic keeps, though its subscription was made after all of it', async () => {
+  const w = await provisionedWorld()
+  await w.remove('v07')
+  await w.settle()
+  await w.query(`update $schema.video_view set title = 'wrong' where video_id < 'v05'`)
+  await w.subscribe(2)
+  const report = await w.rebuild({ from: 'earliest', swap: true })
+  expect(report).toMatchObject({ swapped: true, generation: 2, aggregates: 20 })
+  expect(await w.shown()).toEqual(await w.owner())
+  expect(w.handledAgain()).toBe(0)
+  await w.end()
+})
+
+test('where the topic keeps nothing, a rebuild over Pub/Sub has only what comes after its subscription, and says so', async () => {
+  const w = await provisionedWorld({ topicRetentionSeconds: 0 })
+  await w.query(`update $schema.consumer_position set updated_at = clock_timestamp() - interval '1 minute'`)
+  await w.subscribe(2)
+  await w.write('late')
+  await w.settle()
+  const clock = standingClock()
+  const onProgress = ({ reached }: RebuildProgress): void => {
+    if (reached === 1) clock.advance(50)
+  }
+  await expect(w.rebuild({ from: 'earliest', swap: true, stallMs: 100, clock, onProgress })).rejects.toMatchObject({
+    code: 'REFUSED',
+    details: { reached: 1, total: 21 },
+  })
+  expect(await w.shown()).toEqual(await w.owner())
+  await w.end()
+})
