@@ -164,6 +164,8 @@ function writeSettings(folder: string, { clusterId, id, ports }: KafkaNodeOption
     'num.io.threads': 2,
     'background.threads': 2,
     'log.cleaner.dedupe.buffer.size': 4_194_304,
+    // Whoever waits for a compaction does not wait long.
+    'log.cleaner.backoff.ms': 500,
     // A node that is gone is noticed soon.
     'broker.heartbeat.interval.ms': 500,
     'broker.session.timeout.ms': 3_000,
