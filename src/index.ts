@@ -116,6 +116,7 @@ export type {
   ReceiveOptions,
   Receiver,
   SeekTarget,
+  SnapshotTarget,
   Transport,
 } from './transport/transport.ts'
 

@@ -75,6 +75,7 @@ test('a gap is shown and repaired from the outbox, and a replay changes nothing'
   await consuming(async () => (await count('select from deposit')) === 4)
 
   expect(await waybill('replay books')).toMatchObject({ code: 2, err: expect.stringContaining('From when?') })
+  expect(await waybill('replay books --from snapshot:a')).toMatchObject({ code: 2, err: expect.stringContaining('From when?') })
   expect(await waybill('replay books --from 7')).toMatchObject({ code: 2, err: expect.stringContaining('such as 2026-05-01') })
   expect(await waybill('replay other --from earliest')).toMatchObject({ code: 1, err: expect.stringContaining('it has books') })
   const again = await waybill('replay books --from earliest')

@@ -111,7 +111,7 @@ export function chosenConsumer(made: readonly Consumer[], name: string): Consume
 
 function targetOf(from: string | undefined): SeekTarget {
   const to = from === undefined ? 'outbox' : parseFrom(from)
-  if (to !== 'outbox') return to
+  if (to === 'earliest' || (typeof to === 'object' && 'sinceMs' in to)) return to
   throw new WaybillError('INVALID_OPTION', 'From when? Pass --from earliest, or a time such as 2026-05-01T00:00:00Z.')
 }
 

@@ -34,7 +34,11 @@ export const rebuildCommand: Command = {
   argument: 'consumer',
   options: {
     ...databaseOptions,
-    from: { type: 'string', value: '<where>', help: 'earliest or a time: from the broker; outbox: from the retained events' },
+    from: {
+      type: 'string',
+      value: '<where>',
+      help: 'earliest, a time or snapshot:<name>: from the broker; outbox: from the retained events',
+    },
     'owner-url': { type: 'string', value: '<url>', help: "with --from outbox: the owner's database [the consumer's own]" },
     'owner-schema': { type: 'string', value: '<name>', help: "with --from outbox: the owner's schema [the same]" },
     compare: { type: 'boolean', help: 'count and show the rows that differ' },

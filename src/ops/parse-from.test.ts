@@ -8,6 +8,7 @@ test.each([
   ['2026-05-01T00:00:00.123456-05:30', '2026-05-01T05:30:00.123Z'],
   ['earliest', 'earliest'],
   ['outbox', 'outbox'],
+  ['snapshot:before-1.4', 'snapshot:before-1.4'],
 ])('%s is %s, on every machine', (text, shown) => {
   expect(showFrom(parseFrom(text))).toBe(shown)
 })
@@ -15,6 +16,7 @@ test.each([
 test.each([
   '7',
   'outbox-1',
+  'snapshot:',
   '05/06/2026',
   '2026-05',
   '2026-05-01T14:30',

@@ -1,7 +1,7 @@
 /**
  * Where the events of a rebuild come from. To the consumer's engine both look like a transport.
  *
- *   broker   a subscription of its own, `<consumer>.g<generation>`, moved back to a time or to the beginning
+ *   broker   a subscription of its own, `<consumer>.g<generation>`, moved back to a time, a snapshot or the beginning
  *   outbox   the owner's retained events: once through all that were published, then whatever the new generation is behind with
  *
  * An event in the outbox may wait for its date, for its stream to go on, or for an operator: nobody is to see it yet. So that

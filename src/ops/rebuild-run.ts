@@ -16,6 +16,7 @@ import { voidDiscarded } from './rebuild-discarded.ts'
 import { parseFrom } from './parse-from.ts'
 import { brokerFeed, outboxFeed, type RebuildFeed } from './rebuild-feed.ts'
 import { Headway } from './rebuild-headway.ts'
+import { seekerOf } from './rebuild-seek.ts'
 import { shadowRoutes, type Shadow } from './rebuild-shadow.ts'
 import { countReached, saveRebuild, type RebuildScope } from './rebuild.sql.ts'
 
@@ -40,7 +41,7 @@ export interface RebuildProgress {
 }
 
 export interface RunOptions {
-  readonly transport: Pick<Transport, 'receive' | 'seek'> | undefined
+  readonly transport: Pick<Transport, 'receive' | 'seek' | 'seekToSnapshot'> | undefined
   readonly owner: { readonly db: Queryable; readonly schema: string }
   readonly signal: AbortSignal
   readonly onProgress: (progress: RebuildProgress) => void
@@ -115,7 +116,7 @@ async function openFeed(started: StartedRebuild, options: RunOptions, isCaughtUp
     throw new WaybillError('INVALID_OPTION', `rebuild from ${started.from}: pass the transport whose messages are replayed.`)
   const subscription = subscriptionOf(scope.consumer, scope.next)
   if (cursor === undefined) {
-    for (const topic of topicsOf(shadows)) await transport.seek({ topic, consumer: subscription, to: from })
+    await seekerOf(transport, from, topicsOf(shadows))(subscription)
     await onProgress('through')
   }
   return brokerFeed({ transport, subscription, isCaughtUp })

@@ -1,3 +1,4 @@
+import { PubSub } from '@google-cloud/pubsub'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { mails, videos } from '../../test/setup/consumer-fixture.ts'
 import { rebuildWorld, standingClock, type RebuildWorld } from '../../test/setup/rebuild-fixture.ts'
@@ -27,13 +28,16 @@ afterAll(async () => {
   await server.stop()
 })
 
+type Project = Parameters<typeof createPubsubAdmin>[0]
+const nothing = (_subscription: string, _project: Project): Promise<void> => Promise.resolve()
+
 interface ProvisionedWorld extends RebuildWorld {
   /** Makes the subscription of a generation, as an operator does before a rebuild. */
   subscribe(generation: number): Promise<void>
 }
 
 /** A project of its own, provisioned for the live consumer, that has applied twenty videos. */
-async function provisionedWorld(options: ProvisionOptions = {}): Promise<ProvisionedWorld> {
+async function provisionedWorld(options: ProvisionOptions = {}, beforeWriting = nothing): Promise<ProvisionedWorld> {
   projects += 1
   const project = { projectId: `rebuild-${projects}`, emulatorHost: server.emulatorHost }
   const admin = createPubsubAdmin(project)
@@ -42,6 +46,7 @@ async function provisionedWorld(options: ProvisionOptions = {}): Promise<Provisi
   const desired = desiredResources({ streams: [videos, mails], consumers, ...options })
   await applyProvision(admin, await planProvision(admin, desired))
   const world = await rebuildWorld(db, { transport: pubsub(project), videos })
+  await beforeWriting(`${videos.topic}.catalog`, project)
   for (const id of ids) await world.write(id)
   await world.settle()
   const [live] = desired.subscriptions
@@ -77,6 +82,18 @@ test('where the topic keeps nothing, a rebuild over Pub/Sub has only what comes 
     code: 'REFUSED',
     details: { reached: 1, total: 21 },
   })
+  expect(await w.shown()).toEqual(await w.owner())
+  await w.end()
+})
+
+test('a rebuild over Pub/Sub from a snapshot has what came after it, also where the topic keeps nothing', async () => {
+  const w = await provisionedWorld({ topicRetentionSeconds: 0 }, async (subscription, { projectId }) => {
+    const client = new PubSub({ projectId, apiEndpoint: server.emulatorHost })
+    await client.subscription(subscription).createSnapshot('empty')
+    await client.close()
+  })
+  await w.subscribe(2)
+  expect(await w.rebuild({ from: 'snapshot:empty', swap: true })).toMatchObject({ swapped: true, aggregates: 20 })
   expect(await w.shown()).toEqual(await w.owner())
   await w.end()
 })

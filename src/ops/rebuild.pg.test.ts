@@ -10,6 +10,7 @@ import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { abandonRebuild, dropReplaced, rebuild, type RebuildOptions } from './rebuild.ts'
 import type { RebuildProgress } from './rebuild-run.ts'
+import { seekerOf } from './rebuild-seek.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -183,6 +184,19 @@ test('what is not retained any more is told, nothing is swapped, and the rebuild
   expect(await w.count('consumer_position', 'generation <> 1')).toBe(0)
   await expect(w.rebuild({})).rejects.toMatchObject({ code: 'INVALID_OPTION' })
   await expect(w.rebuild({ from: 'yesterday-ish' })).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+  await w.end()
+})
+
+test('a snapshot is refused where the broker has none, or for more than its topic, and nothing is begun', async () => {
+  const w = await rebuildWorld(db)
+  const from = 'snapshot:before-1.4'
+  await expect(w.rebuild({ from })).rejects.toMatchObject({ code: 'REFUSED', message: expect.stringMatching(/has no snapshots/) })
+  expect(await w.query(`select to_regclass('${w.schema}.video_view_g2') as none`)).toEqual([{ none: null }])
+  const sought: unknown[] = []
+  const snapshots = { seek: () => Promise.resolve(), seekToSnapshot: async (target: unknown) => void sought.push(target) }
+  expect(() => seekerOf(snapshots, { snapshot: 's' }, ['a.events', 'b.events'])).toThrow(/one topic.*a\.events, b\.events/)
+  await seekerOf(snapshots, { snapshot: 's' }, ['a.events'])('catalog.g2')
+  expect(sought).toEqual([{ topic: 'a.events', consumer: 'catalog.g2', snapshot: 's' }])
   await w.end()
 })
 

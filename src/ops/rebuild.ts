@@ -22,6 +22,7 @@ import { assertProjectionTable } from '../projection/projection-table.ts'
 import type { Transport } from '../transport/transport.ts'
 import { parseFrom, showFrom } from './parse-from.ts'
 import { runRebuild, subscriptionOf, topicsOf, type RebuildProgress, type StartedRebuild } from './rebuild-run.ts'
+import { seekerOf } from './rebuild-seek.ts'
 import { compareShadows, createShadows, shadowsOf, type Comparison } from './rebuild-shadow.ts'
 import { swapRebuild } from './rebuild-swap.ts'
 import {
@@ -39,10 +40,10 @@ import { dropTable } from './rebuild-tables.sql.ts'
 
 export interface RebuildOptions {
   readonly consumer: Consumer
-  /** `'outbox'`, `'earliest'`, a date or a time with its zone. @default what the rebuild under way was started with */
+  /** `'outbox'`, `'earliest'`, `'snapshot:<name>'`, a date or a time with its zone. @default what the rebuild under way was started with */
   readonly from?: string | undefined
   /** The broker, for every `from` but `'outbox'`. */
-  readonly transport?: Pick<Transport, 'receive' | 'seek' | 'unsubscribe'> | undefined
+  readonly transport?: Pick<Transport, 'receive' | 'seek' | 'seekToSnapshot' | 'unsubscribe'> | undefined
   /** Where the owner's outbox is. @default the consumer's own database and schema */
   readonly owner?: { readonly db: Queryable; readonly schema: string } | undefined
   /** Compare row by row when the new generation is there. @default false */
@@ -193,7 +194,7 @@ function replacedBy({ progress }: OperationRow): readonly string[] {
 }
 
 /** Register, operation and shadows come into being together; what is there already is taken up again. */
-async function begin({ consumer, from: given, actor }: RebuildOptions): Promise<StartedRebuild> {
+async function begin({ consumer, transport, from: given, actor }: RebuildOptions): Promise<StartedRebuild> {
   const { db, schema, service, deploymentId, name, positions } = consumer.settings
   const routes = consumer.routes()
   const tables = inboxTables(schema)
@@ -205,7 +206,8 @@ async function begin({ consumer, from: given, actor }: RebuildOptions): Promise<
       'REFUSED',
       `consumer ${name}: positions: 'needed' leaves no positions to compare a rebuild with. Project to a new table with a consumer of another name.`,
     )
-  const from = given === undefined ? undefined : showFrom(parseFrom(given))
+  const target = given === undefined ? undefined : parseFrom(given)
+  const from = target === undefined ? undefined : showFrom(target)
   await assertSchema(db, { schema, service, deploymentId })
   for (const projection of routes.projections) await assertProjectionTable(db, projection)
   const types = [...new Set(routes.projections.map(({ stream }) => stream.aggregateType))]
@@ -217,11 +219,13 @@ async function begin({ consumer, from: given, actor }: RebuildOptions): Promise<
     const common = { consumer, db: db, shadows, scope: { tables, consumer: name, generation, next, types } }
     if (underWay !== null)
       return { ...common, ...resumed(name, from, operationOf(await rows(tx, findRebuilds(tables, name)), underWay)) }
-    if (from === undefined)
+    if (target === undefined || from === undefined)
       throw new WaybillError(
         'INVALID_OPTION',
-        `consumer ${name}: no rebuild is under way. Say where from: earliest, a time, or outbox.`,
+        `consumer ${name}: no rebuild is under way. Say where from: earliest, a time, snapshot:<name>, or outbox.`,
       )
+    // What the broker cannot do is refused before there are tables to abandon.
+    if (target !== 'outbox' && transport !== undefined) seekerOf(transport, target, topicsOf(shadows))
     const operationId = newId()
     const details = { consumer: name, from, generation: next }
     await execute(tx, setNextGeneration(tables, name, next))

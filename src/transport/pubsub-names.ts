@@ -35,6 +35,10 @@ export function schemaPath(projectId: string, schema: string): string {
   return `projects/${projectId}/schemas/${checkResourceName('schema', schema)}`
 }
 
+export function snapshotPath(projectId: string, snapshot: string): string {
+  return `projects/${projectId}/snapshots/${checkResourceName('snapshot', snapshot)}`
+}
+
 /** The key as Pub/Sub takes it: itself up to 1 KB, its SHA-256 beyond. */
 export function fitOrderingKey(key: string): string {
   // Three bytes at most for each UTF-16 unit: short keys, which all but a few are, need no counting.

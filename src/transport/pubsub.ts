@@ -13,7 +13,7 @@ import { systemRandom, type Random } from '../core/random.ts'
 import { publishRuns } from './publish-runs.ts'
 import { LazyConnection, type PubsubConnectOptions } from './pubsub-client.ts'
 import { pubsubError } from './pubsub-errors.ts'
-import { deadLetterName, subscriptionName, subscriptionPath } from './pubsub-names.ts'
+import { deadLetterName, snapshotPath, subscriptionName, subscriptionPath } from './pubsub-names.ts'
 import { pubsubLimits, pubsubSender } from './pubsub-publisher.ts'
 import { PubsubReceiver } from './pubsub-receiver.ts'
 import type { PublishOutcome, Transport } from './transport.ts'
@@ -63,6 +63,13 @@ export function pubsub(options: PubsubOptions): Transport {
   const sender = pubsubSender(publisher, { ...settings, maxBytes })
   const receivers = new Set<PubsubReceiver>()
   const publishing = new Set<Promise<readonly PublishOutcome[]>>()
+  const seek = async (name: string, target: object): Promise<void> => {
+    const subscription = subscriptionPath(projectId, name)
+    const call = admin.call('seek', { subscription, ...target }, { routing: { subscription }, timeoutMs: callTimeoutMs })
+    await call.catch((error: unknown) => {
+      throw pubsubError(error, `seek ${subscription}`)
+    })
+  }
   return {
     name: 'pubsub',
     maxBytes,
@@ -84,14 +91,12 @@ export function pubsub(options: PubsubOptions): Transport {
       return { close: (aborting) => receiver.close(aborting).finally(() => receivers.delete(receiver)) }
     },
     seek: async ({ topic, consumer, to }) => {
-      const subscription = subscriptionPath(projectId, subscriptionName(topic, consumer))
       const sinceMs = to === 'earliest' ? 0 : to.sinceMs
       const time = { seconds: Math.floor(sinceMs / 1000), nanos: Math.floor(sinceMs % 1000) * 1_000_000 }
-      const call = admin.call('seek', { subscription, time }, { routing: { subscription }, timeoutMs: callTimeoutMs })
-      await call.catch((error: unknown) => {
-        throw pubsubError(error, `seek ${subscription}`)
-      })
+      await seek(subscriptionName(topic, consumer), { time })
     },
+    seekToSnapshot: async ({ topic, consumer, snapshot }) =>
+      await seek(subscriptionName(topic, consumer), { snapshot: snapshotPath(projectId, snapshot) }),
     deadLetterTopic: deadLetterName,
     close: async () => {
       await Promise.all([...receivers].map((receiver) => receiver.close(AbortSignal.abort())))

@@ -122,6 +122,11 @@ export interface Receiver {
 /** Where to start reading again: a moment, or the beginning of what is retained. */
 export type SeekTarget = { readonly sinceMs: number } | 'earliest'
 
+/** What a subscription had not settled when the snapshot was taken, and everything since. */
+export interface SnapshotTarget {
+  readonly snapshot: string
+}
+
 export interface Transport extends Publisher {
   readonly name: string
   /** Resolves when the broker has accepted the subscription and deliveries can come. */
@@ -131,6 +136,8 @@ export interface Transport extends Publisher {
    * counts as settled, whether it is or not.
    */
   seek(options: { readonly topic: string; readonly consumer: string; readonly to: SeekTarget }): Promise<void>
+  /** Moves a consumer's position to a snapshot, by its name, of the same topic. Left out where the broker has none. */
+  seekToSnapshot?(options: SnapshotTarget & { readonly topic: string; readonly consumer: string }): Promise<void>
   /**
    * Delivers again what is retained since a moment, and skips nothing: what is older and not settled still comes, in order. Left
    * out where the broker cannot tell what is settled.
