@@ -71,6 +71,8 @@ export interface CallOptions {
 export interface Connection {
   call<Response>(method: string, request: object, options: CallOptions): Promise<Response>
   streamingPull(routing: Readonly<Record<string, string>>): PullDuplex
+  /** Whether the service has answered the opening of the channel, and nothing has broken it since. */
+  isConnected(): boolean
   /** A call of google.iam.v1, which every service of Google's answers beside its own. */
   iam<Response>(method: IamMethod, request: object, timeoutMs: number): Promise<Response>
   close(): Promise<void>
@@ -116,6 +118,7 @@ export async function openConnection(service: Service, options: PubsubConnectOpt
         signal?.addEventListener('abort', cancel, { once: true })
       }),
     streamingPull: (routing) => stub.streamingPull(metadata(routing)),
+    isConnected: () => stub.getChannel().getConnectivityState(false) === connected,
     iam: async <Response>(method: IamMethod, request: object, timeoutMs: number) => {
       const [response] = await client[method](request, { timeout: timeoutMs, retry: { retryCodes: [] } })
       return response as Response
@@ -238,8 +241,16 @@ async function importSdk(): Promise<Sdk> {
 
 type IamCall = (request: object, options: object) => Promise<readonly unknown[]>
 
+type Stub = Record<string, UnaryMethod> & {
+  streamingPull(metadata: unknown): PullDuplex
+  getChannel(): { getConnectivityState(connect: boolean): number }
+}
+
+/** READY, of gRPC's states of a channel. */
+const connected = 2
+
 interface GeneratedClient extends Readonly<Record<IamMethod, IamCall>> {
-  initialize(): Promise<Record<string, UnaryMethod> & { streamingPull(metadata: unknown): PullDuplex }>
+  initialize(): Promise<Stub>
   close(): Promise<void>
 }
 

@@ -8,6 +8,7 @@ import { PullLoop } from './pubsub-pull.ts'
 /** A connection that remembers what was done with it, and whose streams never say a word. */
 class SilentConnection {
   readonly done: string[] = []
+  isConnected = true
   streamingPull: () => PullDuplex = () => this.#stream()
 
   asConnection(): Connection {
@@ -18,6 +19,7 @@ class SilentConnection {
         this.done.push('stream')
         return this.streamingPull()
       },
+      isConnected: () => this.isConnected,
       close: () => Promise.resolve(void this.done.push('close')),
     }
     return connection as Connection
@@ -44,7 +46,7 @@ interface Pulling {
   readonly openings: readonly PromiseWithResolvers<Connection>[]
 }
 
-function pulling(): Pulling {
+function pulling({ silentMs = 3_000 } = {}): Pulling {
   const clock = createFakeClock()
   const errors: Error[] = []
   const openings: PromiseWithResolvers<Connection>[] = []
@@ -58,7 +60,7 @@ function pulling(): Pulling {
     leaseMs: 10_000,
     maxMessages: 10,
     maxBytes: 1_000,
-    silentMs: 3_000,
+    silentMs,
     callTimeoutMs: 600_000,
     clock,
     random: seededRandom(1),
@@ -117,6 +119,21 @@ test('a stream that cannot be opened is told and tried again', async () => {
   await eventually(() => expect(errors).toMatchObject([{ message: expect.stringContaining('no stream') }]))
   await clock.advance(1_000)
   expect(errors.length).toBeGreaterThan(1)
+})
+
+test('a stream that nobody refuses is accepted when its connection has been answered, and not before', async () => {
+  const { loop, clock, openings } = pulling({ silentMs: 600_000 })
+  const connection = new SilentConnection()
+  connection.isConnected = false
+  let isAccepted = false
+  void loop.start().then(() => (isAccepted = true))
+  openings[0]?.resolve(connection.asConnection())
+  await eventually(() => connection.done.includes('write'))
+  await clock.advance(60_000)
+  expect(isAccepted).toBe(false)
+  connection.isConnected = true
+  await clock.advance(3_000)
+  expect(isAccepted).toBe(true)
 })
 
 test('who is told to stop as the connection comes opens no stream', async () => {

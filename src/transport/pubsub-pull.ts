@@ -37,7 +37,7 @@ interface SessionEnd {
 const backoff = { firstMs: 100, maxMs: 10_000 }
 /** How long the service may take to end its half of the stream after we ended ours. */
 const farewellMs = 2_000
-/** The service need not say that it accepted a stream; it does say that it did not. */
+/** The service need not say that it accepted a stream; it does say that it did not, if it can be reached at all. */
 const acceptedAfterMs = 3_000
 
 export class PullLoop {
@@ -102,11 +102,12 @@ export class PullLoop {
 
   /** One stream, from its opening to its end. Never rejects. */
   async #session(accepted: () => void): Promise<SessionEnd> {
-    const { subscription, leaseMs, maxMessages, maxBytes, clock } = this.#options
+    const { subscription, leaseMs, maxMessages, maxBytes } = this.#options
     const stopping = this.#stopping.signal
+    let connection: Connection
     let stream: PullDuplex
     try {
-      const connection = await this.connection(stopping)
+      connection = await this.connection(stopping)
       if (stopping.aborted) return { wasHeard: false }
       stream = connection.streamingPull({ subscription })
     } catch (error) {
@@ -123,8 +124,15 @@ export class PullLoop {
       // With it the service answers our signs of life with its own.
       protocolVersion: 1,
     })
-    void clock.sleep(acceptedAfterMs, over.signal).then(() => over.signal.aborted || accepted())
+    void this.#acceptInTime(connection, over.signal, accepted)
     return await ended
+  }
+
+  /** A service that is out of reach refuses nothing either: its silence counts only on a connection that it has answered. */
+  async #acceptInTime(connection: Connection, over: AbortSignal, accepted: () => void): Promise<void> {
+    do await this.#options.clock.sleep(acceptedAfterMs, over)
+    while (!over.aborted && !connection.isConnected())
+    if (!over.aborted) accepted()
   }
 
   #listen(stream: PullDuplex, over: AbortController, accepted: () => void): Promise<SessionEnd> {

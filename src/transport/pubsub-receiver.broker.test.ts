@@ -141,3 +141,27 @@ test('a close that takes its time hands over what was on its way, and asks the s
     await close()
   }
 })
+
+test('a service that is out of reach from the start has accepted nothing, however long it says nothing', async () => {
+  const { server, close } = await openBroker(unhurried)
+  const clock = createFakeClock()
+  const proxy = await startFaultProxy({ target: { host: server.host, port: server.port } })
+  const transport = pubsub({ projectId: 'faults', emulatorHost: `${proxy.host}:${proxy.port}`, clock })
+  try {
+    proxy.stall()
+    let isOpen = false
+    const opening = hold(transport).then(() => (isOpen = true))
+    await eventually(() => expect(proxy.waiting('toServer')).toBeGreaterThan(0))
+    await clock.advance(50_000)
+    expect(isOpen).toBe(false)
+    proxy.heal()
+    await opening
+  } finally {
+    proxy.heal()
+    const closing = transport.close()
+    await clock.advance(10_000)
+    await closing
+    await proxy.stop()
+    await close()
+  }
+})
