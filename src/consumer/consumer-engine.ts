@@ -49,6 +49,8 @@ export interface EngineWatch {
   /** Deliveries come from now on; `isIdle` tells whether any is in hand. */
   opened(isIdle: () => boolean): void
   closed(): void
+  /** The broker could not be reached, or not read from. */
+  disturbed?(): void
   /** The effects of these items are committed. */
   committed(items: readonly Item[]): void
   /** Goes with the loop over what is stored: it goes round even when nothing comes. */
@@ -314,7 +316,10 @@ function createReceiving({ settings, routes, life, watch }: EngineDeps, engine: 
           maxMessages: Math.max(1, Math.floor(maxInFlight / share)),
           maxBytes: Math.max(1, Math.floor(maxInFlightBytes / share)),
           onDelivery,
-          onError: (error) => signals.emit('consumer.disturbed', { consumer: name, topic, error }),
+          onError: (error) => {
+            watch.disturbed?.()
+            signals.emit('consumer.disturbed', { consumer: name, topic, error })
+          },
           givesNothingUp: settings.onPoison === 'stop',
         }),
       )

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { consumerFixture, videos } from '../../test/setup/consumer-fixture.ts'
+import { consumerFixture, published, videos } from '../../test/setup/consumer-fixture.ts'
 import { outboxFixture, videos as ownVideos } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { pauseOutbox } from '../outbox/pause.ts'
@@ -79,6 +79,7 @@ test('a consumer is not ready before it runs and while it is paused, by its own 
   const catalog = fixture.consumer().on(videos.VideoPublished, async () => {})
   const health = createHealth({ consumers: [catalog], checks: { cache: async () => undefined } })
   expect(await asked(health, '/readyz')).toEqual({ status: 503, codes: ['not-running', 'unknown'] })
+  await fixture.publish(published('a', 1))
   const stop = fixture.start(catalog)
   await eventually(async () => expect(await asked(health, '/readyz')).toEqual({ status: 200, codes: [] }))
   await fixture.query(`update $schema.consumer set paused = true`)

@@ -7,6 +7,7 @@ import type { Database } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
+import type { Transport } from '../transport/transport.ts'
 import { ReadinessWatch } from './readiness.ts'
 
 const database = await testDatabase()
@@ -52,6 +53,54 @@ test('where nothing was ever published, an instance is ready without anything to
   const stop = fixture.start(project(fixture))
   await eventually(async () => (await fixture.count('consumer')) === 1)
   expect(await (await idleInstance(fixture)).readiness()).toEqual({ ready: true, reasons: [] })
+  await stop()
+})
+
+test('an instance that got nothing waits for longer than a moment: another may be in its first batch, which no table shows', async () => {
+  const fixture = await consumerFixture(db)
+  const [handling, mayGoOn] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  await fixture.publish(published('a', 1, 'old', old))
+  const stop = fixture.start(
+    fixture.consumer().on(videos.VideoPublished, async () => {
+      handling.resolve()
+      await mayGoOn.promise
+    }),
+  )
+  await handling.promise
+  const clock = createFakeClock()
+  const second = new ReadinessWatch({ db, schema: fixture.schema, consumer: 'catalog', clock, readyLagMs: 30_000 })
+  second.opened(() => true)
+  await clock.advance(3_000)
+  expect(await second.readiness()).toMatchObject(incomplete)
+  expect(await fixture.count('consumer', 'ready_at is not null')).toBe(0)
+  mayGoOn.resolve()
+  await fixture.settled(1)
+  await clock.advance(7_000)
+  expect(await second.readiness()).toMatchObject(incomplete)
+  await fixture.query(`update $schema.inbox set processed_at = processed_at - interval '1 minute'`)
+  expect(await second.readiness()).toEqual({ ready: true, reasons: [] })
+  await stop()
+})
+
+test('a consumer whose broker fails takes its silence for nothing, however seldom it fails', async () => {
+  const fixture = await consumerFixture(db)
+  const clock = createFakeClock()
+  const failing = Promise.withResolvers<(error: Error) => void>()
+  const receive: Transport['receive'] = (options) => {
+    failing.resolve(options.onError)
+    return fixture.broker.receive(options)
+  }
+  const transport = { ...fixture.broker, receive }
+  const consumer = fixture.consumer({ transport, clock, streams: [videos] }).on(videos.VideoPublished, () => undefined)
+  const stop = fixture.start(consumer)
+  const fail = await failing.promise
+  for (let attempt = 1; attempt <= 4; attempt += 1) {
+    fail(new Error('UNAVAILABLE'))
+    await clock.advance(30_000)
+    expect(await consumer.readiness()).toMatchObject(incomplete)
+  }
+  await clock.advance(30_000)
+  expect(await consumer.readiness()).toEqual({ ready: true, reasons: [] })
   await stop()
 })
 

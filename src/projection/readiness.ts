@@ -5,8 +5,9 @@
  * time, and when a rebuild is swapped in. Lag is what this process sees, if the consumer runs in it: the age of the newest
  * event of its last batch. With nothing in hand and nothing new for a while it has caught up, whatever that age was.
  *
- * An instance that got nothing knows only of itself: others may have all the partitions, or all the lanes. Before it says
- * complete for everybody, the tables must show that none of them is at work.
+ * An instance that got nothing knows only of itself: others may have all the partitions, or all the lanes, and its broker may
+ * not have begun. Before it says complete for everybody, it must have heard nothing for long enough, no error either, and the
+ * tables must show that no other is at work.
  */
 import type { Clock } from '../core/clock.ts'
 import { execute, first, type Queryable } from '../postgres/database.ts'
@@ -28,8 +29,10 @@ export interface ReadinessOptions extends ReadScope {
 
 /** Nothing came for this long, and nothing is in hand: there is nothing. */
 const quietMs = 2_000
-/** What any instance did shows when its batch commits. So the tables must be still for longer than a batch takes. */
+/** What any instance did shows when its batch commits. So tables and broker must be still for longer than a batch takes. */
 const stillMs = 10_000
+/** A broker that is out of reach is still as well, and errors come as seldom as a transport tries: longer than it ever rests. */
+const calmMs = 60_000
 
 /** What a running instance sees of its own progress. */
 export class ReadinessWatch {
@@ -37,6 +40,7 @@ export class ReadinessWatch {
   /** Or that it waits for the broker; `undefined` if it does not run here. */
   #isIdle: (() => boolean) | 'opening' | undefined
   #changedAtMs = 0
+  #disturbedAtMs = -Infinity
   #lagMs: number | undefined
 
   constructor(options: ReadinessOptions) {
@@ -63,6 +67,11 @@ export class ReadinessWatch {
   applied(newestOccurredAtMs: number): void {
     this.#lagMs = Math.max(0, this.#options.clock.nowMs() - newestOccurredAtMs)
     this.#changedAtMs = this.#options.clock.monotonicMs()
+  }
+
+  /** The broker could not be reached, or not read from: its silence says nothing. */
+  disturbed(): void {
+    this.#disturbedAtMs = this.#options.clock.monotonicMs()
   }
 
   async readiness(): Promise<Readiness> {
@@ -94,9 +103,16 @@ export class ReadinessWatch {
     return (this.#lagMs ?? Infinity) <= this.#options.readyLagMs
   }
 
+  /** Neither anything applied nor an error for a while. That it opened a moment ago is no silence. */
+  #isStill(): boolean {
+    const nowMs = this.#options.clock.monotonicMs()
+    return nowMs - this.#changedAtMs >= stillMs && nowMs - this.#disturbedAtMs >= calmMs
+  }
+
   /** With new events coming there is always something under way; without, nobody must have anything. */
   async #markComplete(): Promise<boolean> {
     const { db, readyLagMs } = this.#options
+    if (!this.#isFresh() && !this.#isStill()) return false
     const stillness = this.#isFresh() ? { dueMs: readyLagMs } : { dueMs: 0, stillMs }
     return (await execute(db, markComplete(this.#options, stillness))) > 0
   }

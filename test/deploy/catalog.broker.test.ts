@@ -59,8 +59,6 @@ test('one HTTP/2 port answers health by gRPC, events are applied beside it, and 
       )
     })
   expect(await check('liveness')).toBe('SERVING')
-  await eventually(async () => expect(await check('')).toBe('SERVING'))
-  expect(await check('readiness')).toBe('SERVING')
   expect(await check('other')).toBe(5)
 
   const transport = pubsub({ projectId: 'shop', emulatorHost: server.emulatorHost })
@@ -68,6 +66,8 @@ test('one HTTP/2 port answers health by gRPC, events are applied beside it, and 
   const body = Buffer.from(JSON.stringify({ title: 'one', url: 'https://example.com/1' }))
   await transport.publish([{ ...event, body }], { signal: AbortSignal.timeout(60_000), maySend: () => true })
   await eventually(async () => expect((await db.query('select title from catalog.video')).rows).toEqual([{ title: 'one' }]))
+  await eventually(async () => expect(await check('')).toBe('SERVING'))
+  expect(await check('readiness')).toBe('SERVING')
   await eventually(async () =>
     expect(await (await fetch(`${metrics}/metrics`)).text()).toContain('waybill_consumer_applied_total{consumer="catalog"} 1\n'),
   )
