@@ -17,6 +17,7 @@ import { workBatch } from './batch-worker.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import { bytesOf } from './decode.ts'
 import { inOrder, placeOfDelivery, settleForeign, toEntry, workDelivered, type Entry } from './direct-receiver.ts'
+import { createForgottenOffsets } from './forgotten-offsets.ts'
 import type { InboxTables, Scope } from './inbox.sql.ts'
 import { keepsLine, lineOf, type Applied, type Item, type UnreadItem } from './item.ts'
 import { createLeasedWork } from './leased-work.ts'
@@ -298,6 +299,7 @@ function createReceiving({ settings, routes, life, watch }: EngineDeps, engine: 
   const { name, maxInFlight, maxInFlightBytes, signals } = settings
   const { deliver: onDelivery, isIdle, scope } = engine
   const transport = settings.offsets === 'postgres' ? orderedBy(settings, scope) : settings.transport
+  const tellForgotten = settings.offsets === 'broker' && settings.inbox ? createForgottenOffsets(settings, scope) : undefined
   const share = Math.max(1, routes.topics.length)
   let receivers: readonly Receiver[] = []
   let closed = new AbortController()
@@ -321,6 +323,7 @@ function createReceiving({ settings, routes, life, watch }: EngineDeps, engine: 
             signals.emit('consumer.disturbed', { consumer: name, topic, error })
           },
           givesNothingUp: settings.onPoison === 'stop',
+          onBeginning: tellForgotten && ((partitions) => void tellForgotten(topic, partitions)),
         }),
       )
       const { signal: closing } = closed

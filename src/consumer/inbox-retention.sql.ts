@@ -1,6 +1,6 @@
 /** The statements that remove what is old enough from the inbox and beside it, and those that say how far back it remembers. */
-import { sql, type Statement } from '../postgres/sql.ts'
-import type { InboxTables } from './inbox.sql.ts'
+import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import type { InboxTables, Scope } from './inbox.sql.ts'
 
 interface Expiry {
   readonly ageMs: number
@@ -75,6 +75,24 @@ export function expireDeadLetters(tables: InboxTables, { ageMs, batchSize }: Exp
 export function selectMemory(tables: InboxTables, consumer: string): Statement<{ forgotten_before_ms: string | null }> {
   return sql`
     select (extract(epoch from c.forgotten_before) * 1000)::bigint::text as forgotten_before_ms from ${tables.consumer} c where c.name = ${consumer}::text`
+}
+
+/**
+ * Since when a consumer has forgotten events of these streams that it has read; no row if it remembers all that it read, or read
+ * none. One that is younger than the memory of its inbox has forgotten nothing. Indexes: the primary keys of consumer_position and inbox.
+ */
+export function selectForgotten(
+  { tables, consumer, generation }: Scope,
+  aggregateTypes: readonly string[],
+): Statement<{ forgotten_before: string }> {
+  const types = sqlArray(aggregateTypes)
+  return sql`
+    select to_char(c.forgotten_before at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as forgotten_before from ${tables.consumer} c
+     where c.name = ${consumer}::text and c.forgotten_before > c.created_at
+       and (exists (select from ${tables.position} p
+                     where p.consumer = c.name and p.generation = ${generation}::int and p.aggregate_type = any (${types}::text::text[]))
+            or exists (select from ${tables.inbox} i
+                        where i.consumer = c.name and i.generation = ${generation}::int and i.source = any (${types}::text::text[])))`
 }
 
 /** Whether a consumer keeps offsets beside its effects. Index: the primary key of consumer_offset. */

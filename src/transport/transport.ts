@@ -112,6 +112,11 @@ export interface ReceiveOptions {
   readonly resumeFrom?:
     | ((partitions: readonly string[], topicId: string | undefined) => Promise<ReadonlyMap<string, bigint | 'earliest'>>)
     | undefined
+  /**
+   * For partitioned logs: told of partitions that have something and are read from their beginning, because the broker remembers no
+   * offset of this consumer in the whole topic. So a new consumer begins, and one whose offsets the broker has forgotten.
+   */
+  readonly onBeginning?: ((partitions: readonly string[]) => void) | undefined
 }
 
 export interface Receiver {

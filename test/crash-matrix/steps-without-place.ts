@@ -21,6 +21,7 @@ export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>>
     'consumer/inbox.readReleased',
     'consumer/inbox.readVersions',
     'consumer/inbox.readWaiting',
+    'consumer/inbox-retention.selectForgotten',
     'consumer/offsets.readOffsets',
     'outbox/backlog.readBacklog',
     'outbox/backlog.readRemaining',

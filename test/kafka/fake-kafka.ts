@@ -66,6 +66,11 @@ export class FakeKafka {
     this.#appended = Promise.withResolvers<void>()
   }
 
+  /** What the group committed is gone, as when nobody was in it for long. */
+  forgetOffsets(): void {
+    this.#committed.clear()
+  }
+
   append(partition: number, key: string, record: Partial<FetchedRecord> = {}): bigint {
     const log = this.#logs[partition] as FetchedRecord[]
     const offset = BigInt(log.length)

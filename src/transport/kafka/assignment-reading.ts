@@ -162,7 +162,7 @@ export class AssignmentReading implements DeliveryOwner {
   async #start(): Promise<void> {
     const { client, topic, assignment, resumeFrom } = this.#options
     const { member, partitions } = assignment
-    const { id: topicId } = await client.describeTopic(topic)
+    const { id: topicId, partitions: all } = await client.describeTopic(topic)
     const committed = await client.committedOffsets({ group: member.group, topic, topicId, partitions })
     const kept = await resumeFrom?.(partitions.map(String), topicId)
     const knownOf = (partition: number): bigint | 'earliest' =>
@@ -170,6 +170,7 @@ export class AssignmentReading implements DeliveryOwner {
     const unknown = partitions.filter((partition) => knownOf(partition) === 'earliest')
     const earliest =
       unknown.length === 0 ? new Map<number, bigint>() : await client.listOffsets({ topic, partitions: unknown, at: 'earliest' })
+    if (unknown.length > 0) await this.#tellBeginning(earliest, { topicId, count: all.length })
     if (this.#over.signal.aborted) return
     const startOf = (partition: number): bigint => {
       const known = knownOf(partition)
@@ -190,6 +191,21 @@ export class AssignmentReading implements DeliveryOwner {
       over: this.#over.signal,
     })
     this.#fetcher.wake()
+  }
+
+  /** A partition without an offset alone is a new one, or one in which there was nothing yet. */
+  async #tellBeginning(
+    earliest: ReadonlyMap<number, bigint>,
+    { topicId, count }: { readonly topicId: string | undefined; readonly count: number },
+  ): Promise<void> {
+    const { client, topic, assignment, onBeginning } = this.#options
+    if (onBeginning === undefined) return
+    const partitions = Array.from({ length: count }, (_, partition) => partition)
+    const committed = await client.committedOffsets({ group: assignment.member.group, topic, topicId, partitions })
+    if (committed.size > 0) return
+    const ends = await client.listOffsets({ topic, partitions: [...earliest.keys()], at: 'latest' })
+    const filled = [...earliest].filter(([partition, start]) => start < (ends.get(partition) ?? 0n))
+    if (filled.length > 0 && !this.#over.signal.aborted) onBeginning(filled.map(([partition]) => String(partition)))
   }
 
   /** What waits here is bounded like what is in hand; a window also by its length and by what is held in it. */
