@@ -35,7 +35,7 @@ export interface InboxRetentionOptions {
   readonly deadLettersMs?: number
   /** How long applied messages are kept by consumers with `archive: true`. @default 7 days */
   readonly archiveMs?: number
-  /** How long the broker keeps messages, its dead letters included. @default 31 days */
+  /** How long the broker keeps messages, its dead letters included. The broker is not asked: Kafka may keep them for longer. @default 31 days */
   readonly brokerMs?: number
   /** What to do at the start if the inbox forgets before the broker does. @default 'refuse' */
   readonly onShortMemory?: 'refuse' | 'warn'
