@@ -1,6 +1,6 @@
 /**
- * The catalog service as one process: gRPC, the consumer, and health beside gRPC on one HTTP/2 port. Metrics are on a port of
- * their own on the loopback interface, for a collector in the same instance.
+ * The catalog service as one process: gRPC, the consumer with what drains its dead letters at Pub/Sub, and health beside gRPC on
+ * one HTTP/2 port. Metrics are on a port of their own on the loopback interface, for a collector in the same instance.
  *
  * Your methods are added to `server`; here only health is served. Cloud Run waits 10 seconds after SIGTERM, so stopping takes
  * less.
@@ -13,6 +13,7 @@ import {
   createInboxRetention,
   createMetrics,
   createSignals,
+  deadLetterDrains,
   logSignals,
   run,
   startTelemetryServer,
@@ -64,7 +65,7 @@ const port = await new Promise<number>((resolve, reject) =>
 const telemetry = await startTelemetryServer({ metrics, health: health.handler, port: Number(METRICS_PORT) })
 process.stdout.write(`${JSON.stringify({ severity: 'INFO', message: 'The catalog listens.', port, metrics: telemetry.url })}\n`)
 try {
-  await run([catalog, createInboxRetention({ db, signals })], {
+  await run([catalog, ...deadLetterDrains(catalog), createInboxRetention({ db, signals })], {
     signal: stop.signal,
     signals,
     stopTimeoutMs: 6_000,

@@ -147,6 +147,7 @@ export {
 } from './consumer/redrive.ts'
 export { discardDeadLetters, type DiscardAction } from './consumer/discard-dead-letters.ts'
 export { drainBrokerDeadLetters, type BrokerDeadLettersOptions } from './consumer/broker-dead-letters.ts'
+export { deadLetterDrains } from './consumer/dead-letter-drains.ts'
 export { pauseConsumer, resumeConsumer, type ConsumerPauseAction } from './consumer/pause-consumer.ts'
 export { createInboxRetention, type InboxRetention, type InboxRetentionOptions } from './consumer/inbox-retention.ts'
 export { replayConsumer, type ReplayOptions } from './consumer/replay.ts'

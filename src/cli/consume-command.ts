@@ -3,6 +3,7 @@
  * the broker's dead letters where it has any. The first SIGTERM finishes and acknowledges what is in hand.
  */
 import type { Consumer } from '../consumer/consumer.ts'
+import { deadLetterDrains } from '../consumer/dead-letter-drains.ts'
 import { createInboxRetention } from '../consumer/inbox-retention.ts'
 import { WaybillError } from '../core/errors.ts'
 import { run } from '../core/lifetime.ts'
@@ -10,7 +11,6 @@ import type { SignalBus } from '../core/signals.ts'
 import { closedAfter } from '../ops/close-in-time.ts'
 import { createHealth } from '../ops/health.ts'
 import type { Command, CommandContext, CommandResult, OptionValues } from './command.ts'
-import { deadLetterDrains } from './dead-letter-drains.ts'
 import { textOption } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'
 import { createTelemetry, telemetryOptions } from './telemetry-options.ts'

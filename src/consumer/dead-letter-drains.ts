@@ -5,20 +5,24 @@
  * there later: a grant takes minutes until it is known everywhere, and some provision after they deploy. So it is asked for again for as
  * long as the process lives, and the consumer goes on meanwhile.
  */
-import { drainBrokerDeadLetters } from '../consumer/broker-dead-letters.ts'
-import type { ConsumerSettings } from '../consumer/consumer-options.ts'
-import type { Consumer } from '../consumer/consumer.ts'
 import { errorMessage, isWaybillError } from '../core/errors.ts'
 import type { Service } from '../core/lifetime.ts'
 import { loop } from '../core/loop.ts'
 import type { Transport } from '../transport/transport.ts'
+import { drainBrokerDeadLetters } from './broker-dead-letters.ts'
+import type { ConsumerSettings } from './consumer-options.ts'
+import type { Consumer } from './consumer.ts'
 
 /** After a refusal it is asked for again every minute. */
 const backoff = { firstMs: 60_000, maxMs: 60_000, jitter: 'none' } as const
 
-/** One that stops at what fails should have no dead letters, but the broker may have taken some before it was told. */
-export function deadLetterDrains(draining: Consumer): readonly Service[] {
+/**
+ * The services to run beside a consumer, one for each topic of its dead letters at the broker; none where the broker has no such topics.
+ * For a consumer to which nothing more is added.
+ */
+export function deadLetterDrains(draining: Pick<Consumer, 'settings' | 'routes'>): readonly Service[] {
   const { settings } = draining
+  // One that stops at what fails should have no dead letters, but the broker may have taken some before it was told.
   const transport: Pick<Transport, 'receive' | 'deadLetterTopic'> = settings.transport
   const topics = draining.routes().topics.flatMap((topic) => transport.deadLetterTopic?.(topic, settings.name) ?? [])
   return topics.map((topic) => drainOf(settings, topic))

@@ -1,13 +1,13 @@
 import { expect, test } from 'vitest'
 import { consumerFixture, published, videos, type ConsumerFixture } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import type { ConsumerOptions } from '../consumer/consumer-options.ts'
 import { WaybillError, type ErrorCode } from '../core/errors.ts'
 import type { Service } from '../core/lifetime.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import type { Transport } from '../transport/transport.ts'
+import type { ConsumerOptions } from './consumer-options.ts'
 import { deadLetterDrains } from './dead-letter-drains.ts'
 
 const database = await testDatabase()
