@@ -27,11 +27,13 @@ const deploymentId = process.env['WAYBILL_DEPLOYMENT_ID']
 const stop = new AbortController()
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stop.abort())
 
+/** As Google Cloud names them. */
+const severities = { debug: 'DEBUG', info: 'INFO', warn: 'WARNING', error: 'ERROR' } as const
 const signals = createSignals()
 logSignals({
   signals,
   log: ({ level, fields, ...entry }) =>
-    process.stdout.write(`${JSON.stringify({ severity: level.toUpperCase(), ...entry, ...fields })}\n`),
+    process.stdout.write(`${JSON.stringify({ severity: severities[level], ...entry, ...fields })}\n`),
 })
 const metrics = createMetrics({ signals })
 const db = connect({ url: DATABASE_URL, max: 10, signals })

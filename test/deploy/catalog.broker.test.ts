@@ -27,7 +27,8 @@ beforeAll(async () => {
   await migrate(db, { schema: 'waybill', service: 'catalog' })
   await db.query('create schema catalog')
   await db.query(
-    'create table catalog.video (video_id text primary key, title text, url text, version bigint not null, deleted_at timestamptz)',
+    `create table catalog.video (video_id text primary key, title text check (title <> 'refused'), url text, version bigint not null,
+                                 deleted_at timestamptz)`,
   )
   const admin = createPubsubAdmin({ projectId: 'shop', emulatorHost: server.emulatorHost })
   const desired = desiredResources({ streams: [videos], consumers: [{ name: 'catalog', streams: [videos] }] })
@@ -92,4 +93,10 @@ test('what Pub/Sub gave up becomes a dead letter', async () => {
     expect((await db.query(letters)).rows).toEqual([{ consumer: 'catalog', aggregate_id: 'given-up', reason: 'broker' }]),
   )
   expect(await child.kill('SIGTERM')).toEqual({ code: 0, signal: null })
+})
+
+test('a warning is logged as Google Cloud names it', async () => {
+  await using child = startCatalog()
+  await publish('v2', 'refused')
+  expect(JSON.parse(await child.line('"signal":"consumer.failed"'))).toMatchObject({ severity: 'WARNING' })
 })
