@@ -24,7 +24,7 @@ export interface HealthOptions {
   readonly consumers?: readonly Consumer[]
   /** Ready means that no event which could be published is older. @default 30_000 */
   readonly maxLagMs?: number
-  /** Alive means that every loop ended a pass within this time. @default 60_000 */
+  /** Alive means that the relay and every consumer ended a pass within this time. @default 60_000 */
   readonly maxPassAgeMs?: number
   /** How long readiness may take to find out; then it is no. @default 5_000 */
   readonly timeoutMs?: number

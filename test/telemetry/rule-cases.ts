@@ -12,6 +12,7 @@ export interface RuleCase {
 
 const job = 'job="shop",instance="a"'
 const consumer = `${job},consumer="catalog"`
+const executed = `waybill_command_outcomes_total{${job},command="Pay",outcome="executed"}`
 const alive = { [`waybill_outbox_oldest_due_age_seconds{${job}}`]: '0x120' }
 
 /** A gauge above its threshold, and at it. */
@@ -114,6 +115,10 @@ export const ruleCases: Readonly<Record<string, RuleCase>> = {
     [6, 5],
   ),
   WaybillCacheLeftOut: gauge('waybill_command_cache_breaker_open', job, [1, 0]),
+  WaybillCleanupStopped: {
+    fires: { [executed]: '1x120' },
+    quiet: { [executed]: '1x120', [`waybill_command_cleanup_lag_seconds{${job}}`]: '0x120' },
+  },
   WaybillCleanupLagging: gauge('waybill_command_cleanup_lag_seconds', job, [301, 300]),
   WaybillIngestRefusing: ratio(
     `waybill_ingest_refused_total{${job},event="Seen",code="unavailable"}`,

@@ -90,6 +90,42 @@ test('an outbox that an older version counted without its name is not missed whe
   expect(code).toBe(0)
 })
 
+test('clean-up is missed where commands run and where it ran by itself, not where everything was taken away', async () => {
+  const file = join(folder, 'cleanup.json')
+  const lag = 'waybill_command_cleanup_lag_seconds'
+  const executed = (job: string) => `waybill_command_outcomes_total{job="${job}",instance="a",command="Pay",outcome="executed"}`
+  const seen = [
+    // Commands without any, and with one that hangs: the metric disappears.
+    [executed('forgotten'), '1x320'],
+    [executed('hangs'), '1x320'],
+    [`${lag}{job="hangs",instance="a"}`, '0 0 stale'],
+    // A process of its own, whose commands run where nobody scrapes.
+    [`${lag}{job="worker",instance="a"}`, '0 0 stale'],
+    // An API that was scaled to zero, and one whose clean-up waits for minutes after each pass.
+    [executed('away'), '1 1 stale'],
+    [`${lag}{job="away",instance="a"}`, '0 0 stale'],
+    [executed('slow'), '1x320'],
+    [`${lag}{job="slow",instance="a"}`, '0 stale '.repeat(160)],
+  ]
+  const firing = 'sum by (job) (ALERTS{alertname="WaybillCleanupStopped",alertstate="firing"})'
+  const missed = (...jobs: readonly string[]) => jobs.map((job) => ({ labels: `{job="${job}"}`, value: 1 }))
+  const stopped = {
+    name: 'stopped',
+    interval: '5m',
+    input_series: seen.map(([series, values]) => ({ series, values })),
+    promql_expr_test: [
+      { expr: firing, eval_time: '5m', exp_samples: [] },
+      { expr: firing, eval_time: '10m', exp_samples: missed('forgotten') },
+      { expr: firing, eval_time: '30m', exp_samples: missed('forgotten', 'hangs', 'worker') },
+      { expr: firing, eval_time: '26h', exp_samples: missed('forgotten', 'hangs') },
+    ],
+  }
+  await writeFile(file, JSON.stringify({ rule_files: [rulesFile], evaluation_interval: '5m', tests: [stopped] }))
+  const { code, output } = await runCommand(['promtool', 'test', 'rules', file])
+  expect(output).toContain('SUCCESS')
+  expect(code).toBe(0)
+})
+
 test.each([
   { alert: 'WaybillConsumerLagging', metric: 'waybill_consumer_lag_seconds' },
   { alert: 'WaybillStoredLagging', metric: 'waybill_consumer_stored_lag_seconds' },
