@@ -41,6 +41,8 @@ export interface WaybillConfig {
   readonly consumers?: (context: ConsumersContext) => readonly Consumer[] | Promise<readonly Consumer[]>
   /** What `waybill consume` removes, and when; `false` if somebody else does. */
   readonly inboxRetention?: false | InboxRetentionConfig
+  /** `ttlMs` of `createMarkerCleanup`, by which `waybill status` and `waybill dashboard` tell whether it keeps up. @default 3_600_000 */
+  readonly markerTtlMs?: number | undefined
   /** What `waybill backfill <name>` can run. */
   readonly backfills?: Readonly<Record<string, (context: BackfillContext) => Backfill>>
   /** Google Pub/Sub, for `provision` and `doctor pubsub`. */
@@ -95,6 +97,7 @@ const configNames = [
   'backfills',
   'consumers',
   'inboxRetention',
+  'markerTtlMs',
   'pubsub',
   'prepare',
 ]

@@ -34,6 +34,7 @@ export interface ConfiguredService extends Required<Omit<TracedService, 'name'>>
   /** Its name, if the configuration has one. */
   readonly service: string | undefined
   readonly deploymentId: string | undefined
+  readonly markerTtlMs: number | undefined
   /** Its database, without a password. */
   readonly address: string
 }
@@ -57,7 +58,8 @@ export async function withServices<Result>(
       if (next.settings !== undefined && !mayBeAway) await assertSchema(db, next.settings.knownNames())
       const consumers = await consumersOf(next, db, note)
       const address = databaseLabel(next.url)
-      return await open(rest, [...opened, { db, schema: next.schema, consumers, service, deploymentId, address }])
+      const markerTtlMs = next.settings?.config.markerTtlMs
+      return await open(rest, [...opened, { db, schema: next.schema, consumers, service, deploymentId, markerTtlMs, address }])
     }
     return await withDatabase(next.url, go, { mayBeAway })
   }

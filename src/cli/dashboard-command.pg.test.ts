@@ -1,3 +1,6 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { expect, inject, onTestFinished, test } from 'vitest'
 import { runLine, type Ended } from '../../test/setup/run-line.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
@@ -63,6 +66,24 @@ test('with --actions it acts under the name of who started it', async () => {
   expect(told).toMatchObject({ code: 0, err: expect.stringContaining('It may change things') })
   const { rows } = await db.query('select actor, action from waybill.audit_log')
   expect(rows).toEqual([{ actor: 'ada', action: 'outbox.pause' }])
+})
+
+test('what the configuration says of markers decides when they are due', async () => {
+  await db.query(`insert into waybill.command_marker (created_at, principal, request_id, command, fingerprint)
+    values (now() - interval '20 hours', 'ann', 'r1', 'Teach', '\\x00')`)
+  onTestFinished(async () => void (await db.query('delete from waybill.command_marker')))
+  const folder = await mkdtemp(join(tmpdir(), 'waybill-dashboard-'))
+  onTestFinished(() => rm(folder, { recursive: true }))
+  const file = join(folder, 'waybill.config.ts')
+  await writeFile(file, `export default { service: 'orders', markerTtlMs: 86_400_000 }\n`)
+  const findings: unknown[] = []
+  for (const line of ['dashboard', `dashboard --config ${file}`]) {
+    await serve(line, async (address) => {
+      const { services } = (await overviewOf(address)) as { services: { findings: unknown }[] }
+      findings.push(services[0]?.findings)
+    })
+  }
+  expect(findings).toEqual([[expect.objectContaining({ problem: 'cleanup-lag' })], []])
 })
 
 test('others may be away, and two of one name are told apart', async () => {

@@ -85,11 +85,11 @@ async function listen(port: number, listener: Parameters<typeof listenOn>[1]): P
 async function named(services: readonly ConfiguredService[]): Promise<readonly DashboardService[]> {
   const known = await Promise.all(services.map(async (each) => ({ ...each, ...(await stampOf(each)) })))
   const shown: DashboardService[] = []
-  for (const { db, schema, consumers, deploymentId, address, own, stamped } of known) {
+  for (const { db, schema, consumers, deploymentId, markerTtlMs, address, own, stamped } of known) {
     const isShared = known.some((each) => each.address !== address && each.own === own)
     const full = isShared ? `${own} (${stamped ?? address})` : own
     const isTaken = shown.some(({ name }) => name === full)
-    shown.push({ name: isTaken ? `${full} ${shown.length + 1}` : full, db, schema, consumers, deploymentId })
+    shown.push({ name: isTaken ? `${full} ${shown.length + 1}` : full, db, schema, consumers, deploymentId, markerTtlMs })
   }
   return shown
 }

@@ -104,3 +104,20 @@ test('several services are shown one after the other, each by its own configurat
     err: expect.stringContaining('--also nowhere.config.ts: set database.url there'),
   })
 })
+
+test('the clean-up is late by the TTL of the configuration, and by an hour without one', async () => {
+  const { schema } = await consumerFixture(db)
+  await db.query(`insert into ${schema}.command_marker (created_at, principal, request_id, command, fingerprint)
+    values (now() - interval '20 hours', 'ann', 'r1', 'Teach', '\\x00')`)
+  const check = async (name: string, config: object): Promise<Ended> => {
+    const file = join(folder, `${name}.config.ts`)
+    await writeFile(file, `export default ${JSON.stringify({ service: 'test', schema, ...config })}\n`)
+    return await waybill(`status --check --config ${file}`)
+  }
+  expect(await check('hour', {})).toMatchObject({ code: 4, out: expect.stringContaining('the clean-up of markers is') })
+  expect(await check('day', { markerTtlMs: 86_400_000 })).toMatchObject({ code: 0 })
+  expect(await check('words', { markerTtlMs: 'a day' })).toMatchObject({
+    code: 2,
+    err: expect.stringContaining('markerTtlMs: must be a whole number'),
+  })
+})

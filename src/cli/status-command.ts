@@ -68,7 +68,7 @@ async function lookAt(context: CommandContext, limits: StatusLimits | undefined)
   const top = wholeOption(context.values, 'top')
   return await withServices(context, async (services) => {
     const reports = await Promise.all(
-      services.map(({ db, schema }) => status({ db, schema, ...(top === undefined ? {} : { top }) })),
+      services.map(({ db, schema, markerTtlMs }) => status({ db, schema, markerTtlMs, ...(top === undefined ? {} : { top }) })),
     )
     const found = limits === undefined ? undefined : reports.map((report) => checkStatus(report, limits))
     return {

@@ -9,6 +9,7 @@ import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import { oneOf, refuseUnknown, resolve, wholeBetween } from '../core/options.ts'
 import type { StatusLimits } from '../ops/status-check.ts'
+import { checkMarkerTtl } from '../ops/status.ts'
 import type { Database } from '../postgres/database.ts'
 import { unlessMute } from '../postgres/unless-mute.ts'
 import { unlessSilent } from '../postgres/unless-silent.ts'
@@ -24,6 +25,8 @@ export interface DashboardService {
   readonly consumers?: readonly Pick<Consumer, 'settings' | 'routes'>[]
   /** The deployment it has to be: on any other database nothing is shown or done. @default whatever the database is stamped with */
   readonly deploymentId?: string | undefined
+  /** `ttlMs` of its `createMarkerCleanup`, by which the verdict tells whether that keeps up. @default 3_600_000 */
+  readonly markerTtlMs?: number | undefined
 }
 
 /** Who looks at the page. */
@@ -100,12 +103,14 @@ function checkedServices({ services, timeoutMs, clock }: Required<DashboardOptio
     throw new WaybillError('INVALID_OPTION', 'dashboard.services: there is nothing to show. Pass at least one { name, db }.')
   const names = new Set<string>()
   return services.map((service) => {
-    refuseUnknown('dashboard.services', service, ['name', 'db', 'schema', 'consumers', 'deploymentId'])
-    const { name, db, schema = defaults.schema, consumers = [], deploymentId } = service
+    refuseUnknown('dashboard.services', service, ['name', 'db', 'schema', 'consumers', 'deploymentId', 'markerTtlMs'])
+    const { name, db, schema = defaults.schema, consumers = [], deploymentId, markerTtlMs } = service
     if (typeof name !== 'string' || name === '' || names.has(name))
       throw new WaybillError('INVALID_OPTION', `dashboard.services: each needs a name of its own, got ${JSON.stringify(name)}.`)
     names.add(name)
-    return { name, db: neverSilent(db, timeoutMs, clock), schema, consumers, deploymentId }
+    const verdict = markerTtlMs === undefined || checkMarkerTtl(markerTtlMs)
+    if (verdict !== true) throw new WaybillError('INVALID_OPTION', `dashboard.services: markerTtlMs of "${name}" ${verdict}.`)
+    return { name, db: neverSilent(db, timeoutMs, clock), schema, consumers, deploymentId, markerTtlMs }
   })
 }
 

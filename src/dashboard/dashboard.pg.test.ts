@@ -137,5 +137,6 @@ test('options that cannot be meant are refused', () => {
       ],
     }),
   ).toThrow('a name of its own')
+  expect(make({ services: [{ name: 'shop', db, markerTtlMs: 'a day' }] })).toThrow('markerTtlMs of "shop" must be a whole number')
   expect(make({ authorise: () => ada })).toThrow('Did you mean "authorize"?')
 })

@@ -30,6 +30,21 @@ test('limits of its own decide what is too much', async () => {
   expect(await get('/api/overview')).toMatchObject({ body: { services: [{ findings: [] }] } })
 })
 
+test('markers are due by the TTL of their service', async () => {
+  const fixture = await consumerFixture(db)
+  const { schema } = fixture
+  await db.query(`insert into ${schema}.command_marker (created_at, principal, request_id, command, fingerprint)
+    values (now() - interval '20 hours', 'ann', 'r1', 'Teach', '\\x00')`)
+  const services = [
+    { name: 'an hour', db, schema },
+    { name: 'a day', db, schema, markerTtlMs: 86_400_000 },
+  ]
+  const { get } = await site(db, { services }, fixture)
+  expect(await get('/api/overview')).toMatchObject({
+    body: { services: [{ findings: [{ problem: 'cleanup-lag' }] }, { findings: [] }] },
+  })
+})
+
 test('a database that is away does not hide the others, and a trace goes as far as it can', async () => {
   const away = connect({ url: 'postgres://app:secret@127.0.0.1:1/shop', max: 1 })
   const { schema, outbox } = await consumerFixture(db)

@@ -49,7 +49,8 @@ export async function overview(settings: DashboardSettings): Promise<readonly Gl
 
 async function reportOf(service: ShownService): Promise<Status> {
   await assertOwn(service)
-  return await status({ db: service.db, schema: service.schema })
+  const { db, schema, markerTtlMs } = service
+  return await status({ db, schema, markerTtlMs })
 }
 
 /** The rest, by the last word of the address. */

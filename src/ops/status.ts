@@ -8,7 +8,7 @@
 import { commandTables, selectLag } from '../command/command.sql.ts'
 import { countWaiting, inboxTables, pauseId, type Scope } from '../consumer/inbox.sql.ts'
 import { defaults } from '../core/defaults.ts'
-import { refuseUnknown } from '../core/options.ts'
+import { resolve, wholeBetween, type Check } from '../core/options.ts'
 import { selectDispatching } from '../outbox/dispatching.sql.ts'
 import type { Pause } from '../outbox/pause.ts'
 import { listPauses } from '../outbox/pause.ts'
@@ -36,8 +36,8 @@ export interface StatusOptions {
   readonly schema?: string
   /** How many held keys and aggregates are named, at most. @default 5 */
   readonly top?: number
-  /** How long markers live, for the lag of their clean-up. @default 3_600_000 */
-  readonly markerTtlMs?: number
+  /** How long markers live (`ttlMs` of `createMarkerCleanup`), for the lag of their clean-up. @default 3_600_000 */
+  readonly markerTtlMs?: number | undefined
 }
 
 /** Of the newest events; `undefined` where nothing is known. */
@@ -140,10 +140,12 @@ const laneBound = 500
 const sampleSize = 500
 const deadBound = 100_000
 
+/** Says what is wrong with a TTL of markers, as clean-up itself would. */
+export const checkMarkerTtl: Check<number> = wholeBetween(1, Number.MAX_SAFE_INTEGER)
+
 /** Everything at one glance; SCHEMA_MISMATCH and the like are the caller's to check before. */
 export async function status(options: StatusOptions): Promise<Status> {
-  refuseUnknown('status', options, ['db', 'schema', 'top', 'markerTtlMs'])
-  const { db, schema = defaults.schema, top = 5, markerTtlMs = defaults.markerCleanup.ttlMs } = options
+  const { db, schema, top, markerTtlMs } = resolveOptions(options)
   const where = await one(db, selectWhere(schema))
   const sizes = await rows(db, selectSizes(schema))
   const keepMs = Math.ceil(markerTtlMs * (1 + defaults.markerCleanup.marginPercent / 100))
@@ -160,6 +162,19 @@ export async function status(options: StatusOptions): Promise<Status> {
     },
     sizes: Object.fromEntries(sizes.map(({ table, rows: count, bytes }) => [table, { rows: count, bytes }])),
   }
+}
+
+interface Settings extends Required<StatusOptions> {
+  readonly markerTtlMs: number
+}
+
+function resolveOptions(options: StatusOptions): Settings {
+  return resolve<Settings>(
+    'status',
+    { db: options.db, schema: defaults.schema, top: 5, markerTtlMs: defaults.markerCleanup.ttlMs },
+    options,
+    { markerTtlMs: checkMarkerTtl },
+  )
 }
 
 async function outboxReport(db: Queryable, tables: OutboxTables, top: number): Promise<OutboxReport> {
