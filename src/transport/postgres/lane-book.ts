@@ -34,6 +34,11 @@ export class LaneBook {
     return this.#lanes.size
   }
 
+  /** Whether the first lane is among them, which every subscription has. */
+  get hasFirst(): boolean {
+    return this.#lanes.has(0)
+  }
+
   /** The lanes to take messages from. */
   open(nowMs: number): readonly HeldLane[] {
     const lastMs = Math.max(floorsLastMs, floorsLastScans * this.#longestScanMs)

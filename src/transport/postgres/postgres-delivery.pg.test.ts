@@ -1,6 +1,7 @@
 import pg from 'pg'
 import { afterEach, expect, test } from 'vitest'
 import { testDatabase } from '../../../test/setup/test-database.ts'
+import { createSignals, type Signals } from '../../core/signals.ts'
 import type { Queryable } from '../../postgres/database.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { migrate } from '../../postgres/migrate.ts'
@@ -51,6 +52,30 @@ async function endLeases(): Promise<void> {
 }
 
 const newTopic = (): string => `delivery-${++topics}`
+
+test('what a consumer has not settled is reported as its lag, by one of its receivers', async () => {
+  const topic = newTopic()
+  const signals = createSignals()
+  const lags: Signals['transport.lag'][] = []
+  signals.on('transport.lag', (lag) => void lags.push(lag))
+  const transport = open({ signals, lagMs: 10, lanes: 1 })
+  await publishAll(transport, interleaved(topic, ['a', 'b'], 3))
+  const received = await probe(transport, { topic, on: () => undefined })
+  await received.until(6)
+  // The only lane stays where its messages are in hand.
+  const idle = createSignals()
+  const others: unknown[] = []
+  idle.on('transport.lag', (lag) => void others.push(lag))
+  const other = await probe(open({ signals: idle, lagMs: 10 }), { topic })
+  const before = lags.length
+  await eventually(() => lags.length > before + 5)
+  expect(others).toEqual([])
+  await other.receiver.close()
+  expect(lags.at(-1)?.messages).toBe(6)
+  for (const delivery of received.deliveries) await delivery.ack()
+  await eventually(() => lags.at(-1)?.messages === 0)
+  expect(lags.at(-1)).toEqual({ transport: 'postgres', topic, consumer: 'one', partition: 'all', messages: 0 })
+})
 
 test('a publisher that commits late is not passed over, though later ones were delivered meanwhile', async () => {
   const transport = open({ lanes: 1 })

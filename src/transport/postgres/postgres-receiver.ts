@@ -11,12 +11,14 @@ import { randomUUID } from 'node:crypto'
 import type { Clock } from '../../core/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { createWaker, loop, type Pace, type Waker } from '../../core/loop.ts'
+import type { SignalBus } from '../../core/signals.ts'
 import { unlessLate } from '../../core/unless-late.ts'
 import { one, rows, type Queryable } from '../../postgres/database.ts'
 import type { ReceiveOptions, Receiver } from '../transport.ts'
 import { Horizon } from './horizon.ts'
 import { HeldDelivery, InHand } from './in-hand.ts'
 import { inTime } from './in-time.ts'
+import { reportLag } from './lag-report.ts'
 import { LaneBook, type HeldLane } from './lane-book.ts'
 import { Settlements } from './settlements.ts'
 import {
@@ -39,6 +41,8 @@ export interface ReceiverDeps {
   /** Woken when something was published in this process. */
   readonly waker: Waker
   readonly clock: Clock
+  readonly lagMs: number
+  readonly signals: SignalBus
 }
 
 /** The longest wait for an answer, unless a lease is longer. */
@@ -99,6 +103,8 @@ export class PostgresReceiver implements Receiver {
     run(() => this.#fetch(), this.#fetching, { idleMs, waker })
     run(() => this.#renew(), this.#leasing, { idleMs: () => leaseMs / 3, waker: this.#leaseWaker })
     run(() => this.#watch(), this.#leasing, { idleMs: () => Math.max(this.#validUntil - clock.monotonicMs(), leaseMs / 20) })
+    const lagDb = inTime(this.#deps.db, Math.max(answerMs, leaseMs), clock)
+    void reportLag({ ...this.#deps, db: lagDb, isOurs: () => this.#lanes.hasFirst }, this.#leasing.signal)
     return this
   }
 

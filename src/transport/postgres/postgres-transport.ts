@@ -11,6 +11,7 @@ import { defaults } from '../../core/defaults.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { createWaker } from '../../core/loop.ts'
 import { atLeast, resolve, wholeBetween } from '../../core/options.ts'
+import { defaultSignals, type SignalBus } from '../../core/signals.ts'
 import { unlessLate } from '../../core/unless-late.ts'
 import { execute, one, type Queryable } from '../../postgres/database.ts'
 import type { Statement } from '../../postgres/sql.ts'
@@ -37,6 +38,9 @@ export interface PostgresTransportOptions {
   readonly busyMs?: number
   /** The longest wait between two polls. @default 50 */
   readonly idleMs?: number
+  /** How often `transport.lag` is reported. @default 10_000 */
+  readonly lagMs?: number
+  readonly signals?: SignalBus
   readonly clock?: Clock
 }
 
@@ -51,7 +55,8 @@ export interface PostgresTransport extends Transport {
 
 /** Connects nothing by itself: `db` is yours, and closing the transport leaves it open. */
 export function postgresTransport(options: PostgresTransportOptions): PostgresTransport {
-  const { db, schema, maxBytes, retentionMs, leaseMs, lanes, busyMs, idleMs, clock } = resolvePostgresOptions(options)
+  const { db, schema, maxBytes, retentionMs, leaseMs, lanes, busyMs, idleMs, lagMs, signals, clock } =
+    resolvePostgresOptions(options)
   const tables = transportTables(schema)
   const waker = createWaker()
   const stopping = new AbortController()
@@ -78,7 +83,7 @@ export function postgresTransport(options: PostgresTransportOptions): PostgresTr
     receive: async (receiveOptions) => {
       if (stopping.signal.aborted) throw closedError()
       const subscription = await find(receiveOptions.topic, receiveOptions.consumer)
-      const deps = { db, tables, subscription, leaseMs, idleMs: idle, waker, clock }
+      const deps = { db, tables, subscription, leaseMs, idleMs: idle, waker, clock, lagMs, signals }
       const receiver = new PostgresReceiver({ ...deps, options: receiveOptions })
       await receiver.start()
       receivers.add(receiver)
@@ -143,6 +148,8 @@ function resolvePostgresOptions(options: PostgresTransportOptions): Required<Pos
       lanes: 32,
       busyMs: 5,
       idleMs: 50,
+      lagMs: 10_000,
+      signals: defaultSignals,
       clock: systemClock,
     },
     options,
@@ -154,6 +161,7 @@ function resolvePostgresOptions(options: PostgresTransportOptions): Required<Pos
         (value >= 1 && value <= 1_024 && Number.isInteger(Math.log2(value))) || 'must be a power of two from 1 to 1024',
       busyMs: atLeast(1),
       idleMs: atLeast(1),
+      lagMs: atLeast(1),
     },
   )
 }

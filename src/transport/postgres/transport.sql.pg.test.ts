@@ -7,7 +7,7 @@ import { migrate } from '../../postgres/migrate.ts'
 import { shippedMigrations } from '../../postgres/migrate-files.ts'
 import { interleaved, publishAll } from '../../testing/transport-probe.ts'
 import { postgresTransport } from './postgres-transport.ts'
-import { fetchDeliveries, leaseLanes, transportTables } from './transport.sql.ts'
+import { countUnsettled, fetchDeliveries, leaseLanes, transportTables } from './transport.sql.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -39,6 +39,15 @@ test('a key whose head was skipped because it rested waits for it, also when the
   }
   expect(await fetched('0')).toEqual(['a1', 'b1', 'a2', 'b2'])
   expect(await fetched(seq)).toEqual(['b1', 'b2'])
+})
+
+test('what is not settled is counted up to a bound, for one subscription', async () => {
+  await db.query(`insert into waybill.transport_delivery (subscription_id, lane, seq, bytes)
+                  select 900 + n % 2, n % 3, n, 1 from generate_series(1, 60) as n`)
+  const counted = async (bound: number) => await rows(db, countUnsettled(tables, 900, bound))
+  expect(await counted(30)).toEqual([{ messages: 30 }])
+  expect(await counted(31)).toEqual([{ messages: 30 }])
+  expect(await counted(20)).toEqual([{ messages: 20 }])
 })
 
 test('a receiver that died before the clock stepped back does not count as alive', async () => {

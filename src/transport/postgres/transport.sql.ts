@@ -215,6 +215,19 @@ export function fetchDeliveries(tables: TransportTables, call: FetchCall): State
       left join ${tables.message} g on g.topic_id = s.topic_id and g.seq = n.seq`
 }
 
+/**
+ * Counts what a subscription has not settled, up to `bound`. In the order of the index, and up to a bound that the planner cannot see, it
+ * is read from there one by one. Index: primary key.
+ */
+export function countUnsettled(tables: TransportTables, subscription: number, bound: number): Statement<{ messages: number }> {
+  return sql`
+    select count(*)::int as messages
+      from (select from ${tables.delivery} d
+             where d.subscription_id = ${subscription}::int
+             order by d.lane, d.seq
+             limit (select ${bound}::int)) d`
+}
+
 export interface Settlement {
   readonly lane: number
   readonly tenure: string
