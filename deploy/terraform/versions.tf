@@ -19,6 +19,12 @@ variable "region" {
   default = "europe-west1"
 }
 
+variable "notification_channels" {
+  type        = list(string)
+  default     = []
+  description = "Who is told: the ids of notification channels. Without any, incidents are shown in Cloud Monitoring only."
+}
+
 provider "google" {
   project = var.project
   region  = var.region

@@ -49,6 +49,18 @@ test('Terraform makes accounts before the grants that name them, and asks for no
   expect(await terraform('.', 'pubsub')).not.toContain('google_cloud_run')
 })
 
+test('Cloud Monitoring watches every subscription, and each of its alerts has a section in the runbook', async () => {
+  const alerts = await read(join('terraform', 'alerts.tf'))
+  const subscriptions = [...(await terraform('pubsub')).matchAll(/"google_pubsub_subscription" [^}]*?name += "([\w.]+)"/g)]
+  const watched = [...alerts.matchAll(/subscription_id = \\"([\w.]+)\\"[^\n]*oldest_unacked_message_age/g)]
+  expect(watched.map((match) => match[1])).toEqual(subscriptions.map((match) => match[1]))
+  const runbook = await readFile(join(repositoryRoot, 'docs', 'guides', 'runbook.md'), 'utf8')
+  const names = [...alerts.matchAll(/^  display_name += "(\w+)"/gm)].map((match) => match[1] ?? '')
+  expect([...runbook.matchAll(/^### (Pubsub\w+)$/gm)].map((match) => match[1])).toEqual(names)
+  const addresses = [...alerts.matchAll(/runbook\.md#(\w+)/g)].map((match) => match[1])
+  expect(addresses).toEqual(names.map((name) => name.toLowerCase()))
+})
+
 async function terraform(...folders: readonly string[]): Promise<string> {
   const files = folders.flatMap((folder) => readdirSync(join(deploy, 'terraform', folder)).map((file) => join(folder, file)))
   const texts = files.filter((file) => file.endsWith('.tf')).map((file) => read(join('terraform', file)))
