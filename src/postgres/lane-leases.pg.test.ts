@@ -62,6 +62,11 @@ test('the lanes of a worker that fell silent are taken when its leases end, with
   expect(heir.held().some(({ lane, token }) => before.get(lane) === token)).toBe(false)
   await silent.renew(undefined)
   expect(silent.held()).toEqual([])
+  // What it has in hand belongs to others now, however fresh the answer is.
+  expect(silent.mayWork()).toBe(false)
+  await heir.release({ leave: true })
+  await silent.rebalance()
+  expect([silent.held().length, silent.mayWork()]).toEqual([64, true])
 })
 
 test('after the clock stepped back, leases and heartbeats from the future hold nobody up', async () => {

@@ -3,8 +3,9 @@
  *
  * Every acquisition has a fresh token, and every later write is fenced by it; so a worker that lost a lane without
  * noticing changes nothing. Shares follow from the heartbeats of all workers: floor(lanes / workers), and the remainder to
- * the first in rank. `mayWork` is a local, monotonic guess that errs on the safe side: the lease as of when we asked.
- * Renewals keep the heartbeat fresh as well: neither a long batch nor a long wait looks like death to the others.
+ * the first in rank. `mayWork` is a local, monotonic guess that errs on the safe side: the lease as of when we asked,
+ * and without a lane none. Renewals keep the heartbeat fresh as well: neither a long batch nor a long wait looks like death
+ * to the others.
  * A lane whose row somebody keeps locked is given up after half a lease, so that it stalls alone.
  */
 import { randomUUID } from 'node:crypto'
@@ -40,7 +41,7 @@ export interface LaneLeases {
   held(): readonly HeldLane[]
   /** How many lanes there are, ours and others'. */
   lanes(): number
-  /** Whether our leases have surely not run out yet. */
+  /** Whether we hold a lane, and our leases have surely not run out yet. */
   mayWork(): boolean
   /** Forgets lanes that turned out to be another's. One that was taken again meanwhile, under another token, stays. */
   lose(lanes: readonly HeldLane[]): void
@@ -96,7 +97,7 @@ export function createLaneLeases(options: LaneLeaseOptions): LaneLeases {
   return {
     held: () => [...held.values()],
     lanes: () => laneCount,
-    mayWork: () => clock.monotonicMs() < validUntil,
+    mayWork: () => held.size > 0 && clock.monotonicMs() < validUntil,
     lose,
     unlocked: (lanes) => findUnlocked(options, lanes),
     isRebalanceDue: () => clock.monotonicMs() >= rebalanceAt,
