@@ -117,7 +117,8 @@ test('a transaction that gives no sign of life for longer than it may does not k
   await stop()
 })
 
-test('a lane that another took is not prolonged', async () => {
+/** Lanes of which only one has work. */
+async function lanesWithWork(): Promise<{ readonly fixture: ConsumerFixture; readonly scope: Scope }> {
   const fixture = await consumerFixture(db)
   const scope = scopeOf(fixture)
   await execute(db, makeLanes(scope))
@@ -125,6 +126,25 @@ test('a lane that another took is not prolonged', async () => {
     `insert into $schema.inbox_message (key, lane, state, consumer, generation, event_id, aggregate_type, aggregate_id, version, topic, message_id, attributes, body, published_at)
      values (7, 7, 0, 'catalog', 1, gen_random_uuid(), 'video', 'a', 1, 'video.events', 'm', '{}', '', now())`,
   )
+  return { fixture, scope }
+}
+
+test('a processor whose own lease is short takes no lane of a longer lease, unless that is from a future that it does not reach', async () => {
+  const { fixture, scope } = await lanesWithWork()
+  const lease = { token: randomUUID(), leaseMs: 60_000 }
+  expect(await take(fixture, lease)).toBe(1)
+  expect(await take(fixture, { token: randomUUID(), leaseMs: 1_000 })).toBe(0)
+  await fixture.query(`update $schema.inbox_lane set locked_at = locked_at - interval '1 day'`)
+  await execute(db, renewLanes(scope, { ...lease, lanes: [7] }))
+  // What a clock that steps back by an hour makes of it.
+  await fixture.query(
+    `update $schema.inbox_lane set locked_at = locked_at + interval '1 hour', lock_expires_at = lock_expires_at + interval '1 hour'`,
+  )
+  expect(await take(fixture, { token: randomUUID(), leaseMs: 1_000 })).toBe(1)
+})
+
+test('a lane that another took is not prolonged', async () => {
+  const { fixture, scope } = await lanesWithWork()
   const [first, second] = [randomUUID(), randomUUID()]
   expect(await take(fixture, { token: first, leaseMs: 0 })).toBe(1)
   expect(await take(fixture, { token: second, leaseMs })).toBe(1)

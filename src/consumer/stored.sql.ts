@@ -9,7 +9,7 @@
  * Only a rest is set in a transaction of its own, and under a lock that excludes the others: nothing that they have found is moved
  * under them, except by whoever pulls back the rests of heads, and such a head comes again and is known.
  */
-import { aggregateKey } from '../postgres/lanes.sql.ts'
+import { aggregateKey, isFreeLane } from '../postgres/lanes.sql.ts'
 import { part, sql, sqlArray, sqlBytesArray, type Part, type Statement } from '../postgres/sql.ts'
 import { storableMoment } from '../postgres/storable-moment.ts'
 import { attributesJson, storableKey, type InboxTables, type Scope, type StoredRow } from './inbox.sql.ts'
@@ -72,8 +72,7 @@ export function takeLanes(
     with free as materialized (
       select l.lane from ${tables.lane} l
        where l.consumer = ${consumer}::text
-         and (l.lock_token is null or l.lock_expires_at <= clock_timestamp()
-              or l.lock_expires_at > clock_timestamp() + ${lease.leaseMs}::int * 2 * interval '1 millisecond')
+         and ${isFreeLane}
          and (exists (select from ${tables.message} m
                        where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = l.lane and m.state = 0)
               or exists (select from ${tables.message} m
@@ -112,7 +111,8 @@ export function renewLanes(
        where l.consumer = ${consumer}::text and l.lane = any (${sqlArray(lease.lanes)}::text::smallint[]) and l.lock_token = ${lease.token}::text::uuid
        order by l.lane for no key update
     )
-    update ${tables.lane} l set lock_expires_at = clock_timestamp() + ${lease.leaseMs}::int * interval '1 millisecond'
+    update ${tables.lane} l
+       set locked_at = clock_timestamp(), lock_expires_at = clock_timestamp() + ${lease.leaseMs}::int * interval '1 millisecond'
       from held where l.consumer = ${consumer}::text and l.lane = held.lane`
 }
 

@@ -110,7 +110,7 @@ export function selectLanes(tables: OutboxTables): Statement<LaneRow> {
 
 /**
  * The relays that live, with how many lanes each holds: those with a fresh heartbeat, and those with a lease, whose own
- * lease may be longer than `leaseMs` and their heartbeats rarer. Without a heartbeat they were seen when they took a lane.
+ * lease may be longer than `leaseMs` and their heartbeats rarer. Without a heartbeat they were seen when they took a lane, or renewed it.
  */
 export function selectRelays(
   tables: OutboxTables,

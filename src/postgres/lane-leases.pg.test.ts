@@ -5,9 +5,10 @@ import { outboxFixture, type OutboxFixture } from '../../test/setup/outbox-fixtu
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { systemClock, type Clock } from '../core/clock.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
-import type { Database } from './database.ts'
+import { one, type Database } from './database.ts'
 import { fromPg } from './from-pg.ts'
 import { createLaneLeases, type LaneLeases } from './lane-leases.ts'
+import { heartbeat } from './lanes.sql.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -74,12 +75,35 @@ test('after the clock stepped back, leases and heartbeats from the future hold n
   const { tables } = fixture.outbox
   const dead = worker(fixture, 'dead')
   await dead.rebalance()
+  // However long ago a lane was taken, its lease is as long as the last renewal made it.
+  await db.query(`update ${tables.lane.quoted} set locked_at = locked_at - interval '1 day'`)
+  await dead.renew(undefined)
   // What a clock that steps back by an hour makes of them.
-  await db.query(`update ${tables.lane.quoted} set lock_expires_at = lock_expires_at + interval '1 hour'`)
+  await db.query(
+    `update ${tables.lane.quoted} set locked_at = locked_at + interval '1 hour', lock_expires_at = lock_expires_at + interval '1 hour'`,
+  )
   await db.query(`update ${tables.worker.quoted} set seen_at = seen_at + interval '1 hour'`)
   const heir = worker(fixture, 'heir')
   await heir.rebalance()
   expect(heir.held()).toHaveLength(64)
+})
+
+test('a worker whose own lease is short takes nothing from one that lives by a longer one', async () => {
+  const fixture = await outboxFixture(db)
+  const { tables } = fixture.outbox
+  const long = worker(fixture, 'long', { leaseMs: 30_000 })
+  await long.rebalance()
+  await long.renew(undefined)
+  await db.query(`update ${tables.worker.quoted} set seen_at = seen_at - interval '5 seconds'`)
+  const short = worker(fixture, 'short', { leaseMs: 1_000 })
+  await short.rebalance()
+  expect(short.held()).toEqual([])
+  const workers = async (): Promise<number> => (await one(db, heartbeat(tables, 'short', 1_000))).workers
+  expect(await workers()).toBe(2)
+  await db.query(`update ${tables.lane.quoted} set lock_expires_at = clock_timestamp()`)
+  expect(await workers()).toBe(1)
+  await short.rebalance()
+  expect(short.held()).toHaveLength(64)
 })
 
 test.each([0, 7])('lane %i, whose row an idle transaction holds, is given up alone; the others go on', async (held) => {

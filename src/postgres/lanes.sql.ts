@@ -27,8 +27,17 @@ export function aggregateKey(alias: 'a' | 'd' | 'i' | 'o' | 'p'): Part {
 }
 
 /**
+ * Whether the lane in row `l` is nobody's: given back, its lease over, or written ahead of us by more than it lasts, which only a clock
+ * that stepped back explains. How long it lasts is read from its row, as each renewal writes both ends: while settings change, the
+ * lease of whoever asks may be much shorter than the owner's, who lives.
+ */
+export const isFreeLane: Part = part`(l.lock_token is null or l.lock_expires_at <= clock_timestamp()
+              or l.locked_at - clock_timestamp() > l.lock_expires_at - l.locked_at)`
+
+/**
  * Says that this worker lives; returns how many do, its place among them, and how many lanes there are.
  * A heartbeat from the future counts as little as one of the past: whoever lives writes a new one after the clock stepped back.
+ * Whoever has a lease lives until that ends, even if its heartbeats are rarer than ours: nobody can take its lanes before.
  */
 export function heartbeat(
   tables: LaneTables,
@@ -40,10 +49,11 @@ export function heartbeat(
       insert into ${tables.worker} (worker, seen_at) values (${worker}, clock_timestamp())
       on conflict (worker) do update set seen_at = excluded.seen_at
     ), others as (
-      select count(*)::int as all, count(*) filter (where worker < ${worker})::int as before
-        from ${tables.worker}
-       where worker <> ${worker}
-         and abs(extract(epoch from clock_timestamp() - seen_at)) * 1000 < ${leaseMs}::int
+      select count(*)::int as all, count(*) filter (where w.worker < ${worker})::int as before
+        from ${tables.worker} w
+       where w.worker <> ${worker}
+         and (abs(extract(epoch from clock_timestamp() - w.seen_at)) * 1000 < ${leaseMs}::int
+              or exists (select from ${tables.lane} l where l.locked_by = w.worker and not ${isFreeLane}))
     )
     select others.all + 1 as workers, others.before as rank, (select count(*)::int from ${tables.lane}) as lanes from others`
 }
@@ -55,20 +65,16 @@ export function farewell(tables: LaneTables, worker: string, leaseMs: number): S
      where worker = ${worker} or seen_at < clock_timestamp() - ${leaseMs}::int * 20 * interval '1 millisecond'`
 }
 
-/**
- * Takes lanes that are free, expired, or leased from a future that no lease reaches (the clock stepped back).
- * The CTE is materialized: inlined, a nested loop could run it again and take more than `count`.
- */
+/** Takes lanes that are nobody's. The CTE is materialized: inlined, a nested loop could run it again and take more than `count`. */
 export function acquireLanes(
   tables: LaneTables,
   claim: { readonly worker: string; readonly token: string; readonly leaseMs: number; readonly count: number },
 ): Statement<{ lane: number }> {
   return sql`
     with free as materialized (
-      select lane from ${tables.lane}
-       where lock_token is null or lock_expires_at <= clock_timestamp()
-          or lock_expires_at > clock_timestamp() + ${claim.leaseMs}::int * 2 * interval '1 millisecond'
-       order by lock_expires_at nulls first, lane
+      select l.lane from ${tables.lane} l
+       where ${isFreeLane}
+       order by l.lock_expires_at nulls first, l.lane
        limit ${claim.count}::int
          for update skip locked
     )
@@ -94,7 +100,7 @@ export function renewLanes(
       ${ours(tables, held, lockWait(renewal.leaseMs))} for update of l
     )
     update ${tables.lane} l
-       set lock_expires_at = clock_timestamp() + ${renewal.leaseMs}::int * interval '1 millisecond',
+       set locked_at = clock_timestamp(), lock_expires_at = clock_timestamp() + ${renewal.leaseMs}::int * interval '1 millisecond',
            batch_from = ${renewal.batch?.from ?? null}::text::bigint, batch_to = ${renewal.batch?.to ?? null}::text::bigint
       from mine
      where l.lane = mine.lane

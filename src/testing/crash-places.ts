@@ -112,7 +112,7 @@ const places: Readonly<Record<CrashRole, Readonly<Record<string, Named>>>> = {
   },
   relay: {
     'lanes acquired': after(/^\s*with free as materialized[^;]*"outbox_lane"/),
-    'lanes renewed': after(/^\s*with mine as materialized[^;]*"outbox_lane"[^;]*set lock_expires_at = clock_timestamp/),
+    'lanes renewed': after(/^\s*with mine as materialized[^;]*"outbox_lane"[^;]*set locked_at = clock_timestamp/),
     'rows read': after(/"outbox_read"\(/),
     publishing: { publish: 'before' },
     'publish under way': { publish: 'during' },

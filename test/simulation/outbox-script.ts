@@ -44,6 +44,32 @@ export function outboxScripts(tables: OutboxTables, sessions: number): fc.Arbitr
   return scriptsOf(outboxSteps(tables), sessions)
 }
 
+/** A claim and a heartbeat by a lease that is much shorter than that of the owner, while that lasts, and when it is over. */
+export function outboxExamples(tables: OutboxTables): readonly (readonly ScriptStep[])[] {
+  const [long, short] = tokens as [string, string]
+  const beat =
+    (worker: string): Step =>
+    () =>
+      heartbeat(tables, worker, 0)
+  const held = [0, 1].map((lane) => ({ lane, token: long }))
+  const renew =
+    (leaseMs: number): Step =>
+    () =>
+      renewLanes(tables, held, { leaseMs, batch: undefined })
+  const claim =
+    (worker: string, lease: { readonly token: string; readonly leaseMs: number }): Step =>
+    () =>
+      acquireLanes(tables, { worker, count: 2, ...lease })
+  const begun = [
+    [0, beat('relay-1')],
+    [0, claim('relay-1', { token: long, leaseMs: never })],
+    [1, beat('relay-2')],
+    [1, claim('relay-2', { token: short, leaseMs: 1_000 })],
+  ] as const
+  const again = begun.slice(2)
+  return [scriptOf(...begun), scriptOf(...begun, [0, renew(never)], ...again), scriptOf(...begun, [0, renew(0)], ...again)]
+}
+
 /** Steps of several sessions, in transactions and outside of them. */
 export function scriptsOf(statements: fc.Arbitrary<Step>, sessions: number): fc.Arbitrary<readonly ScriptStep[]> {
   const session = fc.nat(sessions - 1)
@@ -91,7 +117,11 @@ function outboxSteps(tables: OutboxTables): fc.Arbitrary<Step> {
     ),
     ...weighted(
       1,
-      worker.map((each) => () => heartbeat(tables, each, never)),
+      fc.tuple(worker, lease).map(
+        ([each, leaseMs]) =>
+          () =>
+            heartbeat(tables, each, leaseMs),
+      ),
     ),
     ...weighted(
       1,

@@ -154,7 +154,13 @@ function createScene(scheduler: Scheduler, world: RelayWorld, mutant: RelayMutan
   defineTransactions(store)
   store.seed(
     data.lane,
-    Array.from({ length: world.lanes }, (_, lane): Lane => ({ lane, token: null, lockedBy: null, expiresAt: null })),
+    Array.from({ length: world.lanes }, (_, lane): Lane => ({
+      lane,
+      token: null,
+      lockedBy: null,
+      lockedAt: null,
+      expiresAt: null,
+    })),
   )
   store.onCommit((committed) => watchTrespass(scene, committed))
   return scene

@@ -13,7 +13,7 @@ import { testDatabase } from '../setup/test-database.ts'
 import { commandExamples, commandScripts, type PipelineTables } from './command-script.ts'
 import { inboxScripts } from './inbox-script.ts'
 import { leaseExamples, leaseScripts } from './lease-script.ts'
-import { outboxScripts, type ScriptStep } from './outbox-script.ts'
+import { outboxExamples, outboxScripts, type ScriptStep } from './outbox-script.ts'
 import { atOnce, fakeSide, isUndecided, play, postgresSide, type PostgresSide } from './sides.ts'
 import { storedExamples } from './stored-script.ts'
 import { defineAdding } from './store/add-statements.ts'
@@ -48,7 +48,12 @@ const { tables } = createOutbox()
 const pipeline: PipelineTables = { tables: commandTables('waybill'), outbox: tables }
 
 export const allScripted: readonly Scripted[] = [
-  { what: 'the outbox’s statements', scripts: outboxScripts(tables, sessions), create: createOutboxFake },
+  {
+    what: 'the outbox’s statements',
+    scripts: outboxScripts(tables, sessions),
+    examples: outboxExamples(tables),
+    create: createOutboxFake,
+  },
   {
     what: 'the consumer’s statements',
     scripts: inboxScripts(scope, sessions),
@@ -91,7 +96,7 @@ function createOutboxFake(): Fake {
   for (const define of [defineAdding, defineDispatch, defineLanes, defineParked]) define(store, tables, data)
   store.seed(
     data.lane,
-    [0, 1].map((lane) => ({ lane, token: null, lockedBy: null, expiresAt: null })),
+    [0, 1].map((lane) => ({ lane, token: null, lockedBy: null, lockedAt: null, expiresAt: null })),
   )
   return {
     store,
@@ -129,6 +134,7 @@ function createInboxFake(): Fake {
     lane,
     token: null,
     lockedBy: null,
+    lockedAt: null,
     expiresAt: null,
   }))
   store.seed(data.lane, lanes)

@@ -119,14 +119,16 @@ export function storedSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<St
 type Played = readonly (readonly [session: number, step: Step])[]
 
 /**
- * A head that failed gives way to nobody, one that has not to what fails before it. And a rest that is set while another works in the
- * lane: who has locked the lane waits for it, or it for him, and nothing of the line is left without a head.
+ * A lane is not taken from a lease that is much longer than one's own. A head that failed gives way to nobody, one that has not to what
+ * fails before it. And a rest that is set while another works in the lane: who has locked the lane waits for it, or it for him, and
+ * nothing of the line is left without a head.
  */
 export function storedExamples(scope: Scope): readonly (readonly ScriptStep[])[] {
   const lease = { token: businessKeyId('token', 1), lanes: everyLane, worker: 'w', count: 64, from: 0, batchBytes: 1_000_000 }
   const line = events.filter(({ event }) => event.aggregateType === 'video')
   const store: Step = () => storeReceived(scope, line)
   const take: Step = () => takeLanes(scope, { ...lease, leaseMs: never })
+  const takeShort: Step = () => takeLanes(scope, { ...lease, token: businessKeyId('token', 2), leaseMs: 1_000 })
   const fence: Step = () => fenceLanes(scope, lease)
   const read: Step = () => readReceived(scope, { ...lease, batchSize: 10 })
   const lane = laneOf(keyOf('video', 'a'), everyLane.length)
@@ -174,6 +176,7 @@ export function storedExamples(scope: Scope): readonly (readonly ScriptStep[])[]
     [0, read],
   ]
   return [
+    scriptOf([0, store], [0, take], [1, takeShort], [0, fence]),
     scriptOf(...begun, [0, rest(2, never)], [0, read]),
     scriptOf(...begun, [0, remove(1)], [0, read], [0, rest(3, never)], [0, rest(2, 0)], [0, read]),
     scriptOf(...begun, [0, remove(1)], [0, read], ...during(remove(3), 3)),

@@ -57,6 +57,7 @@ export interface InboxLane {
   readonly token: string | null
   /** The process that took it. */
   readonly lockedBy: string | null
+  readonly lockedAt: number | null
   readonly expiresAt: number | null
 }
 

@@ -20,9 +20,11 @@ import type { LockOptions, Seen, StatementContext } from './statement-context.ts
 export function defineLanes(store: FakeStore, tables: LaneTables, data: OutboxStore): void {
   store.define('heartbeat', heartbeat(tables, '', 0), async (context, [worker, , , leaseMs]) => {
     const self = String(worker)
-    const others = context
-      .rows(data.worker)
-      .filter((row) => row.worker !== self && Math.abs(context.now() - row.seenAt) < Number(leaseMs))
+    const isFree = freeLane(context, data.broken)
+    const owners = new Set(context.rows(data.lane, (row) => !isFree(row)).map(({ lockedBy }) => lockedBy))
+    const isAlive = (row: { readonly worker: string; readonly seenAt: number }): boolean =>
+      Math.abs(context.now() - row.seenAt) < Number(leaseMs) || owners.has(row.worker)
+    const others = context.rows(data.worker, (row) => row.worker !== self && isAlive(row))
     const lanes = context.rows(data.lane).length
     const seenAt = context.now()
     await context.insert(data.worker, { worker: self, seenAt }, (row) => ({ ...row, seenAt }))
@@ -38,12 +40,8 @@ export function defineLanes(store: FakeStore, tables: LaneTables, data: OutboxSt
   })
 
   store.define('acquireLanes', acquireLanes(tables, { worker: '', token: '', leaseMs: 0, count: 0 }), async (context, values) => {
-    const [leaseMs, count, token, worker] = values
-    const isFree = (row: Lane): boolean =>
-      row.token === null ||
-      row.expiresAt === null ||
-      row.expiresAt <= context.now() ||
-      (row.expiresAt > context.now() + Number(leaseMs) * 2 && !data.broken.has('a lease from the future has ended'))
+    const [count, token, worker, leaseMs] = values
+    const isFree = freeLane(context, data.broken)
     const free = context.see(data.lane, isFree).toSorted((a, b) => byExpiry(a.row, b.row))
     const taken: Seen<Lane>[] = []
     for (const seen of free) {
@@ -55,6 +53,7 @@ export function defineLanes(store: FakeStore, tables: LaneTables, data: OutboxSt
       ...row,
       token: String(token),
       lockedBy: String(worker),
+      lockedAt: context.now(),
       expiresAt: context.now() + Number(leaseMs),
     })
     return (await context.updateAll(data.lane, taken, { set })).map(({ lane }) => ({ lane }))
@@ -63,13 +62,15 @@ export function defineLanes(store: FakeStore, tables: LaneTables, data: OutboxSt
   store.define('renewLanes', renewLanes(tables, [], { leaseMs: 0, batch: undefined }), async (context, values) => {
     const [patience, lanes, tokens, leaseMs] = values
     const mine = await patiently(context, patience, () => lockMine(context, data, { lanes, tokens }))
-    const set = (row: Lane): Lane => ({ ...row, expiresAt: context.now() + Number(leaseMs) })
+    const set = (row: Lane): Lane => ({ ...row, lockedAt: context.now(), expiresAt: context.now() + Number(leaseMs) })
     return (await context.updateAll(data.lane, mine, { set })).map(({ lane }) => ({ lane }))
   })
 
   store.define('releaseLanes', releaseLanes(tables, [], 0), async (context, [patience, lanes, tokens]) => {
     const mine = await patiently(context, patience, () => lockMine(context, data, { lanes, tokens }))
-    await context.updateAll(data.lane, mine, { set: ({ lane }) => ({ lane, token: null, lockedBy: null, expiresAt: null }) })
+    await context.updateAll(data.lane, mine, {
+      set: ({ lane }) => ({ lane, token: null, lockedBy: null, lockedAt: null, expiresAt: null }),
+    })
     return []
   })
 
@@ -92,6 +93,17 @@ export function defineLanes(store: FakeStore, tables: LaneTables, data: OutboxSt
     })
     return found.map(({ row }) => ({ lane: row.lane }))
   })
+}
+
+/** Which lanes are nobody's: given back, over, or leased further ahead than the lease lasts. */
+export function freeLane(
+  context: StatementContext,
+  broken: ReadonlySet<string> = new Set(),
+): (row: Pick<Lane, 'token' | 'lockedAt' | 'expiresAt'>) => boolean {
+  return ({ token, lockedAt, expiresAt }) => {
+    if (token === null || lockedAt === null || expiresAt === null || expiresAt <= context.now()) return true
+    return lockedAt - context.now() > expiresAt - lockedAt && !broken.has('a lease from the future has ended')
+  }
 }
 
 /** The lanes that are the caller's, locked in order; a token that is null is anybody's. */

@@ -40,6 +40,7 @@ export interface Lane {
   readonly lane: number
   readonly token: string | null
   readonly lockedBy: string | null
+  readonly lockedAt: number | null
   readonly expiresAt: number | null
 }
 

@@ -18,7 +18,7 @@ import {
 import type { SqlValue } from '../../../src/postgres/sql.ts'
 import type { FakeStore } from './fake-store.ts'
 import type { InboxLane, InboxStore, StoredMessage } from './inbox-tables.ts'
-import { byLane } from './lane-statements.ts'
+import { byLane, freeLane } from './lane-statements.ts'
 import { numbers } from './sql-text.ts'
 import type { Seen, StatementContext } from './statement-context.ts'
 import { count, messagesOf, mineOf, numbered, toStoredRow } from './waiting-statements.ts'
@@ -28,7 +28,11 @@ const lease = { token: '', leaseMs: 0, lanes: [] }
 export function defineStoring(store: FakeStore, scope: Scope, data: InboxStore): void {
   store.define('makeLanes', makeLanes(scope), async (context) => {
     for (let lane = 0; lane < 64; lane += 1)
-      await context.insert(data.lane, { consumer: scope.consumer, lane, token: null, lockedBy: null, expiresAt: null }, 'nothing')
+      await context.insert(
+        data.lane,
+        { consumer: scope.consumer, lane, token: null, lockedBy: null, lockedAt: null, expiresAt: null },
+        'nothing',
+      )
     return []
   })
   store.define('storeReceived', storeReceived(scope, []), async (context, values) => {
@@ -49,13 +53,13 @@ export function defineStoring(store: FakeStore, scope: Scope, data: InboxStore):
   store.define('renewLanes', renewLanes(scope, lease), async (context, [, lanes, token, leaseMs]) => {
     const isHeld = heldBy(scope, lanes, token)
     const held = await context.lockAll(byLane(context.see(data.lane, isHeld)), { still: isHeld, mode: 'no key update' })
-    const set = (row: InboxLane): InboxLane => ({ ...row, expiresAt: context.now() + Number(leaseMs) })
+    const set = (row: InboxLane): InboxLane => ({ ...row, lockedAt: context.now(), expiresAt: context.now() + Number(leaseMs) })
     await context.updateAll(data.lane, held, { set })
     return []
   })
   store.define('giveLanes', giveLanes(scope, lease), async (context, [, lanes, token]) => {
     const isHeld = heldBy(scope, lanes, token)
-    const set = (row: InboxLane): InboxLane => ({ ...row, token: null, lockedBy: null, expiresAt: null })
+    const set = (row: InboxLane): InboxLane => ({ ...row, token: null, lockedBy: null, lockedAt: null, expiresAt: null })
     await context.updateAll(data.lane, context.see(data.lane, isHeld), { set, still: isHeld })
     return []
   })
@@ -148,7 +152,7 @@ interface Asked {
 }
 
 async function take(context: StatementContext, { scope, data, values }: Asked): Promise<object[]> {
-  const [, leaseMs, , , , , from, , , limit, token] = values
+  const [, , , , , from, , , limit, token, , leaseMs] = values
   const isMine = mineOf(scope)
   const now = context.now()
   const work = new Set(
@@ -159,13 +163,8 @@ async function take(context: StatementContext, { scope, data, values }: Asked): 
       )
       .map(({ lane }) => lane),
   )
-  const isFree = (row: InboxLane): boolean =>
-    row.consumer === scope.consumer &&
-    work.has(row.lane) &&
-    (row.token === null ||
-      row.expiresAt === null ||
-      row.expiresAt <= context.now() ||
-      row.expiresAt > context.now() + Number(leaseMs) * 2)
+  const isNobodys = freeLane(context)
+  const isFree = (row: InboxLane): boolean => row.consumer === scope.consumer && work.has(row.lane) && isNobodys(row)
   const place = ({ lane }: InboxLane): number => (lane - Number(from) + 64) % 64
   const taken: Seen<InboxLane>[] = []
   for (const seen of context.see(data.lane, isFree).toSorted((a, b) => place(a.row) - place(b.row))) {
@@ -177,6 +176,7 @@ async function take(context: StatementContext, { scope, data, values }: Asked): 
     ...row,
     token: String(token),
     lockedBy: context.tx.startedBy,
+    lockedAt: context.now(),
     expiresAt: context.now() + Number(leaseMs),
   })
   return (await context.updateAll(data.lane, taken, { set })).map(({ lane }) => ({ lane }))
