@@ -46,6 +46,33 @@ test('the first commit is announced at once, and those that follow soon share th
   expect(side.sent).toBe(3)
 })
 
+test('an announcement that is never answered is given up, and the next one goes out', async () => {
+  const { outbox, signals, publish } = await outboxFixture(db)
+  const clock = createFakeClock()
+  const failures: unknown[] = []
+  signals.on('outbox.notify-failed', ({ error }) => failures.push(error))
+  let sent = 0
+  const mute: Queryable = {
+    query: async () => {
+      sent += 1
+      return await (sent === 2 ? Promise.resolve({ rows: [], rowCount: 0 }) : new Promise<never>(() => undefined))
+    },
+  }
+  const { announce, stop } = notifyAfterCommit({ db: mute, outbox, signals, clock })
+  await publish('v', '1')
+  announce()
+  await clock.advance(9_999)
+  expect([sent, failures.length]).toEqual([1, 0])
+  await clock.advance(6)
+  expect([sent, failures]).toEqual([2, [expect.objectContaining({ code: 'UNAVAILABLE' })]])
+  await clock.advance(5)
+  announce()
+  const stopped = stop()
+  await clock.advance(10_000)
+  await stopped
+  expect([sent, failures.length]).toEqual([3, 2])
+})
+
 test('a transaction that is rolled back announces nothing, and one that announces in vain is committed all the same', async () => {
   const { outbox, signals, publish, states } = await outboxFixture(db)
   const broken: Queryable = { query: () => Promise.reject(new Error('no connection left')) }

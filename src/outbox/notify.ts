@@ -2,12 +2,14 @@
  * Tells relays in other processes that something was committed, by NOTIFY from a connection of its own.
  *
  * The first commit is announced at once; those that follow within a few milliseconds share the next announcement. It is
- * never part of the business transaction, and nothing depends on it: a relay that hears nothing finds the events by polling.
+ * never part of the business transaction, and nothing depends on it: a relay that hears nothing finds the events by polling. So
+ * one that is not answered, because its connection is dead, is given up soon; whether it arrives does not matter.
  */
 import { systemClock, type Clock } from '../core/clock.ts'
 import { resolve, wholeBetween } from '../core/options.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { rows, type Queryable } from '../postgres/database.ts'
+import { unlessSilent } from '../postgres/unless-silent.ts'
 import { GatheredHints, type LaneHint, writeHint } from './lane-hints.ts'
 import { notifyChannel } from './notify.sql.ts'
 import type { Outbox } from './outbox.ts'
@@ -29,6 +31,9 @@ export interface Notifying {
   stop(): Promise<void>
 }
 
+/** How long an announcement is waited for. */
+const answerMs = 10_000
+
 /** The channel of an outbox, for LISTEN. */
 export function outboxChannel(outbox: Pick<Outbox, 'tables'>): string {
   return `${outbox.tables.schema}_outbox`
@@ -42,6 +47,7 @@ export function notifyAfterCommit(options: NotifyOptions): Notifying {
     options,
     { intervalMs: wholeBetween(0, 60_000) },
   )
+  const heard = unlessSilent(db, answerMs, clock)
   const channel = outboxChannel(outbox)
   const ended = new AbortController()
   const hints = new GatheredHints()
@@ -51,7 +57,7 @@ export function notifyAfterCommit(options: NotifyOptions): Notifying {
     while (isNews) {
       isNews = false
       try {
-        await rows(db, notifyChannel(channel, writeHint(hints.take())))
+        await rows(heard, notifyChannel(channel, writeHint(hints.take())))
       } catch (error) {
         signals.emit('outbox.notify-failed', { channel, error })
       }

@@ -2,7 +2,8 @@
  * One life of a relay: the leases, the pass and the loops around them.
  *
  * Three loops share one set of leases. The pass loop does the work; the renewing loop keeps the lanes while a batch is under
- * way, but not for ever: a batch that hangs loses them; the watching loop reads pauses and reports the backlog.
+ * way, but not for ever: a batch that hangs loses them; the watching loop reads pauses and reports the backlog. None of them waits
+ * without end for a connection that is dead and nobody has said so.
  */
 import { backoffMs } from '../core/backoff.ts'
 import { createBreaker, type Breaker, type BreakerState } from '../core/breaker.ts'
@@ -12,8 +13,9 @@ import type { Lifetime } from '../core/lifetime.ts'
 import { loop, type Pace, type Pass, type Waker } from '../core/loop.ts'
 import type { Pulse } from '../core/pulse.ts'
 import type { AnyStream } from '../core/stream.ts'
-import { one } from '../postgres/database.ts'
+import { one, type Queryable } from '../postgres/database.ts'
 import { createLaneLeases, type LaneLeases } from '../postgres/lane-leases.ts'
+import { unlessSilent } from '../postgres/unless-silent.ts'
 import { readRemaining } from './backlog.sql.ts'
 import { createBatchWatch, type BatchWatch } from './batch-watch.ts'
 import { createLaneHints, type LaneHints } from './lane-hints.ts'
@@ -42,7 +44,8 @@ export interface EngineParts {
   readonly hints?: LaneHints
 }
 
-export function createRelayEngine(settings: RelaySettings, parts: EngineParts = {}): RelayEngine {
+export function createRelayEngine(given: RelaySettings, parts: EngineParts = {}): RelayEngine {
+  const settings = { ...given, db: heardDatabase(given) }
   const { steps = relaySteps, hints = createLaneHints(settings.clock, settings.idleMs) } = parts
   const { db, outbox, name, leaseMs, renewMs, clock, random, signals } = settings
   const leases = createLaneLeases({ db, tables: outbox.tables, worker: name, leaseMs, renewMs, clock, signals })
@@ -96,6 +99,22 @@ export function createRelayEngine(settings: RelaySettings, parts: EngineParts = 
     },
     leave: () => leases.release({ leave: true }),
   }
+}
+
+/** How long after its time an answer may still be on its way. */
+const answerMs = 5_000
+
+/**
+ * The relay's database, with an end to every wait. All that it sends are single statements. After the time of a batch and of a lease
+ * the lanes that one was for are lost, so nobody needs its answer, and none waits for a lock so long.
+ *
+ * A statement that was given up may land all the same, like one whose connection broke. Fenced by the tokens of its lanes, and naming
+ * rows by their identity, it does what it would have done in time, or nothing. Those without a token may land whenever they like:
+ * lanes that were taken unheard are free when that lease ends, a heartbeat counts for a lease, a farewell is made good by the next
+ * heartbeat of that name, and a retry that is woken was to be tried anyway.
+ */
+export function heardDatabase({ db, leaseMs, clock }: Pick<RelaySettings, 'db' | 'leaseMs' | 'clock'>): Queryable {
+  return unlessSilent(db, defaults.relay.batchTimeoutMs + leaseMs + answerMs, clock)
 }
 
 /** Runs each of these passes again and again for as long as `work` takes. */

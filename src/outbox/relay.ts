@@ -12,7 +12,7 @@ import { assertSchema } from '../postgres/deployment.ts'
 import { createListener } from '../postgres/listen.ts'
 import { createLaneHints, type LaneHint, readHint } from './lane-hints.ts'
 import { outboxChannel } from './notify.ts'
-import { createRelayEngine, type RelayEngine } from './relay-engine.ts'
+import { createRelayEngine, heardDatabase, type RelayEngine } from './relay-engine.ts'
 import { resolveRelayOptions, type RelayOptions, type RelaySettings } from './relay-options.ts'
 
 export interface Relay extends Service {
@@ -29,7 +29,7 @@ export interface Relay extends Service {
 
 export function createRelay(options: RelayOptions): Relay {
   const settings = resolveRelayOptions(options)
-  const { db, outbox, service, deploymentId, listen, signals, clock } = settings
+  const { outbox, service, deploymentId, listen, signals, clock } = settings
   const waker = createWaker()
   const hints = createLaneHints(clock, settings.idleMs)
   const pulse = createPulse(clock)
@@ -38,7 +38,7 @@ export function createRelay(options: RelayOptions): Relay {
     waker.wake()
   }
   const withEngine = async <Result>(work: (engine: RelayEngine) => Promise<Result>): Promise<Result> => {
-    await assertSchema(db, { schema: outbox.tables.schema, service, deploymentId })
+    await assertSchema(heardDatabase(settings), { schema: outbox.tables.schema, service, deploymentId })
     const engine = createRelayEngine(settings, { hints })
     const unsubscribe = outbox.onCommitted(wake)
     try {

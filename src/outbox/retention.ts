@@ -8,6 +8,9 @@
  * A sweep follows the ids, which carry their time; a full batch goes on at once, unless nothing of it could go: old
  * events that wait for the broker are passed by slowly. Between sweeps a slow walk over the tables, from a place drawn at
  * random, finds the rows whose ids do not.
+ *
+ * A statement that is never answered, because its connection is dead, is given up. If it lands all the same, it has removed what
+ * somebody else would have: each looks at what there is, and not at what was seen before.
  */
 import { systemClock, type Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
@@ -17,6 +20,7 @@ import { loop, type Pass } from '../core/loop.ts'
 import { resolve, wholeBetween } from '../core/options.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { first, one, type Queryable } from '../postgres/database.ts'
+import { unlessSilent } from '../postgres/unless-silent.ts'
 import { cdcCommand } from './cdc-command.ts'
 import { selectDispatching } from './dispatching.sql.ts'
 import type { Outbox } from './outbox.ts'
@@ -60,8 +64,12 @@ export interface OutboxRetention extends Service {
 
 type Settings = Required<OutboxRetentionOptions>
 
+/** Longer than the largest batch takes on a slow disk, beside the largest backlog. */
+const answerMs = 600_000
+
 export function createOutboxRetention(options: OutboxRetentionOptions): OutboxRetention {
-  const settings = resolveOptions(options)
+  const resolved = resolveOptions(options)
+  const settings = { ...resolved, db: unlessSilent(resolved.db, answerMs, resolved.clock) }
   const { db, idleMs, signals, clock, eventsMs, receiptsMs, sourcesMs } = settings
   const name = `outbox retention ${settings.outbox.tables.schema}`
   const limitOf = async (ageMs: number): Promise<ExpiryLimit> => ({

@@ -1,5 +1,5 @@
 /** Relays whose leases end while they hold something: what they may still do. As scenarios.ts, but with clocks and engines. */
-import { systemClock } from '../../src/core/clock.ts'
+import { systemClock, type Clock } from '../../src/core/clock.ts'
 import { defaults } from '../../src/core/defaults.ts'
 import { dropParked } from '../../src/outbox/parked.ts'
 import { createRelayEngine } from '../../src/outbox/relay-engine.ts'
@@ -47,6 +47,14 @@ export async function batchHangs(
 ): Promise<string[]> {
   const world = await openWorld(db)
   const clock = createFakeClock()
+  let resting = 0
+  /** Not every sleeper rests: whoever waits for an answer of the database sleeps as well. */
+  const sleep: Clock['sleep'] = async (ms, signal) => {
+    const isRest = ms === defaults.relay.renewMs
+    if (isRest) resting += 1
+    await clock.sleep(ms, signal)
+    if (isRest) resting -= 1
+  }
   const [reached, released, stop] = [gate(), gate(), new AbortController()]
   const transport: Publisher = {
     maxBytes: 1_000_000,
@@ -56,7 +64,13 @@ export async function batchHangs(
       return messages.map(() => ({ status: 'not-sent' }))
     },
   }
-  const settings = resolveRelayOptions({ db, outbox: world.outbox, transport, clock, signals: world.signals })
+  const settings = resolveRelayOptions({
+    db,
+    outbox: world.outbox,
+    transport,
+    clock: { ...clock, sleep },
+    signals: world.signals,
+  })
   const read: RelaySteps['read'] = async (context, request) => {
     if (at === 'publish') return await relaySteps.read(context, request)
     reached.open()
@@ -65,7 +79,7 @@ export async function batchHangs(
   }
   const engine = newEngine(settings, { steps: { ...relaySteps, read } })
   /** The loops beside the pass have done what they had to. */
-  const isResting = (): boolean => clock.sleepers() === loopsBesideThePass
+  const isResting = (): boolean => resting === loopsBesideThePass
   const leaseEnd = async (): Promise<string> =>
     JSON.stringify((await db.query(`select lock_expires_at::text from ${world.outbox.tables.lane.quoted}`)).rows)
   await world.publish('a', 'one')
