@@ -68,6 +68,22 @@ test('a rebuild over Pub/Sub has what the topic keeps, though its subscription w
   await w.end()
 })
 
+test('a rebuild over Pub/Sub without its subscription, or its snapshot, says what to make, and goes on when that is there', async () => {
+  const w = await provisionedWorld()
+  await expect(w.rebuild({ from: 'earliest' })).rejects.toMatchObject({
+    code: 'NOT_FOUND',
+    message: expect.stringMatching(/as catalog\.g2: it is not there\. Make it first/),
+  })
+  await w.subscribe(2)
+  expect(await w.rebuild({ swap: true })).toMatchObject({ swapped: true, aggregates: 20 })
+  await w.subscribe(3)
+  await expect(w.rebuild({ from: 'snapshot:lost' })).rejects.toMatchObject({
+    code: 'NOT_FOUND',
+    message: expect.stringMatching(/as catalog\.g3: it, or snapshot lost of the topic, is not there/),
+  })
+  await w.end()
+})
+
 test('where the topic keeps nothing, a rebuild over Pub/Sub has only what comes after its subscription, and says so', async () => {
   const w = await provisionedWorld({ topicRetentionSeconds: 0 })
   await w.query(`update $schema.consumer_position set updated_at = clock_timestamp() - interval '1 minute'`)
