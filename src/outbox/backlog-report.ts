@@ -11,6 +11,7 @@ import { loop } from '../core/loop.ts'
 import { resolve, wholeBetween } from '../core/options.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { one, type Queryable } from '../postgres/database.ts'
+import { unlessSilent } from '../postgres/unless-silent.ts'
 import { readBacklog } from './backlog.sql.ts'
 import type { Outbox } from './outbox.ts'
 
@@ -22,6 +23,9 @@ export interface BacklogReportOptions {
   readonly signals?: SignalBus
   readonly clock?: Clock
 }
+
+/** How long a count is waited for: its connection may be dead, and then nobody would ever hear of the backlog. */
+const answerMs = 60_000
 
 export function createBacklogReport(options: BacklogReportOptions): Service {
   const { db, outbox, everyMs, signals, clock } = resolve<Required<BacklogReportOptions>>(
@@ -36,13 +40,14 @@ export function createBacklogReport(options: BacklogReportOptions): Service {
     options,
     { everyMs: wholeBetween(100, 600_000) },
   )
+  const heard = unlessSilent(db, answerMs, clock)
   const name = 'backlog report'
   return {
     name,
     run: (life) =>
       loop(
         async () => {
-          signals.emit('relay.backlog', { outbox: outbox.tables.schema, ...(await one(db, readBacklog(outbox.tables))) })
+          signals.emit('relay.backlog', { outbox: outbox.tables.schema, ...(await one(heard, readBacklog(outbox.tables))) })
           return 'idle'
         },
         life,
