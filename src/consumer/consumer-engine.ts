@@ -323,7 +323,7 @@ function createReceiving({ settings, routes, life, watch }: EngineDeps, engine: 
             signals.emit('consumer.disturbed', { consumer: name, topic, error })
           },
           givesNothingUp: settings.onPoison === 'stop',
-          onBeginning: tellForgotten && ((partitions) => void tellForgotten(topic, partitions)),
+          onBeginning: tellForgotten && ((partitions) => tellForgotten(topic, partitions)),
         }),
       )
       const { signal: closing } = closed
