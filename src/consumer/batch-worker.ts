@@ -12,7 +12,6 @@
  * the end of its attempts it becomes a dead letter, or comes again and again with `onPoison: 'stop'`. One that alone finds a row
  * locked is given back uncharged: somebody else has it. Everybody else is committed at the first delivery.
  */
-import { backoffMs } from '../core/backoff.ts'
 import { errorMessage } from '../core/errors.ts'
 import { execute, rows } from '../postgres/database.ts'
 import { isLockTimeout, isStatementTimeout } from '../postgres/sql-state.ts'
@@ -20,13 +19,14 @@ import { applyBatch, type ApplyDeps } from './apply-batch.ts'
 import { cutOut, splitTwins } from './batch-parts.ts'
 import { batchSpan, recordProjected } from './batch-spans.ts'
 import { counting } from './counting.ts'
-import { readAttempts, readRest, releaseAttempts, startAttempts, type AttemptRow } from './dead-letter.sql.ts'
+import { readAttempts, releaseAttempts, startAttempts, type AttemptRow } from './dead-letter.sql.ts'
 import { readItems } from './decode.ts'
 import { Fenced } from './fenced.ts'
-import { isHandlerOutage, isOutage } from './outage.ts'
 import { ItemFailure, keepsLine, lineOf, type Applied, type Item, type UnreadItem } from './item.ts'
 import type { Patience } from './patience.ts'
-import type { Burial, Undertaker } from './undertaker.ts'
+import { settleUntried } from './settle-untried.ts'
+import { isInterrupted, throughOutages } from './through-outages.ts'
+import type { Undertaker } from './undertaker.ts'
 import { findJumps } from './version-jumps.ts'
 
 export interface WorkerDeps extends ApplyDeps {
@@ -59,10 +59,6 @@ interface Round {
  * cancelled, or a slow moment, does not come so often.
  */
 const blamedOutages = 3
-const outageBackoff = { firstMs: 50, maxMs: 5_000 }
-
-/** The longest rest of an event that keeps ending the process and is not given up. */
-const longestRestMs = 3_600_000
 
 /** Settles every item; never rejects. Items of one aggregate come in the order of versions. */
 export async function workBatch(deps: WorkerDeps, items: readonly UnreadItem[]): Promise<void> {
@@ -114,18 +110,15 @@ async function workRound(deps: WorkerDeps, failed: Set<string>, items: readonly 
 
 async function workParts(deps: WorkerDeps, round: Round, items: readonly UnreadItem[]): Promise<void> {
   const { marks } = round
-  const jumps = await persist(deps, items.length, () => findJumps(deps.settings, deps.scope, items))
-  const isAlone = (item: UnreadItem): boolean => jumps.has(item) || (marks.get(item.event.id)?.unfinished ?? 0) > 0
+  const jumps = await throughOutages(deps, items.length, () => findJumps(deps.settings, deps.scope, items))
+  const crashesOf = ({ event }: UnreadItem): number => marks.get(event.id)?.unfinished ?? 0
+  const isAlone = (item: UnreadItem): boolean => jumps.has(item) || crashesOf(item) > 0
   for (const cut of cutOut(items, isAlone)) {
     const part = await withoutFollowers(deps, round, cut)
     const [only] = part
-    if (only !== undefined && jumps.has(only)) {
-      await jumped(deps, round, only)
-      continue
-    }
-    const crashes = only === undefined ? 0 : (marks.get(only.event.id)?.unfinished ?? 0)
-    const isKiller = only !== undefined && crashes >= deps.settings.maxCrashes
-    if (isKiller && (await settleKiller(deps, round, { item: only, crashes }))) continue
+    if (only === undefined) continue
+    const crashes = crashesOf(only)
+    if (await settleUntried(deps, { item: only, isJump: jumps.has(only), crashes, failed: round.failed })) continue
     await markStart(deps, round, part)
     // Not before: data may end the process as soon as it is decoded.
     const read = await readItems(part, deps.routes)
@@ -138,7 +131,7 @@ async function workParts(deps: WorkerDeps, round: Round, items: readonly UnreadI
 async function readMarks(deps: WorkerDeps, items: readonly UnreadItem[]): Promise<ReadonlyMap<string, AttemptRow>> {
   const suspects = items.filter(deps.isSuspect).map(({ event }) => event.id)
   if (suspects.length === 0) return new Map()
-  const found = await persist(deps, items.length, () => rows(deps.settings.db, readAttempts(deps.scope, suspects)))
+  const found = await throughOutages(deps, items.length, () => rows(deps.settings.db, readAttempts(deps.scope, suspects)))
   const rowOf = new Map(found.map((row) => [row.id, row]))
   return new Map(suspects.map((id) => [id, rowOf.get(id) ?? { id, attempts: 0, unfinished: 0 }]))
 }
@@ -148,7 +141,9 @@ async function markStart(deps: WorkerDeps, { marks, started }: Round, items: rea
   const starting = items.map(({ event }) => event.id).filter((id) => marks.has(id))
   if (starting.length === 0) return
   for (const id of starting) started.add(id)
-  await persist(deps, starting.length, () => counting(deps.settings, (tx) => execute(tx, startAttempts(deps.scope, starting))))
+  await throughOutages(deps, starting.length, () =>
+    counting(deps.settings, (tx) => execute(tx, startAttempts(deps.scope, starting))),
+  )
 }
 
 /** A round that is given up must not look like the death of this process. Without a database it does, once. */
@@ -180,7 +175,7 @@ async function withoutFollowers<Each extends UnreadItem>(
   // Without an ordering key there is nothing to wait for.
   const follows = (item: Each): boolean => failed.has(lineOf(item)) && keepsLine(item)
   for (const item of items)
-    if (follows(item)) await persist(deps, 1, () => deps.undertaker.follow(item, started.has(item.event.id)))
+    if (follows(item)) await throughOutages(deps, 1, () => deps.undertaker.follow(item, started.has(item.event.id)))
   return items.filter((item) => !follows(item))
 }
 
@@ -214,61 +209,14 @@ async function settleAlone(
   { item, error }: { readonly item: Item; readonly error: unknown },
 ): Promise<void> {
   const { undertaker } = deps
-  const end = await persist(deps, 1, () => {
+  const end = await throughOutages(deps, 1, () => {
     if (error instanceof ItemFailure) return undertaker.charge(item, error.cause)
     return isLockTimeout(error) ? undertaker.putOff(item, error) : undertaker.charge(item, error)
   })
   // What follows is repeated by itself: what is charged stays charged.
-  if (end !== 'dead again' && 'burial' in end) return await persist(deps, 1, () => undertaker.bury(item, end.burial))
+  if (end !== 'dead again' && 'burial' in end) return await throughOutages(deps, 1, () => undertaker.bury(item, end.burial))
   failed.add(lineOf(item))
-  if (end !== 'dead again') await persist(deps, 1, () => undertaker.giveBack(item, end.rest))
-}
-
-/**
- * Makes a dead letter of what kept ending the process. Where nothing is given up, it rests instead, twice as long with every process
- * that it ends. Returns false when its rest is over: then it has another try.
- */
-async function settleKiller(
-  deps: WorkerDeps,
-  round: Round,
-  { item, crashes }: { readonly item: UnreadItem; readonly crashes: number },
-): Promise<boolean> {
-  const { db, backoff, maxCrashes } = deps.settings
-  const error = `The process ended ${crashes} times while it handled this event.`
-  const burial: Burial = { reason: 'crashed', error, attempts: crashes }
-  if (!stopsAt(deps, item)) {
-    await persist(deps, 1, () => deps.undertaker.bury(item, burial))
-    return true
-  }
-  const [last] = await persist(deps, 1, () => rows(db, readRest(deps.scope, item.event.id)))
-  const wholeMs = Math.min(Math.max(backoff.maxMs, longestRestMs), backoff.maxMs * 2 ** (crashes - maxCrashes))
-  const restMs = wholeMs - (last?.ms ?? wholeMs)
-  if (restMs <= 0) return false
-  await stopAt(deps, round, { item, burial, delayMs: Math.min(restMs, backoff.maxMs) })
-  return true
-}
-
-async function jumped(deps: WorkerDeps, round: Round, item: UnreadItem): Promise<void> {
-  const error = `Version ${item.event.version} is more than ${deps.settings.maxVersionJump} ahead of what was seen of its aggregate.`
-  const burial: Burial = { reason: 'version_jump', error, attempts: 1 }
-  if (stopsAt(deps, item)) await stopAt(deps, round, { item, burial, delayMs: deps.settings.backoff.maxMs })
-  else await persist(deps, 1, () => deps.undertaker.bury(item, burial))
-}
-
-/** A letter that is redriven was given up before: it stays a letter. */
-function stopsAt({ settings }: WorkerDeps, { origin }: UnreadItem): boolean {
-  return settings.onPoison === 'stop' && origin.kind !== 'dead'
-}
-
-/** Gives an item back in place of burying it. All of the batch that is behind it comes again after it. */
-async function stopAt(
-  deps: WorkerDeps,
-  { failed }: Round,
-  { item, burial, delayMs }: { readonly item: UnreadItem; readonly burial: Burial; readonly delayMs: number },
-): Promise<void> {
-  failed.add(lineOf(item))
-  await persist(deps, 1, () => deps.undertaker.giveBack(item, { delayMs, error: burial.error }))
-  deps.undertaker.reportStopped(item, burial)
+  if (end !== 'dead again') await throughOutages(deps, 1, () => undertaker.giveBack(item, end.rest))
 }
 
 async function applyAndAck(
@@ -282,7 +230,7 @@ async function applyAndAck(
   const { clock, tracing } = settings
   const spans = { consumer: scope.consumer, tracing }
   const [startedAt, startedAtMs] = [clock.monotonicMs(), clock.nowMs()]
-  const done = await persist(
+  const done = await throughOutages(
     deps,
     items.length,
     () => batchSpan(spans, items, () => applyBatch(deps, items, { drain, attempts })),
@@ -332,41 +280,6 @@ function reportWaiting({ settings, scope }: WorkerDeps, { waiting }: Applied): v
       version: event.version.toString(),
     })
   }
-}
-
-/** Repeats `action` through outages, until the process stops, or until as many came in a row as `limitOf` an error allows. */
-async function persist<Result>(
-  deps: WorkerDeps,
-  count: number,
-  action: () => Promise<Result>,
-  limitOf: (error: unknown) => number = () => Infinity,
-): Promise<Result> {
-  const { clock, random, signals } = deps.settings
-  let limited = 0
-  for (let failures = 1; ; failures += 1) {
-    deps.onAlive?.()
-    try {
-      return await action()
-    } catch (error) {
-      const limit = limitOf(error)
-      limited = limit === Infinity ? 0 : limited + 1
-      const outage = saysNothing(error) && limited < limit
-      if (!outage || deps.stopping.aborted || deps.aborting.aborted) throw error
-      const delayMs = backoffMs(outageBackoff, failures, random)
-      signals.emit('consumer.retried', { consumer: deps.scope.consumer, count, delayMs, error: errorMessage(error) })
-      await clock.sleep(delayMs, deps.stopping)
-    }
-  }
-}
-
-/** The process gives up its work, or stops and cannot wait for an outage to pass: nobody is to blame. */
-function isInterrupted({ stopping, aborting }: WorkerDeps, error: unknown): boolean {
-  return aborting.aborted || (stopping.aborted && saysNothing(error))
-}
-
-/** It was an outage, which says nothing about the items. */
-function saysNothing(error: unknown): boolean {
-  return error instanceof ItemFailure ? isHandlerOutage(error) : isOutage(error)
 }
 
 /** Of our own statements. */
