@@ -18,7 +18,7 @@ import { oneOf, resolve, wholeBetween } from '../core/options.ts'
 import { systemRandom } from '../core/random.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { one, type Queryable } from '../postgres/database.ts'
-import { unlessSilent } from '../postgres/unless-silent.ts'
+import { removalMs, unlessSilent } from '../postgres/unless-silent.ts'
 import type { Statement } from '../postgres/sql.ts'
 import { expireArchive } from './archive.sql.ts'
 import { inboxTables } from './inbox.sql.ts'
@@ -60,12 +60,9 @@ const roundMs = 21_600_000
 /** Where this many of a stretch are old there are more. */
 const manyRows = 1_000
 
-/** Longer than the largest batch takes. A connection may be dead and nobody say so; what lands all the same was to be removed anyway. */
-const answerMs = 600_000
-
 export function createInboxRetention(options: InboxRetentionOptions): InboxRetention {
   const resolved = resolveOptions(options)
-  const settings = { ...resolved, db: unlessSilent(resolved.db, answerMs, resolved.clock) }
+  const settings = { ...resolved, db: unlessSilent(resolved.db, removalMs, resolved.clock) }
   const { db, schema, batchSize, idleMs, signals, clock } = settings
   const name = `inbox retention ${schema}`
   const tables = inboxTables(schema)

@@ -1,8 +1,7 @@
 import { expect, test } from 'vitest'
 import { consumerFixture } from '../../test/setup/consumer-fixture.ts'
-import { gate } from '../../test/outbox/world.ts'
+import { muteOnce } from '../../test/setup/mute-once.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import type { Queryable } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import { createInboxRetention } from './inbox-retention.ts'
@@ -16,19 +15,11 @@ test('a removal that is never answered, on a dead connection, is given up and ma
     `insert into $schema.delivery_attempt (consumer, generation, event_id, first_at)
      values ('catalog', 1, gen_random_uuid(), clock_timestamp() - interval '40 days')`,
   )
-  const [clock, asked, never] = [createFakeClock(), gate(), new AbortController().signal]
-  let isMute = true
-  const mute: Queryable = {
-    query: async (text, values) => {
-      if (!isMute || !text.includes('delivery_attempt')) return await db.query(text, values)
-      isMute = false
-      asked.open()
-      return await new Promise(() => undefined)
-    },
-  }
-  const { pass } = createInboxRetention({ db: mute, schema: fixture.schema, signals: fixture.signals, clock })
+  const [clock, never] = [createFakeClock(), new AbortController().signal]
+  const mute = muteOnce(db, (text) => text.includes('delivery_attempt'))
+  const { pass } = createInboxRetention({ db: mute.db, schema: fixture.schema, signals: fixture.signals, clock })
   const failed = pass(never).catch((error: unknown) => error)
-  await asked.passed
+  await mute.asked
   await clock.advance(600_000)
   expect(await failed).toMatchObject({ code: 'UNAVAILABLE' })
   await pass(never)

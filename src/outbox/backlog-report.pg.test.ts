@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest'
 import { useOneLane } from '../../test/outbox/relay-by-hand.ts'
-import { gate } from '../../test/outbox/world.ts'
+import { muteOnce } from '../../test/setup/mute-once.ts'
 import { outboxFixture, videos } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import type { Signals } from '../core/signals.ts'
-import { one, type Queryable } from '../postgres/database.ts'
+import { one } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
@@ -38,21 +38,13 @@ test('what waits is reported although no relay has ever run', async () => {
 test('a count that is never answered, on a dead connection, is given up and made again', async () => {
   const { outbox, signals, publish } = await outboxFixture(db)
   await publish('v1', 'one')
-  const [clock, asked, stop] = [createFakeClock(), gate(), new AbortController()]
-  let isMute = true
-  const mute: Queryable = {
-    query: async (text, values) => {
-      if (!isMute) return await db.query(text, values)
-      isMute = false
-      asked.open()
-      return await new Promise(() => undefined)
-    },
-  }
+  const [clock, stop] = [createFakeClock(), new AbortController()]
+  const mute = muteOnce(db, () => true)
   const heard: Signals['relay.backlog'][] = []
   signals.on('relay.backlog', (event) => void heard.push(event))
-  const report = createBacklogReport({ db: mute, outbox, signals, clock })
+  const report = createBacklogReport({ db: mute.db, outbox, signals, clock })
   const running = report.run({ stopping: stop.signal, aborting: new AbortController().signal })
-  await asked.passed
+  await mute.asked
   await clock.advance(70_000)
   await eventually(() => expect(heard.at(0)).toMatchObject({ due: 1 }))
   stop.abort()

@@ -1,8 +1,7 @@
 import { expect, test } from 'vitest'
-import { gate } from '../../test/outbox/world.ts'
+import { muteOnce } from '../../test/setup/mute-once.ts'
 import { outboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import type { Queryable } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import { memory } from '../transport/memory.ts'
@@ -16,25 +15,17 @@ test('a removal that is never answered, on a dead connection, is given up and ma
   const { outbox, signals, publish, relay } = await outboxFixture(db)
   await publish('done', '1')
   await relay(memory()).once()
-  const [clock, asked] = [createFakeClock(), gate()]
-  let isMute = true
-  const mute: Queryable = {
-    query: async (text, values) => {
-      if (!isMute || !text.includes('outbox_expire')) return await db.query(text, values)
-      isMute = false
-      asked.open()
-      return await new Promise(() => undefined)
-    },
-  }
+  const clock = createFakeClock()
+  const mute = muteOnce(db, (text) => text.includes('outbox_expire'))
   const left = async (): Promise<readonly unknown[]> =>
     (
       await db.query(
         `select id from ${outbox.tables.outbox.quoted} union all select event_id from ${outbox.tables.receipt.quoted}`,
       )
     ).rows
-  const retention = createOutboxRetention({ db: mute, outbox, signals, clock, eventsMs: 0, receiptsMs: 0, sourcesMs: 0 })
+  const retention = createOutboxRetention({ db: mute.db, outbox, signals, clock, eventsMs: 0, receiptsMs: 0, sourcesMs: 0 })
   const failed = retention.pass(never).catch((error: unknown) => error)
-  await asked.passed
+  await mute.asked
   await clock.advance(600_000)
   expect(await failed).toMatchObject({ code: 'UNAVAILABLE' })
   // The receipts were first; the others had their turn.

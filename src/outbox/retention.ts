@@ -20,7 +20,7 @@ import { loop, type Pass } from '../core/loop.ts'
 import { resolve, wholeBetween } from '../core/options.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { first, one, type Queryable } from '../postgres/database.ts'
-import { unlessSilent } from '../postgres/unless-silent.ts'
+import { removalMs, unlessSilent } from '../postgres/unless-silent.ts'
 import { cdcCommand } from './cdc-command.ts'
 import { selectDispatching } from './dispatching.sql.ts'
 import type { Outbox } from './outbox.ts'
@@ -64,12 +64,9 @@ export interface OutboxRetention extends Service {
 
 type Settings = Required<OutboxRetentionOptions>
 
-/** Longer than the largest batch takes on a slow disk, beside the largest backlog. */
-const answerMs = 600_000
-
 export function createOutboxRetention(options: OutboxRetentionOptions): OutboxRetention {
   const resolved = resolveOptions(options)
-  const settings = { ...resolved, db: unlessSilent(resolved.db, answerMs, resolved.clock) }
+  const settings = { ...resolved, db: unlessSilent(resolved.db, removalMs, resolved.clock) }
   const { db, idleMs, signals, clock, eventsMs, receiptsMs, sourcesMs } = settings
   const name = `outbox retention ${settings.outbox.tables.schema}`
   const limitOf = async (ageMs: number): Promise<ExpiryLimit> => ({

@@ -8,6 +8,9 @@ import { underSignals } from '../core/under-signals.ts'
 import { unlessLate } from '../core/unless-late.ts'
 import type { Interruptible } from './database.ts'
 
+/** For removals in batches: longer than the largest takes on a slow disk, beside the largest backlog. What lands late was to go anyway. */
+export const removalMs = 600_000
+
 /** Runs statements outside of transactions; one that has no answer within `ms` fails with UNAVAILABLE. */
 export function unlessSilent(db: Interruptible, ms: number, clock: Clock): Interruptible {
   return {
