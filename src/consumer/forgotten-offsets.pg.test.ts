@@ -4,6 +4,7 @@ import { consumerFixture, published, videos, type ConsumerFixture } from '../../
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
+import type { KafkaClient } from '../transport/kafka/kafka-client.ts'
 import { kafka } from '../transport/kafka/kafka.ts'
 import type { ConsumerOptions } from './consumer-options.ts'
 
@@ -14,6 +15,10 @@ interface World extends ConsumerFixture {
   readonly kafka: FakeKafka
   /** How often it was looked what the inbox has forgotten. */
   looks(): number
+  /** Lets looks take until the consumer has told the broker ten times more that it lives. */
+  slowLooks(): void
+  /** How often the log was read before the first look was over. */
+  fetchesBefore(): number
   append(partition: number, name: string): void
   /** Runs the consumer until the broker has so much of this partition. */
   readTo(partition: number, offset: bigint): Promise<void>
@@ -25,17 +30,39 @@ async function world(options: Partial<ConsumerOptions> = {}): Promise<World> {
   const fixture = await consumerFixture(db)
   const broker = new FakeKafka(2)
   let looks = 0
+  let beats = 0
+  let fetches = 0
+  let lookBeats = 0
+  let fetchesBefore = 0
   const query: typeof db.query = async (text, values) => {
+    const isLook = text.includes('c.forgotten_before > c.created_at')
+    const until = beats + lookBeats
+    if (isLook) await eventually(() => beats >= until)
     const result = await db.query(text, values)
-    if (text.includes('c.forgotten_before > c.created_at')) looks += 1
+    if (isLook) looks += 1
+    if (isLook && looks === 1) fetchesBefore = fetches
     return result
   }
-  const transport = kafka({ brokers: ['nowhere:1'], client: () => broker.client(), fetchMaxWaitMs: 20, heartbeatMs: 5 })
+  const client = (): KafkaClient => {
+    const inner = broker.client()
+    const heartbeat: typeof inner.heartbeat = async (request) => {
+      await inner.heartbeat(request)
+      beats += 1
+    }
+    const fetch: typeof inner.fetch = async (request) => {
+      fetches += 1
+      return await inner.fetch(request)
+    }
+    return { ...inner, heartbeat, fetch }
+  }
+  const transport = kafka({ brokers: ['nowhere:1'], client, fetchMaxWaitMs: 20, heartbeatMs: 5 })
   onTestFinished(() => transport.close())
   return {
     ...fixture,
     kafka: broker,
     looks: () => looks,
+    slowLooks: () => void (lookBeats = 10),
+    fetchesBefore: () => fetchesBefore,
     append: (partition, name) => {
       const { orderingKey = '', attributes, body } = published(name, 1)
       broker.append(partition, orderingKey, { value: body, headers: Object.entries(attributes) })
@@ -74,6 +101,16 @@ test.each(['every', 'needed'] as const)(
     ])
   },
 )
+
+test('nothing is read before it is known what the consumer has forgotten: its own first events would look like a past', async () => {
+  const w = await world()
+  w.slowLooks()
+  w.append(0, 'a')
+  await w.query(`insert into $schema.consumer (name) values ('catalog')`)
+  await age(w)
+  await w.readTo(0, 1n)
+  expect({ looks: w.looks(), fetchesBefore: w.fetchesBefore(), told: w.told() }).toEqual({ looks: 1, fetchesBefore: 0, told: [] })
+})
 
 test('a topic that is new and a partition that is new are begun with in silence, and of an empty one nothing is said', async () => {
   const w = await world()
