@@ -72,6 +72,28 @@ test('Terraform and gcloud need no connection', async () => {
   })
 })
 
+test.each(['provision', 'provision --apply', 'provision --terraform', 'provision --gcloud', 'doctor pubsub'])(
+  '%s gives no all-clear where nobody said what the service needs',
+  async (line) => {
+    await writeFile(join(folder, 'unsaid.config.ts'), `export default { service: 'video', pubsub: { projectId: 'shop' } }`)
+    const refusal = { code: 2, out: '', err: expect.stringContaining('Set pubsub.provision in waybill.config.ts') }
+    expect(await cli(`${line} --config unsaid.config.ts`)).toMatchObject(refusal)
+    const elsewhere = await mkdtemp(join(folder, 'elsewhere-'))
+    expect(await runLine(`${line} --project shop --emulator-host nobody:1`, { folder: elsewhere, env: {} })).toMatchObject(
+      refusal,
+    )
+  },
+)
+
+test('a service that says it needs nothing lacks nothing', async () => {
+  await writeFile(
+    join(folder, 'nothing.config.ts'),
+    `export default { service: 'video', pubsub: { projectId: 'shop', provision: { streams: [] } } }`,
+  )
+  expect(await cli('provision --config nothing.config.ts')).toEqual({ code: 0, out: 'Nothing to change.\n', err: '' })
+  expect(await cli('doctor pubsub --config nothing.config.ts')).toEqual({ code: 0, out: 'Nothing is wrong.\n', err: '' })
+})
+
 test('two choices at once are a mistake', async () => {
   expect(await cli('provision --plan --apply')).toMatchObject({ code: 2, out: '' })
 })

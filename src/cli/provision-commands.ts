@@ -5,7 +5,7 @@
 import { WaybillError } from '../core/errors.ts'
 import { closedAfter } from '../ops/close-in-time.ts'
 import { doctorPubsub } from '../ops/doctor-pubsub.ts'
-import { desiredResources } from '../ops/provision-desired.ts'
+import { desiredResources, type DesiredResources } from '../ops/provision-desired.ts'
 import { gcloudText, planText, terraformText, withNotes } from '../ops/provision-text.ts'
 import { applyProvision, planProvision } from '../ops/provision.ts'
 import { createPubsubAdmin, type PubsubAdmin } from '../transport/pubsub-admin.ts'
@@ -44,7 +44,7 @@ export const provision: Command = {
     const chosen = ['plan', 'apply', 'terraform', 'gcloud'].filter((option) => values[option] === true)
     if (chosen.length > 1) throw new WaybillError('INVALID_OPTION', `Choose one of --${chosen.join(', --')}.`)
     const config = settings.pubsub()
-    const desired = desiredResources(config.provision ?? {})
+    const desired = desiredOf(config)
     if (values['terraform'] === true || values['gcloud'] === true) {
       const text = (values['gcloud'] === true ? gcloudText : terraformText)(desired, config.projectId)
       return { text, data: { text, desired } }
@@ -63,7 +63,10 @@ export const provision: Command = {
 
 export const doctorPubsubCommand: Command = {
   summary: 'Say what is wrong with the subscriptions of the service',
-  details: [`Exit code ${exitCodes.checkFailed} if anything is; each line says what, and what to do.`],
+  details: [
+    'Compares topics, subscriptions and grants with pubsub.provision of the configuration.',
+    `Exit code ${exitCodes.checkFailed} if anything is wrong; each line says what, and what to do.`,
+  ],
   options: {
     'replay-days': { type: 'string', value: '<days>', help: 'how far back a replay must reach [what provisioning sets]' },
     ...projectOptions,
@@ -73,7 +76,7 @@ export const doctorPubsubCommand: Command = {
     const days = values['replay-days'] === undefined ? undefined : Number(values['replay-days'])
     if (days !== undefined && !(days > 0))
       throw new WaybillError('INVALID_OPTION', '--replay-days needs a number of days, such as 7.')
-    const desired = desiredResources(config.provision ?? {})
+    const desired = desiredOf(config)
     const findings = await withAdmin(config, (admin) =>
       doctorPubsub(admin, { desired, ...(days === undefined ? {} : { replaySeconds: days * 86_400 }) }),
     )
@@ -84,6 +87,15 @@ export const doctorPubsubCommand: Command = {
       exitCode: findings.length === 0 ? exitCodes.ok : exitCodes.checkFailed,
     }
   },
+}
+
+/** What the configuration asks for. That may be nothing, but it has to be said: compared with nothing, every project is in order. */
+function desiredOf({ provision: wanted }: PubsubConfig): DesiredResources {
+  if (wanted !== undefined) return desiredResources(wanted)
+  throw new WaybillError(
+    'INVALID_OPTION',
+    'Which streams and consumers? Set pubsub.provision in waybill.config.ts, such as pubsub: { provision: { streams: [orders], consumers: [{ name, streams }] } }; or name that file by --config.',
+  )
 }
 
 async function withAdmin<Result>(config: PubsubConfig, work: (admin: PubsubAdmin) => Promise<Result>): Promise<Result> {
