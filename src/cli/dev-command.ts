@@ -1,6 +1,6 @@
 /**
  * `waybill dev`: a service's whole surroundings by one command. A Postgres and a Pub/Sub server of their own where none are
- * given, the schema migrated, topics and subscriptions made, relay and consumers running; all of it gone with Ctrl-C.
+ * given, the schema migrated, topics and subscriptions made, relay and consumers running; what it started is gone with Ctrl-C.
  *
  * Relay and consumers are processes that load the configuration with the addresses in their environment, and are started
  * again when it, or a file that it imports, changes.
@@ -32,9 +32,10 @@ export const devCommand: Command = {
     'Starts a Postgres of its own unless a database is named, and a Pub/Sub server of its own if the configuration has a',
     'pubsub section and no emulator is named. Migrates, calls prepare of the configuration for the tables of your own,',
     'provisions, and runs relay and consumers; both start again when the configuration or what it imports changes. They find',
-    'DATABASE_URL, PUBSUB_EMULATOR_HOST and PUBSUB_PROJECT_ID in their environment. Ctrl-C ends all, and its data is gone.',
-    'A named database that calls itself production is refused. A schema that dev makes is stamped as the deployment "dev";',
-    'one that is there and whose deployment is not named so (dev, development or local as a word) needs --yes.',
+    'DATABASE_URL, PUBSUB_EMULATOR_HOST and PUBSUB_PROJECT_ID in their environment. Ctrl-C ends all; the data of a Postgres',
+    'that it started is gone, a named database keeps its own. One that calls itself production is refused. A schema that dev',
+    'makes is stamped as the deployment "dev"; one that is there and whose deployment is not named so (dev, development or',
+    'local as a word) needs --yes.',
   ],
   options: {
     ...databaseOptions,
