@@ -27,7 +27,7 @@ export interface WaybillConfig {
   readonly schema?: string
   /** Pins the deployment, so that a process started with this configuration refuses every other database. */
   readonly deploymentId?: string | undefined
-  /** What kind of place this is. Drills refuse `production`, unless told otherwise. */
+  /** What kind of place this is. `waybill dev` refuses `production` where a database is named; so do drills, unless told otherwise. */
   readonly environment?: string | undefined
   /** Opens the broker, when a command needs it; the command closes it. */
   readonly transport?: (context: TransportContext) => Transport | Promise<Transport>

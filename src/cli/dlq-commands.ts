@@ -15,13 +15,10 @@ import { databaseOptions } from './settings.ts'
 import { textTable } from './text-table.ts'
 import { withSchema } from './with-schema.ts'
 
+const reasons = 'failed, crashed, unknown_type, unknown_schema, invalid, not_ours, version_jump, broker'
 const whichLetters: Readonly<Record<string, OptionSpec>> = {
   consumer: { type: 'string', value: '<name>', help: 'those of this consumer' },
-  reason: {
-    type: 'string',
-    value: '<reason>',
-    help: 'failed, crashed, unknown_type, unknown_schema, invalid, not_ours, version_jump, broker',
-  },
+  reason: { type: 'string', value: '<reason>', help: reasons },
   type: { type: 'string', value: '<name>', help: 'those of this event type' },
   stream: { type: 'string', value: '<type>', help: 'those of this aggregate type' },
   aggregate: { type: 'string', value: '<id>', help: 'with --stream: those of this aggregate' },
@@ -40,6 +37,7 @@ export const dlqList: Command = {
   options: {
     ...databaseOptions,
     ...whichLetters,
+    reason: { type: 'string', value: '<reason>', help: `${reasons}; or discarded, with that --state` },
     state: { type: 'string', value: '<state>', help: 'dead, redriving, redriven or discarded [dead]' },
     each: { type: 'boolean', help: 'every letter by itself, in the order they died' },
     limit: { type: 'string', value: '<n>', help: 'with --each: at most so many [100]' },

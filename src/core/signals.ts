@@ -26,9 +26,11 @@ export interface Signals {
   /** A pass threw; it is tried again after `delayMs`. */
   'service.failed': { readonly service: string; readonly error: unknown; readonly failures: number; readonly delayMs: number }
 
-  /** A worker took, gave back or lost lanes. Lost ones were another's when it looked, or somebody kept their rows locked. */
+  /** A worker took lanes. */
   'lanes.acquired': { readonly worker: string; readonly lanes: readonly number[] }
+  /** A worker gave lanes back. */
   'lanes.released': { readonly worker: string; readonly lanes: readonly number[] }
+  /** A worker lost lanes: they were another's when it looked, or somebody kept their rows locked. */
   'lanes.lost': { readonly worker: string; readonly lanes: readonly number[] }
 
   /** The broker confirmed events. `delaysMs` are the times from occurrence to now, one per event. */
