@@ -45,8 +45,8 @@ async function world(options: Partial<ConsumerOptions> = {}): Promise<World> {
   }
   const client = (): KafkaClient => {
     const inner = broker.client()
-    const heartbeat: typeof inner.heartbeat = async (request) => {
-      await inner.heartbeat(request)
+    const heartbeat: typeof inner.heartbeat = async (member, timeoutMs) => {
+      await inner.heartbeat(member, timeoutMs)
       beats += 1
     }
     const fetch: typeof inner.fetch = async (request) => {
