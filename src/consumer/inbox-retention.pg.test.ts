@@ -8,6 +8,7 @@ import { eventually } from '../testing/eventually.ts'
 import type { SeekTarget } from '../transport/transport.ts'
 import type { Consumer } from './consumer.ts'
 import { selectMoment } from './inbox-retention.sql.ts'
+import { discardDeadLetters } from './discard-dead-letters.ts'
 import { createInboxRetention, type InboxRetentionOptions } from './inbox-retention.ts'
 import { replayConsumer } from './replay.ts'
 
@@ -132,6 +133,19 @@ test('settled dead letters go after their time; one that nobody settled stays', 
     { state: 'redriven', count: 1 },
     { state: 'redriving', count: 2 },
   ])
+})
+
+test('a letter that was dead for long is kept for its whole time from when it was discarded: a rebuild asks what was', async () => {
+  const fixture = await consumerFixture(db)
+  await fixture.query(
+    `insert into $schema.dead_letter (consumer, generation, event_id, event_type, topic, reason, error, attempts, message_id, attributes, body, published_at, first_failed_at, dead_at)
+     values ('catalog', 1, gen_random_uuid(), 'Deposited', 'bank.events', 'failed', 'broken', 1, 'm', '{}', '', clock_timestamp(), clock_timestamp(), clock_timestamp() - interval '100 days')`,
+  )
+  await discardDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })
+  await retention(fixture).pass(aborting)
+  expect(await fixture.query('select state from $schema.dead_letter')).toEqual([{ state: 'discarded' }])
+  await retention(fixture, { deadLettersMs: 0 }).pass(aborting)
+  expect(await fixture.count('dead_letter')).toBe(0)
 })
 
 test('an inbox that forgets before the broker does is refused at the start, or reported by choice', async () => {

@@ -58,12 +58,18 @@ export function expireAttempts(tables: InboxTables, { ageMs, batchSize, stretch 
     select count(*)::int as removed, pg_relation_size(${tables.attempt.quoted}::text::regclass)::float8 / current_setting('block_size')::int as blocks from gone`
 }
 
-/** Removes letters that were redriven or discarded. One that is dead still waits for somebody. Index: dead_letter_dead_at_idx. */
+/**
+ * Removes letters that were redriven or discarded, long after that: a rebuild asks what was discarded. One that is dead still waits
+ * for somebody. Index: dead_letter_dead_at_idx, for none is settled before it died.
+ */
 export function expireDeadLetters(tables: InboxTables, { ageMs, batchSize }: Expiry): Statement<{ removed: number }> {
   return sql`
-    with old as materialized (
+    with edge as materialized (
+      select clock_timestamp() - ${ageMs}::float8 * interval '1 millisecond' as at
+    ), old as materialized (
       select d.id from ${tables.deadLetter} d
-       where d.dead_at < (select clock_timestamp() - ${ageMs}::float8 * interval '1 millisecond') and d.state in ('redriven', 'discarded')
+       where d.dead_at < (select at from edge) and d.state in ('redriven', 'discarded')
+         and coalesce((d.history -> -1 ->> 'at')::timestamptz, d.dead_at) < (select at from edge)
        limit ${batchSize}::int for update skip locked
     ), gone as (
       delete from ${tables.deadLetter} d where d.id in (select id from old) returning 1

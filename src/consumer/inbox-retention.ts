@@ -32,7 +32,7 @@ export interface InboxRetentionOptions {
   readonly inboxMs?: number
   /** How long failures of an event that was never applied are kept. @default 35 days */
   readonly attemptsMs?: number
-  /** How long redriven and discarded letters are kept. @default 90 days */
+  /** How long redriven and discarded letters are kept from then on. @default 90 days */
   readonly deadLettersMs?: number
   /** How long applied messages are kept by consumers with `archive: true`. @default 7 days */
   readonly archiveMs?: number
