@@ -50,8 +50,8 @@ export interface EngineWatch {
   /** Deliveries come from now on; `isIdle` tells whether any is in hand. */
   opened(isIdle: () => boolean): void
   closed(): void
-  /** The broker could not be reached, or not read from. */
-  disturbed?(): void
+  /** The broker could not be reached, or not read from; or something was given back, and rests for so long. */
+  disturbed?(restMs?: number): void
   /** The effects of these items are committed. */
   committed(items: readonly Item[]): void
   /** Goes with the loop over what is stored: it goes round even when nothing comes. */
@@ -173,7 +173,8 @@ function createEngine(deps: EngineDeps): Engine {
   const waker = createWaker()
   const ignore = createIgnoring(settings)
   const { onAcking, acknowledged } = createAcking()
-  const giveBackLine: GiveBack = (item) => {
+  const giveBackLine: GiveBack = (item, restMs) => {
+    deps.watch.disturbed?.(restMs)
     if (item.origin.kind !== 'delivery' || !keepsLine(item)) return
     const follows = ({ delivery }: Entry): boolean => keepsLine({ message: delivery.message, origin: item.origin })
     for (const { delivery } of pump.purge(lineOf(item), follows)) void delivery.nack()
@@ -219,8 +220,8 @@ function heardDatabase({ db, clock, statementTimeoutMs, handlerTimeoutMs }: Cons
   return unlessMute(db, { statementMs: statementTimeoutMs + handlerTimeoutMs, clock })
 }
 
-/** Gives back what is behind this one in line. */
-type GiveBack = (item: Pick<UnreadItem, 'key' | 'message' | 'origin'>) => void
+/** Gives back what is behind this one, which rests, in line. */
+type GiveBack = (item: Pick<UnreadItem, 'key' | 'message' | 'origin'>, restMs: number) => void
 
 interface WorkDeps {
   readonly scope: Scope
@@ -241,9 +242,9 @@ function createWork({ settings, routes, life, watch }: EngineDeps, { scope, give
   const undertaker = createUndertaker({
     settings,
     scope,
-    onGivenBack: (item) => {
+    onGivenBack: (item, restMs) => {
       suspicion.charged(item)
-      giveBackLine(item)
+      giveBackLine(item, restMs)
     },
   })
   const onCommitted = (items: readonly Item[], applied: Applied): void => {

@@ -106,7 +106,7 @@ test.each([
 
   await admin.query(`update ${schema}.inbox set processed_at = processed_at - interval '1 minute' where ${mine}`)
   const clock = createFakeClock()
-  const idle = new ReadinessWatch({ db, schema, consumer: name, clock, readyLagMs: 30_000 })
+  const idle = new ReadinessWatch({ db, schema, consumer: name, clock, readyLagMs: 30_000, backoff: { maxMs: 2 } })
   idle.opened(() => true)
   await clock.advance(60_000)
   expect(await idle.readiness()).toEqual({ ready: true, reasons: [] })

@@ -102,7 +102,7 @@ function createWatched({ name, ...settings }: ConsumerSettings, projections: () 
       opening: () => readiness.opening(),
       opened: (isIdle) => readiness.opened(isIdle),
       closed: () => readiness.closed(),
-      disturbed: () => readiness.disturbed(),
+      disturbed: (restMs) => readiness.disturbed(restMs),
       committed: (items) => {
         readiness.applied(Math.max(...items.map(({ event }) => event.occurredAtMs)))
         reads.committed(eventsOf(items))

@@ -33,7 +33,7 @@ export interface StoredReceiverDeps {
   readonly settings: ConsumerSettings
   readonly scope: Scope
   /** The later ones of this aggregate are given back by the broker as well. */
-  readonly onGivenBack: (item: Pick<Item, 'key' | 'message' | 'origin'>) => void
+  readonly onGivenBack: (item: Pick<Item, 'key' | 'message' | 'origin'>, restMs: number) => void
   /** Takes over an ack under way: one that a log confirms in order may have to wait for one that was given back. */
   readonly onAcking: (acked: Promise<void>) => void
   readonly stopping: AbortSignal
@@ -60,7 +60,7 @@ export function createStoredReceiver(deps: StoredReceiverDeps): (batch: readonly
     const delayMs = patience()
     for (const { key, delivery } of part) {
       void delivery.nack(delayMs)
-      onGivenBack({ key, message: delivery.message, origin: { kind: 'delivery', delivery } })
+      onGivenBack({ key, message: delivery.message, origin: { kind: 'delivery', delivery } }, delayMs)
     }
     signals.emit('consumer.disturbed', { consumer: name, topic: part[0]?.delivery.message.topic ?? '', error })
   }

@@ -45,8 +45,8 @@ import { moveOver, takeOffsets } from './take-offsets.ts'
 export interface UndertakerDeps {
   readonly settings: ConsumerSettings
   readonly scope: Scope
-  /** The later ones of this aggregate are given back by the broker as well. */
-  readonly onGivenBack: (item: UnreadItem) => void
+  /** It rests for so long. The later ones of this aggregate are given back by the broker as well. */
+  readonly onGivenBack: (item: UnreadItem, restMs: number) => void
   /** See `guardedBy`. */
   readonly guard?: ((tx: Tx) => Promise<void>) | undefined
   /** With outages that an item met alone. @default one of its own */
@@ -146,7 +146,7 @@ export function createUndertaker(deps: UndertakerDeps): Undertaker {
       for (const item of items) {
         if (item.origin.kind !== 'delivery') continue
         void item.origin.delivery.nack(delayMs)
-        deps.onGivenBack(item)
+        deps.onGivenBack(item, delayMs)
       }
     },
     guardedBy: (guard) => createUndertaker({ ...deps, guard, patience }),
@@ -203,7 +203,7 @@ async function giveBack(deps: UndertakerDeps, item: UnreadItem, rest: Rest): Pro
   else if (origin.kind === 'stored') await restInLine(settings.db, scope, { place: origin, ...rest })
   else if (origin.kind === 'dead') await execute(settings.db, restLetter(scope, origin.letterId, rest.delayMs))
   else await origin.delivery.nack(rest.delayMs)
-  deps.onGivenBack(item)
+  deps.onGivenBack(item, rest.delayMs)
 }
 
 /** The dead letter, the aggregate's position and what becomes of the item's own row commit together; then it is acknowledged. */

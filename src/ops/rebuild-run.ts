@@ -73,7 +73,15 @@ export function runRebuild(started: StartedRebuild, options: RunOptions): Runnin
   options.signal.addEventListener('abort', stop, { once: true })
   const { clock } = options
   const { db, scope } = started
-  const watch = new ReadinessWatch({ db, schema: scope.tables.schema, consumer: scope.consumer, clock, readyLagMs: closeMs })
+  const { backoff } = started.consumer.settings
+  const watch = new ReadinessWatch({
+    db,
+    schema: scope.tables.schema,
+    consumer: scope.consumer,
+    clock,
+    readyLagMs: closeMs,
+    backoff,
+  })
   const headway = new Headway(clock.monotonicMs())
   const feed = openFeed(started, options, () => watch.isCaughtUp() === true)
   const work = feed

@@ -13,12 +13,13 @@ import { ReadinessWatch } from './readiness.ts'
 const database = await testDatabase()
 const db = fromPg(database.pool)
 const incomplete = { ready: false, reasons: [{ code: 'incomplete' }] }
+const backoff = { firstMs: 60_000, maxMs: 60_000, jitter: 'none' } as const
 const old = { occurred_at: new Date(Date.now() - 3_600_000).toISOString() }
 
 /** Another instance, which has got nothing for a minute. */
 async function idleInstance({ schema }: ConsumerFixture): Promise<ReadinessWatch> {
   const clock = createFakeClock()
-  const watch = new ReadinessWatch({ db, schema, consumer: 'catalog', clock, readyLagMs: 30_000 })
+  const watch = new ReadinessWatch({ db, schema, consumer: 'catalog', clock, readyLagMs: 30_000, backoff })
   watch.opened(() => true)
   await clock.advance(60_000)
   return watch
@@ -68,7 +69,7 @@ test('an instance that got nothing waits for longer than a moment: another may b
   )
   await handling.promise
   const clock = createFakeClock()
-  const second = new ReadinessWatch({ db, schema: fixture.schema, consumer: 'catalog', clock, readyLagMs: 30_000 })
+  const second = new ReadinessWatch({ db, schema: fixture.schema, consumer: 'catalog', clock, readyLagMs: 30_000, backoff })
   second.opened(() => true)
   await clock.advance(3_000)
   expect(await second.readiness()).toMatchObject(incomplete)
@@ -102,6 +103,54 @@ test('a consumer whose broker fails takes its silence for nothing, however seldo
   await clock.advance(30_000)
   expect(await consumer.readiness()).toEqual({ ready: true, reasons: [] })
   await stop()
+})
+
+test('a consumer whose events fail is not complete while they rest, although nothing is in hand and nothing comes', async () => {
+  const fixture = await consumerFixture(db)
+  const clock = createFakeClock()
+  const consumer = fixture.consumer({ clock, backoff }).on(videos.VideoPublished, () => {
+    throw new Error('a column is missing')
+  })
+  const stop = fixture.start(consumer)
+  await fixture.publish(published('a', 1, 'old', old))
+  await eventually(async () => {
+    await clock.advance(5)
+    return fixture.heard('consumer.failed').length === 1
+  })
+  // What the tables tell is another test.
+  await fixture.query('delete from $schema.delivery_attempt')
+  for (let seconds = 0; seconds < 110; seconds += 11) {
+    await clock.advance(11_000)
+    expect(await consumer.readiness()).toMatchObject(incomplete)
+  }
+  await clock.advance(11_000)
+  expect(await consumer.readiness()).toEqual({ ready: true, reasons: [] })
+  await stop()
+})
+
+test('an instance that got nothing calls a projection complete only when nothing rests that failed in another', async () => {
+  const fixture = await consumerFixture(db)
+  const stop = fixture.start(project(fixture))
+  await eventually(async () => (await fixture.count('consumer')) === 1)
+  await stop()
+  const idle = await idleInstance(fixture)
+  await fixture.query(
+    `insert into $schema.delivery_attempt (consumer, generation, event_id, attempts, finished_at)
+     values ('catalog', 1, gen_random_uuid(), 1, now() - interval '110 seconds'), ('other', 1, gen_random_uuid(), 1, now())`,
+  )
+  expect(await idle.readiness()).toMatchObject(incomplete)
+  await fixture.query(
+    `update $schema.delivery_attempt set finished_at = now() - interval '130 seconds' where consumer = 'catalog'`,
+  )
+  await fixture.query(`insert into $schema.inbox_lane (consumer, lane) values ('catalog', 0)`)
+  await fixture.query(
+    `insert into $schema.inbox_message (key, lane, consumer, generation, event_id, aggregate_type, aggregate_id, version, topic, message_id,
+                                        attributes, body, published_at, received_at, state, next_attempt_at)
+     values (0, 0, 'catalog', 1, gen_random_uuid(), 'video', 'a', 1, 'video.events', '1', '{}', '', now(), now(), 1, now() + interval '1 hour')`,
+  )
+  expect(await idle.readiness()).toMatchObject(incomplete)
+  await fixture.query('delete from $schema.inbox_message')
+  expect(await idle.readiness()).toEqual({ ready: true, reasons: [] })
 })
 
 test('stored mode: nobody is idle while a batch is under way, and nothing is complete while messages are due', async () => {
@@ -157,6 +206,7 @@ test('stored mode: with new events coming all the time, what is due only now doe
     consumer: 'catalog',
     clock: createFakeClock(),
     readyLagMs: 30_000,
+    backoff,
   })
   watch.opened(() => false)
   watch.applied(Date.UTC(2025, 0, 1))

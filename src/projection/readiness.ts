@@ -6,9 +6,10 @@
  * event of its last batch. With nothing in hand and nothing new for a while it has caught up, whatever that age was.
  *
  * An instance that got nothing knows only of itself: others may have all the partitions, or all the lanes, and its broker may
- * not have begun. Before it says complete for everybody, it must have heard nothing for long enough, no error either, and the
- * tables must show that no other is at work.
+ * not have begun. And what failed and was given back is in nobody's hand. Before it says complete for everybody, it must have heard
+ * nothing for long enough, no error either, and the tables must show that no other is at work and that nothing rests.
  */
+import type { BackoffOptions } from '../core/backoff.ts'
 import type { Clock } from '../core/clock.ts'
 import { execute, first, type Queryable } from '../postgres/database.ts'
 import { markComplete, readRegister, type ReadScope } from './reads.sql.ts'
@@ -25,6 +26,7 @@ export interface ReadinessOptions extends ReadScope {
   readonly db: Queryable
   readonly clock: Clock
   readonly readyLagMs: number
+  readonly backoff: Pick<BackoffOptions, 'maxMs'>
 }
 
 /** Nothing came for this long, and nothing is in hand: there is nothing. */
@@ -69,9 +71,9 @@ export class ReadinessWatch {
     this.#changedAtMs = this.#options.clock.monotonicMs()
   }
 
-  /** The broker could not be reached, or not read from: its silence says nothing. */
-  disturbed(): void {
-    this.#disturbedAtMs = this.#options.clock.monotonicMs()
+  /** The broker could not be reached, or something was given back and rests for so long: silence says nothing. */
+  disturbed(restMs = 0): void {
+    this.#disturbedAtMs = Math.max(this.#disturbedAtMs, this.#options.clock.monotonicMs() + restMs)
   }
 
   async readiness(): Promise<Readiness> {
@@ -111,9 +113,10 @@ export class ReadinessWatch {
 
   /** With new events coming there is always something under way; without, nobody must have anything. */
   async #markComplete(): Promise<boolean> {
-    const { db, readyLagMs } = this.#options
+    const { db, readyLagMs, backoff } = this.#options
     if (!this.#isFresh() && !this.#isStill()) return false
-    const stillness = this.#isFresh() ? { dueMs: readyLagMs } : { dueMs: 0, stillMs }
+    const restMs = Math.max(calmMs, 2 * backoff.maxMs)
+    const stillness = this.#isFresh() ? { dueMs: readyLagMs } : { stillMs, restMs }
     return (await execute(db, markComplete(this.#options, stillness))) > 0
   }
 

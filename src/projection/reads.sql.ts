@@ -110,23 +110,26 @@ export function readRegister({ schema, consumer }: ReadScope): Statement<Registe
       from ${name(schema, 'consumer')} c where c.name = ${consumer}::text`
 }
 
-/** What else must be true of a consumer that an instance takes for complete. */
-export interface Stillness {
+/** What else must be true of a consumer that an instance takes for complete, by its new events or because it has nothing to do. */
+export type Stillness =
   /** No stored message is due for longer. */
-  readonly dueMs: number
-  /** No instance has applied anything for so long. Not asked for if it is left out. */
-  readonly stillMs?: number | undefined
-}
+  | { readonly dueMs: number }
+  /** Nothing is stored, no instance has applied anything for `stillMs`, and nothing has failed that may rest for `restMs`. */
+  | { readonly stillMs: number; readonly restMs: number }
 
 /**
  * Notes that the consumer has caught up for the first time, unless the tables show work of any instance.
- * Indexes: primary keys of inbox_lane, inbox_message and consumer_offset, inbox_message_retry_idx, inbox_processed_at_idx.
+ * Indexes: primary keys of inbox_lane, inbox_message, consumer_offset and delivery_attempt, inbox_message_retry_idx, inbox_processed_at_idx.
  */
-export function markComplete({ schema, consumer }: ReadScope, { dueMs, stillMs }: Stillness): Statement {
+export function markComplete({ schema, consumer }: ReadScope, stillness: Stillness): Statement {
   const message = name(schema, 'inbox_message')
+  const isIdle = 'stillMs' in stillness
+  const { dueMs, stillMs, restMs } = isIdle ? { dueMs: 0, ...stillness } : { stillMs: 0, restMs: 0, ...stillness }
   return sql`
     with since as materialized (
-      select statement_timestamp() - ${dueMs}::int * interval '1 millisecond' as due, statement_timestamp() - ${stillMs ?? 0}::int * interval '1 millisecond' as still
+      select statement_timestamp() - ${dueMs}::float8 * interval '1 millisecond' as due,
+             statement_timestamp() - ${stillMs}::float8 * interval '1 millisecond' as still,
+             statement_timestamp() - ${restMs}::float8 * interval '1 millisecond' as rest
     ), recent as materialized (
       select i.consumer, i.generation from ${name(schema, 'inbox')} i where i.processed_at > (select still from since)
     )
@@ -140,9 +143,11 @@ export function markComplete({ schema, consumer }: ReadScope, { dueMs, stillMs }
            union all
            (select m.next_attempt_at from ${message} m
              where m.consumer = c.name and m.generation = c.generation and m.lane = l.lane and m.state = 1 order by m.next_attempt_at limit 1)) m
-          where l.consumer = c.name and m.due_at <= (select due from since))
-       and not (${stillMs !== undefined}::boolean
+          where l.consumer = c.name and (${isIdle}::boolean or m.due_at <= (select due from since)))
+       and not (${isIdle}::boolean
                 and (exists (select from recent r where r.consumer = c.name and r.generation = c.generation)
                      or exists (select from ${name(schema, 'consumer_offset')} o
-                                 where o.consumer = c.name and o.generation = c.generation and o.updated_at > (select still from since))))`
+                                 where o.consumer = c.name and o.generation = c.generation and o.updated_at > (select still from since))
+                     or exists (select from ${name(schema, 'delivery_attempt')} a
+                                 where a.consumer = c.name and a.generation = c.generation and a.finished_at > (select rest from since))))`
 }
