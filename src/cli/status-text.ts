@@ -64,14 +64,14 @@ function consumerLines(report: ConsumerReport): (string | undefined)[] {
     rebuilding ? 'being rebuilt' : undefined,
     complete ? undefined : 'not complete yet',
   ].filter((part) => part !== undefined)
-  const inStore = stored.due + stored.retrying + stored.held + stored.dead
+  const inStore = stored.due + stored.retrying + stored.held
   const reasons = deadLetters.map(({ reason, count }) => `${reason} ${count}`).join(', ')
   return [
     `Consumer   ${consumer}${state.length === 0 ? '' : `: ${state.join(', ')}`}`,
     delayLine('applied', report.delay),
     inStore === 0
       ? undefined
-      : `           ${stored.estimated ? 'at least ' : ''}${round(inStore)} stored: ${stored.due} due, ${stored.retrying} to be retried, ${stored.held} held, ${stored.dead} dead`,
+      : `           ${stored.estimated ? 'at least ' : ''}${round(inStore)} stored: ${stored.due} due, ${stored.retrying} to be retried, ${stored.held} held`,
     waiting.messages === 0
       ? undefined
       : `           ${waiting.messages} messages of ${waiting.aggregates} aggregates wait for their turn${waiting.oldestMs === 0 ? '' : `, the oldest for ${textDuration(waiting.oldestMs)}`}`,

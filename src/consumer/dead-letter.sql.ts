@@ -44,14 +44,14 @@ export function chargeAttempt(
   { tables, consumer, generation }: Scope,
   eventId: string,
   error: string,
-): Statement<{ attempts: number; first_at: string }> {
+): Statement<{ attempts: number }> {
   return sql`
     insert into ${tables.attempt} as a (consumer, generation, event_id, attempts, first_error, last_error, started_at, finished_at)
     values (${consumer}::text, ${generation}::int, ${eventId}::text::uuid, 1, ${error}::text, ${error}::text, clock_timestamp(), clock_timestamp())
     on conflict (consumer, generation, event_id) do update
       set attempts = a.attempts + 1, unfinished = 0, first_error = coalesce(a.first_error, excluded.first_error), last_error = excluded.last_error,
           finished_at = clock_timestamp()
-    returning a.attempts, a.first_at::text`
+    returning a.attempts`
 }
 
 /** Attempts that ended without a verdict: they were given back to the broker untried. */

@@ -34,7 +34,7 @@ const consumer: ConsumerReport = {
   paused: undefined,
   delay: { sample: 0, p50Ms: undefined, p95Ms: undefined, lastMs: undefined },
   waiting: { messages: 0, aggregates: 0, held: 0, oldestMs: 0 },
-  stored: { due: 0, retrying: 0, held: 0, dead: 0, estimated: false, lagMs: 0 },
+  stored: { due: 0, retrying: 0, held: 0, estimated: false, lagMs: 0 },
   deadLetters: [],
   heldAggregates: [],
 }

@@ -137,7 +137,7 @@ test('consumers are seen with what they applied, what waits, what is dead and wh
       paused: { by: 'ada' },
       delay: { sample: 2, p50Ms: expect.any(Number) },
       waiting: { messages: 2, aggregates: 2 },
-      stored: { due: 0, retrying: 0, held: 0, dead: 0 },
+      stored: { due: 0, retrying: 0, held: 0 },
       deadLetters: [{ reason: 'failed', count: 1 }],
     },
   ])

@@ -172,17 +172,16 @@ export interface StoredCountRow {
   readonly due: number
   readonly retrying: number
   readonly held: number
-  readonly dead: number
   readonly estimated: boolean
   readonly oldest_ms: number | null
 }
 
-/** What stored mode has stored and not applied, counted as the outbox is. Index: the primary key. */
+/** What stored mode has stored and not applied, counted as the outbox is. What is dead is a letter. Index: the primary key. */
 export function selectStoredCounts({ tables, consumer, generation }: Scope, bound: number): Statement<StoredCountRow> {
   return sql`
     with part as materialized (
       select l.lane, s.state, c.rows, f.received_at
-        from ${tables.lane} l cross join (values (0), (1), (2), (3)) as s (state)
+        from ${tables.lane} l cross join (values (0), (1), (2)) as s (state)
        cross join lateral (select count(*) as rows from (
                select from ${tables.message} m
                 where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.lane = l.lane and m.state = s.state
@@ -193,7 +192,7 @@ export function selectStoredCounts({ tables, consumer, generation }: Scope, boun
        where l.consumer = ${consumer}::text
     )
     select coalesce(sum(p.rows) filter (where p.state = 0), 0)::float8 as due, coalesce(sum(p.rows) filter (where p.state = 1), 0)::float8 as retrying,
-           coalesce(sum(p.rows) filter (where p.state = 2), 0)::float8 as held, coalesce(sum(p.rows) filter (where p.state = 3), 0)::float8 as dead,
+           coalesce(sum(p.rows) filter (where p.state = 2), 0)::float8 as held,
            coalesce(bool_or(p.rows >= ${bound}::int), false) as estimated,
            (extract(epoch from clock_timestamp() - min(p.received_at) filter (where p.state in (0, 1))) * 1000)::float8 as oldest_ms
       from part p`

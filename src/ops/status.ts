@@ -106,7 +106,6 @@ export interface ConsumerReport {
     readonly due: number
     readonly retrying: number
     readonly held: number
-    readonly dead: number
     readonly estimated: boolean
     readonly lagMs: number
   }
@@ -251,7 +250,6 @@ async function consumerReport(db: Queryable, { scope, row, letters, top }: Consu
       due: stored.due,
       retrying: stored.retrying,
       held: stored.held,
-      dead: stored.dead,
       estimated: stored.estimated,
       lagMs: Math.max(0, stored.oldest_ms ?? 0),
     },

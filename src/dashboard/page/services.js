@@ -91,9 +91,9 @@ function consumerFigures(service, { consumer: name, delay, waiting, stored, dead
   const dead = deadLetters.reduce((sum, each) => sum + each.count, 0)
   const reasons = deadLetters.map(({ reason, count: letters }) => `${reason} ${letters}`).join(', ')
   const view = dead > 0 ? hashOf(['letters', service], { consumer: name }) : undefined
-  const inStore = [stored?.due, stored?.retrying, stored?.held, stored?.dead]
+  const inStore = [stored?.due, stored?.retrying, stored?.held]
   const storedFigure = {
-    name: 'Stored: due / retrying / held / dead',
+    name: 'Stored: due / retrying / held',
     value: inStore.map((value) => count(value, stored?.estimated)).join(' / '),
     title: `Lag ${duration(stored?.lagMs)}`,
   }
