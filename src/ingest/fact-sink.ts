@@ -3,13 +3,17 @@
  *
  * Into the outbox a batch goes in one transaction. A fact that was recorded before counts as confirmed; one that the database
  * refuses is separated from its neighbours by halving. Whatever is unknown is `unavailable`: the sender repeats it, under the
- * same id. A database that does not answer is waited for until the signal aborts, and no longer.
+ * same id. A database that does not answer is waited for until the signal aborts, and no longer; its connection is kept until the
+ * server would have ended anything, and then closed, so that the pool does not run dry of connections that fell silent.
  */
+import type { Clock } from '../core/clock.ts'
+import { defaults } from '../core/defaults.ts'
 import { isWaybillError, WaybillError } from '../core/errors.ts'
 import { unlessAborted } from '../core/unless-aborted.ts'
 import type { Database, Tx } from '../postgres/database.ts'
 import { isRefusedValue } from '../postgres/sql-state.ts'
 import { transaction } from '../postgres/transaction.ts'
+import { unlessMute } from '../postgres/unless-mute.ts'
 import type { Publisher, PublishOutcome } from '../transport/transport.ts'
 import type { AnyEventType, Fact } from './fact.ts'
 
@@ -31,16 +35,26 @@ export interface FactOutbox {
   ): Promise<readonly unknown[]>
 }
 
+interface OutboxTarget {
+  readonly db: Database
+  readonly outbox: FactOutbox
+}
+
 /** A broker, or an outbox with its database. */
-export type FactTarget = Publisher | { readonly db: Database; readonly outbox: FactOutbox }
+export type FactTarget = Publisher | OutboxTarget
 
 export interface FactSink {
   readonly maxBytes: number
   send(facts: readonly Fact[], signal: AbortSignal): Promise<readonly PublishOutcome[]>
 }
 
-export function createFactSink(target: FactTarget, event: AnyEventType): FactSink {
-  return 'outbox' in target ? outboxSink(target.db, target.outbox, event) : publisherSink(target)
+interface SinkParts {
+  readonly event: AnyEventType
+  readonly clock: Clock
+}
+
+export function createFactSink(target: FactTarget, parts: SinkParts): FactSink {
+  return 'outbox' in target ? outboxSink(target, parts) : publisherSink(target)
 }
 
 function publisherSink(publisher: Publisher): FactSink {
@@ -54,7 +68,8 @@ function publisherSink(publisher: Publisher): FactSink {
   }
 }
 
-function outboxSink(db: Database, outbox: FactOutbox, event: AnyEventType): FactSink {
+function outboxSink({ db, outbox }: OutboxTarget, { event, clock }: SinkParts): FactSink {
+  const heard = unlessMute(db, { statementMs: defaults.transaction.statementTimeoutMs, clock })
   const record = async (facts: readonly Fact[]): Promise<void> => {
     // The same fact twice in one statement would collide with itself.
     const unique = [...new Map(facts.map((fact) => [fact.eventId, fact])).values()]
@@ -62,7 +77,7 @@ function outboxSink(db: Database, outbox: FactOutbox, event: AnyEventType): Fact
       const source = { name: 'waybill.ingest', eventId, ordinal: 0 }
       return { type: event, aggregateId, data, options: { id: eventId, version: 1, headers, source } }
     })
-    await transaction(db, async (tx) => await outbox.addMany(tx, events))
+    await transaction(heard, async (tx) => await outbox.addMany(tx, events), { clock })
   }
   const send = async (facts: readonly Fact[], signal: AbortSignal): Promise<readonly PublishOutcome[]> => {
     if (signal.aborted) return facts.map(() => ({ status: 'not-sent' }))

@@ -48,7 +48,7 @@ export interface Ingest {
 export function createIngest<Type extends AnyEventType>(options: IngestOptions<Type>): Ingest {
   const settings = resolveIngestOptions(options)
   const { event, signals, maxBodyBytes, maxFacts, retryAfterMs } = settings
-  const sink = createFactSink(settings.to, event)
+  const sink = createFactSink(settings.to, settings)
   const queue = new FactQueue(sink, settings)
   const maker = makerOf(settings, sink.maxBytes)
   const reportRefusal = (outcome: FactOutcome): FactOutcome => {
