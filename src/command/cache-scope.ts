@@ -3,15 +3,16 @@
  *
  * Several services, tenants and environments may share one Redis, and their principals and request ids may be the same. The
  * database is asked once; while it cannot be, the cache is left out. A question holds commands up for a second at most: the
- * connection that it went out on may be dead without anybody having said so. A late answer still counts, and after a while
- * the question is put again, on another connection.
+ * connection that it went out on may be dead without anybody having said so. A late answer still counts, until after a while
+ * the question is given up with its connection, and put again on another one.
  */
 import type { Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { SignalBus } from '../core/signals.ts'
 import { unlessLate } from '../core/unless-late.ts'
-import { one, type Queryable } from '../postgres/database.ts'
+import { one, type Interruptible } from '../postgres/database.ts'
 import { selectDeployment } from '../postgres/migrate.sql.ts'
+import { unlessSilent } from '../postgres/unless-silent.ts'
 
 /** Names the database in every key; undefined: go on without the cache. */
 export type CacheScope = () => Promise<string | undefined>
@@ -33,11 +34,12 @@ interface Question {
 const answerMs = 1_000
 const askAgainMs = 5_000
 
-export function deploymentScope(db: Queryable, schema: string, { signals, clock }: ScopeParts): CacheScope {
+export function deploymentScope(db: Interruptible, schema: string, { signals, clock }: ScopeParts): CacheScope {
+  const heard = unlessSilent(db, askAgainMs, clock)
   let known: string | undefined
   let question: Question | undefined
   const read = async (): Promise<string> => {
-    const { service, deployment_id: deploymentId, identity } = await one(db, selectDeployment(schema))
+    const { service, deployment_id: deploymentId, identity } = await one(heard, selectDeployment(schema))
     return (known ??= JSON.stringify([schema, service, deploymentId, identity]))
   }
   const ask = (): Question => {

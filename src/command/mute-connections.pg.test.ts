@@ -23,10 +23,10 @@ interface Place {
 
 const before = (statement: RegExp): Place => ({ direction: 'toServer', match: isStatement(statement) })
 
-/** A database one of whose connections is silent from `place` on. */
-function muteFrom(name: string, { direction, match }: Place): { readonly db: Database; close(): Promise<void> } {
+/** A database of a few connections, one of which is silent from `place` on. */
+function muteFrom(name: string, { direction, match }: Place, max = 10): { readonly db: Database; close(): Promise<void> } {
   proxy.arm({ name, direction, on: { match }, action: 'stall' })
-  const pool = new pg.Pool({ connectionString: proxy.url(database.directUrl) })
+  const pool = new pg.Pool({ connectionString: proxy.url(database.directUrl), max })
   pool.on('error', () => undefined)
   const close = async (): Promise<void> => {
     proxy.cut()
@@ -79,6 +79,20 @@ test('a pending entry that is looked up on a connection that falls silent is UNA
   expect(await asked).toMatchObject({ status: 'failed', code: 'UNAVAILABLE' })
   open()
   expect(await first).toMatchObject({ status: 'executed' })
+  await close()
+})
+
+test('whose the cache is, asked on a connection that falls silent, is given up with it: the pool is not a connection short', async () => {
+  const clock = createFakeClock()
+  const { db, close } = muteFrom('scope', before(/deployment/), 1)
+  const commands = commandsWith({ db, cache: memoryCache(), clock })
+  const deposit = depositCommand()
+  const newDeposit = () => ({ principal: 'ann', requestId: newRequest(), input: { account: newAccount(), amount: 1 } })
+  const first = commands.run(deposit, newDeposit())
+  await proxy.fired('scope')
+  await clock.advance(5_000)
+  expect(await first).toMatchObject({ status: 'executed' })
+  expect(await commands.run(deposit, newDeposit())).toMatchObject({ status: 'executed' })
   await close()
 })
 
