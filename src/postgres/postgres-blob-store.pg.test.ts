@@ -1,4 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto'
+import pg from 'pg'
 import { expect, test } from 'vitest'
 
 import { filmStream } from '../../test/outbox/film-stream.ts'
@@ -7,6 +8,9 @@ import { testDatabase } from '../../test/setup/test-database.ts'
 import { createBlobRetention } from '../codec/blob-retention.ts'
 import { readData } from '../core/stream.ts'
 import { startChild } from '../testing/child.ts'
+import { createFakeClock } from '../testing/fake-clock.ts'
+import { startFaultProxy } from '../testing/fault-proxy.ts'
+import { isStatement, postgresFrames } from '../testing/postgres-frames.ts'
 import { memory } from '../transport/memory.ts'
 import { blobTables, expireBlobs } from './blob.sql.ts'
 import { fromPg } from './from-pg.ts'
@@ -102,6 +106,37 @@ test('a store out of reach is UNAVAILABLE inside the business transaction, and n
   const adding = transaction(db, (tx) => outbox.add(tx, film.FilmMade, 'f1', { reel: 'x'.repeat(5_000) }))
   await expect(adding).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   expect([await count('outbox'), await count('aggregate_version')]).toEqual([0, 0])
+})
+
+test.each([
+  { place: 'looks for the bytes', match: /^update \S*blob/, call: 'put' },
+  { place: 'begins to write', match: /^\s*begin/, call: 'put' },
+  { place: 'asks for their size', match: /count\(\*\)/, call: 'get' },
+  { place: 'reads them', match: /^select bytes/, call: 'get' },
+  { place: 'removes what is old', match: /^\s*with old/, call: 'expire' },
+] as const)('a store whose only connection falls silent when it $place goes on with another one', async ({ match, call }) => {
+  const { schema, store: other } = await films()
+  const { hostname, port } = new URL(database.directUrl)
+  const proxy = await startFaultProxy({ target: { host: hostname, port: Number(port) }, frames: postgresFrames })
+  const pool = new pg.Pool({ connectionString: proxy.url(database.directUrl), max: 1 })
+  pool.on('error', () => undefined)
+  const clock = createFakeClock()
+  const store = postgresBlobStore({ db: fromPg(pool), schema, clock })
+  const bytes = Buffer.from('reel')
+  const calls = {
+    put: async () => await store.put('films/f1', bytes, { signal: never }),
+    get: async () => await store.get('films/f1', { maxBytes: 100, signal: never }),
+    expire: async () => await store.expire(60_000),
+  }
+  if (call === 'get') await other.put('films/f1', bytes, { signal: never })
+  proxy.arm({ name: 'silent', direction: 'toServer', on: { match: isStatement(match) }, action: 'stall' })
+  const asked = calls[call]().catch((error: unknown) => error)
+  await proxy.fired('silent')
+  await clock.advance(600_000)
+  expect(await asked).toMatchObject({ code: 'UNAVAILABLE' })
+  await calls[call]()
+  await pool.end()
+  await proxy.stop()
 })
 
 test('what is old is found by the index, and what is young is not looked at', async () => {

@@ -2,9 +2,11 @@
  * Blobs in Postgres: for services whose writers and readers share the database and want nothing else to run.
  *
  * A blob is written in a transaction of its own, on another connection than the one whose transaction waits for it: give the
- * store a pool of its own, or writers that hold all connections wait for one another until the claim check's time-out.
+ * store a pool of its own, or writers that hold all connections wait for one another until the claim check's time-out. A
+ * connection that falls silent is given up, whoever still waits for the blob.
  */
 import { blobKeyPattern, type BlobStore } from '../core/blob-store.ts'
+import { systemClock, type Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
@@ -20,12 +22,15 @@ import {
 } from './blob.sql.ts'
 import { execute, first, type Database } from './database.ts'
 import { transaction } from './transaction.ts'
+import { unlessMute } from './unless-mute.ts'
+import { removalMs, unlessSilent } from './unless-silent.ts'
 
 export interface PostgresBlobStoreOptions {
   /** A pool of its own, straight or through a pooler. */
   readonly db: Database
   /** @default 'waybill' */
   readonly schema?: string
+  readonly clock?: Clock
 }
 
 /** No statement carries more than this, and no answer more than twice as much text. */
@@ -33,13 +38,14 @@ const partBytes = 4 * 1_048_576
 const expireBatch = 500
 
 export function postgresBlobStore(options: PostgresBlobStoreOptions): Required<BlobStore> {
-  refuseUnknown('postgresBlobStore', options, ['db', 'schema'])
-  const { db, schema = defaults.schema } = options
+  refuseUnknown('postgresBlobStore', options, ['db', 'schema', 'clock'])
+  const { schema = defaults.schema, clock = systemClock } = options
+  const db = unlessMute(options.db, { statementMs: defaults.transaction.statementTimeoutMs, clock })
   const tables = blobTables(schema)
   return {
     put: async (key, bytes, { signal }) => {
       assertKey(key)
-      if ((await first(db, touchBlob(tables, key))) === undefined) await write(options.db, tables, { key, bytes, signal })
+      if ((await first(db, touchBlob(tables, key))) === undefined) await write(db, tables, { key, bytes, signal })
     },
     get: async (key, { maxBytes, signal }) => {
       assertKey(key)
@@ -56,7 +62,8 @@ export function postgresBlobStore(options: PostgresBlobStoreOptions): Required<B
       }
       return Buffer.concat(parts)
     },
-    expire: async (olderThanMs) => await execute(db, expireBlobs(tables, olderThanMs, expireBatch)),
+    expire: async (olderThanMs) =>
+      await execute(unlessSilent(options.db, removalMs, clock), expireBlobs(tables, olderThanMs, expireBatch)),
   }
 }
 
