@@ -1,7 +1,9 @@
 /**
  * Deciding: validates, loads and plans a command and, through its plan, its children. Happens once per run.
  *
- * What was asked and decided is frozen to the bottom, so that an attempt cannot leave traces in it for the next one.
+ * What was asked and decided is frozen to the bottom, so that an attempt cannot leave traces in it for the next one. Children are
+ * planned by the time that their parent's plan returns: their aggregates are locked with its own, and what is planned later would
+ * run without.
  */
 import { WaybillError } from '../core/errors.ts'
 import type { Random } from '../core/random.ts'
@@ -9,7 +11,14 @@ import { describeIssues, type StandardSchema } from '../core/standard-schema.ts'
 import { execute, type Database } from '../postgres/database.ts'
 import { transaction, type TransactionOptions } from '../postgres/transaction.ts'
 import { assertAggregate, type Aggregate } from './aggregate.ts'
-import { definitionOf, type CommandDefinition, type PlanContext, type Planned, type RequestContext } from './command.ts'
+import {
+  definitionOf,
+  type AnyCommand,
+  type CommandDefinition,
+  type PlanContext,
+  type Planned,
+  type RequestContext,
+} from './command.ts'
 import { setReadOnly } from './command.sql.ts'
 
 /** A decided command with its decided children. */
@@ -49,22 +58,73 @@ export async function planCommand(
   const aggregate = definition.aggregate?.(input)
   if (aggregate !== undefined) assertAggregate(aggregate)
   const loaded = definition.load === undefined ? undefined : await load(parts, definition.load, input, request)
-  const children = new Map<Planned, PlanNode>()
+  const brood: Brood = { children: new Map(), open: new Set(), isOver: false }
   const context: PlanContext<unknown> = {
     ...withOwnTime(request),
     loaded,
     random: parts.random,
-    child: async (command, childInput, { metadata } = {}) => {
-      const child = definitionOf(command)
-      const valid = await validInput(child, childInput)
-      const handle: Planned<never> = Object.freeze({ command: child.name })
+    child: (command, childInput, { metadata } = {}) => {
       const childRequest = { ...request, metadata: deepFreeze(metadata, frozen) }
-      children.set(handle, await planCommand(parts, { definition: child, input: valid, request: childRequest }, frozen))
-      return handle
+      const asked = { command, input: childInput, request: childRequest }
+      const planning = planChild(parts, { parent: definition, brood, frozen }, asked)
+      // Its parent fails with it, also where nobody awaits it: its error is never unheard.
+      planning.catch(() => undefined)
+      return planning
     },
   }
-  const plan = deepFreeze(await definition.plan(input, context), frozen)
-  return { definition, input, plan, aggregate, request, children }
+  try {
+    const plan = deepFreeze(await definition.plan(input, context), frozen)
+    assertAllPlanned(definition, brood)
+    return { definition, input, plan, aggregate, request, children: brood.children }
+  } finally {
+    brood.isOver = true
+  }
+}
+
+/** How far a plan came with its children. */
+interface Brood {
+  readonly children: Map<Planned, PlanNode>
+  readonly open: Set<Planned>
+  failure?: { readonly error: unknown }
+  isOver: boolean
+}
+
+interface ParentPlan {
+  readonly parent: CommandDefinition
+  readonly brood: Brood
+  readonly frozen: Set<object>
+}
+
+async function planChild(
+  parts: PlanParts,
+  { parent, brood, frozen }: ParentPlan,
+  { command, input, request }: { readonly command: AnyCommand; readonly input: unknown; readonly request: RequestContext },
+): Promise<Planned<never>> {
+  const handle: Planned<never> = Object.freeze({ command: String(command?.name) })
+  try {
+    if (brood.isOver) throw misplanned(`${parent.name} planned its child ${handle.command} after its plan had ended`)
+    brood.open.add(handle)
+    const definition = definitionOf(command)
+    const valid = await validInput(definition, input)
+    brood.children.set(handle, await planCommand(parts, { definition, input: valid, request }, frozen))
+    return handle
+  } catch (error) {
+    brood.failure ??= { error }
+    throw error
+  } finally {
+    brood.open.delete(handle)
+  }
+}
+
+/** The first failure of a child is its parent's, and one that is still open would run without its lock. */
+function assertAllPlanned({ name }: CommandDefinition, { failure, open }: Brood): void {
+  if (failure !== undefined) throw failure.error
+  const [first] = open
+  if (first !== undefined) throw misplanned(`The plan of ${name} returned before its child ${first.command} was planned`)
+}
+
+function misplanned(what: string): WaybillError {
+  return new WaybillError('INVALID_OPTION', `${what}; nothing was executed. Is an await missing before child(…)?`)
 }
 
 /** In place of a plan that could not be made, or was rejected: locks nothing, executes nothing, and only asks for the marker. */
