@@ -217,3 +217,33 @@ test('a list whose facts are each called too large is not sent again', async () 
 test('a back-off that could not be computed with is refused by the name of its key', () => {
   expect(() => open([], { backoff: { maxMs: NaN } })).toThrow('ingestClient.backoff.maxMs: must be a whole number')
 })
+
+test('a fact that JSON cannot say is INVALID_INPUT alone, at once; its neighbours go in one request', async () => {
+  const results = [
+    { status: 202, eventId: 'id-1' },
+    { status: 202, eventId: 'id-2' },
+  ]
+  const { client, seen, run } = open([{ status: 202, body: { results } }])
+  expect(await run(client.sendMany([{ a: 1 }, { a: 2 }, { a: 10n }]))).toMatchObject([
+    { status: 'accepted', eventId: 'id-1' },
+    { status: 'accepted', eventId: 'id-2' },
+    { status: 'refused', code: 'INVALID_INPUT', retryable: false },
+  ])
+  expect(seen.map(({ body }) => body)).toEqual([[{ a: 1 }, { a: 2 }]])
+  const cycle: Record<string, unknown> = {}
+  cycle['self'] = cycle
+  expect(await run(client.sendMany([undefined, { a: 1 }, cycle, { a: 2 }]))).toMatchObject([
+    { code: 'INVALID_INPUT', message: 'JSON cannot say this fact: it is undefined.' },
+    { eventId: 'id-1' },
+    { code: 'INVALID_INPUT' },
+    { eventId: 'id-2' },
+  ])
+  expect(seen.length).toBe(2)
+})
+
+test('one fact that JSON cannot say is refused before anything is sent', async () => {
+  const { client, seen, run } = open([accepted])
+  for (const fact of [{ a: 10n }, undefined, () => 1])
+    await expect(run(client.send(fact))).rejects.toMatchObject({ code: 'INVALID_INPUT', retryable: false })
+  expect(seen).toEqual([])
+})

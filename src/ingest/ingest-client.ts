@@ -58,17 +58,19 @@ export function createIngestClient(options: IngestClientOptions): IngestClient {
     const signal = signalOf('sendMany', given)
     const outcomes: FactOutcome[] = []
     for (let from = 0; from < list.length; from += settings.batchSize)
-      outcomes.push(...(await sendBatch(settings, list.slice(from, from + settings.batchSize), { signal })))
+      outcomes.push(...(await sendSayable(settings, list.slice(from, from + settings.batchSize), { signal })))
     return outcomes
   }
   return {
     sendMany,
     send: async (data, given) => {
       const signal = signalOf('send', given)
-      const outcome = await insist(settings, signal, async () => {
-        const { status, body, retryAfterMs } = await exchange(settings, { method: 'POST', path: '', body: data, signal })
+      const text = textOf(data)
+      const post = async (fact: string): Promise<FactOutcome> => {
+        const { status, body, retryAfterMs } = await exchange(settings, { method: 'POST', path: '', body: fact, signal })
         return outcomeOf({ status, result: body, retryAfterMs })
-      })
+      }
+      const outcome = typeof text === 'string' ? await insist(settings, signal, () => post(text)) : text
       if (outcome.status === 'accepted') return outcome
       throw new WaybillError(outcome.code, outcome.message, { retryable: outcome.retryable })
     },
@@ -115,8 +117,27 @@ async function insist<Outcome extends FactOutcome>(
   }
 }
 
+/** Written once, so that every attempt says the same. What JSON cannot say is refused here: no attempt would. */
+function textOf(fact: unknown): string | Refused {
+  try {
+    // Of undefined and of functions it makes nothing at all.
+    const text: string | undefined = JSON.stringify(fact)
+    return text ?? refused('INVALID_INPUT', `JSON cannot say this fact: it is ${typeof fact}.`)
+  } catch (error) {
+    return refused('INVALID_INPUT', `JSON cannot say this fact: ${errorMessage(error)}`)
+  }
+}
+
+/** One fact that cannot be said does not take its neighbours with it. */
+async function sendSayable(settings: Settings, list: readonly unknown[], options: SendOptions): Promise<readonly FactOutcome[]> {
+  const written = list.map(textOf)
+  const texts = written.filter((each) => typeof each === 'string')
+  const sent = (await sendBatch(settings, texts, options)).values()
+  return written.map((each) => (typeof each === 'string' ? (sent.next().value as FactOutcome) : each))
+}
+
 /** A list that is too large as a whole is halved, until a fact is too large by itself. */
-async function sendBatch(settings: Settings, list: readonly unknown[], { signal }: SendOptions): Promise<readonly FactOutcome[]> {
+async function sendBatch(settings: Settings, list: readonly string[], { signal }: SendOptions): Promise<readonly FactOutcome[]> {
   const outcomes: FactOutcome[] = list.map(() => refused('UNAVAILABLE', 'It was not sent.'))
   let open = list.map((_, index) => index)
   for (let attempts = 1; open.length > 0; attempts += 1) {
@@ -125,12 +146,12 @@ async function sendBatch(settings: Settings, list: readonly unknown[], { signal 
         outcomes[index] = refused('ABORTED', 'Sending was given up by its signal. It may have been accepted.')
       break
     }
-    const body = open.map((index) => list[index])
+    const body = `[${open.map((index) => list[index]).join(',')}]`
     const answer = await exchange(settings, { method: 'POST', path: '/batch', body, signal }).catch(unanswered)
     if (isListTooLarge(answer, open.length)) {
       const middle = Math.ceil(open.length / 2)
       for (const half of [open.slice(0, middle), open.slice(middle)]) {
-        const part = half.map((index) => list[index])
+        const part = half.map((index) => list[index] as string)
         const ended = await sendBatch(settings, part, { signal })
         half.forEach((index, i) => (outcomes[index] = ended[i] as FactOutcome))
       }

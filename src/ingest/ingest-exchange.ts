@@ -16,7 +16,8 @@ export interface ExchangeOptions {
 export interface ExchangeRequest {
   readonly method: 'GET' | 'POST'
   readonly path: string
-  readonly body: unknown
+  /** As JSON. */
+  readonly body: string | undefined
   readonly signal: AbortSignal | undefined
 }
 
@@ -44,7 +45,7 @@ export async function exchange(options: ExchangeOptions, { method, path, body, s
       const response = await options.fetch(`${options.url}${path}`, {
         method,
         headers: { ...(method === 'POST' ? { 'content-type': 'application/json' } : {}), ...headers },
-        ...(method === 'POST' ? { body: JSON.stringify(body) } : {}),
+        ...(body === undefined ? {} : { body }),
         signal: end,
       })
       const text = await response.text()
