@@ -91,9 +91,9 @@ export async function admit(
 }
 
 /** What makes it the same request. It is asked about any input; if it cannot take one that its schema refuses, that is the reason. */
-async function identityOf(definition: CommandDefinition, input: unknown): Promise<unknown> {
+export async function identityOf(definition: CommandDefinition, input: unknown): Promise<unknown> {
   try {
-    return definition.fingerprint(input)
+    return await definition.fingerprint(input)
   } catch (error) {
     await validInput(definition, input)
     throw error

@@ -5,6 +5,7 @@ import { commandSetup, gate, heard } from '../../test/command/command-setup.ts'
 import type { Tx } from '../postgres/database.ts'
 import { bulk } from './bulk.ts'
 import { command } from './command.ts'
+import { fingerprint } from './fingerprint.ts'
 import { reject } from './rejection.ts'
 
 const { db, bank, commandsWith, newAccount, newRequest } = await commandSetup()
@@ -213,5 +214,59 @@ describe('children', () => {
       ),
     )
     expect(all).toEqual([])
+  })
+})
+
+describe('a bulk', () => {
+  const send = command('Send', {
+    input: z.object({ to: z.string(), sentAt: z.number() }),
+    fingerprint: ({ to }) => ({ to }),
+    execute: async (_tx, { to }) => ({ to }),
+  })
+  const ask = (requestId: string, input: readonly { readonly input: { to: string; sentAt: number }; metadata?: unknown }[]) => ({
+    principal: 'ann',
+    requestId,
+    input,
+  })
+
+  test("is the same request as its command's own fingerprint says, item by item, with their metadata and in their order", async () => {
+    const commands = commandsWith()
+    const sendAll = bulk('SendAll', send, { store: 'response' })
+    const requestId = newRequest()
+    const [first, second] = [{ input: { to: 'ann', sentAt: 1 } }, { input: { to: 'bob', sentAt: 1 }, metadata: 7 }]
+    expect(await commands.run(sendAll, ask(requestId, [first, second]))).toMatchObject({ status: 'executed' })
+    const later = [{ input: { to: 'ann', sentAt: 2 } }, { input: { to: 'bob', sentAt: 3 }, metadata: 7 }]
+    expect(await commands.run(sendAll, ask(requestId, later))).toMatchObject({
+      status: 'replayed',
+      response: [{ to: 'ann' }, { to: 'bob' }],
+    })
+    const others = [[second, first], [first], [first, { ...second, metadata: 8 }], [first, { ...second, input: first.input }]]
+    for (const other of others) expect(await commands.run(sendAll, ask(requestId, other))).toMatchObject({ code: 'KEY_REUSED' })
+  })
+
+  test('is the same request by the whole of its input where its command says nothing, as markers that are kept have it', async () => {
+    const give = command('Give', { input: z.object({ to: z.string(), sentAt: z.number() }), execute: async () => ({}) })
+    const giveAll = bulk('GiveAll', give)
+    const requestId = newRequest()
+    const input = [{ input: { to: 'ann', sentAt: 1 }, metadata: { place: 1 } }, { input: { sentAt: 2, to: 'bob' } }]
+    expect(await commandsWith().run(giveAll, ask(requestId, input))).toMatchObject({ status: 'executed' })
+    const { rows } = await db.query(
+      `select encode(fingerprint, 'hex') as fingerprint from waybill.command_marker where request_id = $1`,
+      [requestId],
+    )
+    expect(rows).toEqual([{ fingerprint: fingerprint('GiveAll', input) }])
+  })
+
+  test('is INVALID_INPUT where the fingerprint of its command cannot take an item that does not fit', async () => {
+    const nested = command('Nested', {
+      input: z.object({ to: z.object({ name: z.string() }) }),
+      fingerprint: ({ to }) => to.name,
+      execute: async () => ({}),
+    })
+    const nestedAll = bulk('NestedAll', nested)
+    for (const input of [[{ input: {} }], [null], 'all'])
+      expect(
+        await commandsWith().run(nestedAll, { principal: 'ann', requestId: newRequest(), input: input as never }),
+      ).toMatchObject({ status: 'failed', code: 'INVALID_INPUT' })
   })
 })

@@ -2,11 +2,13 @@
  * Many commands as one: one request id, one transaction, all or nothing, in the order that the caller gave.
  *
  * Each item is planned and executed as a child, with the metadata that the caller put beside it. All aggregates are locked
- * before the first item runs, in their own order, so that bulks in any order cannot wait for each other.
+ * before the first item runs, in their own order, so that bulks in any order cannot wait for each other. Two bulks are the same request
+ * if their items are, each by the fingerprint of its command.
  */
 import { refuseUnknown } from '../core/options.ts'
 import type { StandardSchema } from '../core/standard-schema.ts'
-import { command, type Command, type Planned } from './command.ts'
+import { identityOf } from './admission.ts'
+import { command, definitionOf, type AnyCommand, type Command, type Planned } from './command.ts'
 
 /** One item of a bulk. */
 export interface BulkItem<Input> {
@@ -32,6 +34,7 @@ export function bulk<Input, Response>(
   const { store = 'marker', maxItems = 1_000 } = options
   return command(name, {
     input: listOf<Input>(maxItems),
+    fingerprint: (items) => identitiesOf(each, items),
     store,
     plan: async (items, { child }) => {
       const planned: Planned<Response>[] = []
@@ -46,9 +49,21 @@ export function bulk<Input, Response>(
   })
 }
 
+/** What makes it the same bulk. It is asked about any input: one that is no list of items is told by the whole of it. */
+async function identitiesOf(each: AnyCommand, items: readonly BulkItem<unknown>[]): Promise<unknown> {
+  if (!Array.isArray(items) || !items.every(isItem)) return items
+  const definition = definitionOf(each)
+  const identities: BulkItem<unknown>[] = []
+  for (const item of items) identities.push({ ...item, input: await identityOf(definition, item.input) })
+  return identities
+}
+
+function isItem(item: unknown): item is BulkItem<unknown> {
+  return typeof item === 'object' && item !== null && 'input' in item
+}
+
 /** The items themselves are checked by the schema of the command that they are for. */
 function listOf<Input>(maxItems: number): StandardSchema<readonly BulkItem<Input>[]> {
-  const isItem = (item: unknown): boolean => typeof item === 'object' && item !== null && 'input' in item
   return {
     '~standard': {
       version: 1,
