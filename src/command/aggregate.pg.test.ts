@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
 import { accounts, depositCommand, newSteps, type Deposit, type DepositResult } from '../../test/command/bank.ts'
@@ -138,3 +139,31 @@ describe('versions', () => {
     expect(results[1]?.map(({ id }) => id)).toEqual([b.id, a.id])
   })
 })
+
+test.each([
+  ['is half a surrogate pair, which would be locked as another one,', '\ud800'],
+  ['has more bytes than brokers take', 'ä'.repeat(513)],
+  ['is longer than an index holds', Array.from({ length: 9_000 }, (_, n) => n.toString(36)).join('')],
+  ['is empty', ''],
+  ['has a NUL', 'a\u0000b'],
+])('an aggregate whose id %s is refused, as an event of it would be', async (_what, id) => {
+  const ask = { principal: 'ann', requestId: newRequest(), input: { account: id, amount: 1 } }
+  expect(await commandsWith().run(depositCommand(), ask)).toMatchObject({ status: 'failed', code: 'INVALID_INPUT' })
+  const locking = transaction(db, async (tx) => await lockAggregate(tx, { type: 'account', id }))
+  await expect(locking).rejects.toMatchObject({ code: 'INVALID_INPUT' })
+  const ofType = transaction(db, async (tx) => await lockAggregate(tx, { type: id, id: 'a' }))
+  await expect(ofType).rejects.toMatchObject({ code: 'INVALID_INPUT' })
+  const adding = transaction(db, async (tx) => await bank.outbox.add(tx, accounts.BalanceChanged, id, { balance: 1 }))
+  await expect(adding).rejects.toMatchObject({ code: 'INVALID_INPUT' })
+})
+
+test('an aggregate is locked by the longest type and id that are taken', async () => {
+  const [type, id] = [noise(1_024), noise(1_024)]
+  const locked = await transaction(db, async (tx) => await lockAggregate(tx, { type, id }))
+  expect(locked).toEqual({ type, id, version: 0n })
+})
+
+/** Text of so many bytes that an index cannot compress. */
+function noise(bytes: number): string {
+  return randomBytes(bytes).toString('base64url').slice(0, bytes)
+}

@@ -4,6 +4,7 @@
  * It is the aggregate's row in `aggregate_version`, the same that gives out versions. Several are locked in the order of
  * (type, id), the same for everybody, so that no two writers can wait for each other.
  */
+import { aggregateIdFault } from '../core/aggregate-id.ts'
 import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
@@ -53,10 +54,10 @@ export function aggregateKey({ type, id }: Aggregate): string {
   return `${type}\u001f${id}`
 }
 
+/** Throws INVALID_INPUT for what could be no aggregate of the outbox: its lock would be that of another one, or of none. */
 export function assertAggregate(aggregate: Aggregate): void {
   for (const part of ['type', 'id'] as const) {
-    const text: unknown = (aggregate as Aggregate | undefined)?.[part]
-    if (typeof text === 'string' && text !== '' && !text.includes('\u0000')) continue
-    throw new WaybillError('INVALID_INPUT', `The ${part} of an aggregate must be non-empty text, got ${typeof text}.`)
+    const fault = aggregateIdFault((aggregate as Aggregate | undefined)?.[part])
+    if (fault !== undefined) throw new WaybillError('INVALID_INPUT', `The ${part} of an aggregate ${fault}.`)
   }
 }

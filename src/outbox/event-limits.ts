@@ -5,6 +5,7 @@
  * it fails inside the transaction, and the same event fits every transport: moving from one to another surprises nobody.
  */
 import { isDate } from 'node:util/types'
+import { aggregateIdFault } from '../core/aggregate-id.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { EncodedEvent } from './outbox.sql.ts'
 
@@ -30,18 +31,8 @@ const laneKeyBytes = 10
 
 /** Throws INVALID_INPUT unless the id can be an attribute and a key at every broker. */
 export function assertAggregateId(aggregateId: unknown, eventType: string): asserts aggregateId is string {
-  if (typeof aggregateId !== 'string' || aggregateId === '' || aggregateId.includes('\u0000')) {
-    const got = typeof aggregateId === 'string' ? JSON.stringify(aggregateId.slice(0, 60)) : typeof aggregateId
-    throw new WaybillError('INVALID_INPUT', `outbox.add ${eventType}: the aggregate id must be non-empty text, got ${got}.`)
-  }
-  // Half a surrogate pair has no bytes of its own: different aggregates would become one.
-  if (!aggregateId.isWellFormed()) throw refused(eventType, 'the aggregate id is not well-formed Unicode text')
-  if (Buffer.byteLength(aggregateId) > longestValueBytes) {
-    throw new WaybillError(
-      'INVALID_INPUT',
-      `outbox.add ${eventType}: the aggregate id has more than ${longestValueBytes} bytes; use its hash.`,
-    )
-  }
+  const fault = aggregateIdFault(aggregateId)
+  if (fault !== undefined) throw refused(eventType, `the aggregate id ${fault}`)
 }
 
 /** The first and the last second that every part can write: of the years 1 and 9999. */
