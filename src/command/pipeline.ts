@@ -79,7 +79,7 @@ export async function runPipeline(pipeline: Pipeline, asked: Admitted): Promise<
 
 async function runOnce(pipeline: Pipeline, asked: Admitted, planOnce: () => Promise<PlanNode>): Promise<Outcome> {
   const key = await keyInCache(pipeline, asked)
-  if (key === undefined) return await decide(pipeline, asked, planOnce).catch(unchanged)
+  if (key === undefined) return await decide(pipeline, asked, planOnce).catch((error: unknown) => unchanged(error, planOnce))
   const { cache, random } = pipeline
   const pending: CacheEntry = { state: 'pending', fingerprint: asked.fingerprint, token: newToken(random) }
   const found = await cache.claim(key, pending)
@@ -90,7 +90,7 @@ async function runOnce(pipeline: Pipeline, asked: Admitted, planOnce: () => Prom
     completed = completedEntry(pipeline, asked, outcome)
     return outcome
   } catch (error) {
-    return unchanged(error)
+    return await unchanged(error, planOnce)
   } finally {
     // Only now, after COMMIT: a repeat must not be told of an effect that may still be rolled back.
     await (completed === undefined ? cache.release(key, pending) : cache.complete(key, pending, completed))
@@ -134,11 +134,14 @@ async function decide(pipeline: Pipeline, asked: Admitted, planOnce: () => Promi
 }
 
 /** The outcome of a run that changed nothing. What is neither a rejection nor an outage is thrown on. */
-function unchanged(error: unknown): Outcome {
+async function unchanged(error: unknown, planOnce: () => Promise<PlanNode>): Promise<Outcome> {
   const rejection = rejectionOf(error)
   if (rejection !== undefined) return { status: 'rejected', ...rejection, replayed: false }
-  if (!isOutage(error)) throw error
-  return failed('UNAVAILABLE', 'The database did not do it: nothing was changed. Send the same request again.', { cause: error })
+  // A plan has no database to lose: what looks like that is of a call elsewhere, and its own. In load and execute nobody can tell.
+  const { failure } = await planOnce()
+  const isOfPlan = failure !== undefined && error === failure.error && !failure.isOfLoad && !isWaybillError(error)
+  if (isOfPlan || !isOutage(error)) throw error
+  return failed('UNAVAILABLE', 'It cannot be done now, and nothing was changed. Send the same request again.', { cause: error })
 }
 
 /** A COMMIT whose end is not known can here only be that of a load, which changed nothing. */

@@ -8,7 +8,7 @@
 import { WaybillError } from '../core/errors.ts'
 import type { Random } from '../core/random.ts'
 import { describeIssues, type StandardSchema } from '../core/standard-schema.ts'
-import { execute, type Database } from '../postgres/database.ts'
+import { execute, type Database, type Tx } from '../postgres/database.ts'
 import { transaction, type TransactionOptions } from '../postgres/transaction.ts'
 import { assertAggregate, type Aggregate } from './aggregate.ts'
 import {
@@ -31,7 +31,13 @@ export interface PlanNode {
   /** By the handles that the plan was given. */
   readonly children: ReadonlyMap<Planned, PlanNode>
   /** Why there is nothing to execute. It is the answer, once the marker is claimed. */
-  readonly failure?: { readonly error: unknown }
+  readonly failure?: PlanFailure
+}
+
+export interface PlanFailure {
+  readonly error: unknown
+  /** It came out of the transaction of a `load`, where what looks like an outage may be one. A plan itself has no database. */
+  readonly isOfLoad: boolean
 }
 
 /** What a command is to do, before that is decided. */
@@ -129,7 +135,8 @@ function misplanned(what: string): WaybillError {
 
 /** In place of a plan that could not be made, or was rejected: locks nothing, executes nothing, and only asks for the marker. */
 export function failedPlan({ definition, input, request }: PlanRequest, error: unknown): PlanNode {
-  return { definition, input, request, plan: undefined, aggregate: undefined, children: new Map(), failure: { error } }
+  const failure = { error, isOfLoad: typeof error === 'object' && error !== null && ofLoads.has(error) }
+  return { definition, input, request, plan: undefined, aggregate: undefined, children: new Map(), failure }
 }
 
 /** The input as its schema returns it, or INVALID_INPUT. */
@@ -155,20 +162,25 @@ async function valid(schema: StandardSchema, value: unknown, complaint: string):
   throw new WaybillError('INVALID_INPUT', `${complaint}: ${describeIssues(result.issues)}`)
 }
 
+/** What came out of loads, wherever it goes on its way through plans. */
+const ofLoads = new WeakSet<object>()
+
 async function load(
   { db, loading }: PlanParts,
   reader: NonNullable<CommandDefinition['load']>,
   input: unknown,
   request: RequestContext,
 ): Promise<unknown> {
-  return await transaction(
-    db,
-    async (tx) => {
-      await execute(tx, setReadOnly())
-      return await reader(tx, input, withOwnTime(request))
-    },
-    { ...loading, isolation: 'repeatable read', onUnknown: 'throw' },
-  )
+  const read = async (tx: Tx): Promise<unknown> => {
+    await execute(tx, setReadOnly())
+    return await reader(tx, input, withOwnTime(request))
+  }
+  try {
+    return await transaction(db, read, { ...loading, isolation: 'repeatable read', onUnknown: 'throw' })
+  } catch (error) {
+    if (typeof error === 'object' && error !== null) ofLoads.add(error)
+    throw error
+  }
 }
 
 /** A Date cannot be frozen: whoever gets it gets one that nobody else has. */

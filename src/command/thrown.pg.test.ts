@@ -5,15 +5,17 @@ import { expect, test } from 'vitest'
 import { z } from 'zod'
 import { accounts } from '../../test/command/bank.ts'
 import { commandSetup } from '../../test/command/command-setup.ts'
+import { WaybillError } from '../core/errors.ts'
 import { createSignals, type SignalName } from '../core/signals.ts'
 import { logSignals, type LogEntry } from '../telemetry/log-signals.ts'
 import { createMetrics } from '../telemetry/metrics.ts'
 import { command, type Command } from './command.ts'
+import { memoryCache } from './memory-cache.ts'
 import { reject } from './rejection.ts'
 
 const { commandsWith, newRequest, newAccount } = await commandSetup()
 
-type Step = 'fingerprint' | 'aggregate' | 'load' | 'plan' | 'execute'
+type Step = 'fingerprint' | 'aggregate' | 'load' | 'plan' | 'execute' | 'nowhere'
 
 /** A command that fails in one of its steps. */
 function failing(step: Step, error: unknown): Command<{ account: string }, void> {
@@ -87,4 +89,52 @@ test('a rejection is an outcome and no error', async () => {
   expect(ends.map(({ name }) => name)).toEqual(['command.rejected'])
   expect(outcomes()).toEqual(['waybill_command_outcomes_total{command="Pay",outcome="rejected"} 1'])
   expect(entries).toEqual([])
+})
+
+/** What fetch says when nobody listens there. */
+const refusedCall = () => new TypeError('fetch failed', { cause: Object.assign(new Error('refused'), { code: 'ECONNREFUSED' }) })
+
+test.each(['aggregate', 'plan'] as const)(
+  'what %s throws is its own although it looks like a lost connection, with a request id or without',
+  async (step) => {
+    for (const cache of [undefined, memoryCache()])
+      for (const requestId of [newRequest(), undefined]) {
+        const { signals, ends } = observed()
+        const error = refusedCall()
+        const asked = commandsWith({ signals, requestId: 'optional', cache }).run(failing(step, error), {
+          ...request(),
+          requestId,
+        })
+        await expect(asked).rejects.toBe(error)
+        expect(ends.at(-1)).toEqual({ name: 'command.threw', event: { command: 'Pay', error } })
+      }
+  },
+)
+
+test.each(['load', 'execute'] as const)(
+  'what %s throws and looks like a lost connection is UNAVAILABLE: nothing is changed, and the same request may be sent again',
+  async (step) => {
+    const ask = request()
+    const error = refusedCall()
+    const outcome = await commandsWith().run(failing(step, error), ask)
+    expect(outcome).toMatchObject({ status: 'failed', code: 'UNAVAILABLE', retryable: true, cause: error })
+    expect((outcome as { message: string }).message).not.toContain('database')
+    expect(await commandsWith().run(failing('nowhere', error), ask)).toMatchObject({ status: 'executed' })
+  },
+)
+
+test('what the load of a child throws and looks like a lost connection is UNAVAILABLE, although it came through a plan', async () => {
+  const error = refusedCall()
+  const child = failing('load', error)
+  const parent = command('Parent', {
+    input: z.object({ account: z.string() }),
+    plan: async (input, context) => await context.child(child, input),
+    execute: async () => undefined,
+  })
+  expect(await commandsWith().run(parent, request())).toMatchObject({ status: 'failed', code: 'UNAVAILABLE', cause: error })
+})
+
+test('a plan that says itself that something is UNAVAILABLE is taken at its word', async () => {
+  const error = new WaybillError('UNAVAILABLE', 'The projection is being rebuilt.')
+  expect(await commandsWith().run(failing('plan', error), request())).toMatchObject({ code: 'UNAVAILABLE', cause: error })
 })
