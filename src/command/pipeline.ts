@@ -11,7 +11,7 @@
  * Guarantee: per (principal, request id) at most one effect, and nobody is told "failed" about a committed one. The marker
  * alone decides; the cache only saves work, and the versions only order different requests.
  */
-import type { BackoffOptions } from '../core/backoff.ts'
+import { backoffMs, type BackoffOptions } from '../core/backoff.ts'
 import type { Clock } from '../core/clock.ts'
 import { isWaybillError } from '../core/errors.ts'
 import { seededRandom, type Random } from '../core/random.ts'
@@ -63,17 +63,20 @@ export interface CommandLimits {
   readonly maxResponseBytes: number
 }
 
+/** Between two looks at a run that is under way: soon for the short ones, and cheap for the long. */
+const winnerBackoff: BackoffOptions = { firstMs: 40, maxMs: 500, factor: 1.5 }
+
 /** Runs an admitted request to its end; waits for a winner as long as the request says. */
 export async function runPipeline(pipeline: Pipeline, asked: Admitted): Promise<Outcome> {
   const { clock, random } = pipeline
   const deadline = clock.monotonicMs() + asked.waitForWinnerMs
   const planOnce = once(() => plan(pipeline, asked))
-  for (;;) {
+  for (let looks = 1; ; looks += 1) {
     const outcome = await runOnce(pipeline, asked, planOnce)
     const isBeaten = outcome.status === 'failed' && outcome.code === 'IN_PROGRESS'
     const leftMs = deadline - clock.monotonicMs()
     if (!isBeaten || leftMs <= 0) return outcome
-    await clock.sleep(Math.min(leftMs, 10 + 40 * random.next()))
+    await clock.sleep(Math.min(leftMs, backoffMs(winnerBackoff, looks, random)))
   }
 }
 
