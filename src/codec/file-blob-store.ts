@@ -7,7 +7,7 @@
  */
 import { randomUUID } from 'node:crypto'
 import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises'
-import { dirname, join } from 'node:path'
+import { dirname, join, resolve as absolute } from 'node:path'
 import { blobKeyPattern, type BlobStore } from '../core/blob-store.ts'
 import { systemClock, type Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
@@ -37,7 +37,7 @@ export function fileBlobStore(options: FileBlobStoreOptions): Required<BlobStore
   return {
     put: async (key, bytes) => {
       const path = pathOf(key)
-      if (!(await touch(path, bytes.length, clock))) await writeDurably(path, bytes, clock)
+      if (!(await touch(path, bytes.length, clock))) await writeDurably({ path, folder, bytes, clock })
     },
     get: async (key, { maxBytes, signal }) => {
       const path = pathOf(key)
@@ -73,9 +73,16 @@ async function touch(path: string, size: number, clock: Clock): Promise<boolean>
   return (await ifThere(stat(path))) !== undefined
 }
 
-async function writeDurably(path: string, bytes: Uint8Array, clock: Clock): Promise<void> {
-  const folder = dirname(path)
-  await mkdir(folder, { recursive: true })
+interface Write {
+  readonly path: string
+  /** The store's own folder. */
+  readonly folder: string
+  readonly bytes: Uint8Array
+  readonly clock: Clock
+}
+
+async function writeDurably({ path, folder, bytes, clock }: Write): Promise<void> {
+  const made = await mkdir(dirname(path), { recursive: true })
   const unfinished = `${path}.${randomUUID()}${unfinishedEnding}`
   const file = await open(unfinished, 'wx', 0o640)
   try {
@@ -90,14 +97,30 @@ async function writeDurably(path: string, bytes: Uint8Array, clock: Clock): Prom
     await rm(unfinished, { force: true })
     throw error
   }
-  // The names themselves have to last: of the file in its folder, and of the folder in the one above.
-  for (const each of [folder, dirname(folder)]) {
-    const handle = await open(each, 'r')
-    try {
-      await handle.sync()
-    } finally {
-      await handle.close()
-    }
+  for (const each of foldersOf(path, folder, made)) await syncFolder(each)
+}
+
+/**
+ * The folders whose names have to last with that of the file: from its own up to the store's, because another writer may have made
+ * them a moment ago, and on to the one above the first that was made now.
+ */
+function foldersOf(path: string, folder: string, made: string | undefined): readonly string[] {
+  const tops = [absolute(folder), ...(made === undefined ? [] : [dirname(absolute(made))])]
+  const top = Math.min(...tops.map(({ length }) => length))
+  const folders: string[] = []
+  for (let each = dirname(absolute(path)); each.length >= top; each = dirname(each)) {
+    folders.push(each)
+    if (each === dirname(each)) break
+  }
+  return folders
+}
+
+async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder, 'r')
+  try {
+    await handle.sync()
+  } finally {
+    await handle.close()
   }
 }
 
