@@ -8,7 +8,7 @@
 import { randomUUID } from 'node:crypto'
 import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises'
 import { dirname, join, resolve as absolute } from 'node:path'
-import { blobKeyPattern, type BlobStore } from '../core/blob-store.ts'
+import { assertBlobKey, type BlobStore } from '../core/blob-store.ts'
 import { systemClock, type Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
 import { resolve } from '../core/options.ts'
@@ -33,7 +33,10 @@ export function fileBlobStore(options: FileBlobStoreOptions): Required<BlobStore
     options,
     { folder: (path) => (typeof path === 'string' && path !== '') || 'must be the path of a folder' },
   )
-  const pathOf = (key: string): string => join(folder, ...checked(key).split('/'))
+  const pathOf = (key: string): string => {
+    assertBlobKey(key)
+    return join(folder, ...key.split('/'))
+  }
   return {
     put: async (key, bytes) => {
       const path = pathOf(key)
@@ -50,11 +53,6 @@ export function fileBlobStore(options: FileBlobStoreOptions): Required<BlobStore
     },
     expire: (olderThanMs) => expireFolder(folder, olderThanMs, clock),
   }
-}
-
-function checked(key: string): string {
-  if (blobKeyPattern.test(key) && key.length <= 512) return key
-  throw new WaybillError('CORRUPT', 'A blob is named by lower-case names with slashes between them; this key is not.')
 }
 
 /** Makes a blob that is there, whole, new again. */

@@ -4,6 +4,8 @@
  * A key is made from the hash of its bytes, so the same key always means the same bytes, and writing twice is harmless.
  * `put` resolves only when the bytes are durable: the event that refers to them commits after that.
  */
+import { WaybillError } from './errors.ts'
+
 export interface BlobStore {
   /** Keeps the bytes under the key. Bytes that are there already count as new from now on, so that they are not expired. */
   put(key: string, bytes: Uint8Array, options: BlobCallOptions): Promise<void>
@@ -21,5 +23,11 @@ export interface BlobCallOptions {
   readonly signal: AbortSignal
 }
 
-/** What every store takes as a key: names and slashes, so that no key can lead out of the store. */
-export const blobKeyPattern: RegExp = /^[a-z0-9][a-z0-9_-]*(?:\/[a-z0-9][a-z0-9_-]*)*$/
+/** Names and slashes, so that no key can lead out of a store. */
+const blobKeyPattern = /^[a-z0-9][a-z0-9_-]*(?:\/[a-z0-9][a-z0-9_-]*)*$/
+
+/** Throws CORRUPT for what no store takes as a key. */
+export function assertBlobKey(key: string): void {
+  if (blobKeyPattern.test(key) && key.length <= 512) return
+  throw new WaybillError('CORRUPT', 'A blob is named by lower-case names with slashes between them; this key is not.')
+}

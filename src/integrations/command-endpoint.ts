@@ -9,8 +9,9 @@ import { winnerWait } from '../command/admission.ts'
 import type { Command } from '../command/command.ts'
 import type { Commands } from '../command/commands.ts'
 import { httpAnswer, problem, tokenHeader, type HttpAnswer } from '../command/outcome-status.ts'
-import { isWaybillError, WaybillError } from '../core/errors.ts'
+import { WaybillError } from '../core/errors.ts'
 import { refuseUnknown, resolve } from '../core/options.ts'
+import { invalid, readBody } from './read-body.ts'
 
 /** The body of a command is refused above this. */
 export const maxCommandBytes = 1_048_576
@@ -53,7 +54,7 @@ export function commandEndpoint<Native, Input, Response>(
     const expectedToken = entityTag(header('if-match'))
     if (requestId === null) return invalid('Idempotency-Key must be one quoted string, or one bare word.')
     if (expectedToken === null) return invalid('If-Match must be one quoted consistency token.')
-    const parsed = await parse(body)
+    const parsed = await readBody(body)
     if ('status' in parsed) return parsed
     const outcome = await commands.run(command, {
       principal,
@@ -93,17 +94,4 @@ function idempotencyKey(header: string | undefined): string | undefined | null {
 
 function entityTag(header: string | undefined): string | undefined | null {
   return header === undefined ? undefined : (/^\s*"([A-Za-z0-9._~-]+)"\s*$/.exec(header)?.[1] ?? null)
-}
-
-async function parse(body: () => unknown): Promise<{ readonly value: unknown } | HttpAnswer> {
-  try {
-    return { value: await body() }
-  } catch (error) {
-    if (isWaybillError(error, 'TOO_LARGE')) return problem('TOO_LARGE', 413, { detail: error.message, retryable: false })
-    return invalid('The body is not JSON.')
-  }
-}
-
-function invalid(detail: string): HttpAnswer {
-  return problem('INVALID_INPUT', 400, { detail, retryable: false })
 }

@@ -3,10 +3,10 @@
  */
 import type { Command } from '../command/command.ts'
 import type { Commands } from '../command/commands.ts'
-import type { HttpAnswer } from '../command/outcome-status.ts'
 import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, maxCommandBytes, type CommandEndpointOptions } from './command-endpoint.ts'
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
+import { toResponse } from './to-response.ts'
 import { readJson } from '../core/read-json.ts'
 
 export { consistencyToken, type CommandEndpointOptions } from './command-endpoint.ts'
@@ -41,8 +41,4 @@ export function fetchIngest(ingest: Ingest, options: IngestEndpointOptions<Reque
         body: () => readJson(request, ingest.limits.maxBodyBytes),
       }),
     )
-}
-
-function toResponse({ status, headers, body }: HttpAnswer): Response {
-  return new Response(body === undefined ? null : JSON.stringify(body), { status, headers })
 }

@@ -9,6 +9,7 @@ import type { Commands } from '../command/commands.ts'
 import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, maxCommandBytes, type CommandEndpointOptions } from './command-endpoint.ts'
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
+import { toResponse } from './to-response.ts'
 import { parseJson, readJson } from '../core/read-json.ts'
 
 export type { CommandEndpointOptions } from './command-endpoint.ts'
@@ -32,18 +33,18 @@ export function honoCommand<Context extends HonoContext, Input, Output>(
   options: CommandEndpointOptions<Context, Input>,
 ): (context: Context) => Promise<Response> {
   const endpoint = commandEndpoint(commands, command, options)
-  return async (context) => {
-    const { status, headers, body } = await endpoint({
-      native: context,
-      header: (name) => context.req.header(name),
-      body: () => readBody(context.req, maxCommandBytes),
-    })
-    return new Response(body === undefined ? null : JSON.stringify(body), { status, headers })
-  }
+  return async (context) =>
+    toResponse(
+      await endpoint({
+        native: context,
+        header: (name) => context.req.header(name),
+        body: () => bodyOf(context.req, maxCommandBytes),
+      }),
+    )
 }
 
 /** A middleware may have read the body; Hono then keeps it for those who come later. */
-async function readBody(request: HonoContext['req'], maxBytes: number): Promise<unknown> {
+async function bodyOf(request: HonoContext['req'], maxBytes: number): Promise<unknown> {
   const { raw, bodyCache = {} } = request
   const isRead = raw.bodyUsed || Object.keys(bodyCache).length > 0
   return isRead ? parseJson(await request.text(), maxBytes) : await readJson(raw, maxBytes)
@@ -57,12 +58,13 @@ export function honoIngest<Context extends HonoContext>(
   const endpoint = ingestEndpoint(ingest, options)
   return async (context) => {
     const { raw } = context.req
-    const { status, headers, body } = await endpoint({
-      native: context,
-      method: raw.method,
-      url: raw.url,
-      body: () => readBody(context.req, ingest.limits.maxBodyBytes),
-    })
-    return new Response(JSON.stringify(body), { status, headers })
+    return toResponse(
+      await endpoint({
+        native: context,
+        method: raw.method,
+        url: raw.url,
+        body: () => bodyOf(context.req, ingest.limits.maxBodyBytes),
+      }),
+    )
   }
 }

@@ -13,6 +13,7 @@ import { errorMeanings, isWaybillError, WaybillError } from '../core/errors.ts'
 import { oneOf, resolve } from '../core/options.ts'
 import type { FactOutcome, Refused } from '../ingest/fact-outcome.ts'
 import type { AcceptOptions, Ingest } from '../ingest/ingest.ts'
+import { invalid, readBody } from './read-body.ts'
 
 export interface IngestEndpointOptions<Native> {
   /** Where it is mounted: the path of the server's own address, such as `/readings`. */
@@ -93,15 +94,6 @@ function segmentsBelow(prefix: string, url: string): readonly string[] | undefin
   }
 }
 
-async function readBody(body: () => unknown): Promise<{ readonly value: unknown } | HttpAnswer> {
-  try {
-    return { value: await body() }
-  } catch (error) {
-    if (isWaybillError(error, 'TOO_LARGE')) return problem('TOO_LARGE', 413, { detail: error.message, retryable: false })
-    return invalid('The body is not JSON.')
-  }
-}
-
 function factAnswer(outcome: FactOutcome): HttpAnswer {
   if (outcome.status === 'refused') return refusedAnswer(outcome)
   return { status: 202, headers: { 'content-type': 'application/json' }, body: { eventId: outcome.eventId } }
@@ -161,8 +153,4 @@ function notFound(prefix: string): HttpAnswer {
   return problem('NOT_FOUND', 404, {
     detail: `POST ${prefix} or ${prefix}/batch to send facts; GET ${prefix}/<business key> to ask about one.`,
   })
-}
-
-function invalid(detail: string): HttpAnswer {
-  return problem('INVALID_INPUT', 400, { detail, retryable: false })
 }

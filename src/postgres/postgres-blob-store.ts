@@ -5,7 +5,7 @@
  * store a pool of its own, or writers that hold all connections wait for one another until the claim check's time-out. A
  * connection that falls silent is given up, whoever still waits for the blob.
  */
-import { blobKeyPattern, type BlobStore } from '../core/blob-store.ts'
+import { assertBlobKey, type BlobStore } from '../core/blob-store.ts'
 import { systemClock, type Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
@@ -44,11 +44,11 @@ export function postgresBlobStore(options: PostgresBlobStoreOptions): Required<B
   const tables = blobTables(schema)
   return {
     put: async (key, bytes, { signal }) => {
-      assertKey(key)
+      assertBlobKey(key)
       if ((await first(db, touchBlob(tables, key))) === undefined) await write(db, tables, { key, bytes, signal })
     },
     get: async (key, { maxBytes, signal }) => {
-      assertKey(key)
+      assertBlobKey(key)
       const found = await first(db, selectBlob(tables, key))
       if (found === undefined) return undefined
       if (Number(found.bytes) > maxBytes)
@@ -79,9 +79,4 @@ async function write(
       await execute(tx, insertPart(tables, { key, part, bytes: bytes.subarray(part * partBytes, (part + 1) * partBytes) }))
     }
   })
-}
-
-function assertKey(key: string): void {
-  if (blobKeyPattern.test(key) && key.length <= 512) return
-  throw new WaybillError('CORRUPT', 'A blob is named by lower-case names with slashes between them; this key is not.')
 }
