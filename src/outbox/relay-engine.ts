@@ -87,7 +87,7 @@ export function createRelayEngine(given: RelaySettings, parts: EngineParts = {})
   }
   return {
     run: async (life, waker, pulse) => {
-      const whole = yielding(lingering(pass, settings), { breaker, leases, leaseMs })
+      const whole = yielding(lingering(pass, settings), { breaker, leases, leaseMs, count: watch.count })
       const working = pulse?.around(whole) ?? whole
       await whileRenewing(life.aborting, () =>
         loop(working, life, { idleMs: idling(settings, breaker), onError, waker, clock, random }),

@@ -6,16 +6,28 @@ import type { Pass } from '../core/loop.ts'
 import type { LaneLeases } from '../postgres/lane-leases.ts'
 import type { RelaySettings } from './relay-options.ts'
 
-/** A relay that cannot publish must not sit on its lanes: after three leases it gives them back, and tries again later. */
-export function yielding(
-  pass: Pass,
-  { breaker, leases, leaseMs }: { readonly breaker: Breaker; readonly leases: LaneLeases; readonly leaseMs: number },
-): Pass {
+export interface YieldingDeps {
+  readonly breaker: Breaker
+  readonly leases: LaneLeases
+  readonly leaseMs: number
+  /** Counts what waits, if that is due and ours to do. */
+  readonly count: Pass
+}
+
+/**
+ * A relay that cannot publish must not sit on its lanes: after three leases it gives them back, and tries again later. It counts
+ * before that: news ends every wait, so the lanes may be gone again before the loop that counts looks.
+ */
+export function yielding(pass: Pass, { breaker, leases, leaseMs, count }: YieldingDeps): Pass {
   return async (aborting) => {
     const hopeless = breaker.waitMs() > 0 && breaker.openForMs() > 3 * leaseMs
     if (!hopeless) return await pass(aborting)
-    if (leases.held().length > 0) await leases.release({ leave: true })
-    return 'idle'
+    if (leases.held().length === 0) return 'idle'
+    try {
+      return await count(aborting)
+    } finally {
+      await leases.release({ leave: true })
+    }
   }
 }
 
