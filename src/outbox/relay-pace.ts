@@ -19,10 +19,13 @@ export interface YieldingDeps {
  * before that: news ends every wait, so the lanes may be gone again before the loop that counts looks.
  */
 export function yielding(pass: Pass, { breaker, leases, leaseMs, count }: YieldingDeps): Pass {
+  let hasLeft = false
   return async (aborting) => {
-    const hopeless = breaker.waitMs() > 0 && breaker.openForMs() > 3 * leaseMs
-    if (!hopeless) return await pass(aborting)
-    if (leases.held().length === 0) return 'idle'
+    const isHopeless = breaker.waitMs() > 0 && breaker.openForMs() > 3 * leaseMs
+    if (isHopeless && hasLeft) return 'idle'
+    // Also without a lane: whoever has not left counts among those who share them.
+    hasLeft = isHopeless
+    if (!isHopeless) return await pass(aborting)
     try {
       return await count(aborting)
     } finally {

@@ -115,9 +115,13 @@ export function createLaneLeases(options: LaneLeaseOptions): LaneLeases {
       rebalanceAt = askedAt + renewMs
     },
     release: async ({ leave }) => {
-      await give([...held.values()])
       rebalanceAt = 0
-      if (leave) await pulse.end()
+      try {
+        await give([...held.values()])
+      } finally {
+        // Lanes that could not be given back are free when their leases end: then nobody may wait for us.
+        if (leave) await pulse.end()
+      }
     },
   }
 }
