@@ -119,6 +119,45 @@ describe('a slot that is gone', () => {
     expect(rows.map(({ action }) => action)).toEqual(['outbox.cdc-on', 'outbox.cdc-off', 'outbox.cdc-off-done', 'outbox.cdc-on'])
   })
 
+  test('costs nothing where no connector publishes: what relays have published is not published again', async () => {
+    const { outbox, publish, relay, dispatch } = await outboxFixture(db)
+    const [slot, never] = [newSlot(), newSlot()]
+    const refuses = async (name: string, why: string): Promise<void> => {
+      await expect(giveUpSlot({ db, outbox, slot: name, actor })).rejects.toMatchObject({
+        code: 'REFUSED',
+        message: expect.stringContaining(why),
+      })
+      expect(await dispatch()).toEqual([])
+    }
+    await publish('v', '1')
+    await relay(memory()).once()
+    await refuses(never, 'never switched onto a connector')
+    await switchCdcOn({ db, outbox, slot, actor })
+    await publish('v', '2')
+    await refuses(never, `not onto "${never}"`)
+    expect(await cdcStatus(db, outbox)).toMatchObject({ dispatching: false })
+    const told: string[] = []
+    const switching = switchCdcOff({ db, outbox, slot, actor, onProgress: (text) => told.push(text) })
+    await eventually(() => told.length > 0)
+    await refuses(never, `not onto "${never}"`)
+    await readInserts(pool, slot, cdcPublication(outbox))
+    await switching
+    await drop(slot)
+    await refuses(slot, `the slot "${slot}" came to its end`)
+  })
+
+  test('is given up once: what relays were to publish again is not put in line a second time', async () => {
+    const { outbox, publish, relay, dispatch } = await outboxFixture(db)
+    const slot = newSlot()
+    await switchCdcOn({ db, outbox, slot, actor })
+    await publish('v', '1')
+    await drop(slot)
+    expect(await giveUpSlot({ db, outbox, slot, actor })).toBe(1)
+    expect(await relay(memory()).once()).toBe(1)
+    await expect(giveUpSlot({ db, outbox, slot, actor })).rejects.toMatchObject({ code: 'REFUSED' })
+    expect(await dispatch()).toEqual([])
+  })
+
   test('leaves what has a date to its date, and what failed to the next pass', async () => {
     const { outbox, publish, relay, dispatch } = await outboxFixture(db)
     const slot = newSlot()

@@ -111,6 +111,23 @@ export async function refuseOther({ db, outbox, slot }: SlotOptions): Promise<vo
   )
 }
 
+/**
+ * While relays dispatch, a connector has something that they have not only between a switch onto it and the end of the switch back.
+ * Before and after that nothing is missing, and to give a slot up would publish everything again.
+ */
+export async function refuseFinished(tx: Queryable, { outbox }: Pick<SlotOptions, 'outbox'>): Promise<void> {
+  const { dispatching } = await one(tx, selectDispatching(outbox.tables))
+  const last = await first(tx, selectLastSwitch(outbox.tables))
+  if (!dispatching || last?.is_on === true || (last !== undefined && last.lsn !== null && !last.is_done)) return
+  const why =
+    last === undefined
+      ? 'this outbox was never switched onto a connector'
+      : `the switch back from the slot "${last.slot}" came to its end`
+  throw refused(
+    `Relays publish this outbox, and ${why}: with a slot that is gone nothing is lost, so nothing is published again. To publish events once more, use \`waybill replay\`.`,
+  )
+}
+
 /** In what it differs from the slot that a connector can go on with. */
 function otherwise(
   { outbox, slot }: Pick<SlotOptions, 'outbox' | 'slot'>,

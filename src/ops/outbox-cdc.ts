@@ -20,7 +20,7 @@ import { isLockTimeout } from '../postgres/sql-state.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { cdcCommand } from '../outbox/cdc-command.ts'
 import { countDated, readPauses } from '../outbox/dispatch.sql.ts'
-import { selectDispatching } from '../outbox/dispatching.sql.ts'
+import { lockDispatching, selectDispatching } from '../outbox/dispatching.sql.ts'
 import type { Outbox } from '../outbox/outbox.ts'
 import { selectSlot } from '../outbox/retention.sql.ts'
 import {
@@ -29,6 +29,7 @@ import {
   findCdc,
   readSlot,
   refuseAnother,
+  refuseFinished,
   refuseGone,
   refuseOther,
   refuseUnfinished,
@@ -206,7 +207,7 @@ async function refuseWaiting(tx: Queryable, { outbox, slot }: CdcOptions): Promi
 /**
  * Goes back to relays without a connector, whose slot is gone: they publish again all that was added since it took over. Nobody
  * knows how much of it the connector had published: that much is doubled on the wire, and readers remove it as ever. Resolves to
- * the number of events.
+ * the number of events. REFUSED where no connector has anything that relays have not.
  */
 export async function giveUpSlot(options: CdcOptions): Promise<number> {
   const { db, outbox, slot, actor } = options
@@ -218,8 +219,11 @@ export async function giveUpSlot(options: CdcOptions): Promise<number> {
       `The replication slot "${slot}" has its log, so a connector can go on from it. Run this without --lost, or drop the slot first.`,
     )
   }
+  await refuseOther(options)
   await refuseRelays(options)
   const work = async (tx: Queryable): Promise<number> => {
+    await rows(tx, lockDispatching(tables)).catch(explainBusy)
+    await refuseFinished(tx, options)
     const switched = await first(tx, selectSwitchedOn(tables))
     await rows(tx, callSetDispatching(tables, true)).catch(explainBusy)
     const { events } = await one(tx, dispatchAgain(tables, switched?.at ?? '-infinity'))
