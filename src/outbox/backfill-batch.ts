@@ -14,12 +14,9 @@ import { isLockTimeout, sqlState } from '../postgres/sql-state.ts'
 import { transaction } from '../postgres/transaction.ts'
 import type { BackfillCounts, BackfillOperation } from './backfill-operation.ts'
 import type { BackfillPage } from './backfill-source.ts'
-import { boundStatements, lockAggregates, lockOperation, saveProgress } from './backfill.sql.ts'
+import { boundStatements, lockAggregates, lockOperation, saveProgress, snapshotHeader } from './backfill.sql.ts'
 import { assertAggregateId } from './event-limits.ts'
 import type { NewEvent, Outbox } from './outbox.ts'
-
-/** Readers can tell a snapshot from a change by this header; its value is the id of the operation. */
-const snapshotHeader = 'waybill-snapshot'
 
 /** `deadlock_timeout` is a second: by then the locks are held, or given up. */
 const lockBudgetMs = 500

@@ -7,6 +7,7 @@ import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import { memory } from '../transport/memory.ts'
+import { redriveParked } from './parked.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -44,4 +45,55 @@ test('while the relay has more to send than the limit the backfill waits, and go
   await relay(memory()).once()
   expect(await passTime(clock, running)).toMatchObject({ state: 'finished', emitted: 5 })
   expect(waits).toBe(1)
+})
+
+test.each(['a topic that is missing', 'events that the broker refuses'])(
+  '%s makes the backfill wait like a relay that does not keep up',
+  async (what) => {
+    const { backfill, relay, signals, dispatch } = await library(db, 1_000)
+    const [clock, broker, stop] = [createFakeClock(), memory(), new AbortController()]
+    if (what === 'a topic that is missing') broker.setMissing(['book.events'])
+    else broker.setRejects(() => true)
+    let [waits, ended] = [0, false]
+    signals.on('backfill.waiting', ({ reason }) => void (waits += Number(reason === 'backlog')))
+    const running = backfill({ maxBacklog: 100, clock, rowsPerSecond: 400 }).run({ signal: stop.signal })
+    void running.finally(() => (ended = true))
+    const backoff = { firstMs: 3_600_000, maxMs: 3_600_000 }
+    await eventually(async () => {
+      await eventually(() => clock.sleepers() === 1 || ended)
+      // Without its topic it says so after it has put everything off.
+      await relay(broker, { backoff })
+        .once()
+        .catch(() => 0)
+      await clock.advance(250)
+      return waits === 1 || ended
+    })
+    expect({ waits, ended }).toEqual({ waits: 1, ended: false })
+    const found = await dispatch()
+    expect(found.length).toBeLessThanOrEqual(200)
+    expect(found.some((row) => row['state'] !== 1)).toBe(false)
+    stop.abort()
+    await clock.advance(500)
+    expect(await running).toMatchObject({ state: 'stopped' })
+  },
+)
+
+test('a backfill whose snapshots are parked stops before it has parked them all, and goes on when that is mended', async () => {
+  const { backfill, relay, outbox, dispatch } = await library(db, 3_000)
+  const [clock, broker] = [createFakeClock(), memory({ rejects: () => true })]
+  let ended = false
+  const running = backfill({ clock, rowsPerSecond: 100 }).run()
+  void running.catch(() => (ended = true))
+  await eventually(async () => {
+    await eventually(() => clock.sleepers() === 1 || ended)
+    await relay(broker, { maxAttempts: 1 }).once()
+    await clock.advance(250)
+    return ended
+  })
+  await expect(running).rejects.toMatchObject({ code: 'REFUSED', message: expect.stringContaining('snapshots are parked') })
+  expect((await dispatch()).length).toBeLessThan(1_000)
+  broker.setRejects(() => false)
+  await redriveParked({ db, outbox, filter: { all: true }, actor: 'ada' })
+  await relay(broker).once()
+  expect(await backfill().run({ mode: 'resume' })).toMatchObject({ state: 'finished', emitted: 3_000 })
 })

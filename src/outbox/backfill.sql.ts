@@ -2,7 +2,11 @@
  * The statements of a backfill: its operation, the locks it takes, and the walk over the owner's table.
  */
 import { name, sql, sqlArray, type Name, type Statement } from '../postgres/sql.ts'
+import { isLate } from './backlog.sql.ts'
 import type { OutboxTables } from './outbox.sql.ts'
+
+/** Readers can tell a snapshot from a change by this header; its value is the id of the operation. */
+export const snapshotHeader = 'waybill-snapshot'
 
 export interface OperationRow {
   readonly id: string
@@ -111,13 +115,32 @@ export function lockAggregates(
       from ${name(schema, 'lock_aggregates')}(array_fill(${aggregateType}::text, array[${ids.length}::int]), ${sqlArray(ids)}::text::text[])`
 }
 
-/** How many events are due, counted up to the limit. Held and parked ones are left out: they may wait for an operator. Index: primary key. */
-export function countDue(tables: OutboxTables, limit: number): Statement<{ due: number }> {
+/**
+ * How many events relays have yet to send, counted up to the limit: what is due, and what failed and will be tried again. Held and
+ * parked ones are left out, and heads that wait for their date or for an operator. Of the heads of a lane the newest are looked
+ * through, among which those of a backfill are. Index: primary key.
+ */
+export function countUnsent(tables: OutboxTables, limit: number): Statement<{ unsent: number }> {
   return sql`
-    select count(*)::int as due from (
+    select count(*)::int as unsent from (
       select from ${tables.lane} l cross join lateral (
-        select from ${tables.dispatch} d where d.lane = l.lane and d.state = 0 limit ${limit}::int) d
-      limit ${limit}::int) due`
+        (select 1 from ${tables.dispatch} d where d.lane = l.lane and d.state = 0 limit ${limit}::int)
+        union all
+        (select 1 from (select d.* from ${tables.dispatch} d
+                         where d.lane = l.lane and d.state = 1 order by d.seq desc limit (select ${limit}::int)) d where ${isLate})) d
+      limit ${limit}::int) unsent`
+}
+
+/** How many snapshots of this operation are parked, counted up to the limit, among so many of the newest parked in each lane. Index: primary key. */
+export function countParkedSnapshots(tables: OutboxTables, operation: string, limit: number): Statement<{ parked: number }> {
+  return sql`
+    select count(*)::int as parked from (
+      select from ${tables.lane} l cross join lateral (
+        select d.event_id from ${tables.dispatch} d
+         where d.lane = l.lane and d.state = 3 order by d.seq desc limit (select ${limit}::int)) d
+        join ${tables.outbox} o on o.id = d.event_id
+       where o.headers ->> ${snapshotHeader} = ${operation}
+      limit ${limit}::int) parked`
 }
 
 /** A table or view of the user's, and the columns of its unique key. */

@@ -7,7 +7,7 @@
  * resumed, it neither leaves out a row nor emits one twice.
  *
  * Live traffic comes first: rows per second are limited, the backfill waits while the relay has more to send than a limit,
- * and it gives way to writers that hold an aggregate.
+ * and it gives way to writers that hold an aggregate. If the broker refuses its snapshots, it stops.
  */
 import { backoffMs } from '../core/backoff.ts'
 import { systemClock, type Clock } from '../core/clock.ts'
@@ -17,14 +17,15 @@ import { resolve, wholeBetween } from '../core/options.ts'
 import { systemRandom } from '../core/random.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import type { AnyStream } from '../core/stream.ts'
-import { execute, one, type Database, type Tx } from '../postgres/database.ts'
+import { execute, type Database, type Tx } from '../postgres/database.ts'
 import { assertSchema } from '../postgres/deployment.ts'
 import { isLockTimeout } from '../postgres/sql-state.ts'
 import { runBatch } from './backfill-batch.ts'
+import { createBackfillGate } from './backfill-gate.ts'
 import { openOperation, type BackfillMode, type BackfillOperation } from './backfill-operation.ts'
 import { createBackfillPace, type BackfillPace } from './backfill-pace.ts'
 import type { BackfillPage, BackfillSource } from './backfill-source.ts'
-import { countDue, endOperation } from './backfill.sql.ts'
+import { endOperation } from './backfill.sql.ts'
 import type { NewEvent, Outbox } from './outbox.ts'
 
 export interface BackfillOptions<Row> {
@@ -45,7 +46,7 @@ export interface BackfillOptions<Row> {
   readonly rowsPerSecond?: number
   /** Rows in one transaction, whose aggregates writers wait for meanwhile. @default 100 */
   readonly batchSize?: number
-  /** While more events than this are due at the relay, the backfill waits. @default 5_000 */
+  /** While more events than this are due at the relay, or failed and wait for their retry, the backfill waits. @default 5_000 */
   readonly maxBacklog?: number
   /** How long a batch waits for an aggregate that a writer holds, before it gives way. @default 200 */
   readonly lockTimeoutMs?: number
@@ -77,8 +78,6 @@ export interface Backfill {
 
 type Settings<Row> = Required<BackfillOptions<Row>>
 
-const lookEveryMs = 250
-const waitForRelayMs = 500
 const giveWay = { firstMs: 50, maxMs: 2_000 }
 
 export function createBackfill<Row>(options: BackfillOptions<Row>): Backfill {
@@ -118,7 +117,7 @@ interface Walked {
 async function walk<Row>(settings: Settings<Row>, opened: BackfillOperation, signal: AbortSignal): Promise<Walked> {
   const { db, source, name, signals, clock } = settings
   const pace = createBackfillPace(clock, settings)
-  const relayHasRoom = createBacklogGate(settings, opened.id)
+  const relayHasRoom = createBackfillGate(settings, opened.id)
   let operation = opened
   let limit = pace.mostRows
   let failures = 0
@@ -145,26 +144,6 @@ async function walk<Row>(settings: Settings<Row>, opened: BackfillOperation, sig
     await pace.spend(page.rows.length, signal)
   }
   return { operation, isComplete: false }
-}
-
-/** Whether the relay keeps up; if not, it has waited a little. Asked for every batch, it looks a few times a second. */
-function createBacklogGate<Row>(settings: Settings<Row>, operation: string): (signal: AbortSignal) => Promise<boolean> {
-  const { db, outbox, name, maxBacklog, signals, clock } = settings
-  let lookAtMs = clock.monotonicMs()
-  let isWaiting = false
-  return async (signal) => {
-    if (clock.monotonicMs() < lookAtMs) return true
-    const { due } = await one(db, countDue(outbox.tables, maxBacklog + 1))
-    if (due <= maxBacklog) {
-      isWaiting = false
-      lookAtMs = clock.monotonicMs() + lookEveryMs
-      return true
-    }
-    if (!isWaiting) signals.emit('backfill.waiting', { backfill: name, operation, reason: 'backlog' })
-    isWaiting = true
-    await clock.sleep(waitForRelayMs, signal)
-    return false
-  }
 }
 
 function tell<Row>(
