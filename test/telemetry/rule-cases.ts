@@ -40,7 +40,19 @@ function event(series: string): RuleCase {
 }
 
 export const ruleCases: Readonly<Record<string, RuleCase>> = {
-  WaybillRelayStopped: gauge('waybill_outbox_unowned_lanes', job, [1, 0]),
+  WaybillRelayStopped: {
+    fires: {
+      [`waybill_outbox_unowned_lanes{${job},outbox="a"}`]: '1x120',
+      [`waybill_relay_breaker_open{${job},outbox="a"}`]: '0x120',
+      [`waybill_relay_breaker_open{${job},outbox="b"}`]: '1x120',
+    },
+    // Relays that cannot publish give their lanes back between two probes, and somebody else counts.
+    quiet: {
+      [`waybill_outbox_unowned_lanes{${job},outbox="a"}`]: '64x120',
+      [`waybill_relay_breaker_open{${job},outbox="a"}`]: '1x120',
+      [`waybill_outbox_unowned_lanes{${job},outbox="b"}`]: '0x120',
+    },
+  },
   WaybillOutboxUnreported: { fires: { [`up{${job}}`]: '1x120' }, quiet: alive },
   WaybillOutboxStale: gauge('waybill_outbox_oldest_due_age_seconds', job, [61, 60]),
   WaybillOutboxBacklog: gauge('waybill_outbox_backlog', `${job},state="due"`, [50_001, 50_000]),
