@@ -39,7 +39,7 @@ import {
 export interface OutboxRetentionOptions {
   readonly db: Queryable
   readonly outbox: Pick<Outbox, 'tables'>
-  /** How long a published event is kept, for replays and inspection. @default 3 days */
+  /** How long an event is kept, for replays and inspection, from when it was added; one that is not published yet stays until it is. @default 3 days */
   readonly eventsMs?: number
   /** @default 3 days */
   readonly receiptsMs?: number
