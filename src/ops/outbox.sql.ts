@@ -4,7 +4,7 @@
 import { isDated } from '../outbox/dispatch.sql.ts'
 import type { OutboxTables } from '../outbox/outbox.sql.ts'
 import { aggregateKey } from '../postgres/lanes.sql.ts'
-import { name, sql, type Statement } from '../postgres/sql.ts'
+import { name, part, sql, sqlArray, type Part, type Statement } from '../postgres/sql.ts'
 import { isSkipped } from './outbox-replay.sql.ts'
 import type { OutboxState } from './outbox-states.ts'
 
@@ -32,36 +32,39 @@ export interface WaitingFilter {
 
 /**
  * Events that the broker does not have, oldest first. It starts at the dispatch rows: the view would start at the events,
- * of which nearly all are published; and of them at those in question: a few that are parked must not cost a walk over all
- * that wait. Indexes: outbox_dispatch_head_idx, outbox_dispatch_held_idx.
+ * of which nearly all are published. Of each lane and state in question it reads the first rows, which stand in order there, and joins
+ * the events of those that are shown: neither a few that are parked nor a page of a large backlog cost a walk over all that wait.
+ * The filters are such that the planner expects them to be met, and so to find what it needs at the front. Index: primary key.
  */
 export function selectWaiting(tables: OutboxTables, { state, aggregateType, limit }: WaitingFilter): Statement<OutboxEventRow> {
-  const [one, other] = storedAs[state ?? 'PUBLISHED']
+  const ofStream = part`(select true from ${tables.outbox} o where o.id = d.event_id and o.aggregate_type = ${aggregateType ?? null}::text)`
   return sql`
-    select * from (
-      select d.event_id::text as id, o.topic, o.aggregate_type, o.aggregate_id, o.version::text, o.event_type,
-             case when d.state = 3 then 'PARKED' when d.state = 2 then 'HELD'
-                  when l.lock_token is not null and l.lock_expires_at > clock_timestamp() and d.seq between l.batch_from and l.batch_to then 'INFLIGHT'
-                  when d.state = 1 then 'RELEASED' else 'PENDING' end as state,
-             o.occurred_at::text, null::text as published_at, d.publish_attempts, d.next_retry_at::text, d.last_error, null::text as message_id
-        from ${tables.dispatch} d
-        join ${tables.lane} l on l.lane = d.lane
-        left join ${tables.outbox} o on o.id = d.event_id
-       where (${state ?? null}::text is null or d.state in (${one}::smallint, ${other}::smallint))
-         and (${aggregateType ?? null}::text is null or o.aggregate_type = ${aggregateType ?? null}::text)
-       order by d.seq) e
-     where ${state ?? null}::text is null or e.state = ${state ?? null}::text
-     limit ${limit}::int`
+    select d.event_id::text as id, o.topic, o.aggregate_type, o.aggregate_id, o.version::text, o.event_type,
+           case when d.state = 3 then 'PARKED' when d.state = 2 then 'HELD' when d.in_flight then 'INFLIGHT' when d.state = 1 then 'RELEASED'
+                else 'PENDING' end as state,
+           o.occurred_at::text, null::text as published_at, d.publish_attempts, d.next_retry_at::text, d.last_error, null::text as message_id
+      from (
+        select d.* from ${tables.lane} l cross join unnest(${sqlArray(storedAs(state))}::text::smallint[]) as s (state) cross join lateral (
+            select d.*, ${isInFlight} as in_flight from ${tables.dispatch} d
+             where d.lane = l.lane and d.state = s.state and ${isShownAs(state)} and (${aggregateType ?? null}::text is null or ${ofStream})
+             order by d.seq limit ${limit}::int) d
+         order by d.seq limit ${limit}::int) d
+      left join ${tables.outbox} o on o.id = d.event_id
+     order by d.seq`
 }
 
+const isInFlight: Part = part`(l.lock_token is not null and l.lock_expires_at > clock_timestamp() and d.seq between l.batch_from and l.batch_to)`
+
 /** How the rows are stored that are shown as such. What is published has none. */
-const storedAs: Readonly<Record<OutboxState, readonly [number, number]>> = {
-  PENDING: [0, 0],
-  INFLIGHT: [0, 1],
-  RELEASED: [1, 1],
-  HELD: [2, 2],
-  PARKED: [3, 3],
-  PUBLISHED: [-1, -1],
+function storedAs(state: OutboxState | undefined): readonly number[] {
+  if (state === undefined) return [0, 1, 2, 3]
+  return { PENDING: [0], INFLIGHT: [0, 1], RELEASED: [1], HELD: [2], PARKED: [3], PUBLISHED: [] }[state]
+}
+
+/** Whether a row that is stored so is shown so: what is in a batch goes by that. */
+function isShownAs(state: OutboxState | undefined): Part {
+  if (state === 'INFLIGHT') return isInFlight
+  return state === 'PENDING' || state === 'RELEASED' ? part`${isInFlight} is not true` : part`true`
 }
 
 /** The events of one aggregate, or one event, published or not; the newest first. Indexes: outbox's unique ones. */
