@@ -22,14 +22,17 @@ export function yielding(pass: Pass, { breaker, leases, leaseMs, count }: Yieldi
   let hasLeft = false
   return async (aborting) => {
     const isHopeless = breaker.waitMs() > 0 && breaker.openForMs() > 3 * leaseMs
-    if (isHopeless && hasLeft) return 'idle'
-    // Also without a lane: whoever has not left counts among those who share them.
-    hasLeft = isHopeless
-    if (!isHopeless) return await pass(aborting)
+    if (!isHopeless) {
+      hasLeft = false
+      return await pass(aborting)
+    }
+    if (hasLeft) return 'idle'
     try {
       return await count(aborting)
     } finally {
+      // Also without a lane: whoever has not left counts among those who share them.
       await leases.release({ leave: true })
+      hasLeft = true
     }
   }
 }
