@@ -255,3 +255,36 @@ export function markFailed({ tables }: Scope, letterId: string, error: string): 
            history = d.history || jsonb_build_object('at', clock_timestamp(), 'state', 'dead', 'error', ${error}::text)
      where d.id = ${letterId}::text::bigint and d.state = 'redriving'`
 }
+
+/** A letter whose redrive ended untried. */
+export interface FollowerRow {
+  readonly event_id: string
+  readonly event_type: string
+  readonly message_id: string
+  readonly ordering_key: string | null
+  readonly reason: string
+}
+
+/**
+ * A letter is dead again: so are the later ones of its aggregate that are redriven and have an ordering key. Nobody has tried
+ * them: it costs them the redrive and no attempt. Of a sequential aggregate only those that would not wait for their turn: the
+ * one that holds it, and what it is past. Indexes: dead_letter_aggregate_idx, primary key.
+ */
+export function markFollowersFailed(
+  { tables, consumer, generation }: Scope,
+  { event, sequential }: Pick<Item, 'event' | 'sequential'>,
+  error: string,
+): Statement<FollowerRow> {
+  return sql`
+    update ${tables.deadLetter} d
+       set state = 'dead', redrives = d.redrives + 1, error = ${error}::text,
+           history = d.history || jsonb_build_object('at', clock_timestamp(), 'state', 'dead', 'error', ${error}::text)
+     where d.consumer = ${consumer}::text and d.generation = ${generation}::int
+       and d.aggregate_type = ${event.aggregateType}::text and d.aggregate_id = ${event.aggregateId}::text
+       and d.version > ${event.version.toString()}::text::bigint and d.state = 'redriving' and d.ordering_key is not null
+       and (not ${sequential}::boolean or exists (
+         select from ${tables.position} p
+          where p.consumer = d.consumer and p.generation = d.generation and p.aggregate_type = d.aggregate_type and p.aggregate_id = d.aggregate_id
+            and (p.held_by = d.event_id or p.version >= d.version)))
+    returning d.event_id::text, d.event_type, d.message_id, d.ordering_key, d.reason`
+}

@@ -2,7 +2,7 @@
  * Gives dead letters another life, in the consumer that failed and nowhere else.
  *
  *   dead ──redrive──▶ redriving ──the consumer applies it──▶ redriven
- *     ▲                   │ it fails again
+ *     ▲                   │ it fails again, or one before it that it was not to overtake
  *     └───────────────────┘
  *
  * The event keeps its id, so an effect that committed meanwhile is recognised. A redrive is an operation: each batch commits

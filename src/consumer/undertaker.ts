@@ -11,6 +11,7 @@
  */
 import { backoffMs } from '../core/backoff.ts'
 import { errorMessage } from '../core/errors.ts'
+import type { Signals } from '../core/signals.ts'
 import { execute, one, rows, type Tx } from '../postgres/database.ts'
 import { isAbortedTransaction } from '../postgres/sql-state.ts'
 import { storableText } from '../postgres/storable-text.ts'
@@ -19,6 +20,7 @@ import { transactionAborted } from '../postgres/tx-scope.ts'
 import { ackAll } from '../transport/ack-all.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import { counting } from './counting.ts'
+import { failFollowers } from './fail-followers.ts'
 import {
   chargeAttempt,
   forgetAttempts,
@@ -55,7 +57,10 @@ export interface UndertakerDeps {
 
 export interface Undertaker {
   ack(items: readonly UnreadItem[]): Promise<void>
-  /** An item failed alone. What is to become of it is another step, so that an outage in that one charges nobody again. */
+  /**
+   * An item failed alone. What is to become of it is another step, so that an outage in that one charges nobody again. A letter
+   * that is redriven dies again at once, and what is redriven behind it with it.
+   */
   charge(item: Item, error: unknown): Promise<Verdict | 'dead again'>
   /** An item met an outage alone. */
   putOff(item: UnreadItem, error: unknown): Promise<Verdict>
@@ -165,15 +170,14 @@ async function charge(deps: UndertakerDeps, { item, error }: Failed): ReturnType
   const text = cut(errorMessage(isAbortedTransaction(error) ? transactionAborted(error) : error))
   if (isDiscarded(error)) return { burial: { reason: 'discarded', error: text, attempts: 1 } }
   if (origin.kind === 'dead') {
-    await execute(settings.db, forgetAttempts(scope, [event.id]))
-    await execute(settings.db, markFailed(scope, origin.letterId, text))
-    report(deps, {
-      ...describe(item),
-      reason: refusal?.reason ?? 'failed',
-      attempts: 1,
-      held: settings.onDead === 'hold',
-      error: text,
+    const followers = await counting(settings, async (tx) => {
+      await execute(tx, forgetAttempts(scope, [event.id]))
+      const isDead = (await execute(tx, markFailed(scope, origin.letterId, text))) > 0
+      return isDead ? await failFollowers(tx, deps, item) : []
     })
+    const held = settings.onDead === 'hold'
+    report(deps, { ...describe(item), reason: refusal?.reason ?? 'failed', attempts: 1, held, error: text })
+    for (const follower of followers) report(deps, follower)
     return 'dead again'
   }
   const { attempts } = await counting(settings, (tx) => one(tx, chargeAttempt(scope, event.id, text)))
@@ -217,24 +221,25 @@ async function buryItem(
   const isBelieved = reason !== 'version_jump'
   const holds = isBelieved && reason !== 'discarded' && settings.onDead === 'hold'
   const aggregate = isBelieved ? { type: event.aggregateType, id: event.aggregateId, version: event.version } : undefined
-  const buried = await transaction(settings.db, async (tx) => {
+  const followers = await transaction(settings.db, async (tx) => {
     await guard?.(tx)
     const isDone = (await takeOffsets(tx, scope, [item])).length === 0
-    if (isDone) return false
+    if (isDone) return undefined
     const isSettled = origin.kind === 'dead' && (await rows(tx, lockRedriving(scope, [origin.letterId]))).length === 0
     const burial = { eventId: event.id, eventType: event.type, aggregate, message, reason, error: cut(error), attempts, holds }
     const letter = isSettled ? undefined : await makeDeadLetter(tx, scope, burial)
     await execute(tx, forgetAttempts(scope, [event.id]))
     if (origin.kind === 'waiting') await execute(tx, removeStored(scope, [event.id]))
     if (origin.kind === 'stored') await execute(tx, removeReceived(scope, [origin]))
-    if (letter === undefined) return false
+    if (letter === undefined) return undefined
     if (holds) await execute(tx, holdAggregate(scope, item))
     else if (isBelieved) await passOver(tx, scope, { ...item, closesGap: closesGap(item) })
     if (reason === 'discarded' && settings.inbox)
       await rows(tx, recordSeen(scope, { eventId: event.id, source: event.aggregateType }))
-    return true
+    return holds ? await failFollowers(tx, deps, item) : []
   })
-  if (buried) report(deps, { ...describe(item), reason, attempts, held: holds, error: cut(error) })
+  if (followers !== undefined) report(deps, { ...describe(item), reason, attempts, held: holds, error: cut(error) })
+  for (const follower of followers ?? []) report(deps, follower)
   await undertaker.ack([item])
 }
 
@@ -242,19 +247,10 @@ function closesGap({ route }: UnreadItem): boolean {
   return route !== undefined && standsForAll(route)
 }
 
-interface Described {
-  readonly eventId: string
-  readonly messageId: string
-  readonly orderingKey: string | undefined
-  readonly eventType: string
-  readonly aggregateType: string
-  readonly aggregateId: string
-}
+type Death = Omit<Signals['consumer.dead'], 'consumer'>
+type Described = Omit<Death, 'reason' | 'attempts' | 'held' | 'error'>
 
-function report(
-  { settings, scope }: UndertakerDeps,
-  dead: Described & { readonly reason: string; readonly attempts: number; readonly held: boolean; readonly error: string },
-): void {
+function report({ settings, scope }: UndertakerDeps, dead: Death): void {
   settings.signals.emit('consumer.dead', { consumer: scope.consumer, ...dead })
 }
 

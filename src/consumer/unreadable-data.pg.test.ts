@@ -150,28 +150,33 @@ test.each(['direct', 'stored'] as const)('a delta that waits for its turn waits 
   expect(await fixture.count('delivery_attempt', 'attempts > 0')).toBe(0)
 })
 
-test('a redrive during an outage is not over: the letter is tried again, and those behind it wait', async () => {
-  const { fixture, bucket, report, start, effects } = await archive()
-  const letters = [await report('a', 1, large), await report('a', 2, 'poison')]
-  bucket.empty()
-  const stop = start({ maxAttempts: 1, onDead: 'pass' })
-  await fixture.publish(...letters)
-  await eventually(async () => (await fixture.count('dead_letter', `state = 'dead'`)) === 2)
-  await report('a', 1, large)
-  bucket.isDown = true
-  const redrive = await redriveDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })
-  expect(redrive.redriven).toBe(2)
-  await eventually(() => bucket.refused >= 3)
-  expect(await fixture.query('select version::int, state, redrives from $schema.dead_letter order by 1')).toEqual([
-    { version: 1, state: 'redriving', redrives: 0 },
-    { version: 2, state: 'redriving', redrives: 0 },
-  ])
-  bucket.isDown = false
-  await eventually(async () => (await fixture.count('dead_letter', `state = 'redriven'`)) === 1)
-  await eventually(async () => (await fixture.count('dead_letter', `version = 2 and state = 'dead' and redrives = 1`)) === 1)
-  await stop()
-  expect(await effects()).toEqual(['a 1'])
-})
+test.each(['hold', 'pass'] as const)(
+  'a redrive during an outage is not over: the letter is tried again, and those behind it wait (%s)',
+  async (onDead) => {
+    const { fixture, bucket, report, start, effects } = await archive()
+    const letters = [await report('a', 1, large), await report('a', 2, 'poison')]
+    bucket.empty()
+    const stopFirst = start({ maxAttempts: 1, onDead: 'pass' })
+    await fixture.publish(...letters)
+    await eventually(async () => (await fixture.count('dead_letter', `state = 'dead'`)) === 2)
+    await stopFirst()
+    await report('a', 1, large)
+    bucket.isDown = true
+    const stop = start({ maxAttempts: 1, onDead })
+    const redrive = await redriveDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })
+    expect(redrive.redriven).toBe(2)
+    await eventually(() => bucket.refused >= 3)
+    expect(await fixture.query('select version::int, state, redrives from $schema.dead_letter order by 1')).toEqual([
+      { version: 1, state: 'redriving', redrives: 0 },
+      { version: 2, state: 'redriving', redrives: 0 },
+    ])
+    bucket.isDown = false
+    await eventually(async () => (await fixture.count('dead_letter', `state = 'redriven'`)) === 1)
+    await eventually(async () => (await fixture.count('dead_letter', `version = 2 and state = 'dead' and redrives = 1`)) === 1)
+    await stop()
+    expect(await effects()).toEqual(['a 1'])
+  },
+)
 
 test('a codec that says at once that its registry is out of reach costs its events nothing', async () => {
   const fixture = await consumerFixture(db)

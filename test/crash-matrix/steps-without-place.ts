@@ -88,7 +88,8 @@ export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>>
   'only takes a mark away: one that stays counts as one death of a process, as after a crash at "attempts started"': [
     'consumer/dead-letter.releaseAttempts',
   ],
-  'one statement that ends a redrive which failed: without it the letter is tried once more': ['consumer/dead-letter.markFailed'],
+  'in one transaction that ends a redrive which failed: without it the letter is tried once more, and what is behind it after it':
+    ['consumer/dead-letter.markFailed', 'consumer/dead-letter.markFollowersFailed'],
   'a lease or a sign of life, which ends by itself: SIGKILL and SIGSTOP at every other place rely on that': [
     'consumer/leased-work.leasedLetters',
     'consumer/leased-work.leasedWaiting',
