@@ -4,6 +4,9 @@
  * Guarantee: a row that is returned for a token holds that write or a later one. Position and row are read in one statement, so
  * neither a rebuild that is swapped in nor a replica that is behind can come between them. A projection that is not there yet
  * is awaited for a bounded time, off the pool; then the owner is asked (`otherwise`), or NOT_YET is thrown.
+ *
+ * A database that is out of reach, because it refuses or does not answer, has not shown the write either: whoever has a token waits
+ * on and asks again while there is time, and NOT_YET has the cause. Without one nothing is awaited, and the error is thrown.
  */
 import type { Clock } from '../core/clock.ts'
 import { isWaybillError, WaybillError } from '../core/errors.ts'
@@ -11,14 +14,16 @@ import { refuseUnknown } from '../core/options.ts'
 import type { AnyStream } from '../core/stream.ts'
 import type { AggregateVersion, Tokens } from '../core/token.ts'
 import type { Version } from '../core/version.ts'
-import { one, rows, type Queryable } from '../postgres/database.ts'
+import { one, rows, type Interruptible } from '../postgres/database.ts'
+import { isUnavailable } from '../postgres/sql-state.ts'
+import { unlessSilent } from '../postgres/unless-silent.ts'
 import type { Projection } from './projection.ts'
 import { readPositions, readRow, type AggregateName, type ReadRow, type ReadScope, type RowOf } from './reads.sql.ts'
 import { newer, raiseToRows, rowOf } from './row-versions.ts'
-import { absurd, isAbsurd, notYet, WaitingRoom } from './waiting-room.ts'
+import { absurd, isAbsurd, lookMs, notYet, WaitingRoom } from './waiting-room.ts'
 
 export interface ReadsOptions extends ReadScope {
-  readonly db: Queryable
+  readonly db: Interruptible
   /** The streams that move the consumer's positions. */
   readonly streams: readonly AnyStream[]
   /** What can be read. Asked when it is needed. */
@@ -76,12 +81,9 @@ export interface Reads {
 
 export function createReads(options: ReadsOptions): Reads {
   const { db, clock, consumer } = options
-  const look = async (aggregates: readonly AggregateName[]): Promise<readonly (Version | undefined)[]> => {
-    const versions: (Version | undefined)[] = aggregates.map(() => undefined)
-    for (const { place, version } of await rows(db, readPositions(options, aggregates))) versions[place - 1] = BigInt(version)
-    if (options.positions === 'needed') await raiseToRows(options, aggregates, versions)
-    return versions
-  }
+  const heard = { ...options, db: unlessSilent(db, lookMs, clock) }
+  // The room has its own end for a look, and takes answers that come later.
+  const look = (aggregates: readonly AggregateName[]): ReturnType<typeof versionsOf> => versionsOf(options, aggregates)
   const room = new WaitingRoom({ look, pollMs: options.waitPollMs, maxWaiters: options.maxWaiters, clock })
   return {
     committed: (aggregates) => room.committed(aggregates),
@@ -91,14 +93,16 @@ export function createReads(options: ReadsOptions): Reads {
       witnessOf(options, at)
       const { waitMs = options.waitMs, signal } = given
       if (checkWait(waitMs) > 0) return await room.wait(at, { waitMs, signal })
-      const [seen = 0n] = await look([at])
+      const [seen = 0n] = await versionsOf(heard, [at]).catch((error: unknown) => {
+        throw isOutOfReach(error) ? notYet(at, 0n, error) : error
+      })
       if (seen < at.version) throw isAbsurd(at.version, seen) ? absurd(at, seen) : notYet(at, seen)
     },
     read: async (stream, aggregateId, given = {}) => {
       refuseUnknown(`consumer ${consumer}: read`, given, ['atLeast', 'waitMs', 'signal', 'otherwise', 'table'])
       const { otherwise } = given
       try {
-        return (await readRowOf(options, room, { stream, aggregateId, given })) as never
+        return (await readRowOf(heard, room, { stream, aggregateId, given })) as never
       } catch (error) {
         if (otherwise === undefined) throw error
         if (isWaybillError(error, 'NOT_YET')) return await otherwise({ code: 'NOT_YET', error })
@@ -115,6 +119,17 @@ interface Wanted {
   readonly given: ReadOptions<unknown>
 }
 
+async function versionsOf(
+  options: ReadsOptions,
+  aggregates: readonly AggregateName[],
+): Promise<readonly (Version | undefined)[]> {
+  const versions: (Version | undefined)[] = aggregates.map(() => undefined)
+  for (const { place, version } of await rows(options.db, readPositions(options, aggregates)))
+    versions[place - 1] = BigInt(version)
+  if (options.positions === 'needed') await raiseToRows(options, aggregates, versions)
+  return versions
+}
+
 async function readRowOf(options: ReadsOptions, room: WaitingRoom, wanted: Wanted): Promise<ProjectionRow | undefined> {
   const { db, clock } = options
   const { atLeast, waitMs = options.waitMs, signal } = wanted.given
@@ -123,17 +138,35 @@ async function readRowOf(options: ReadsOptions, room: WaitingRoom, wanted: Wante
   const row = { projection, key: projection.keyOf(wanted.aggregateId) }
   const witness = at === undefined ? undefined : witnessOf(options, at)
   const deadlineMs = clock.monotonicMs() + checkWait(waitMs)
+  const ask = (): Promise<ReadRow> => one(db, readRow(options, row, { awaited: at, witness }))
+  if (at === undefined) return shown(await ask())
+  let seen: Version = 0n
   for (let isTold = false; ; isTold = true) {
-    const found = await one(db, readRow(options, row, { awaited: at, witness }))
-    const seen = newer(BigInt(found.waybill_position ?? 0), BigInt(found.waybill_version ?? 0))
-    if (at === undefined || seen >= at.version) return found.waybill_found ? withoutOurs(found) : undefined
-    if (isAbsurd(at.version, seen)) throw absurd(at, seen)
+    let outage: unknown
+    try {
+      const found = await ask()
+      seen = newer(BigInt(found.waybill_position ?? 0), BigInt(found.waybill_version ?? 0))
+      if (seen >= at.version) return shown(found)
+      if (isAbsurd(at.version, seen)) throw absurd(at, seen)
+    } catch (error) {
+      if (!isOutOfReach(error)) throw error
+      outage = error
+    }
     const leftMs = deadlineMs - clock.monotonicMs()
-    if (leftMs <= 0) throw notYet(at, seen)
+    if (leftMs <= 0) throw notYet(at, seen, outage)
     // Told that it is there, yet not here: behind one address there may be several replicas, and this one is not as far.
     if (isTold) await clock.sleep(Math.min(options.waitPollMs, leftMs), signal)
     await room.wait(at, { waitMs: leftMs, signal })
   }
+}
+
+/** The database refuses, or does not answer: that says nothing about the projection. */
+function isOutOfReach(error: unknown): boolean {
+  return isWaybillError(error, 'UNAVAILABLE') || isUnavailable(error)
+}
+
+function shown(found: ReadRow): ProjectionRow | undefined {
+  return found.waybill_found ? withoutOurs(found) : undefined
 }
 
 function withoutOurs({

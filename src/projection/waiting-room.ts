@@ -44,7 +44,8 @@ interface Group extends AggregateName {
 
 /** Nobody writes an aggregate a thousand million times while a reader waits: such a token was made up. */
 const absurdlyAhead = 1_000_000_000n
-const lookMs = 5_000
+/** A look that is not answered for so long is given up: longer than a slow database takes for one. */
+export const lookMs = 5_000
 const forever = new AbortController().signal
 
 export class WaitingRoom {
