@@ -3,14 +3,16 @@
  *
  * Our own attempts end before the broker's do; what it moves there all the same was never settled by us: a process that kept
  * dying, a limit set too low. A message is acknowledged after its letter is committed. One whose effect is committed already
- * makes no letter, and one that comes twice makes one.
+ * makes no letter, and one that comes twice makes one. One whose connection falls silent is given back, and recorded on another one.
  */
+import { systemClock, type Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import type { Service } from '../core/lifetime.ts'
 import { resolve, oneOf, wholeBetween } from '../core/options.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { execute, one, type Database } from '../postgres/database.ts'
 import { transaction } from '../postgres/transaction.ts'
+import { unlessMute } from '../postgres/unless-mute.ts'
 import type { Delivery, Transport } from '../transport/transport.ts'
 import { holdAggregate } from './dead-letter.sql.ts'
 import { inboxTables, registerConsumer, type Scope } from './inbox.sql.ts'
@@ -33,6 +35,7 @@ export interface BrokerDeadLettersOptions {
   /** Unsettled messages, at most. @default 100 */
   readonly maxInFlight?: number
   readonly signals?: SignalBus
+  readonly clock?: Clock
 }
 
 type Settings = Required<BrokerDeadLettersOptions>
@@ -114,7 +117,7 @@ async function record({ db, onDead, signals }: Settings, scope: Scope, { message
 }
 
 function resolveOptions(given: BrokerDeadLettersOptions): Settings {
-  return resolve<Settings>(
+  const settings = resolve<Settings>(
     'broker dead letters',
     {
       db: given.db,
@@ -125,8 +128,11 @@ function resolveOptions(given: BrokerDeadLettersOptions): Settings {
       onDead: defaults.consumer.onDead,
       maxInFlight: 100,
       signals: defaultSignals,
+      clock: systemClock,
     },
     given,
     { onDead: oneOf('hold', 'pass'), maxInFlight: wholeBetween(1, 10_000) },
   )
+  const { statementTimeoutMs: statementMs } = defaults.transaction
+  return { ...settings, db: unlessMute(settings.db, { statementMs, clock: settings.clock }) }
 }

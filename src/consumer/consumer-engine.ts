@@ -216,7 +216,8 @@ function createEngine(deps: EngineDeps): Engine {
   }
 }
 
-function heardDatabase({ db, clock, statementTimeoutMs, handlerTimeoutMs }: ConsumerSettings): Database {
+/** The consumer's database, whose answers are waited for no longer than a batch may take. */
+export function heardDatabase({ db, clock, statementTimeoutMs, handlerTimeoutMs }: ConsumerSettings): Database {
   return unlessMute(db, { statementMs: statementTimeoutMs + handlerTimeoutMs, clock })
 }
 

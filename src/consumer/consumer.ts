@@ -18,7 +18,7 @@ import { createProjection, type Projection, type ProjectOptions } from '../proje
 import { assertProjectionTable } from '../projection/projection-table.ts'
 import { ReadinessWatch, type Readiness } from '../projection/readiness.ts'
 import { createReads, type Reads } from '../projection/reads.ts'
-import { runConsumer, type EngineWatch } from './consumer-engine.ts'
+import { heardDatabase, runConsumer, type EngineWatch } from './consumer-engine.ts'
 import { resolveConsumerOptions, type ConsumerOptions, type ConsumerSettings } from './consumer-options.ts'
 import type { HandlerOf } from './handler.ts'
 import type { Item } from './item.ts'
@@ -70,7 +70,9 @@ export function createConsumer<Native>(options: ConsumerOptions<Native>): Consum
     routes: () => book.build(),
     run: async (life) => {
       const routes = book.build()
-      const { db, schema, service, deploymentId, name } = settings
+      const { schema, service, deploymentId, name } = settings
+      // Nobody would hear of one that waits here: it does not run yet, and is not stuck.
+      const db = heardDatabase(settings)
       refuseMissingInbox(settings, routes)
       await assertSchema(db, { schema, service, deploymentId })
       for (const projection of routes.projections) await assertProjectionTable(db, projection)

@@ -49,7 +49,7 @@ test('dead letters that are refused at the start are drained once they are not, 
   await fixture.publish({ ...published('a', 1), topic })
   const stop = run(drain)
   for (const nth of refusals.keys()) {
-    await eventually(() => clock.sleepers() === 1)
+    await eventually(() => asked() > nth && clock.sleepers() === 1)
     expect(asked()).toBe(nth + 1)
     await clock.advance(60_000)
   }
@@ -62,10 +62,10 @@ test('dead letters that are refused at the start are drained once they are not, 
 test('where a consumer that stops has no dead letters, nothing is reported, and those that it gets later are drained', async () => {
   const fixture = await consumerFixture(db)
   const clock = createFakeClock()
-  const { drain } = refusedDrain(fixture, ['NOT_FOUND'], { clock, onPoison: 'stop' })
+  const { drain, asked } = refusedDrain(fixture, ['NOT_FOUND'], { clock, onPoison: 'stop' })
   await fixture.publish({ ...published('a', 1), topic })
   const stop = run(drain)
-  await eventually(() => clock.sleepers() === 1)
+  await eventually(() => asked() === 1 && clock.sleepers() === 1)
   await clock.advance(60_000)
   await eventually(async () => (await fixture.count('dead_letter')) === 1)
   await stop()
@@ -77,7 +77,7 @@ test('a drain that waits to ask again ends with its process', async () => {
   const clock = createFakeClock()
   const { drain, asked } = refusedDrain(fixture, ['FORBIDDEN'], { clock })
   const stop = run(drain)
-  await eventually(() => clock.sleepers() === 1)
+  await eventually(() => asked() === 1 && clock.sleepers() === 1)
   await stop()
   expect([asked(), clock.sleepers()]).toEqual([1, 0])
 })

@@ -30,7 +30,7 @@ export function deadLetterDrains(draining: Pick<Consumer, 'settings' | 'routes'>
 
 function drainOf(settings: ConsumerSettings, topic: string): Service {
   const { db, transport, name: consumer, schema, onDead, signals, clock, random } = settings
-  const drain = drainBrokerDeadLetters({ db, transport, consumer, topics: [topic], schema, onDead, signals })
+  const drain = drainBrokerDeadLetters({ db, transport, consumer, topics: [topic], schema, onDead, signals, clock })
   const isNews = createNews()
   const onError = (error: unknown): void => {
     // One that stops is provisioned without.

@@ -11,6 +11,7 @@ import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
 import { startFaultProxy, type Direction } from '../testing/fault-proxy.ts'
 import { isCommitReply, isCommitRequest, isStatement, postgresFrames } from '../testing/postgres-frames.ts'
+import { drainBrokerDeadLetters } from './broker-dead-letters.ts'
 import type { Consumer } from './consumer.ts'
 import type { ConsumerOptions } from './consumer-options.ts'
 
@@ -66,12 +67,25 @@ const places: Record<string, { readonly direction: Direction; readonly match: (m
   'after COMMIT': { direction: 'toClient', match: isCommitReply },
 }
 
+const letter = { direction: 'toServer', match: isStatement(/insert into \S+dead_letter/) } as const
+
 /** A database of one connection, which is silent from `place` on. */
 function muteFrom(place: string, name: string): { readonly db: Database; close(): Promise<void> } {
-  const { direction, match } = places[place] as (typeof places)[string]
+  const { direction, match } = places[place] ?? letter
   proxy.arm({ name, direction, on: { match }, action: 'stall' })
   const pool = new pg.Pool({ connectionString: proxy.url(database.directUrl), max: 1, application_name: 'mute' })
   return { db: fromPg(pool), close: () => pool.end() }
+}
+
+/** The transactions that nobody ends. */
+async function stuck(): Promise<readonly number[]> {
+  const idle = `select pid from pg_stat_activity where application_name = 'mute' and state = 'idle in transaction'`
+  return (await database.pool.query<{ pid: number }>(idle)).rows.map(({ pid }) => pid)
+}
+
+/** What the server does by itself when a transaction was idle for too long. */
+async function end(pids: readonly number[]): Promise<void> {
+  await database.pool.query('select pg_terminate_backend(pid) from unnest($1::int[]) as pid', [pids])
 }
 
 test.each(Object.keys(consumers).flatMap((known) => Object.keys(places).map((place) => [place, known] as const)))(
@@ -91,13 +105,11 @@ test.each(Object.keys(consumers).flatMap((known) => Object.keys(places).map((pla
       await w.log.assign(w.log.members[0], ['0'])
     } else await w.publish(...messages)
     await proxy.fired(name)
-    const stuck = `select pid from pg_stat_activity where application_name = 'mute' and state = 'idle in transaction'`
-    const pids = (await database.pool.query<{ pid: number }>(stuck)).rows.map(({ pid }) => pid)
+    const pids = await stuck()
     expect(w.heard('consumer.retried')).toEqual([])
     pass(100_000)
     await eventually(() => w.heard('consumer.retried').length > 0)
-    // What the server does by itself when the transaction was idle for too long.
-    await database.pool.query('select pg_terminate_backend(pid) from unnest($1::int[]) as pid', [pids])
+    await end(pids)
     await eventually(async () => (await w.effects()).length === 2)
     await eventually(() => w.heard('consumer.applied').length === 2)
     await stop()
@@ -127,6 +139,7 @@ test('marks that were given up behind a lock do not count when that is gone', as
     // Reads go on.
     await tx.query(`lock table ${w.schema}.delivery_attempt in share row exclusive mode`)
     const started = w.start(consumer)
+    await eventually(() => consumer.lastPassAgeMs() !== undefined)
     await w.publish(published('a', 1))
     await eventually(() => (pass(100_000), w.heard('consumer.retried').length >= 3))
     return started
@@ -184,3 +197,28 @@ test('a stored message that failed is put to rest on another connection if the f
   await close()
   expect(w.heard('consumer.failed').map(({ attempts }) => attempts)).toEqual([1])
 })
+
+test.each(['at BEGIN', 'at its letter', 'at COMMIT', 'after COMMIT'])(
+  'what the broker gave up on becomes one letter, also when the connection falls silent %s',
+  async (place) => {
+    const w = await logFixture(fromPg(database.pool))
+    const { clock, pass } = patientClock()
+    const { db, close } = muteFrom(place, `letter ${place}`)
+    const { schema, signals, broker: transport } = w
+    const drain = drainBrokerDeadLetters({ db, clock, schema, signals, transport, consumer: 'catalog', topics: ['dead'] })
+    const stop = w.start(drain as Consumer)
+    await w.publish({ ...published('a', 1), topic: 'dead' })
+    await proxy.fired(`letter ${place}`)
+    const pids = await stuck()
+    expect(w.heard('consumer.disturbed')).toEqual([])
+    pass(100_000)
+    await eventually(() => w.heard('consumer.disturbed').length === 1)
+    await end(pids)
+    await eventually(() => w.heard('consumer.dead').length === 1)
+    await w.broker.quiet()
+    await stop()
+    await close()
+    expect(w.heard('consumer.disturbed')).toMatchObject([{ topic: 'dead' }])
+    expect(await w.query('select state, version::int from $schema.dead_letter')).toEqual([{ state: 'dead', version: 1 }])
+  },
+)
