@@ -8,30 +8,28 @@
  */
 import type { Lifetime } from '../core/lifetime.ts'
 import { createWaker, loop, type Pace, type Pass } from '../core/loop.ts'
-import type { Pulse } from '../core/pulse.ts'
 import { underSignals } from '../core/under-signals.ts'
 import type { Database } from '../postgres/database.ts'
 import { unlessMute } from '../postgres/unless-mute.ts'
-import type { Delivery, Receiver, Transport } from '../transport/transport.ts'
+import type { Delivery } from '../transport/transport.ts'
 import { workBatch } from './batch-worker.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import { bytesOf } from './decode.ts'
 import { inOrder, placeOfDelivery, settleForeign, toEntry, workDelivered, type Entry } from './direct-receiver.ts'
-import { createForgottenOffsets } from './forgotten-offsets.ts'
+import type { EngineWatch } from './engine-watch.ts'
 import type { InboxTables, Scope } from './inbox.sql.ts'
 import { keepsLine, lineOf, type Applied, type Item, type UnreadItem } from './item.ts'
 import { createLeasedWork } from './leased-work.ts'
-import { allReceivers } from './open-receivers.ts'
-import { inPartitionOrder, type PlacedDelivery } from './partition-lines.ts'
+import type { PlacedDelivery } from './partition-lines.ts'
 import { createPatience, longestPauseMs } from './patience.ts'
 import { Pump } from './pump.ts'
 import { isForeign, readEvent, type ReceivedEvent } from './received-event.ts'
+import { createReceiving } from './receiving.ts'
 import type { Routes } from './routes.ts'
 import { createStoredProcessor, type LeasedBatch, type StoredProcessor } from './stored-processor.ts'
 import { createStoredReceiver } from './stored-receiver.ts'
 import { createStoredWork } from './stored-work.ts'
 import { createSuspicion } from './suspicion.ts'
-import { storedOffsets } from './take-offsets.ts'
 import { createUndertaker, type Undertaker } from './undertaker.ts'
 
 export interface EngineDeps {
@@ -42,20 +40,6 @@ export interface EngineDeps {
   readonly life: Lifetime
   /** Told of what the consumer does, for readers and readiness. */
   readonly watch: EngineWatch
-}
-
-export interface EngineWatch {
-  /** The broker is asked for deliveries; until it is `opened`, nobody knows how much there is. */
-  opening?(): void
-  /** Deliveries come from now on; `isIdle` tells whether any is in hand. */
-  opened(isIdle: () => boolean): void
-  closed(): void
-  /** The broker could not be reached, or not read from; or something was given back, and rests for so long. */
-  disturbed?(restMs?: number): void
-  /** The effects of these items are committed. */
-  committed(items: readonly Item[]): void
-  /** Goes with the loop over what is stored: it goes round even when nothing comes. */
-  readonly pulse?: Pulse
 }
 
 export async function runConsumer(deps: EngineDeps): Promise<void> {
@@ -74,7 +58,7 @@ async function runTasks(deps: EngineDeps, failed: AbortController): Promise<void
   const onAlive = (): void => watch.pulse?.beat()
   const work = createLeasedWork({ settings, scope: engine.scope, work: (items) => engine.work(items, { onAlive }) })
   const stored = createStoredWork({ ...deps, scope: engine.scope, work })
-  const receiving = createReceiving(deps, engine)
+  const receiving = createReceiving({ ...deps, ...engine, aborting: life.aborting })
   const report = createInFlightReport(settings, engine)
   const pace = paceOf(settings, engine)
   let isPaused = deps.registered.paused
@@ -288,63 +272,4 @@ function createIgnoring({
     if (delivery.ignore === undefined) void delivery.ack()
     else delivery.ignore()
   }
-}
-
-interface Receiving {
-  isOpen(): boolean
-  /** Resolves when deliveries can come, however long the broker takes, or when it is closed or stopped before. */
-  open(stopping: AbortSignal): Promise<void>
-  close(): Promise<void>
-}
-
-function createReceiving({ settings, routes, life, watch }: EngineDeps, engine: Engine): Receiving {
-  const { name, maxInFlight, maxInFlightBytes, signals } = settings
-  const { deliver: onDelivery, isIdle, scope } = engine
-  const transport = settings.offsets === 'postgres' ? orderedBy(settings, scope) : settings.transport
-  const tellForgotten = settings.offsets === 'broker' && settings.inbox ? createForgottenOffsets(settings, scope) : undefined
-  const share = Math.max(1, routes.topics.length)
-  let receivers: readonly Receiver[] = []
-  let closed = new AbortController()
-  const closeAll = async (closing: readonly Receiver[]): Promise<void> => {
-    await Promise.all(closing.map((receiver) => receiver.close(life.aborting)))
-  }
-  return {
-    isOpen: () => receivers.length > 0,
-    open: async (stopping) => {
-      closed = new AbortController()
-      watch.opening?.()
-      const opening = routes.topics.map((topic) =>
-        transport.receive({
-          topic,
-          consumer: name,
-          maxMessages: Math.max(1, Math.floor(maxInFlight / share)),
-          maxBytes: Math.max(1, Math.floor(maxInFlightBytes / share)),
-          onDelivery,
-          onError: (error) => {
-            watch.disturbed?.()
-            signals.emit('consumer.disturbed', { consumer: name, topic, error })
-          },
-          givesNothingUp: settings.onPoison === 'stop',
-          onBeginning: tellForgotten && ((partitions) => tellForgotten(topic, partitions)),
-        }),
-      )
-      const { signal: closing } = closed
-      const opened = await underSignals([stopping, closing], (givenUp) => allReceivers(opening, givenUp))
-      if (stopping.aborted || closing.aborted) return await closeAll(opened)
-      receivers = opened
-      watch.opened(isIdle)
-    },
-    close: async () => {
-      closed.abort()
-      watch.closed()
-      const closing = receivers
-      receivers = []
-      await closeAll(closing)
-    },
-  }
-}
-
-/** The transport with its partitions in line, beginning where our own offsets are. */
-function orderedBy({ db, transport, clock }: ConsumerSettings, scope: Scope): Pick<Transport, 'receive'> {
-  return inPartitionOrder({ transport, clock, resumeFrom: (asked) => storedOffsets(db, scope, asked) })
 }

@@ -1,0 +1,84 @@
+/**
+ * The receivers of a consumer, one a topic, opened and closed together: at its start and end, and around a pause.
+ *
+ * What may be in hand is shared evenly by the topics. Offsets that are kept in Postgres say where partitions are begun.
+ */
+import { underSignals } from '../core/under-signals.ts'
+import type { Delivery, Receiver, Transport } from '../transport/transport.ts'
+import type { ConsumerSettings } from './consumer-options.ts'
+import type { EngineWatch } from './engine-watch.ts'
+import { createForgottenOffsets } from './forgotten-offsets.ts'
+import type { Scope } from './inbox.sql.ts'
+import { allReceivers } from './open-receivers.ts'
+import { inPartitionOrder } from './partition-lines.ts'
+import type { Routes } from './routes.ts'
+import { storedOffsets } from './take-offsets.ts'
+
+export interface ReceivingDeps {
+  readonly settings: ConsumerSettings
+  readonly routes: Pick<Routes, 'topics'>
+  readonly scope: Scope
+  readonly watch: EngineWatch
+  readonly deliver: (delivery: Delivery) => void
+  readonly isIdle: () => boolean
+  readonly aborting: AbortSignal
+}
+
+export interface Receiving {
+  isOpen(): boolean
+  /** Resolves when deliveries can come, however long the broker takes, or when it is closed or stopped before. */
+  open(stopping: AbortSignal): Promise<void>
+  close(): Promise<void>
+}
+
+export function createReceiving(deps: ReceivingDeps): Receiving {
+  const { settings, routes, scope, watch, deliver: onDelivery, isIdle, aborting } = deps
+  const { name, maxInFlight, maxInFlightBytes, signals } = settings
+  const transport = settings.offsets === 'postgres' ? orderedBy(settings, scope) : settings.transport
+  const tellForgotten = settings.offsets === 'broker' && settings.inbox ? createForgottenOffsets(settings, scope) : undefined
+  const share = Math.max(1, routes.topics.length)
+  let receivers: readonly Receiver[] = []
+  let closed = new AbortController()
+  const closeAll = async (closing: readonly Receiver[]): Promise<void> => {
+    await Promise.all(closing.map((receiver) => receiver.close(aborting)))
+  }
+  return {
+    isOpen: () => receivers.length > 0,
+    open: async (stopping) => {
+      closed = new AbortController()
+      watch.opening?.()
+      const opening = routes.topics.map((topic) =>
+        transport.receive({
+          topic,
+          consumer: name,
+          maxMessages: Math.max(1, Math.floor(maxInFlight / share)),
+          maxBytes: Math.max(1, Math.floor(maxInFlightBytes / share)),
+          onDelivery,
+          onError: (error) => {
+            watch.disturbed?.()
+            signals.emit('consumer.disturbed', { consumer: name, topic, error })
+          },
+          givesNothingUp: settings.onPoison === 'stop',
+          onBeginning: tellForgotten && ((partitions) => tellForgotten(topic, partitions)),
+        }),
+      )
+      const { signal: closing } = closed
+      const opened = await underSignals([stopping, closing], (givenUp) => allReceivers(opening, givenUp))
+      if (stopping.aborted || closing.aborted) return await closeAll(opened)
+      receivers = opened
+      watch.opened(isIdle)
+    },
+    close: async () => {
+      closed.abort()
+      watch.closed()
+      const closing = receivers
+      receivers = []
+      await closeAll(closing)
+    },
+  }
+}
+
+/** The transport with its partitions in line, beginning where our own offsets are. */
+function orderedBy({ db, transport, clock }: ConsumerSettings, scope: Scope): Pick<Transport, 'receive'> {
+  return inPartitionOrder({ transport, clock, resumeFrom: (asked) => storedOffsets(db, scope, asked) })
+}
