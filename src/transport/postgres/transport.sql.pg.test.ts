@@ -50,20 +50,79 @@ test('what is not settled is counted up to a bound, for one subscription', async
   expect(await counted(20)).toEqual([{ messages: 20 }])
 })
 
-test('a receiver that died before the clock stepped back does not count as alive', async () => {
-  const { id } = (await db.query(`select waybill.transport_subscribe('stepped', 'one', 4::smallint) as id`)).rows[0] as {
-    id: number
+/** A subscription with four lanes, and the lanes and shares that a receiver of it is given. */
+async function fourLanes(topic: string) {
+  const { rows: made } = await db.query(`select waybill.transport_subscribe($1, 'one', 4::smallint) as id`, [topic])
+  const { id } = made[0] as { id: number }
+  const lease = async (receiver: string, leaseMs: number): Promise<readonly (readonly [lane: number, share: number])[]> => {
+    const call = { subscription: id, receiver, leaseMs, leaving: [], stays: true }
+    return (await rows(db, leaseLanes(tables, call))).map(({ lane, share }) => [lane, share] as const)
   }
+  const known = async (): Promise<number> =>
+    (await db.query('select from waybill.transport_receiver where subscription_id = $1', [id])).rows.length
+  return { id, lease, known, all: [0, 1, 2, 3].map((lane) => [lane, 4]) }
+}
+
+test('a receiver whose own lease is short takes no lane of a longer lease, unless that is from a future that it does not reach', async () => {
+  const { id, lease, known, all } = await fourLanes('lengths')
+  const [long, short] = [randomUUID(), randomUUID()]
+  expect(await lease(long, 30_000)).toEqual(all)
+  // Longer ago than the other's lease, and than what that takes for dead for good.
+  await db.query(`update waybill.transport_receiver set seen_at = seen_at - interval '25 seconds' where subscription_id = $1`, [
+    id,
+  ])
+  expect(await lease(short, 1_000)).toEqual([])
+  expect(await known()).toBe(2)
+  expect((await lease(long, 30_000)).map(([, share]) => share)).toEqual([2, 2, 2, 2])
+
+  await db.query(`update waybill.transport_receiver set seen_at = seen_at - interval '5 seconds' where subscription_id = $1`, [
+    id,
+  ])
+  // What a clock that steps back by an hour makes of the leases.
+  await db.query(
+    `update waybill.transport_lane set locked_at = locked_at + interval '1 hour', lock_expires_at = lock_expires_at + interval '1 hour' where subscription_id = $1`,
+    [id],
+  )
+  expect(await lease(short, 1_000)).toEqual(all)
+})
+
+test('whoever holds a running lease counts as alive, however rare its heartbeats are', async () => {
+  const { id, lease, all } = await fourLanes('rare')
+  const [long, short] = [randomUUID(), randomUUID()]
+  expect(await lease(long, 30_000)).toEqual(all)
+  await db.query(
+    `update waybill.transport_lane set locked_by = null, lock_expires_at = null where subscription_id = $1 and lane > 0`,
+    [id],
+  )
+  await db.query(`update waybill.transport_receiver set seen_at = seen_at - interval '5 seconds' where subscription_id = $1`, [
+    id,
+  ])
+  expect(await lease(short, 1_000)).toEqual([1, 2].map((lane) => [lane, 2]))
+})
+
+test('a lease from before its beginning was stored is not taken from its owner, and holds no lane for ever', async () => {
+  const { id, lease, all } = await fourLanes('unmeasured')
+  const expireIn = async (minutes: number): Promise<void> =>
+    void (await db.query(
+      `update waybill.transport_lane set locked_at = null, lock_expires_at = clock_timestamp() + $2 * interval '1 minute' where subscription_id = $1`,
+      [id, minutes],
+    ))
+  expect(await lease(randomUUID(), 600_000)).toEqual(all)
+  await expireIn(10)
+  const short = randomUUID()
+  expect(await lease(short, 1_000)).toEqual([])
+  await expireIn(60)
+  expect((await lease(short, 1_000)).map(([lane]) => lane)).not.toEqual([])
+})
+
+test('a receiver that died before the clock stepped back does not count as alive', async () => {
+  const { id, lease, known, all } = await fourLanes('stepped')
   await db.query(
     `insert into waybill.transport_receiver (subscription_id, receiver, seen_at) values ($1, $2, clock_timestamp() + interval '1 hour')`,
     [id, randomUUID()],
   )
-  const call = { subscription: id, receiver: randomUUID(), leaseMs: 5_000, leaving: [], stays: true }
-  expect((await rows(db, leaseLanes(tables, call))).map(({ lane, share }) => [lane, share])).toEqual(
-    [0, 1, 2, 3].map((lane) => [lane, 4]),
-  )
-  const { rows: known } = await db.query(`select from waybill.transport_receiver where subscription_id = $1`, [id])
-  expect(known).toHaveLength(1)
+  expect(await lease(randomUUID(), 5_000)).toEqual(all)
+  expect(await known()).toBe(1)
 })
 
 test('a rest that is longer than any is over: the clock stepped back', async () => {
