@@ -2,23 +2,20 @@ import { expect, onTestFinished, test } from 'vitest'
 import { FakeKafka } from '../../test/kafka/fake-kafka.ts'
 import { consumerFixture, published, videos, type ConsumerFixture } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import type { Database } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
-import type { KafkaClient } from '../transport/kafka/kafka-client.ts'
 import { kafka } from '../transport/kafka/kafka.ts'
 import type { ConsumerOptions } from './consumer-options.ts'
+import { createForgottenOffsets } from './forgotten-offsets.ts'
+import { inboxTables } from './inbox.sql.ts'
 
-const database = await testDatabase()
-const db = fromPg(database.pool)
+const db = fromPg((await testDatabase()).pool)
 
 interface World extends ConsumerFixture {
   readonly kafka: FakeKafka
   /** How often it was looked what the inbox has forgotten. */
   looks(): number
-  /** Lets looks take until the consumer has told the broker ten times more that it lives. */
-  slowLooks(): void
-  /** How often the log was read before the first look was over. */
-  fetchesBefore(): number
   append(partition: number, name: string): void
   /** Runs the consumer until the broker has so much of this partition. */
   readTo(partition: number, offset: bigint): Promise<void>
@@ -30,39 +27,17 @@ async function world(options: Partial<ConsumerOptions> = {}): Promise<World> {
   const fixture = await consumerFixture(db)
   const broker = new FakeKafka(2)
   let looks = 0
-  let beats = 0
-  let fetches = 0
-  let lookBeats = 0
-  let fetchesBefore = 0
   const query: typeof db.query = async (text, values) => {
-    const isLook = text.includes('c.forgotten_before > c.created_at')
-    const until = beats + lookBeats
-    if (isLook) await eventually(() => beats >= until)
     const result = await db.query(text, values)
-    if (isLook) looks += 1
-    if (isLook && looks === 1) fetchesBefore = fetches
+    if (text.includes('c.forgotten_before > c.created_at')) looks += 1
     return result
   }
-  const client = (): KafkaClient => {
-    const inner = broker.client()
-    const heartbeat: typeof inner.heartbeat = async (member, timeoutMs) => {
-      await inner.heartbeat(member, timeoutMs)
-      beats += 1
-    }
-    const fetch: typeof inner.fetch = async (request) => {
-      fetches += 1
-      return await inner.fetch(request)
-    }
-    return { ...inner, heartbeat, fetch }
-  }
-  const transport = kafka({ brokers: ['nowhere:1'], client, fetchMaxWaitMs: 20, heartbeatMs: 5 })
+  const transport = kafka({ brokers: ['nowhere:1'], client: () => broker.client(), fetchMaxWaitMs: 20, heartbeatMs: 5 })
   onTestFinished(() => transport.close())
   return {
     ...fixture,
     kafka: broker,
     looks: () => looks,
-    slowLooks: () => void (lookBeats = 10),
-    fetchesBefore: () => fetchesBefore,
     append: (partition, name) => {
       const { orderingKey = '', attributes, body } = published(name, 1)
       broker.append(partition, orderingKey, { value: body, headers: Object.entries(attributes) })
@@ -77,9 +52,21 @@ async function world(options: Partial<ConsumerOptions> = {}): Promise<World> {
   }
 }
 
-/** As if the consumer were older than what its inbox remembers. */
-const age = (w: World): Promise<unknown> =>
-  w.query(`update $schema.consumer set created_at = now() - interval '90 days', forgotten_before = now() - interval '35 days'`)
+/** What a consumer of these videos looks with. */
+const lookOf = (fixture: ConsumerFixture, database: Database = db): ReturnType<typeof createForgottenOffsets> =>
+  createForgottenOffsets(
+    { db: database, name: 'catalog', streams: [videos], signals: fixture.signals },
+    { tables: inboxTables(fixture.schema), consumer: 'catalog', generation: 1 },
+  )
+
+/** As if the consumer were older than what its inbox remembers, and had read nothing for two hours. */
+async function age(w: ConsumerFixture): Promise<void> {
+  await w.query(
+    `update $schema.consumer set created_at = now() - interval '90 days', forgotten_before = now() - interval '35 days'`,
+  )
+  await w.query(`update $schema.consumer_position set updated_at = now() - interval '2 hours'`)
+  await w.query(`update $schema.inbox set processed_at = now() - interval '2 hours'`)
+}
 
 test.each(['every', 'needed'] as const)(
   'a consumer whose offsets the broker has forgotten says so once, if its inbox has forgotten as well (positions: %s)',
@@ -102,14 +89,41 @@ test.each(['every', 'needed'] as const)(
   },
 )
 
-test('nothing is read before it is known what the consumer has forgotten: its own first events would look like a past', async () => {
-  const w = await world()
-  w.slowLooks()
-  w.append(0, 'a')
-  await w.query(`insert into $schema.consumer (name) values ('catalog')`)
-  await age(w)
-  await w.readTo(0, 1n)
-  expect({ looks: w.looks(), fetchesBefore: w.fetchesBefore(), told: w.told() }).toEqual({ looks: 1, fetchesBefore: 0, told: [] })
+/** What a consumer knows of a video that it read just now. */
+const readJustNow = {
+  position: `insert into $schema.consumer_position (consumer, generation, aggregate_type, aggregate_id, version) values ('catalog', 1, 'video', 'a', 1)`,
+  inbox: `insert into $schema.inbox (consumer, generation, event_id, source) values ('catalog', 1, gen_random_uuid(), 'video')`,
+}
+
+test.each(['position', 'inbox'] as const)(
+  'what was read within the last hour is no past: an instance may have begun before the broker knows of it (%s)',
+  async (known) => {
+    const fixture = await consumerFixture(db)
+    await fixture.query(`insert into $schema.consumer (name) values ('catalog')`)
+    await age(fixture)
+    await fixture.query(readJustNow[known])
+    await lookOf(fixture)('video.events', ['0'])
+    expect(fixture.heard('consumer.disturbed')).toEqual([])
+    await age(fixture)
+    await lookOf(fixture)('video.events', ['0'])
+    expect(fixture.heard('consumer.disturbed')).toMatchObject([{ error: { code: 'CORRUPT' } }])
+  },
+)
+
+test('a look that fails is told and made again, one that told is not', async () => {
+  const fixture = await consumerFixture(db)
+  await fixture.query(`insert into $schema.consumer (name) values ('catalog')`)
+  await fixture.query(readJustNow.position)
+  await age(fixture)
+  let looks = 0
+  const query: typeof db.query = async (text, values) => {
+    if ((looks += 1) === 1) throw new Error('no answer')
+    return await db.query(text, values)
+  }
+  const look = lookOf(fixture, { ...db, query })
+  for (let times = 0; times < 3; times += 1) await look('video.events', ['0', '1'])
+  expect(looks).toBe(2)
+  expect(fixture.heard('consumer.disturbed')).toMatchObject([{ error: { message: 'no answer' } }, { error: { code: 'CORRUPT' } }])
 })
 
 test('a topic that is new and a partition that is new are begun with in silence, and of an empty one nothing is said', async () => {
@@ -125,6 +139,7 @@ test('a topic that is new and a partition that is new are begun with in silence,
   await eventually(() => w.looks() === 1)
   w.append(1, 'b')
   await w.readTo(1, 1n)
+  await age(w)
   w.kafka.forgetOffsets()
   w.kafka.deleteBefore(1, 1n)
   await w.readTo(0, 1n)

@@ -4,7 +4,7 @@
  * Kafka forgets the offsets of a group that nobody was in for a while (offsets.retention.minutes), and the topic is then read from
  * its beginning. The inbox recognises what it remembers; what the consumer handled before that is handled again. Nothing here can
  * tell such an event from a new one, so it is said aloud. A consumer that is new, or no older than the memory of its inbox, is
- * harmed by nothing and not told.
+ * harmed by nothing and not told. Nobody waits for the look: what is delivered meanwhile is too young to pass for what was read before.
  */
 import { WaybillError } from '../core/errors.ts'
 import { first } from '../postgres/database.ts'
@@ -12,7 +12,7 @@ import type { ConsumerSettings } from './consumer-options.ts'
 import type { Scope } from './inbox.sql.ts'
 import { selectForgotten } from './inbox-retention.sql.ts'
 
-/** Makes the function that looks, once for each partition of a topic, and tells. It never rejects. */
+/** Makes the function that looks, once for each partition of a topic unless that fails, and tells. It never rejects. */
 export function createForgottenOffsets(
   { db, name, streams, signals }: Pick<ConsumerSettings, 'db' | 'name' | 'streams' | 'signals'>,
   scope: Scope,
@@ -29,6 +29,7 @@ export function createForgottenOffsets(
       const error = forgotten({ name, topic, partitions: begun, before: found.forgotten_before })
       signals.emit('consumer.disturbed', { consumer: name, topic, error })
     } catch (error) {
+      for (const partition of begun) told.delete(`${topic}/${partition}`)
       signals.emit('consumer.disturbed', { consumer: name, topic, error })
     }
   }

@@ -85,7 +85,10 @@ export function selectMemory(tables: InboxTables, consumer: string): Statement<{
 
 /**
  * Since when a consumer has forgotten events of these streams that it has read; no row if it remembers all that it read, or read
- * none. One that is younger than the memory of its inbox has forgotten nothing. Indexes: the primary keys of consumer_position and inbox.
+ * none. One that is younger than the memory of its inbox has forgotten nothing. What was read within the last hour tells nothing: another
+ * instance may have begun with the topic a moment ago, or this one before it crashed, and the broker not know of it yet. No broker forgets
+ * so soon. Indexes: the primary keys of consumer_position and inbox; a stream of which nothing is found costs a look at all that
+ * the inbox has of the consumer.
  */
 export function selectForgotten(
   { tables, consumer, generation }: Scope,
@@ -96,9 +99,11 @@ export function selectForgotten(
     select to_char(c.forgotten_before at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as forgotten_before from ${tables.consumer} c
      where c.name = ${consumer}::text and c.forgotten_before > c.created_at
        and (exists (select from ${tables.position} p
-                     where p.consumer = c.name and p.generation = ${generation}::int and p.aggregate_type = any (${types}::text::text[]))
+                     where p.consumer = c.name and p.generation = ${generation}::int and p.aggregate_type = any (${types}::text::text[])
+                       and p.updated_at < clock_timestamp() - interval '1 hour')
             or exists (select from ${tables.inbox} i
-                        where i.consumer = c.name and i.generation = ${generation}::int and i.source = any (${types}::text::text[])))`
+                        where i.consumer = c.name and i.generation = ${generation}::int and i.source = any (${types}::text::text[])
+                          and i.processed_at < clock_timestamp() - interval '1 hour'))`
 }
 
 /** Whether a consumer keeps offsets beside its effects. Index: the primary key of consumer_offset. */

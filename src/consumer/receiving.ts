@@ -59,7 +59,7 @@ export function createReceiving(deps: ReceivingDeps): Receiving {
             signals.emit('consumer.disturbed', { consumer: name, topic, error })
           },
           givesNothingUp: settings.onPoison === 'stop',
-          onBeginning: tellForgotten && ((partitions) => tellForgotten(topic, partitions)),
+          onBeginning: tellForgotten && ((partitions) => void tellForgotten(topic, partitions)),
         }),
       )
       const { signal: closing } = closed

@@ -114,10 +114,9 @@ export interface ReceiveOptions {
     | undefined
   /**
    * For partitioned logs: told of partitions that have something and are read from their beginning, because the broker remembers no
-   * offset of this consumer in the whole topic. So a new consumer begins, and one whose offsets the broker has forgotten. Nothing of
-   * them is delivered before its promise is fulfilled.
+   * offset of this consumer in the whole topic. So a new consumer begins, and one whose offsets the broker has forgotten.
    */
-  readonly onBeginning?: ((partitions: readonly string[]) => Promise<void>) | undefined
+  readonly onBeginning?: ((partitions: readonly string[]) => void) | undefined
 }
 
 export interface Receiver {

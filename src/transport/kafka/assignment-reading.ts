@@ -205,7 +205,7 @@ export class AssignmentReading implements DeliveryOwner {
     if (committed.size > 0) return
     const ends = await client.listOffsets({ topic, partitions: [...earliest.keys()], at: 'latest' })
     const filled = [...earliest].filter(([partition, start]) => start < (ends.get(partition) ?? 0n))
-    if (filled.length > 0 && !this.#over.signal.aborted) await onBeginning(filled.map(([partition]) => String(partition)))
+    if (filled.length > 0 && !this.#over.signal.aborted) onBeginning(filled.map(([partition]) => String(partition)))
   }
 
   /** What waits here is bounded like what is in hand; a window also by its length and by what is held in it. */
