@@ -11,6 +11,9 @@ import { WaybillError } from '../../core/errors.ts'
 import { unlessLate } from '../../core/unless-late.ts'
 import type { Queryable } from '../../postgres/database.ts'
 
+/** The longest wait for an answer, unless a lease is longer. */
+export const answerMs = 30_000
+
 export function inTime(db: Queryable, ms: number, clock: Clock): Queryable {
   let patienceMs = ms
   return {

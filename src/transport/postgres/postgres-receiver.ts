@@ -17,7 +17,7 @@ import { one, rows, type Queryable } from '../../postgres/database.ts'
 import type { ReceiveOptions, Receiver } from '../transport.ts'
 import { Horizon } from './horizon.ts'
 import { HeldDelivery, InHand } from './in-hand.ts'
-import { inTime } from './in-time.ts'
+import { answerMs, inTime } from './in-time.ts'
 import { reportLag } from './lag-report.ts'
 import { LaneBook, type HeldLane } from './lane-book.ts'
 import { Settlements } from './settlements.ts'
@@ -44,9 +44,6 @@ export interface ReceiverDeps {
   readonly lagMs: number
   readonly signals: SignalBus
 }
-
-/** The longest wait for an answer, unless a lease is longer. */
-const answerMs = 30_000
 
 export class PostgresReceiver implements Receiver {
   readonly #deps: ReceiverDeps
@@ -87,7 +84,7 @@ export class PostgresReceiver implements Receiver {
     })
   }
 
-  /** Takes the first lanes and starts; rejects if the database cannot be reached. */
+  /** Takes the first lanes and starts; rejects if the database cannot be reached, and may then be called again. */
   async start(): Promise<this> {
     // Nothing is in hand yet that could be lost meanwhile.
     await this.#lease(this.#db)

@@ -8,7 +8,7 @@
  */
 import { systemClock, type Clock } from '../../core/clock.ts'
 import { defaults } from '../../core/defaults.ts'
-import { WaybillError } from '../../core/errors.ts'
+import { isWaybillError, WaybillError } from '../../core/errors.ts'
 import { createWaker } from '../../core/loop.ts'
 import { atLeast, resolve, wholeBetween } from '../../core/options.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
@@ -17,6 +17,7 @@ import { execute, one, type Queryable } from '../../postgres/database.ts'
 import type { Statement } from '../../postgres/sql.ts'
 import { isRetryableState, sqlState } from '../../postgres/sql-state.ts'
 import type { PublishOutcome, SeekTarget, Transport } from '../transport.ts'
+import { answerMs, inTime } from './in-time.ts'
 import { publishToPostgres } from './postgres-publishing.ts'
 import { PostgresReceiver } from './postgres-receiver.ts'
 import { createSweeper } from './sweeper.ts'
@@ -63,8 +64,8 @@ export function postgresTransport(options: PostgresTransportOptions): PostgresTr
   const receivers = new Set<PostgresReceiver>()
   const publishing = new Set<Promise<unknown>>()
 
-  const find = async (topic: string, consumer: string): Promise<number> =>
-    (await one(db, subscribe(tables, { topic, consumer, lanes }))).id
+  const find = async (topic: string, consumer: string, from: Queryable = db): Promise<number> =>
+    (await one(from, subscribe(tables, { topic, consumer, lanes }))).id
   const sweeper = createSweeper({ db, tables, retentionMs, clock, signal: stopping.signal })
   const idle = (passes: number): number => Math.min(idleMs, busyMs * 2 ** Math.min(passes - 1, 20))
 
@@ -82,14 +83,17 @@ export function postgresTransport(options: PostgresTransportOptions): PostgresTr
     },
     receive: async (receiveOptions) => {
       if (stopping.signal.aborted) throw closedError()
-      const subscription = await find(receiveOptions.topic, receiveOptions.consumer)
+      const { topic, consumer, onError } = receiveOptions
+      const answered = inTime(db, Math.max(answerMs, leaseMs), clock)
+      const opening = { onError, stopping: stopping.signal }
+      const subscription = await untilAnswered(() => find(topic, consumer, answered), opening)
       const deps = { db, tables, subscription, leaseMs, idleMs: idle, waker, clock, lagMs, signals }
       const receiver = new PostgresReceiver({ ...deps, options: receiveOptions })
-      await receiver.start()
+      await untilAnswered(() => receiver.start(), opening)
       receivers.add(receiver)
       const close = (aborting?: AbortSignal): Promise<void> => receiver.close(aborting).finally(() => receivers.delete(receiver))
       if (stopping.signal.aborted) await close(AbortSignal.abort())
-      else sweeper.start(receiveOptions.onError)
+      else sweeper.start(onError)
       return { close }
     },
     seek: async ({ topic, consumer, to }) => {
@@ -112,6 +116,24 @@ export function postgresTransport(options: PostgresTransportOptions): PostgresTr
         unlessLate(sweeper.ended(), leaseMs, clock),
       ])
     },
+  }
+}
+
+interface Opening {
+  readonly onError: (error: Error) => void
+  readonly stopping: AbortSignal
+}
+
+/** Asks again what had no answer in time, which is told; whoever opens a receiver waits, but not in silence. What is refused rejects. */
+async function untilAnswered<Result>(ask: () => Promise<Result>, { onError, stopping }: Opening): Promise<Result> {
+  for (;;) {
+    try {
+      return await ask()
+    } catch (error) {
+      if (!isWaybillError(error, 'TIMEOUT')) throw error
+      if (stopping.aborted) throw closedError()
+      onError(error)
+    }
   }
 }
 

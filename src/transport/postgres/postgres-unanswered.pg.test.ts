@@ -1,5 +1,6 @@
 /** Statements of the Postgres transport that are answered late or never, while other connections work. */
 import { afterEach, expect, test } from 'vitest'
+import { muteOnce } from '../../../test/setup/mute-once.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import type { Queryable } from '../../postgres/database.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
@@ -147,6 +148,27 @@ function openWorld(lanes = 32, ownLeaseMs = leaseMs): World {
 }
 
 const late = expect.objectContaining({ code: 'TIMEOUT' })
+
+test.each(['transport_subscribe', 'transport_lease'])(
+  'a receiver opens also when %s is not answered the first time, and tells that',
+  async (statement) => {
+    const mute = muteOnce(db, (text) => text.includes(statement))
+    const clock = createFakeClock()
+    const transport = postgresTransport({ db: mute.db, clock })
+    closes.push(() => transport.close())
+    const errors: Error[] = []
+    const onError = (error: Error): void => void errors.push(error)
+    const bounds = { maxMessages: 1, maxBytes: 1_000 }
+    const topic = `unanswered-${++topics}`
+    const opening = transport.receive({ topic, consumer: 'one', ...bounds, onDelivery: () => undefined, onError })
+    await mute.asked
+    await clock.advance(29_999)
+    expect(errors).toEqual([])
+    await clock.advance(1)
+    expect(errors).toEqual([late])
+    await opening
+  },
+)
 
 test.each(['horizon', 'fetch'] as const)('a receiver goes on after a %s that is never answered', async (kind) => {
   const { way, transport, topic, errors, receive, names, soon, passLease } = openWorld()
