@@ -47,6 +47,32 @@ test('what follows a nacked message under its key is lost to its handlers, and c
   }
 })
 
+test.each([1, 2])('a nack with a long delay leaves room for other keys, also with %i at a time', async (maxMessages) => {
+  const { transport, close } = await openBroker(unhurried)
+  try {
+    const acked: string[] = []
+    const { promise: nacked, resolve } = Promise.withResolvers<void>()
+    await transport.receive({
+      topic: 'video.events',
+      consumer: 'catalog',
+      maxMessages,
+      maxBytes: 1_000_000,
+      onError: () => {},
+      onDelivery: (delivery) => {
+        if (delivery.message.orderingKey === 'a') return void delivery.nack(3_600_000).finally(resolve)
+        acked.push(...names([delivery]))
+        void delivery.ack()
+      },
+    })
+    await publishAll(transport, [message('a', 1)])
+    await nacked
+    await publishAll(transport, [message('b', 1), message('c', 1)])
+    await eventually(() => expect(acked.toSorted()).toEqual(['b:1', 'c:1']))
+  } finally {
+    await close()
+  }
+})
+
 test('the bounds hold when the stream is cut and the service, which forgot what we have, sends more', async () => {
   const { server, close } = await openBroker(unhurried)
   const proxy = await startFaultProxy({ target: { host: server.host, port: server.port } })

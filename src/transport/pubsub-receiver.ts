@@ -77,7 +77,7 @@ export class PubsubReceiver implements Receiver, DeliveryOwner {
     })
     this.#holds = new Holds({
       clock,
-      maxHeld: Math.max(1, Math.floor(options.maxMessages / 2)),
+      maxHeld: options.maxMessages / 2,
       maxHeldBytes: options.maxBytes / 2,
       giveBack: (deliveries, seconds) => this.#giveBack(deliveries, seconds),
     })
