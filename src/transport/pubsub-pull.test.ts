@@ -158,3 +158,44 @@ test('a stream that is being left when its sign of life is due is left once', as
   await stopped
   expect(connection.done).toEqual(['stream', 'write', 'end', 'cancel'])
 })
+
+/** Has the service end each stream without an error, so long after it was opened, and counts them. */
+function endedStreams({ loop, clock, openings }: Pulling, afterMs: number): () => number {
+  const connection = new SilentConnection()
+  connection.streamingPull = () => {
+    const stream: PullDuplex = {
+      write: () => true,
+      end: () => {},
+      cancel: () => {},
+      pause: () => {},
+      resume: () => {},
+      on: ((event: string, listener: (said: unknown) => void) => {
+        if (event === 'status') void clock.sleep(afterMs).then(() => listener({ code: 0, details: '' }))
+        return stream
+      }) as PullDuplex['on'],
+    }
+    return stream
+  }
+  void loop.start()
+  openings[0]?.resolve(connection.asConnection())
+  return () => connection.done.length
+}
+
+test('streams that the service ends at once, without an error, are opened ever more slowly, and that is told', async () => {
+  const world = pulling()
+  const opened = endedStreams(world, 1)
+  await world.clock.advance(1)
+  expect({ opened: opened(), errors: world.errors }).toEqual({ opened: 1, errors: [] })
+  await world.clock.advance(60_000)
+  expect(opened()).toBeGreaterThan(5)
+  expect(opened()).toBeLessThan(25)
+  expect(world.errors).toHaveLength(opened() - 4)
+  expect(world.errors[0]).toMatchObject({ code: 'UNAVAILABLE', message: expect.stringContaining('ended 5 streams in a row') })
+})
+
+test('a stream that the service ends after half an hour in which nothing came is opened again at once, and nothing is told', async () => {
+  const world = pulling({ silentMs: 3_600_000 })
+  const opened = endedStreams(world, 1_800_000)
+  await world.clock.advance(36_000_000)
+  expect({ opened: opened(), errors: world.errors }).toEqual({ opened: 21, errors: [] })
+})

@@ -31,6 +31,8 @@ export interface PullOptions {
 
 interface SessionEnd {
   readonly wasHeard: boolean
+  /** The service ended it, without an error. */
+  readonly isClean?: boolean
   readonly error?: unknown
 }
 
@@ -39,6 +41,8 @@ const backoff = { firstMs: 100, maxMs: 10_000 }
 const farewellMs = 2_000
 /** The service need not say that it accepted a stream; it does say that it did not, if it can be reached at all. */
 const acceptedAfterMs = 3_000
+/** Streams in a row that the service ended at once, without an error: from here on that is told. */
+const toldCleanEnds = 5
 
 export class PullLoop {
   readonly #options: PullOptions
@@ -88,13 +92,16 @@ export class PullLoop {
       accept()
     }
     while (!stopping.aborted) {
-      const { error, wasHeard } = await this.#session(accepted)
-      if (wasHeard) failures = 0
-      if (error === undefined || stopping.aborted) continue
+      const openedAtMs = clock.monotonicMs()
+      const { error, wasHeard, isClean } = await this.#session(accepted)
+      // The service ends streams now and then: of one by which something came, or which lived for a while, that is ordinary.
+      const wasOfUse = wasHeard || (isClean === true && clock.monotonicMs() - openedAtMs >= backoff.maxMs)
+      if (wasOfUse) failures = 0
+      if (stopping.aborted || (error === undefined && (wasOfUse || isClean !== true))) continue
       failures += 1
-      const told = pubsubError(error, `pull from ${subscription}`)
+      const told = error === undefined ? endedAtOnce(subscription, failures) : pubsubError(error, `pull from ${subscription}`)
       if (!isAccepted && isPermanent(error)) return refuse(told)
-      onError(told)
+      if (error !== undefined || failures >= toldCleanEnds) onError(told)
       await clock.sleep(backoffMs(backoff, failures, random), stopping)
     }
     accept()
@@ -142,11 +149,11 @@ export class PullLoop {
     let wasHeard = false
     let isExactlyOnce = false
     return new Promise((resolve) => {
-      const end = (error?: unknown): void => {
+      const end = (error?: unknown, isClean = false): void => {
         if (over.signal.aborted) return
         over.abort()
         stopping.removeEventListener('abort', leave)
-        resolve({ error, wasHeard })
+        resolve({ error, wasHeard, isClean })
       }
       const leave = (): void => void this.#leave(stream, over.signal).then(() => end())
       const heard = (): void => {
@@ -160,9 +167,9 @@ export class PullLoop {
         isExactlyOnce = subscriptionProperties?.exactlyOnceDeliveryEnabled ?? isExactlyOnce
         if (receivedMessages != null && receivedMessages.length > 0) onMessages(receivedMessages, isExactlyOnce)
       })
-      stream.on('error', end)
+      stream.on('error', (error) => end(error))
       stream.on('status', ({ code, details }) =>
-        end(code === status.ok ? undefined : Object.assign(new Error(details), { code, details })),
+        code === status.ok ? end(undefined, true) : end(Object.assign(new Error(details), { code, details })),
       )
       stopping.addEventListener('abort', leave, { once: true })
       void this.#watch(stream, over.signal, () => heardAtMs).then((wasSilent) => wasSilent && leave())
@@ -208,6 +215,13 @@ export class PullLoop {
     if (this.#connection === connection) this.#connection = undefined
     closeOnceOpen(connection)
   }
+}
+
+function endedAtOnce(subscription: string, times: number): WaybillError {
+  return new WaybillError(
+    'UNAVAILABLE',
+    `Pub/Sub, pull from ${subscription}: the service ended ${times} streams in a row as soon as they were open, without an error and before anything came.`,
+  )
 }
 
 function closeOnceOpen(opening: Promise<Connection>): void {
