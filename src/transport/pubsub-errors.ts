@@ -62,6 +62,7 @@ export function isUnroutable(error: unknown): boolean {
 export function isPermanent(error: unknown): boolean {
   const code = statusOf(error)
   return (
+    isWaybillError(error, 'MISSING_PACKAGE') ||
     code === status.invalidArgument ||
     code === status.notFound ||
     code === status.permissionDenied ||

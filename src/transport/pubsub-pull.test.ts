@@ -1,4 +1,5 @@
 import { expect, onTestFinished, test, vi } from 'vitest'
+import { WaybillError } from '../core/errors.ts'
 import { seededRandom } from '../core/random.ts'
 import { eventually } from '../testing/eventually.ts'
 import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
@@ -119,6 +120,14 @@ test('a stream that cannot be opened is told and tried again', async () => {
   await eventually(() => expect(errors).toMatchObject([{ message: expect.stringContaining('no stream') }]))
   await clock.advance(1_000)
   expect(errors.length).toBeGreaterThan(1)
+})
+
+test('who starts without the package of the client learns that at once', async () => {
+  const { loop, errors, openings } = pulling()
+  const started = loop.start()
+  openings[0]?.reject(new WaybillError('MISSING_PACKAGE', 'Install @google-cloud/pubsub.'))
+  await expect(started).rejects.toMatchObject({ code: 'MISSING_PACKAGE' })
+  expect(errors).toEqual([])
 })
 
 test('a stream that nobody refuses is accepted when its connection has been answered, and not before', async () => {
