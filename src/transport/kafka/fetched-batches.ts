@@ -5,7 +5,7 @@
  * aborted transaction wrote was never said: all are passed over, and the offset goes on behind them. The last batch may be cut
  * off; it comes again with the next fetch.
  */
-import { WaybillError } from '../../core/errors.ts'
+import { errorMessage, WaybillError } from '../../core/errors.ts'
 import { ByteCursor } from './byte-cursor.ts'
 import type { FetchedPartition, FetchedRecord } from './kafka-client.ts'
 import { bodyHeader } from './kafka-records.ts'
@@ -44,6 +44,19 @@ interface BatchHeader {
   readonly count: number
 }
 
+/** Like `readBatches`; what cannot be read is the trouble of this partition alone, and not of those in the same answer. */
+export function readPartition(
+  bytes: FetchedBytes,
+  name: string,
+): Pick<FetchedPartition, 'nextOffset' | 'records' | 'unreadable'> {
+  try {
+    return readBatches(bytes)
+  } catch (cause) {
+    const text = `Kafka, ${name} cannot be read from offset ${bytes.from} on: ${errorMessage(cause)}`
+    return { nextOffset: bytes.from, records: [], unreadable: new WaybillError('CORRUPT', text, { cause }) }
+  }
+}
+
 export function readBatches({
   batches,
   aborted: begun,
@@ -80,7 +93,7 @@ function readHeader(cursor: ByteCursor): BatchHeader {
   if (format !== currentFormat)
     throw new WaybillError(
       'CORRUPT',
-      `Kafka, record ${firstOffset}: format ${format} is not read; brokers since 3.0 convert to ${currentFormat}.`,
+      `record ${firstOffset}: format ${format} is not read; brokers since 3.0 convert to ${currentFormat}.`,
     )
   cursor.skip(4)
   const attributes = cursor.int16()

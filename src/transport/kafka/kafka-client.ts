@@ -5,6 +5,7 @@
  * failure is a WaybillError whose `details.kafka` has the name of Kafka's own error, or nothing if no answer came. A client
  * keeps the requests that wait at the broker (fetch, join) apart from the others, so that none waits for another's answer.
  */
+import type { WaybillError } from '../../core/errors.ts'
 
 export interface KafkaClient {
   /** How many addresses there are to ask: those that were named and those that the cluster told. What any node may answer goes to each in turn. */
@@ -103,6 +104,8 @@ export interface FetchedPartition {
   readonly partition: number
   /** The name of Kafka's error. */
   readonly error: string | undefined
+  /** What came of it cannot be read: it is to be asked for again, from where it was. */
+  readonly unreadable?: WaybillError
   /** Where to go on; more than the last record's offset + 1 where records were compacted away or are not for readers. */
   readonly nextOffset: bigint
   readonly records: readonly FetchedRecord[]

@@ -3,6 +3,7 @@ import { expect, onTestFinished, test } from 'vitest'
 import { FakeKafka } from '../../../test/kafka/fake-kafka.ts'
 import { plantMistake } from '../../../test/setup/planted-mistake.ts'
 import { systemClock } from '../../core/clock.ts'
+import { WaybillError } from '../../core/errors.ts'
 import { eventually } from '../../testing/eventually.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import { kafka } from './kafka.ts'
@@ -120,6 +121,20 @@ function twoNodes(leaders: readonly (number | undefined)[] = [1, 2]): {
   onTestFinished(() => over.abort())
   return { windows, fetches, errors, lead }
 }
+
+test('a partition that cannot be read rests and is told of, and the others of its node go on', async () => {
+  const { windows, fetches, errors } = twoNodes([1, 1])
+  await eventually(() => fetches.length === 1)
+  const record = { offset: 0n, timestampMs: 0, key: null, value: null, headers: [] }
+  fetches[0]?.answer([
+    { partition: 0, error: undefined, unreadable: new WaybillError('CORRUPT', 'no'), nextOffset: 0n, records: [] },
+    { partition: 1, error: undefined, nextOffset: 1n, records: [record] },
+  ])
+  await eventually(() => fetches.length === 2)
+  expect(errors).toEqual(['no'])
+  expect([...(fetches[1]?.request.from ?? [])]).toEqual([[1, 1n]])
+  expect(windows.map(({ end }) => end)).toEqual([0n, 1n])
+})
 
 /** Asks a second leader for what the first has not answered yet: returns both fetches of partition 0. */
 async function askedTwice({ fetches, lead }: ReturnType<typeof twoNodes>): Promise<readonly [AskedFetch, AskedFetch]> {

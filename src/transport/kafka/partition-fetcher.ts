@@ -106,6 +106,7 @@ export class PartitionFetcher {
     if (found === undefined) return
     if (found.error === 'OFFSET_OUT_OF_RANGE') return this.#resting.has(window) ? undefined : void this.#outOfRange(window)
     if (found.error !== undefined) return this.#failed(kafkaError(found.error, `fetch ${topic}/${window.partition}`), [window])
+    if (found.unreadable !== undefined) return this.#failed(found.unreadable, [window])
     if (found.nextOffset === window.end) return
     this.#turns.delete(window)
     this.#turns.add(window)

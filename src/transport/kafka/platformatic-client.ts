@@ -12,7 +12,7 @@ import { noEpoch, type ClientParts, type Coded, type PlatformaticClientOptions }
 import { grouping } from './platformatic-group.ts'
 import { fetchById } from './fetch-by-id.ts'
 import { parseFetchResponse, type FetchResponse } from './fetch-response.ts'
-import { readBatches } from './fetched-batches.ts'
+import { readPartition } from './fetched-batches.ts'
 import { encodeBatch } from './record-batch.ts'
 
 export function platformaticClient(options: PlatformaticClientOptions): KafkaClient {
@@ -163,7 +163,11 @@ interface RawOffsets {
 
 const readCommitted = 1
 
-function reading(parts: ClientParts, describeTopic: KafkaClient['describeTopic']): Pick<KafkaClient, 'fetch' | 'listOffsets'> {
+/** Fetches, and the offsets of moments. */
+export function reading(
+  parts: ClientParts,
+  describeTopic: KafkaClient['describeTopic'],
+): Pick<KafkaClient, 'fetch' | 'listOffsets'> {
   const { ask, check, connections, nameOf } = parts
   const askForRecords = recordsAsker(parts)
   return {
@@ -175,14 +179,14 @@ function reading(parts: ClientParts, describeTopic: KafkaClient['describeTopic']
       await check(answer, what)
       const decompress = (code: number, bytes: Buffer): Buffer => {
         const algorithm = compressionsAlgorithmsByBitmask[code]
-        if (algorithm === undefined) throw new WaybillError('CORRUPT', `Kafka, ${what}: no compression has the code ${code}.`)
+        if (algorithm === undefined) throw new WaybillError('CORRUPT', `no compression has the code ${code}.`)
         return Buffer.from(algorithm.decompressSync(bytes))
       }
       return Promise.all(
         answer.partitions.map(async ({ partition, errorCode, batches, aborted }) => ({
           partition,
           error: errorCode === 0 ? undefined : await nameOf(errorCode),
-          ...readBatches({ batches, aborted, from: from.get(partition) ?? 0n, decompress }),
+          ...readPartition({ batches, aborted, from: from.get(partition) ?? 0n, decompress }, `${topic}/${partition}`),
         })),
       )
     },
