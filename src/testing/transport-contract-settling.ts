@@ -97,6 +97,27 @@ export const settlingPromises: readonly TransportPromise[] = [
     },
   },
   {
+    name: 'a handler that throws has nacked: the message comes again, also with room for one only',
+    check: async ({ transport, makeTopic }) => {
+      const topic = await makeTopic(['one'])
+      let hasThrown = false
+      const received = await probe(transport, {
+        topic,
+        maxMessages: 1,
+        on: (delivery) => {
+          if (hasThrown) return void delivery.ack()
+          hasThrown = true
+          throw new Error('The handler threw.')
+        },
+      })
+      await publishAll(transport, [message(topic, 'm1', 'a')])
+      await eventually(() => received.names().length > 1)
+      await publishAll(transport, [message(topic, 'm2', 'a')])
+      await received.until(2)
+      assert.deepEqual(received.firstNames(), ['m1', 'm2'])
+    },
+  },
+  {
     name: 'settling twice changes nothing',
     check: async ({ transport, makeTopic }) => {
       const topic = await makeTopic(['one'])

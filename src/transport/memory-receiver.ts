@@ -82,6 +82,7 @@ export class MemoryReceiver {
       this.options.onDelivery(delivery)
     } catch (cause) {
       this.options.onError(cause instanceof Error ? cause : new Error(String(cause)))
+      void delivery.nack()
     }
   }
 

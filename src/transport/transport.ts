@@ -98,6 +98,7 @@ export interface ReceiveOptions {
   readonly maxMessages: number
   /** Bytes of unsettled deliveries at most (one larger message is still delivered alone). */
   readonly maxBytes: number
+  /** Must not throw; where it does, `onError` is told, and the delivery is nacked. */
   readonly onDelivery: (delivery: Delivery) => void
   /** Told when receiving is disturbed; the transport goes on trying. */
   readonly onError: (error: Error) => void

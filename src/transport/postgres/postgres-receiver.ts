@@ -253,6 +253,7 @@ export class PostgresReceiver implements Receiver {
         onDelivery(held)
       } catch (cause) {
         onError(cause instanceof Error ? cause : new Error(String(cause)))
+        void held.nack()
       }
     }
     return handed
