@@ -66,6 +66,9 @@ const times: StormConsumerSettings['kafka'] = {
   fetchMaxWaitMs: 100,
 }
 
+/** One that is frozen in a transaction keeps its locks until the server ends that: handler time and five seconds, in place of a minute. */
+const handlerTimeoutMs = 10_000
+
 export async function rebalanceStorm(options: StormOptions): Promise<StormReport> {
   const { fixture, url, brokers, topic, seed, events, incidents, consumer = {} } = options
   const admin = createKafkaAdmin({ brokers })
@@ -78,7 +81,8 @@ export async function rebalanceStorm(options: StormOptions): Promise<StormReport
     readProcessed: async () =>
       (await fixture.query<{ id: string }>('select event_id::text as id from $schema.effect')).map(({ id }) => id),
   })
-  const settings: StormConsumerSettings = { url, schema: fixture.schema, brokers, topic, kafka: times, consumer }
+  const told = { handlerTimeoutMs, ...consumer }
+  const settings: StormConsumerSettings = { url, schema: fixture.schema, brokers, topic, kafka: times, consumer: told }
   const children = createChildren(settings)
   await Promise.all([children.start(), children.start(), children.start()])
   const sent = sendFacts(publisher, { topic, seed, events, processed })
