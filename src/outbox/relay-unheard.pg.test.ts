@@ -74,7 +74,7 @@ async function worldOf(part: string, { nth = 1, until = new Promise<void>(() => 
 
 test.each([
   ['what is due', read],
-  ['its share', 'insert into "outbox'],
+  ['its share', '"outbox_relay" ('],
   ['lanes', 'batch_from = null'],
   ['the removal of what went out', 'delete from'],
 ])('a relay that asks for %s on a dead connection asks again and publishes', async (_, part) => {

@@ -14,6 +14,7 @@ import { migrate } from '../../src/postgres/migrate.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { memory, type MemoryTransport } from '../../src/transport/memory.ts'
 import type { OutgoingMessage, Transport } from '../../src/transport/transport.ts'
+import { nextSchema } from './ready-schemas.ts'
 
 /** Whole states. */
 export const videos = videosOn('video.events')
@@ -55,10 +56,8 @@ export interface ConsumerFixture {
   settled(expected: number): Promise<void>
 }
 
-let schemas = 0
-
 export async function consumerFixture(db: Database, broker: MemoryTransport = memory()): Promise<ConsumerFixture> {
-  const schema = `consumer_${(schemas += 1)}`
+  const schema = nextSchema()
   await migrate(db, { schema, service: 'test' })
   await db.query(
     `create table ${schema}.video_view (video_id text primary key, title text, version bigint not null, deleted_at timestamptz)`,

@@ -12,6 +12,7 @@ import { migrate } from '../../src/postgres/migrate.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
 import type { MemoryTransport } from '../../src/transport/memory.ts'
 import { z } from 'zod'
+import { nextSchema } from './ready-schemas.ts'
 
 /** An account with deltas, a video with whole states. */
 export const accounts = stream('account', {
@@ -37,10 +38,8 @@ export interface OutboxFixture {
   dispatch(): Promise<readonly Record<string, unknown>[]>
 }
 
-let schemas = 0
-
 export async function outboxFixture(db: Database): Promise<OutboxFixture> {
-  const schema = `outbox_${(schemas += 1)}`
+  const schema = nextSchema()
   await migrate(db, { schema, service: 'test' })
   const outbox = createOutbox({ schema })
   const signals = createSignals()

@@ -6,10 +6,12 @@
  *   WAYBILL_TEST_POSTGRES      `embedded` (default), or the folder of an installed PostgreSQL's programs
  *   WAYBILL_TEST_PGBOUNCER=1   tests reach the server through PgBouncer in transaction mode
  */
+import { randomBytes } from 'node:crypto'
 import type { TestProject } from 'vitest/node'
 
 import { startPostgres } from '../../src/testing/embedded-postgres.ts'
 import { startPgBouncer } from '../../src/testing/pgbouncer.ts'
+import { execute } from '../../src/testing/test-database.ts'
 
 /** How test files reach the server. */
 export interface ProvidedPostgres {
@@ -20,6 +22,8 @@ export interface ProvidedPostgres {
   /** The server's version, or `external` for one that we did not start. */
   readonly version: string
   readonly via: 'direct' | 'pgbouncer'
+  /** The database that those of the files are copies of, once the first of them has made it (see ready-schemas.ts). */
+  readonly template: string
 }
 
 declare module 'vitest' {
@@ -34,14 +38,17 @@ export async function setup(project: Pick<TestProject, 'provide'>): Promise<() =
   const server = given === undefined ? await startPostgres(chosen === 'embedded' ? {} : { binDir: chosen }) : undefined
   const directUrl = given ?? server?.url ?? ''
   const bouncer = process.env['WAYBILL_TEST_PGBOUNCER'] === '1' ? await startPgBouncer(directUrl) : undefined
+  const template = `template_${randomBytes(6).toString('hex')}`
   project.provide('postgres', {
     url: bouncer?.url(directUrl) ?? directUrl,
     directUrl,
     version: server?.version ?? 'external',
     via: bouncer === undefined ? 'direct' : 'pgbouncer',
+    template,
   })
   return async () => {
     await bouncer?.stop()
+    if (given !== undefined) await execute(given, `drop database if exists ${template}`)
     await server?.stop('immediate')
   }
 }

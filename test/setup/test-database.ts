@@ -5,16 +5,28 @@
  */
 import { afterAll, inject } from 'vitest'
 
+import { sqlState } from '../../src/postgres/sql-state.ts'
 import { createTestDatabase } from '../../src/testing/test-database.ts'
 import type { TestDatabase } from '../../src/testing/test-database.ts'
 import type { ProvidedPostgres } from './postgres.ts'
+import { makeTemplate } from './ready-schemas.ts'
 
 export interface FileDatabase extends TestDatabase, Pick<ProvidedPostgres, 'version' | 'via'> {}
 
-/** Makes a database for the calling test file, or a copy of the one named as the template. */
-export async function testDatabase(options: { readonly template?: string } = {}): Promise<FileDatabase> {
+/** Makes a database for the calling test file. All that is in it are the schemas that fixtures take (see ready-schemas.ts). */
+export async function testDatabase(): Promise<FileDatabase> {
   const server = inject('postgres')
-  const database = await createTestDatabase(server, options)
+  const database = await copyOfTemplate(server).catch(async (error: unknown) => {
+    if (sqlState(error) !== noSuchDatabase) throw error
+    await makeTemplate(server)
+    return await copyOfTemplate(server)
+  })
   afterAll(() => database.drop())
   return { ...database, version: server.version, via: server.via }
+}
+
+const noSuchDatabase = '3D000'
+
+function copyOfTemplate(server: ProvidedPostgres): Promise<TestDatabase> {
+  return createTestDatabase(server, { template: server.template })
 }
