@@ -9,6 +9,7 @@ import {
   type ConsumerFixture,
 } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import type { Database } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
 import type { OutgoingMessage } from '../transport/transport.ts'
@@ -71,6 +72,8 @@ async function graveyard(...dead: readonly OutgoingMessage[]): Promise<Graveyard
 }
 
 const states = [published('x', 1), published('x', 2)] as const
+const first = { eventId: states[0].attributes['event_id'] ?? '' }
+const second = { eventId: states[1].attributes['event_id'] ?? '' }
 const notTried = 'Version 1 of its aggregate failed again before it; this one was not tried.'
 const noneRedriving = async ({ fixture }: Graveyard): Promise<boolean> =>
   (await fixture.count('dead_letter', `state = 'redriving'`)) === 0
@@ -125,8 +128,7 @@ test('a state behind one that still ends the process is dead again with it', asy
 
 test('an older letter that a redrive leaves out on purpose keeps no later one from its effect', async () => {
   const there = await graveyard(...states)
-  const later = states[1].attributes['event_id'] ?? ''
-  await there.redrive({ eventId: later })
+  await there.redrive(second)
   const stop = there.start()
   await eventually(() => noneRedriving(there))
   await stop()
@@ -153,19 +155,34 @@ test('what has no ordering key goes on without the predecessor that fails again'
   expect(await there.versions()).toEqual([2])
 })
 
-test('a letter that is discarded while its handler fails ends no redrive behind it', async () => {
-  const there = await graveyard(...states)
-  const first = { eventId: states[0].attributes['event_id'] ?? '' }
-  const { schema } = there.fixture
-  let discarded: Promise<unknown> | undefined
-  // Between its failure and the transaction in which it would die again.
-  const discarding: typeof db = {
+/** Something happens between the first failure of a handler and the transaction in which its letter would die again. */
+function afterFirstTry(there: Graveyard, happens: () => Promise<unknown>): Database {
+  let happening: Promise<unknown> | undefined
+  return {
     ...db,
     attempt: async (options, work) => {
-      if (there.tried.length > 0) await (discarded ??= discardDeadLetters({ db, schema, filter: first, actor: 'ada' }))
+      if (there.tried.length > 0) await (happening ??= happens())
       return await db.attempt(options, work)
     },
   }
+}
+
+test('a letter that fails again takes none with it that comes before it', async () => {
+  const there = await graveyard(...states)
+  there.broken.clear()
+  there.broken.add(2n)
+  await there.redrive(second)
+  const stop = there.start({ db: afterFirstTry(there, () => there.redrive(first)) })
+  await eventually(async () => there.tried.length > 0 && (await noneRedriving(there)))
+  await stop()
+  expect(await there.versions()).toEqual([1])
+  expect(await there.letters()).toEqual(['1 redriven 1 1', '2 dead 2 1'])
+})
+
+test('a letter that is discarded while its handler fails ends no redrive behind it', async () => {
+  const there = await graveyard(...states)
+  const { schema } = there.fixture
+  const discarding = afterFirstTry(there, () => discardDeadLetters({ db, schema, filter: first, actor: 'ada' }))
   await there.redrive()
   const stop = there.start({ db: discarding, batchSize: 1 })
   await eventually(() => noneRedriving(there))
