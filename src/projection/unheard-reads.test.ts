@@ -2,14 +2,10 @@
 import { expect, test } from 'vitest'
 import { videos } from '../../test/setup/consumer-fixture.ts'
 import { muteOnce } from '../../test/setup/mute-once.ts'
-import { createTokens } from '../core/token.ts'
-import type { Interruptible, Queryable } from '../postgres/database.ts'
-import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
-import { createProjection } from './projection.ts'
-import { createReads, type Reads } from './reads.ts'
+import { tokenOf, videoReads } from '../../test/setup/video-reads.ts'
+import type { Queryable } from '../postgres/database.ts'
 
-const tokens = createTokens()
-const atLeast = tokens.encode({ aggregateType: 'video', aggregateId: 'x', version: 2n })
+const atLeast = tokenOf(2n)
 const isRow = (text: string): boolean => text.includes('waybill_found')
 
 /** A projection that has version 2. */
@@ -20,33 +16,13 @@ const there: Queryable = {
   },
 }
 
-function readsFrom(db: Interruptible): { readonly clock: FakeClock; readonly reads: Reads } {
-  const clock = createFakeClock()
-  const set = (event: { data: { title: string } }) => ({ title: event.data.title })
-  const projection = createProjection(videos, { table: 'catalog.video_view', key: 'video_id', set })
-  const reads = createReads({
-    db,
-    schema: 'waybill',
-    consumer: 'catalog',
-    streams: [videos],
-    projections: () => [projection],
-    tokens,
-    positions: 'every',
-    waitMs: 500,
-    waitPollMs: 10,
-    maxWaiters: 10,
-    clock,
-  })
-  return { clock, reads }
-}
-
 const failureOf = (work: Promise<unknown>): Promise<unknown> => work.then(String, (error: unknown) => error)
 const isSilent = { code: 'UNAVAILABLE' }
 const refused = Object.assign(new Error('connect ECONNREFUSED 10.0.0.1:5432'), { code: 'ECONNREFUSED' })
 
 test('a read whose row is never answered asks the owner', async () => {
   const mute = muteOnce(there, isRow)
-  const { clock, reads } = readsFrom(mute.db)
+  const { clock, reads } = videoReads(mute.db)
   const why: unknown[] = []
   const otherwise = (reason: unknown): string => {
     why.push(reason)
@@ -61,7 +37,7 @@ test('a read whose row is never answered asks the owner', async () => {
 
 test('without an owner to ask it is NOT_YET, with the cause', async () => {
   const mute = muteOnce(there, isRow)
-  const { clock, reads } = readsFrom(mute.db)
+  const { clock, reads } = videoReads(mute.db)
   const read = failureOf(reads.read(videos, 'x', { atLeast }))
   await mute.asked
   await clock.advance(5_000)
@@ -70,7 +46,7 @@ test('without an owner to ask it is NOT_YET, with the cause', async () => {
 
 test('a reader who has more time is served by another connection', async () => {
   const mute = muteOnce(there, isRow)
-  const { clock, reads } = readsFrom(mute.db)
+  const { clock, reads } = videoReads(mute.db)
   const read = reads.read(videos, 'x', { atLeast, waitMs: 60_000 })
   await mute.asked
   await clock.advance(5_000)
@@ -79,7 +55,7 @@ test('a reader who has more time is served by another connection', async () => {
 
 test('a read without a token that is never answered fails, and the next one goes out on another connection', async () => {
   const mute = muteOnce(there, isRow)
-  const { clock, reads } = readsFrom(mute.db)
+  const { clock, reads } = videoReads(mute.db)
   const read = failureOf(reads.read(videos, 'x'))
   await mute.asked
   await clock.advance(5_000)
@@ -89,7 +65,7 @@ test('a read without a token that is never answered fails, and the next one goes
 
 test('whoever only looks how far the projection is has an answer in time as well', async () => {
   const mute = muteOnce(there, () => true)
-  const { clock, reads } = readsFrom(mute.db)
+  const { clock, reads } = videoReads(mute.db)
   const look = failureOf(reads.waitFor(atLeast, { waitMs: 0 }))
   await mute.asked
   await clock.advance(5_000)
@@ -99,7 +75,7 @@ test('whoever only looks how far the projection is has an answer in time as well
 
 test('a statement that is given up is given up with its connection', async () => {
   const asked = Promise.withResolvers<AbortSignal | undefined>()
-  const { clock, reads } = readsFrom({
+  const { clock, reads } = videoReads({
     query: async (_text, _values, options) => {
       asked.resolve(options?.givenUp)
       return await new Promise(() => undefined)
@@ -115,7 +91,7 @@ test('a statement that is given up is given up with its connection', async () =>
 
 test('a database that refuses is like one that does not answer: whoever has a token waits for it, then asks the owner', async () => {
   let isDown = true
-  const { clock, reads } = readsFrom({
+  const { clock, reads } = videoReads({
     query: async (text) => {
       if (isDown) throw refused
       return await there.query(text)
@@ -137,7 +113,7 @@ test('a database that refuses is like one that does not answer: whoever has a to
 
 test('a statement that is wrong is no outage, and nobody waits for it', async () => {
   const missing = Object.assign(new Error('relation "catalog.video_view" does not exist'), { code: '42P01' })
-  const { reads } = readsFrom({ query: () => Promise.reject(missing) })
+  const { reads } = videoReads({ query: () => Promise.reject(missing) })
   expect(await failureOf(reads.read(videos, 'x', { atLeast, otherwise: () => 'the owner says' }))).toBe(missing)
   expect(await failureOf(reads.waitFor(atLeast, { waitMs: 0 }))).toBe(missing)
 })

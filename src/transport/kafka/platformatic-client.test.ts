@@ -1,20 +1,8 @@
 import { expect, test } from 'vitest'
-import type { Ask, ClientParts } from './client-parts.ts'
+import { answeredParts } from '../../../test/kafka/answered-parts.ts'
 import type { FetchResponsePartition } from './fetch-response.ts'
-import { KafkaConnections } from './kafka-connections.ts'
 import { reading } from './platformatic-client.ts'
 import { encodeBatch } from './record-batch.ts'
-
-const options = {
-  brokers: [],
-  clientId: 'waybill',
-  tls: undefined,
-  sasl: undefined,
-  connectTimeoutMs: 1_000,
-  requestTimeoutMs: 1_000,
-  compression: 'none',
-  addressOf: (node: { readonly host: string; readonly port: number }) => node,
-} as const
 
 /** One record, in a batch of this format. */
 function batchOf(format: number): Buffer {
@@ -31,13 +19,7 @@ test('a batch that cannot be read is told of its partition, and the others of th
     aborted: [],
     batches: batchOf(format),
   }))
-  const parts: ClientParts = {
-    options,
-    connections: new KafkaConnections(options),
-    ask: (() => Promise.resolve({ errorCode: 0, partitions })) as Ask,
-    check: () => Promise.resolve(),
-    nameOf: (code) => Promise.resolve(`error ${code}`),
-  }
+  const parts = answeredParts(() => ({ errorCode: 0, partitions }))
   const fetched = await reading(parts, () => Promise.reject(new Error('nobody asks'))).fetch({
     leader: 1,
     topic: 'orders',

@@ -1,18 +1,7 @@
 import { expect, test } from 'vitest'
-import type { Ask, ClientParts } from './client-parts.ts'
-import { KafkaConnections } from './kafka-connections.ts'
+import { answeredParts } from '../../../test/kafka/answered-parts.ts'
 import { grouping } from './platformatic-group.ts'
 
-const options = {
-  brokers: [],
-  clientId: 'waybill',
-  tls: undefined,
-  sasl: undefined,
-  connectTimeoutMs: 1_000,
-  requestTimeoutMs: 1_000,
-  compression: 'none',
-  addressOf: (node: { readonly host: string; readonly port: number }) => node,
-} as const
 const memberIdRequired = 79
 
 test('the id that a first join is answered with is told before it is joined with', async () => {
@@ -24,14 +13,7 @@ test('the id that a first join is answered with is told before it is joined with
     if (memberId === '') return { errorCode: memberIdRequired, memberId: 'm1', members: [] }
     return { errorCode: 0, memberId, generationId: 1, leader: 'm2', members: [] }
   }
-  const parts: ClientParts = {
-    options,
-    connections: new KafkaConnections(options),
-    ask: (({ api, args = [] }) => Promise.resolve(answerTo(api, args))) as Ask,
-    check: () => Promise.resolve(),
-    nameOf: (code) => Promise.resolve(`error ${code}`),
-  }
-  const joined = await grouping(parts).joinGroup({
+  const joined = await grouping(answeredParts(answerTo)).joinGroup({
     group: 'ledger',
     topic: 'orders',
     memberId: '',
