@@ -43,7 +43,7 @@ export async function settleUntried(deps: UntriedDeps, untried: Untried): Promis
   }
   const { maxMs } = settings.backoff
   const restMs = isJump ? maxMs : await restOf(deps, untried)
-  if (restMs <= 0) return false
+  if (!isJump && restMs <= 0) return false
   failed.add(lineOf(item))
   await throughOutages(deps, 1, () => undertaker.giveBack(item, { delayMs: Math.min(restMs, maxMs), error: burial.error }))
   undertaker.reportStopped(item, burial)

@@ -166,6 +166,16 @@ test('behind a dead letter an event is measured against that', async () => {
   expect(await applied(fixture)).toEqual([1, 2, 3, 4])
 })
 
+test('with onPoison: stop, a forged version is never tried, also where nothing rests', async () => {
+  const fixture = await consumerFixture(db)
+  const stop = fixture.start(bank(fixture, { onPoison: 'stop', backoff: { firstMs: 0, maxMs: 0 } }))
+  await fixture.publish(published('a', 1), published('a', 2, 'forged', forged))
+  await eventually(() => fixture.heard('consumer.stopped').length > 1)
+  await stop()
+  expect(await titles(fixture)).toEqual(['a 1'])
+  expect(await fixture.query('select version::int from $schema.consumer_position')).toEqual([{ version: 1 }])
+})
+
 test('without positions nobody knows how far an aggregate is, so the two options do not go together', async () => {
   const fixture = await consumerFixture(db)
   expect(() => bank(fixture, { positions: 'needed' })).toThrow("consumer.maxVersionJump: needs positions: 'every'")
