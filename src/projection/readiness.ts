@@ -11,8 +11,10 @@
  */
 import type { BackoffOptions } from '../core/backoff.ts'
 import type { Clock } from '../core/clock.ts'
-import { execute, first, type Queryable } from '../postgres/database.ts'
+import { execute, first, type Interruptible } from '../postgres/database.ts'
+import { unlessSilent } from '../postgres/unless-silent.ts'
 import { markComplete, readRegister, type ReadScope } from './reads.sql.ts'
+import { lookMs } from './waiting-room.ts'
 
 export type NotReadyCode = 'unknown' | 'paused' | 'incomplete' | 'lagging'
 
@@ -23,7 +25,7 @@ export interface Readiness {
 }
 
 export interface ReadinessOptions extends ReadScope {
-  readonly db: Queryable
+  readonly db: Interruptible
   readonly clock: Clock
   readonly readyLagMs: number
   readonly backoff: Pick<BackoffOptions, 'maxMs'>
@@ -46,7 +48,8 @@ export class ReadinessWatch {
   #lagMs: number | undefined
 
   constructor(options: ReadinessOptions) {
-    this.#options = options
+    // A probe that nobody answers is made again and again: none of them may keep its connection.
+    this.#options = { ...options, db: unlessSilent(options.db, lookMs, options.clock) }
   }
 
   /** It runs, and waits for the broker: there may be any number of messages. */

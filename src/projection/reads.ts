@@ -82,8 +82,9 @@ export interface Reads {
 export function createReads(options: ReadsOptions): Reads {
   const { db, clock, consumer } = options
   const heard = { ...options, db: unlessSilent(db, lookMs, clock) }
-  // The room has its own end for a look, and takes answers that come later.
-  const look = (aggregates: readonly AggregateName[]): ReturnType<typeof versionsOf> => versionsOf(options, aggregates)
+  // The room has its own end for a look, and takes answers that come later; but a connection that is dead is not kept for them.
+  const patient = { ...options, db: unlessSilent(db, 6 * lookMs, clock) }
+  const look = (aggregates: readonly AggregateName[]): ReturnType<typeof versionsOf> => versionsOf(patient, aggregates)
   const room = new WaitingRoom({ look, pollMs: options.waitPollMs, maxWaiters: options.maxWaiters, clock })
   return {
     committed: (aggregates) => room.committed(aggregates),

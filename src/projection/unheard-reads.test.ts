@@ -3,7 +3,9 @@ import { expect, test } from 'vitest'
 import { videos } from '../../test/setup/consumer-fixture.ts'
 import { muteOnce } from '../../test/setup/mute-once.ts'
 import { tokenOf, videoReads } from '../../test/setup/video-reads.ts'
-import type { Queryable } from '../postgres/database.ts'
+import type { Interruptible, Queryable } from '../postgres/database.ts'
+import { createFakeClock } from '../testing/fake-clock.ts'
+import { ReadinessWatch } from './readiness.ts'
 
 const atLeast = tokenOf(2n)
 const isRow = (text: string): boolean => text.includes('waybill_found')
@@ -71,6 +73,38 @@ test('whoever only looks how far the projection is has an answer in time as well
   await clock.advance(5_000)
   expect(await look).toMatchObject({ code: 'NOT_YET', cause: isSilent })
   await reads.waitFor(atLeast, { waitMs: 0 })
+})
+
+/** A database that never answers, and for each statement whether it was given up. */
+function silent(): { readonly db: Interruptible; readonly asked: readonly (AbortSignal | undefined)[] } {
+  const asked: (AbortSignal | undefined)[] = []
+  const query: Interruptible['query'] = (_text, _values, options) => {
+    asked.push(options?.givenUp)
+    return new Promise(() => undefined)
+  }
+  return { db: { query }, asked }
+}
+
+test('looks on behalf of those who wait keep no connection for long', async () => {
+  const { db, asked } = silent()
+  const { clock, reads } = videoReads(db)
+  const waiting = failureOf(reads.waitFor(atLeast, { waitMs: 120_000 }))
+  for (let seconds = 0; seconds < 120; seconds += 1) await clock.advance(1_000)
+  expect(await waiting).toMatchObject({ code: 'NOT_YET' })
+  expect(asked.length).toBeGreaterThan(10)
+  expect(asked.filter((givenUp) => givenUp?.aborted !== true).length).toBeLessThan(10)
+  await clock.advance(60_000)
+  expect(asked.every((givenUp) => givenUp?.aborted)).toBe(true)
+})
+
+test('a question about readiness that is not answered fails, and keeps no connection', async () => {
+  const { db, asked } = silent()
+  const clock = createFakeClock()
+  const watch = new ReadinessWatch({ db, schema: 'waybill', consumer: 'catalog', clock, readyLagMs: 1, backoff: { maxMs: 1 } })
+  const answer = failureOf(watch.readiness())
+  await clock.advance(5_000)
+  expect(await answer).toMatchObject(isSilent)
+  expect(asked.map((givenUp) => givenUp?.aborted)).toEqual([true])
 })
 
 test('a statement that is given up is given up with its connection', async () => {
