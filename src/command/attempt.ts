@@ -14,7 +14,7 @@ import { withCommandId } from './command-id.ts'
 import { selectVersions, type MarkerKey, type MarkerRow } from './command.sql.ts'
 import type { AttemptState } from './execute-plan.ts'
 import type { Pipeline } from './pipeline.ts'
-import { allNodes, validResponse, type PlanNode } from './plan-command.ts'
+import { allNodes, validResponse, type PlanFailure, type PlanNode } from './plan-command.ts'
 import { rejectionOf, versionConflict, type Rejection } from './rejection.ts'
 
 /** How far an attempt came; what its failure means depends on that. */
@@ -34,6 +34,19 @@ export type AttemptResult =
   | { readonly kind: 'known'; readonly marker: MarkerRow }
   | { readonly kind: 'rejected'; readonly rejection: Rejection }
   | { readonly kind: 'executed'; readonly response: string; readonly token: string | undefined }
+
+/**
+ * Rolls back an attempt that has nothing to execute. The error of the plan would not do: where that looks like a lost connection,
+ * the good one that the attempt has would be thrown away. So it is no `cause` either.
+ */
+export class NothingPlanned extends Error {
+  readonly failure: PlanFailure
+
+  constructor(failure: PlanFailure) {
+    super('The plan failed: there is nothing to execute.')
+    this.failure = failure
+  }
+}
 
 interface Work {
   readonly asked: Admitted
@@ -80,7 +93,7 @@ async function perform(pipeline: Pipeline, work: Work, tx: Tx): Promise<AttemptR
   attempt.isClaimed = true
   if (node.failure === undefined) return await executeAndAnswer(pipeline, work, { tx, key, aggregates })
   const rejection = keptRejection(asked, node.failure.error)
-  if (rejection === undefined || key === undefined) throw node.failure.error
+  if (rejection === undefined || key === undefined) throw new NothingPlanned(node.failure)
   await markers.keep(tx, key, { rejected: true, response: JSON.stringify(rejection), token: null })
   return { kind: 'rejected', rejection }
 }

@@ -13,7 +13,7 @@ import { answerMs, commitOutcome, transactionIdOf, type TransactionId } from '..
 import { isLockTimeout, isRetryableState, sqlState } from '../postgres/sql-state.ts'
 import { unlessSilent } from '../postgres/unless-silent.ts'
 import type { Admitted } from './admission.ts'
-import { keptRejection, runAttempt, type Attempt, type AttemptResult } from './attempt.ts'
+import { keptRejection, NothingPlanned, runAttempt, type Attempt, type AttemptResult } from './attempt.ts'
 import { committedOutcome, currentToken, parseResponse } from './committed.ts'
 import { failed, type Outcome } from './outcome.ts'
 import type { Pipeline } from './pipeline.ts'
@@ -27,8 +27,7 @@ export async function runAttempts(pipeline: Pipeline, asked: Admitted, planned: 
     try {
       result = await runAttempt(pipeline, { asked, node, attempt })
     } catch (error) {
-      // The plan's own error is no failure of the attempt, whatever it looks like.
-      if (node.failure !== undefined && error === node.failure.error) throw error
+      if (error instanceof NothingPlanned) throw error.failure.error
       if (keptRejection(asked, error) !== undefined) {
         node = failedPlan(node, error)
         continue

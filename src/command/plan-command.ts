@@ -9,6 +9,7 @@ import { WaybillError } from '../core/errors.ts'
 import type { Random } from '../core/random.ts'
 import { describeIssues, type StandardSchema } from '../core/standard-schema.ts'
 import { execute, type Database, type Tx } from '../postgres/database.ts'
+import { chainOf } from '../postgres/sql-state.ts'
 import { transaction, type TransactionOptions } from '../postgres/transaction.ts'
 import { assertAggregate, type Aggregate } from './aggregate.ts'
 import {
@@ -135,7 +136,7 @@ function misplanned(what: string): WaybillError {
 
 /** In place of a plan that could not be made, or was rejected: locks nothing, executes nothing, and only asks for the marker. */
 export function failedPlan({ definition, input, request }: PlanRequest, error: unknown): PlanNode {
-  const failure = { error, isOfLoad: typeof error === 'object' && error !== null && ofLoads.has(error) }
+  const failure = { error, isOfLoad: [...chainOf(error)].some((each) => ofLoads.has(each)) }
   return { definition, input, request, plan: undefined, aggregate: undefined, children: new Map(), failure }
 }
 
@@ -162,7 +163,7 @@ async function valid(schema: StandardSchema, value: unknown, complaint: string):
   throw new WaybillError('INVALID_INPUT', `${complaint}: ${describeIssues(result.issues)}`)
 }
 
-/** What came out of loads, wherever it goes on its way through plans. */
+/** What came out of loads, wherever it goes on its way through plans, and whatever they wrap it in. */
 const ofLoads = new WeakSet<object>()
 
 async function load(

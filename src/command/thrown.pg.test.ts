@@ -13,7 +13,7 @@ import { command, type Command } from './command.ts'
 import { memoryCache } from './memory-cache.ts'
 import { reject } from './rejection.ts'
 
-const { commandsWith, newRequest, newAccount } = await commandSetup()
+const { database, commandsWith, newRequest, newAccount } = await commandSetup()
 
 type Step = 'fingerprint' | 'aggregate' | 'load' | 'plan' | 'execute' | 'nowhere'
 
@@ -123,16 +123,36 @@ test.each(['load', 'execute'] as const)(
   },
 )
 
-test('what the load of a child throws and looks like a lost connection is UNAVAILABLE, although it came through a plan', async () => {
-  const error = refusedCall()
-  const child = failing('load', error)
-  const parent = command('Parent', {
-    input: z.object({ account: z.string() }),
-    plan: async (input, context) => await context.child(child, input),
-    execute: async () => undefined,
-  })
-  expect(await commandsWith().run(parent, request())).toMatchObject({ status: 'failed', code: 'UNAVAILABLE', cause: error })
+test('a plan whose error looks like a lost connection costs the database none', async () => {
+  let removed = 0
+  database.pool.on('remove', () => void (removed += 1))
+  await expect(commandsWith().run(failing('plan', refusedCall()), request())).rejects.toThrow('fetch failed')
+  await database.pool.query('select')
+  expect(removed).toBe(0)
 })
+
+test.each([
+  ['as it is', (error: unknown): unknown => error],
+  ['wrapped by that', (cause: unknown): unknown => new Error('the child cannot be planned', { cause })],
+])(
+  'what the load of a child throws and looks like a lost connection is UNAVAILABLE, although it came through a plan, %s',
+  async (_, through) => {
+    const error = refusedCall()
+    const child = failing('load', error)
+    const parent = command('Parent', {
+      input: z.object({ account: z.string() }),
+      plan: async (input, context) =>
+        await context.child(child, input).catch((each: unknown) => {
+          throw through(each)
+        }),
+      execute: async () => undefined,
+    })
+    const outcome = await commandsWith().run(parent, request())
+    expect(outcome).toMatchObject({ status: 'failed', code: 'UNAVAILABLE' })
+    const { cause } = outcome as { cause?: { cause?: unknown } }
+    expect([cause, cause?.cause]).toContain(error)
+  },
+)
 
 test('a plan that says itself that something is UNAVAILABLE is taken at its word', async () => {
   const error = new WaybillError('UNAVAILABLE', 'The projection is being rebuilt.')

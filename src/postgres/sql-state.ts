@@ -6,7 +6,7 @@
 
 /** The server's five-character code, if there is one anywhere in the error's chain. */
 export function sqlState(error: unknown): string | undefined {
-  for (const { code, originalCode, meta } of chain(error)) {
+  for (const { code, originalCode, meta } of chainOf(error)) {
     const found = [code, originalCode, meta?.code].find(isSqlState)
     if (found !== undefined) return found
   }
@@ -52,7 +52,7 @@ export function isUniqueViolation(error: unknown): boolean {
 export function isConnectionLoss(error: unknown): boolean {
   const state = sqlState(error)
   if (state !== undefined) return lostState.test(state) || (isFatal(error) && !refusedSession.test(state))
-  for (const { code, kind, message } of chain(error)) {
+  for (const { code, kind, message } of chainOf(error)) {
     if (lostCodes.has(code) || lostCodes.has(kind)) return true
     if (typeof message === 'string' && lostMessage.test(message)) return true
   }
@@ -61,7 +61,7 @@ export function isConnectionLoss(error: unknown): boolean {
 
 /** The driver gave up waiting for an answer (`query_timeout` of node-postgres). The connection lives, and the statement may, too. */
 export function isUnanswered(error: unknown): boolean {
-  return [...chain(error)].some(({ message }) => typeof message === 'string' && unanswered.test(message))
+  return [...chainOf(error)].some(({ message }) => typeof message === 'string' && unanswered.test(message))
 }
 
 /**
@@ -69,7 +69,7 @@ export function isUnanswered(error: unknown): boolean {
  * severity in English, node-postgres in the server's language, so what the server itself sends is known by its code, too.
  */
 function isFatal(error: unknown): boolean {
-  return [...chain(error)].some(({ severity }) => severity === 'FATAL' || severity === 'PANIC')
+  return [...chainOf(error)].some(({ severity }) => severity === 'FATAL' || severity === 'PANIC')
 }
 
 /** A write where none is taken: in a read-only transaction, or on a replica. */
@@ -81,7 +81,7 @@ export function isReadOnly(error: unknown): boolean {
 export function isUnavailable(error: unknown): boolean {
   const state = sqlState(error)
   if (state !== undefined) return isConnectionLoss(error) || state.startsWith('53') || state === '57014'
-  return isConnectionLoss(error) || [...chain(error)].some((each) => noConnection.test((each as Error).message))
+  return isConnectionLoss(error) || [...chainOf(error)].some((each) => noConnection.test((each as Error).message))
 }
 
 /** The server, or a pooler in front of it, failed in itself: its answer to COMMIT says nothing about the outcome. */
@@ -119,7 +119,7 @@ interface Wrapped {
 }
 
 /** The error and everything it wraps, outermost first. */
-function* chain(error: unknown): Generator<Wrapped> {
+export function* chainOf(error: unknown): Generator<Wrapped> {
   const seen = new Set<unknown>()
   const waiting = [error]
   for (let each = waiting.shift(); each !== undefined; each = waiting.shift()) {
@@ -139,7 +139,7 @@ function isSqlState(value: unknown): value is string {
 
 /** The constraint that was violated, if the driver tells. */
 export function constraintName(error: unknown): string | undefined {
-  for (const each of chain(error)) {
+  for (const each of chainOf(error)) {
     const { constraint, constraint_name: other, driverError } = each as ConstraintError
     for (const found of [constraint, other, driverError?.constraint]) if (typeof found === 'string') return found
   }
