@@ -74,6 +74,19 @@ describe('a cache that fails', () => {
     }
   })
 
+  test('between a claim and its answer, and is sent the claim again, is claimed', async () => {
+    const real = memoryCache()
+    const { guarded } = setup({
+      ...real,
+      claim: async (...args) => {
+        await real.claim(...args)
+        return await real.claim(...args)
+      },
+    })
+    expect(await guarded.claim('a', pending)).toBe('claimed')
+    expect(await guarded.claim('a', { ...pending, token: 'another' })).toEqual(pending)
+  })
+
   test('is not bothered with the end of a claim that was never sent', async () => {
     const calls: string[] = []
     const down = (operation: string) => async (): Promise<never> => {

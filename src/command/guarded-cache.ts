@@ -75,11 +75,13 @@ export function guardCache(cache: CommandCache, options: GuardOptions): GuardedC
   const ended = (pending: CacheEntry): typeof guarded => (sent.has(pending) ? tried : guarded)
   return {
     claim: async (key, pending) => {
+      const own = encodeEntry(pending)
       const found = await guarded('claim', () => {
         sent.add(pending)
-        return cache.claim(key, encodeEntry(pending), { ttlMs: pendingTtlMs })
+        return cache.claim(key, own, { ttlMs: pendingTtlMs })
       })
-      if (found === undefined) return 'claimed'
+      // A client that lost its connection sends the claim again, and the second meets the first.
+      if (found === undefined || found === own) return 'claimed'
       return found === 'unknown' ? found : (decodeEntry(found) ?? 'unknown')
     },
     complete: async (key, pending, completed) => {
