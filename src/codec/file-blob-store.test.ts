@@ -50,3 +50,12 @@ test('a blob lasts with the folders of its store, also where another writer has 
   const all = ['', 'blobs', 'blobs/films', 'blobs/films/2025', 'blobs/films/2025/f1']
   expect(await syncedOf(all)).toEqual(all.slice(1))
 })
+
+test('a blob that is there already lasts with its folders: whoever wrote it may not have come that far', async () => {
+  const store = fileBlobStore({ folder: join(place, 'blobs') })
+  await store.put('films/2025/f1', bytes, { signal })
+  synced.clear()
+  await store.put('films/2025/f1', bytes, { signal })
+  const all = ['blobs', 'blobs/films', 'blobs/films/2025', 'blobs/films/2025/f1']
+  expect(await syncedOf(all)).toEqual(all)
+})

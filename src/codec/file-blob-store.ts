@@ -40,7 +40,10 @@ export function fileBlobStore(options: FileBlobStoreOptions): Required<BlobStore
   return {
     put: async (key, bytes) => {
       const path = pathOf(key)
-      if (!(await touch(path, bytes.length, clock))) await writeDurably({ path, folder, bytes, clock })
+      const isThere = await touch(path, bytes.length, clock)
+      const made = isThere ? undefined : await writeWhole({ path, bytes, clock })
+      // Whoever wrote what is there may not have come that far yet.
+      for (const each of foldersOf(path, folder, made)) await syncFolder(each)
     },
     get: async (key, { maxBytes, signal }) => {
       const path = pathOf(key)
@@ -73,13 +76,12 @@ async function touch(path: string, size: number, clock: Clock): Promise<boolean>
 
 interface Write {
   readonly path: string
-  /** The store's own folder. */
-  readonly folder: string
   readonly bytes: Uint8Array
   readonly clock: Clock
 }
 
-async function writeDurably({ path, folder, bytes, clock }: Write): Promise<void> {
+/** Returns the first folder that was made for it, if one was. */
+async function writeWhole({ path, bytes, clock }: Write): Promise<string | undefined> {
   const made = await mkdir(dirname(path), { recursive: true })
   const unfinished = `${path}.${randomUUID()}${unfinishedEnding}`
   const file = await open(unfinished, 'wx', 0o640)
@@ -95,7 +97,7 @@ async function writeDurably({ path, folder, bytes, clock }: Write): Promise<void
     await rm(unfinished, { force: true })
     throw error
   }
-  for (const each of foldersOf(path, folder, made)) await syncFolder(each)
+  return made
 }
 
 /**
