@@ -268,7 +268,7 @@ export interface FollowerRow {
 /**
  * A letter is dead again: so are the later ones of its aggregate that are redriven and have an ordering key. Nobody has tried
  * them: it costs them the redrive and no attempt. Of a sequential aggregate only those that would not wait for their turn: the
- * one that holds it, and what it is past. Indexes: dead_letter_aggregate_idx, primary key.
+ * one that holds it, the one that is next, and what it is past. Indexes: dead_letter_aggregate_idx, primary key.
  */
 export function markFollowersFailed(
   { tables, consumer, generation }: Scope,
@@ -285,6 +285,6 @@ export function markFollowersFailed(
        and (not ${sequential}::boolean or exists (
          select from ${tables.position} p
           where p.consumer = d.consumer and p.generation = d.generation and p.aggregate_type = d.aggregate_type and p.aggregate_id = d.aggregate_id
-            and (p.held_by = d.event_id or p.version >= d.version)))
+            and (p.held_by = d.event_id or p.version + 1 >= d.version)))
     returning d.event_id::text, d.event_type, d.message_id, d.ordering_key, d.reason`
 }

@@ -194,6 +194,7 @@ test('a letter that is discarded while its handler fails ends no redrive behind 
 test.each([
   ['would begin its aggregate', [deposited('x', 2, 1), deposited('x', 1, 1)], 0],
   ['comes late as well', [deposited('x', 1, 1), deposited('x', 2, 1)], 3],
+  ['comes next', [deposited('x', 1, 1), deposited('x', 2, 1)], 1],
 ] as const)('a delta that %s is not applied before its predecessor that fails again', async (_, dead, passed) => {
   // The first of them that died holds the aggregate.
   const there = await graveyard(...dead)
