@@ -14,7 +14,7 @@ import { upsertChanges, type VersionedChange } from '../projection/versioned-ups
 import { archiveReceived, archiveWaiting } from './archive.sql.ts'
 import { observeHandler } from './batch-spans.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
-import { forgetAttempts, lockRedriving, markRedriven } from './dead-letter.sql.ts'
+import { forgetAttempts, handOver, lockRedriving, markRedriven, selectHeirs } from './dead-letter.sql.ts'
 import { fromStored, readItems, withinBytes } from './decode.ts'
 import { createEmissions, type Emissions } from './emissions.ts'
 import { dataForRun, type DataOf } from './handed-out.ts'
@@ -34,10 +34,12 @@ import {
 } from './claim.sql.ts'
 import { movePositions, readWaiting, removeStored, storeWaiting, type Scope } from './inbox.sql.ts'
 import { byVersion, ItemFailure, type Applied, type Item } from './item.ts'
+import { aggregateKey } from './received-event.ts'
 import { writesRow, type Routes } from './routes.ts'
 import { removeReceived, setAside, type StoredPlace } from './stored.sql.ts'
 import { takeOffsets } from './take-offsets.ts'
 import {
+  handedOver,
   latenessOf,
   positionChanges,
   readClaim,
@@ -91,6 +93,7 @@ export async function applyIn(
   await deps.guard?.(tx)
   const open = await takeLetters(tx, scope, await takeOffsets(tx, scope, items))
   const claimed = readClaim(await claimItems(deps, tx, open))
+  await nameHeirs(deps, tx, { items: open, aggregates: claimed.aggregates })
   const options = turnOptions(deps)
   const isLate = latenessOf(open, claimed, options)
   const first = takeTurns(open, claimed, options)
@@ -126,6 +129,23 @@ async function takeLetters(tx: Tx, scope: Scope, items: readonly Item[]): Promis
   if (letters.length === 0) return items
   const open = new Set((await rows(tx, lockRedriving(scope, letters))).map(({ id }) => id))
   return items.filter(({ origin }) => origin.kind !== 'dead' || open.has(origin.letterId))
+}
+
+/** Where the letter that holds an aggregate is about to be settled: who holds it next. */
+async function nameHeirs(
+  { scope, settings }: ApplyDeps,
+  tx: Tx,
+  { items, aggregates }: { readonly items: readonly Item[]; readonly aggregates: Aggregates },
+): Promise<void> {
+  const held = items.flatMap(({ key, event }) => {
+    const aggregate = aggregates.get(key)
+    return aggregate?.heldBy === event.id ? aggregate : []
+  })
+  if (held.length === 0 || settings.onDead !== 'hold') return
+  for (const row of await rows(tx, selectHeirs(scope, held, lettersOf(items)))) {
+    const aggregate = aggregates.get(aggregateKey({ aggregateType: row.aggregate_type, aggregateId: row.aggregate_id }))
+    if (aggregate !== undefined) aggregate.heir = { eventId: row.event_id, version: BigInt(row.version) }
+  }
 }
 
 /** What a batch begins with: duplicates, and the aggregates that need a second look. */
@@ -292,6 +312,8 @@ async function conclude(
   if (letters.length > 0) await execute(tx, markRedriven(scope, letters))
   const changes = positionChanges(aggregates)
   if (changes.length > 0) await execute(tx, movePositions(scope, changes))
+  const held = handedOver(aggregates)
+  if (held.length > 0) await execute(tx, handOver(scope, held))
 }
 
 function lettersOf(items: readonly Item[]): readonly string[] {

@@ -5,7 +5,16 @@ import { aggregateKey } from '../postgres/lanes.sql.ts'
 import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
 import { storableMoment } from '../postgres/storable-moment.ts'
 import { storableText } from '../postgres/storable-text.ts'
-import { attributesJson, foundInLine, pauseId, storableKey, type BatchBounds, type Scope, type StoredRow } from './inbox.sql.ts'
+import {
+  attributesJson,
+  foundInLine,
+  pauseId,
+  storableKey,
+  type AggregateName,
+  type BatchBounds,
+  type Scope,
+  type StoredRow,
+} from './inbox.sql.ts'
 import type { Item } from './item.ts'
 import type { DeadReason, RawMessage } from './received-event.ts'
 
@@ -80,6 +89,38 @@ export interface Burial {
   readonly attempts: number
   /** Later versions of its aggregate wait until it is settled. */
   readonly holds: boolean
+}
+
+/**
+ * Of each of these aggregates the first letter that is being redriven, has an ordering key and is not among the given ones.
+ * Index: dead_letter_aggregate_idx.
+ */
+export function selectHeirs(
+  { tables, consumer, generation }: Scope,
+  aggregates: readonly AggregateName[],
+  letterIds: readonly string[],
+): Statement<{ aggregate_type: string; aggregate_id: string; event_id: string; version: string }> {
+  return sql`
+    select a.aggregate_type, a.aggregate_id, d.event_id::text, d.version::text
+      from unnest(${sqlArray(aggregates.map((a) => a.aggregateType))}::text::text[], ${sqlArray(aggregates.map((a) => a.aggregateId))}::text::text[])
+             as a (aggregate_type, aggregate_id)
+     cross join lateral (
+       select d.event_id, d.version from ${tables.deadLetter} d
+        where d.consumer = ${consumer}::text and d.generation = ${generation}::int and d.aggregate_type = a.aggregate_type and d.aggregate_id = a.aggregate_id
+          and d.state = 'redriving' and d.ordering_key is not null and d.id <> all (${sqlArray(letterIds)}::text::bigint[])
+        order by d.version, d.id limit 1) d`
+}
+
+/** Lets aggregates that were released in this transaction be held by the next letter. Index: primary key. */
+export function handOver(
+  { tables, consumer, generation }: Scope,
+  held: readonly (AggregateName & { readonly heldBy: string })[],
+): Statement {
+  return sql`
+    update ${tables.position} p set held_by = h.held_by, updated_at = clock_timestamp()
+      from unnest(${sqlArray(held.map((h) => h.aggregateType))}::text::text[], ${sqlArray(held.map((h) => h.aggregateId))}::text::text[],
+                  ${sqlArray(held.map((h) => h.heldBy))}::text::uuid[]) as h (aggregate_type, aggregate_id, held_by)
+     where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.aggregate_type = h.aggregate_type and p.aggregate_id = h.aggregate_id`
 }
 
 /** Locks the letter of an event, if it has one. Letters are locked before inbox rows, everywhere. Index: the unique one on the event. */

@@ -46,13 +46,16 @@ export interface Scope {
   readonly generation: number
 }
 
+export interface AggregateName {
+  readonly aggregateType: string
+  readonly aggregateId: string
+}
+
 /** What holds a paused aggregate, in place of a dead letter. No event has this id. */
 export const pauseId = '00000000-0000-8000-8000-000000000001'
 
 /** Where an aggregate is after the batch. */
-export interface PositionChange {
-  readonly aggregateType: string
-  readonly aggregateId: string
+export interface PositionChange extends AggregateName {
   readonly version: bigint
   /** The dead letter that held it was applied. */
   readonly release: boolean
@@ -145,7 +148,7 @@ export interface StoredRow {
  */
 export function readWaiting(
   { tables, consumer, generation }: Scope,
-  aggregates: readonly { readonly aggregateType: string; readonly aggregateId: string }[],
+  aggregates: readonly AggregateName[],
   bounds: BatchBounds,
 ): Statement<StoredRow> {
   return sql`

@@ -179,6 +179,50 @@ test('a letter that fails again takes none with it that comes before it', async 
   expect(await there.letters()).toEqual(['1 redriven 1 1', '2 dead 2 1'])
 })
 
+test('a letter that fails again holds its aggregate, also if the one that held it is settled', async () => {
+  const there = await graveyard(...states)
+  const { fixture } = there
+  await discardDeadLetters({ db, schema: fixture.schema, filter: first, actor: 'ada' })
+  there.broken.add(2n)
+  await there.redrive(second)
+  const stop = there.start()
+  await eventually(() => noneRedriving(there))
+  await fixture.publish(published('x', 3))
+  await eventually(async () => (await fixture.count('inbox_message', 'version = 3')) === 1)
+  expect(await there.versions()).toEqual([])
+  there.broken.clear()
+  await there.redrive(second)
+  await eventually(async () => (await there.versions()).length === 2)
+  await stop()
+  expect(await there.versions()).toEqual([2, 3])
+})
+
+test.each([
+  ['in one batch', 100, [], [1, 2, 3]],
+  ['in batches of one', 1, [], [1, 2, 3]],
+  ['in one batch, and the later one fails again', 100, [2n], [1]],
+  ['in batches of one, and the later one fails again', 1, [2n], [1]],
+] as const)('what waits behind several letters comes behind all of them (%s)', async (_, batchSize, broken, before) => {
+  const there = await graveyard(...states)
+  const { fixture } = there
+  there.broken.clear()
+  for (const version of broken) there.broken.add(version)
+  const stop = there.start({ batchSize })
+  await fixture.publish(published('x', 3))
+  await eventually(async () => (await fixture.count('inbox_message')) === 1)
+  await there.redrive()
+  await eventually(async () => (await noneRedriving(there)) && (await there.versions()).length >= before.length)
+  expect(await there.versions()).toEqual(before)
+  there.broken.clear()
+  await there.redrive()
+  await eventually(async () => (await there.versions()).length === 3)
+  await stop()
+  expect(await there.versions()).toEqual([1, 2, 3])
+  expect(await fixture.query('select version::int, waiting, held_by from $schema.consumer_position')).toEqual([
+    { version: 3, waiting: 0, held_by: null },
+  ])
+})
+
 test('a letter that is discarded while its handler fails ends no redrive behind it', async () => {
   const there = await graveyard(...states)
   const { schema } = there.fixture

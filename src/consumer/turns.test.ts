@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Item } from './item.ts'
-import { latenessOf, positionChanges, readClaim, takeStoredTurns, takeTurns, type TurnOptions } from './turns.ts'
+import { handedOver, latenessOf, positionChanges, readClaim, takeStoredTurns, takeTurns, type TurnOptions } from './turns.ts'
 
 type Kind = Item['origin']['kind']
 
@@ -21,13 +21,17 @@ interface Position {
   readonly version: number
   readonly waiting?: number
   readonly heldBy?: string
+  readonly heir?: number
 }
 
-function claimed({ version, waiting = 0, heldBy }: Position, seen: readonly string[] = []): ReturnType<typeof readClaim> {
+function claimed({ version, waiting = 0, heldBy, heir }: Position, seen: readonly string[] = []): ReturnType<typeof readClaim> {
   const { aggregates } = readClaim([
     { id: null, aggregate_type: 'account', aggregate_id: 'x', version: `${version}`, waiting, held_by: heldBy ?? null },
   ])
-  return { seen: new Set(seen), aggregates: new Map([...aggregates.values()].map((each) => [aggregate, each])) }
+  const [only] = aggregates.values()
+  if (only === undefined) throw new Error('There is no aggregate.')
+  if (heir !== undefined) only.heir = { eventId: `v${heir}`, version: BigInt(heir) }
+  return { seen: new Set(seen), aggregates: new Map([[aggregate, only]]) }
 }
 
 /** What becomes of the items, and where the aggregate is then. */
@@ -47,6 +51,22 @@ test('a redriven state closes the gap before it, and its aggregate goes on behin
     skip: [{ event: { id: 'v1' } }],
     apply: [{ event: { id: 'v58' } }],
   })
+})
+
+test('whoever comes behind a letter that is settled waits for the next one that is redriven', () => {
+  const claim = claimed({ version: 0, heldBy: 'v1', heir: 2 })
+  expect(decide([item(1, 'dead'), item(3, 'delivery', 'state')], claim, any)).toEqual({
+    apply: ['v1'],
+    wait: ['v3'],
+    changes: [{ version: 1, release: true }],
+  })
+  expect(handedOver(claim.aggregates)).toMatchObject([{ heldBy: 'v2' }])
+})
+
+test('a redriven state does not close the gap over an older letter that is redriven as well', () => {
+  const claim = claimed({ version: 1, heldBy: 'v3', heir: 2 })
+  expect(decide([item(3, 'dead', 'state')], claim)).toEqual({ wait: ['v3'], changes: [{ version: 1, release: true }] })
+  expect(handedOver(claim.aggregates)).toMatchObject([{ heldBy: 'v2' }])
 })
 
 test('a redriven delta takes its turn: the next is applied, one ahead waits, and one that was passed is applied late', () => {

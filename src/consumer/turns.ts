@@ -8,25 +8,31 @@
  *
  * A redriven dead letter takes its turn as a delivery does: one that is ahead of it waits. Applied where it is, it would be
  * behind a gap that its predecessors close without it, and everything after it would wait for ever. One that the aggregate
- * has passed is applied late.
+ * has passed is applied late. Once it is settled, the next letter of its aggregate that is being redriven holds that: what comes
+ * behind them all waits until the last one is.
  */
 import type { Version } from '../core/version.ts'
 import { batchVersions } from './batch-versions.ts'
 import type { ClaimRow } from './claim.sql.ts'
-import type { PositionChange } from './inbox.sql.ts'
+import type { AggregateName, PositionChange } from './inbox.sql.ts'
 import { keepsLine, type Item } from './item.ts'
 import { aggregateKey } from './received-event.ts'
 import { standsForAll } from './routes.ts'
 
 /** An aggregate that needs a second look. */
-export interface AggregateState {
-  readonly aggregateType: string
-  readonly aggregateId: string
+export interface AggregateState extends AggregateName {
   version: Version
   readonly waiting: number
   heldBy: string | undefined
+  /** Another letter of it that is being redriven: it holds the aggregate once the one that does is settled. */
+  heir: Heir | undefined
   moved: boolean
   released: boolean
+}
+
+export interface Heir {
+  readonly eventId: string
+  readonly version: Version
 }
 
 export interface TurnOptions {
@@ -66,6 +72,7 @@ export function readClaim(found: readonly ClaimRow[]): {
       version: BigInt(row.version ?? 0),
       waiting: row.waiting ?? 0,
       heldBy: row.held_by ?? undefined,
+      heir: undefined,
       moved: false,
       released: false,
     })
@@ -159,6 +166,15 @@ export function takeStoredTurns(
   return turns
 }
 
+/** The aggregates that were released, and are held by the next letter from now on. */
+export function handedOver(
+  aggregates: ReadonlyMap<string, AggregateState>,
+): readonly (AggregateName & { readonly heldBy: string })[] {
+  return [...aggregates.values()].flatMap(({ aggregateType, aggregateId, released, heldBy }) =>
+    released && heldBy !== undefined ? [{ aggregateType, aggregateId, heldBy }] : [],
+  )
+}
+
 /** What is to be written of the aggregates that moved. */
 export function positionChanges(aggregates: ReadonlyMap<string, AggregateState>): PositionChange[] {
   return [...aggregates.values()]
@@ -179,7 +195,8 @@ function turnOf(item: Item, aggregate: AggregateState | undefined, options: Turn
   if (!isOrdered) return comesBehind(item, aggregate) && keepsLine(item) ? 'behind' : take(item, aggregate)
   if (version <= aggregate.version) return isRedriven ? 'apply' : 'skip'
   if (!item.sequential || version === aggregate.version + 1n) return take(item, aggregate)
-  if (aggregate.heldBy !== undefined) return 'wait'
+  const isBeforeHeir = isHolder && version < (aggregate.heir?.version ?? 0n)
+  if (aggregate.heldBy !== undefined && !isBeforeHeir) return 'wait'
   const begins = options.deltaStart === 'any' && aggregate.version === 0n && (isHolder || isFirst(item, aggregate))
   const closesGap = item.route !== undefined && standsForAll(item.route)
   return begins || closesGap ? take(item, aggregate) : 'wait'
@@ -214,6 +231,6 @@ function move(aggregate: AggregateState, version: Version): void {
 }
 
 function release(aggregate: AggregateState): void {
-  aggregate.heldBy = undefined
+  aggregate.heldBy = aggregate.heir?.eventId
   aggregate.released = true
 }

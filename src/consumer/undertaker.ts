@@ -170,12 +170,16 @@ async function charge(deps: UndertakerDeps, { item, error }: Failed): ReturnType
   const text = cut(errorMessage(isAbortedTransaction(error) ? transactionAborted(error) : error))
   if (isDiscarded(error)) return { burial: { reason: 'discarded', error: text, attempts: 1 } }
   if (origin.kind === 'dead') {
+    const held = settings.onDead === 'hold'
     const followers = await counting(settings, async (tx) => {
       await execute(tx, forgetAttempts(scope, [event.id]))
       const isDead = (await execute(tx, markFailed(scope, origin.letterId, text))) > 0
-      return isDead ? await failFollowers(tx, deps, item) : []
+      if (!isDead) return []
+      const later = await failFollowers(tx, deps, item)
+      // Whoever held it may have been settled since.
+      if (held) await execute(tx, holdAggregate(scope, item))
+      return later
     })
-    const held = settings.onDead === 'hold'
     report(deps, { ...describe(item), reason: refusal?.reason ?? 'failed', attempts: 1, held, error: text })
     for (const follower of followers) report(deps, follower)
     return 'dead again'
