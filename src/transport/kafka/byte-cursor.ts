@@ -1,7 +1,12 @@
 /**
- * Reads Kafka's numbers and fields from a buffer, one after the other.
+ * Reads Kafka's numbers and fields from a buffer, one after the other, and nothing behind its end: bytes that are damaged are
+ * refused, and never read for ever.
  */
 import { isUtf8 } from 'node:buffer'
+import { WaybillError } from '../../core/errors.ts'
+
+/** A number of 64 bits has no more, seven bits a byte. */
+const longestVarint = 10
 
 export class ByteCursor {
   readonly bytes: Buffer
@@ -19,40 +24,43 @@ export class ByteCursor {
   }
 
   skip(count: number): void {
+    if (count < 0 || count > this.end - this.position) throw damaged('a field goes beyond its end')
     this.position += count
   }
 
   int8(): number {
-    this.position += 1
+    this.skip(1)
     return this.bytes.readInt8(this.position - 1)
   }
 
   int16(): number {
-    this.position += 2
+    this.skip(2)
     return this.bytes.readInt16BE(this.position - 2)
   }
 
   int32(): number {
-    this.position += 4
+    this.skip(4)
     return this.bytes.readInt32BE(this.position - 4)
   }
 
   int64(): bigint {
-    this.position += 8
+    this.skip(8)
     return this.bytes.readBigInt64BE(this.position - 8)
   }
 
   /** Unsigned, seven bits a byte. Exact up to 2^53, which no length, count or time comes near. */
   unsigned(): number {
+    const end = Math.min(this.end, this.position + longestVarint)
     let value = 0
     let scale = 1
-    for (;;) {
+    while (this.position < end) {
       const byte = this.bytes[this.position] as number
       this.position += 1
       if (byte < 128) return value + byte * scale
       value += (byte - 128) * scale
       scale *= 128
     }
+    throw damaged('a number has no end')
   }
 
   /** Signed: 0, 1, 2, 3 … stand for 0, -1, 1, -2 … */
@@ -65,7 +73,7 @@ export class ByteCursor {
   field(): Buffer | null {
     const length = this.signed()
     if (length < 0) return null
-    this.position += length
+    this.skip(length)
     return this.bytes.subarray(this.position - length, this.position)
   }
 
@@ -77,7 +85,7 @@ export class ByteCursor {
     const length = this.signed()
     if (length <= 0) return ''
     const start = this.position
-    this.position += length
+    this.skip(length)
     if (this.#spells(last, start, length)) return last
     const text = this.bytes.toString('utf8', start, this.position)
     if (!text.includes('\ufffd')) return text
@@ -107,4 +115,9 @@ export class ByteCursor {
       this.skip(this.unsigned())
     }
   }
+}
+
+/** For bytes that cannot be what a broker was given. */
+export function damaged(how: string): WaybillError {
+  return new WaybillError('CORRUPT', `what Kafka sent is damaged: ${how}. Check the log of the broker (kafka-dump-log.sh).`)
 }

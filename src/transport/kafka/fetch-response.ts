@@ -45,8 +45,8 @@ function readPartition(cursor: ByteCursor): FetchResponsePartition {
   }
   cursor.skip(4)
   const length = cursor.count()
-  const batches = cursor.bytes.subarray(cursor.position, cursor.position + length)
   cursor.skip(length)
+  const batches = cursor.bytes.subarray(cursor.position - length, cursor.position)
   cursor.skipTags()
   return { partition, errorCode, aborted, batches }
 }

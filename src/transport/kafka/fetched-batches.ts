@@ -3,10 +3,10 @@
  *
  * Records below the asked offset come with the batch that they are in, control records are the broker's own, and what an
  * aborted transaction wrote was never said: all are passed over, and the offset goes on behind them. The last batch may be cut
- * off; it comes again with the next fetch.
+ * off; it comes again with the next fetch. The first never is: a broker leaves it out instead.
  */
 import { errorMessage, WaybillError } from '../../core/errors.ts'
-import { ByteCursor } from './byte-cursor.ts'
+import { ByteCursor, damaged } from './byte-cursor.ts'
 import type { FetchedPartition, FetchedRecord } from './kafka-client.ts'
 import { bodyHeader } from './kafka-records.ts'
 
@@ -70,6 +70,7 @@ export function readBatches({
   for (let start = 0; start + batchHeadBytes <= batches.length;) {
     const end = start + batchHeadBytes + batches.readInt32BE(start + 8)
     if (end > batches.length) break
+    // An end too near for a header, or in front of the start, is found by the cursor.
     const cursor = new ByteCursor(batches, start, end)
     const header = readHeader(cursor)
     while (ahead[0] !== undefined && ahead[0].firstOffset <= header.lastOffset)
@@ -83,6 +84,8 @@ export function readBatches({
     if (header.lastOffset >= nextOffset) nextOffset = header.lastOffset + 1n
     start = end
   }
+  // Asked again, it would answer the same.
+  if (nextOffset === from && batches.length > 0) throw damaged('no whole batch is from there on')
   return { nextOffset, records }
 }
 
@@ -125,6 +128,7 @@ function readRecords(
     if (record.offset < from) continue
     records.push(appendedAtMs === undefined ? record : { ...record, timestampMs: appendedAtMs })
   }
+  if (content.left > 0) throw damaged('a batch is longer than its records')
 }
 
 /** Most headers say the same as those of the `last` record, and are then the same. */
@@ -142,7 +146,7 @@ function readRecord(cursor: ByteCursor, batch: BatchHeader, last: FetchedRecord 
     const header = readHeaderField(cursor, last?.headers[headers.length])
     if (header !== undefined) headers.push(header)
   }
-  cursor.position = end
+  if (cursor.position !== end) throw damaged('a record is not as long as it says')
   return { offset, timestampMs, key, value, headers }
 }
 

@@ -1,3 +1,4 @@
+import { runInNewContext } from 'node:vm'
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { readBatches } from './fetched-batches.ts'
@@ -97,4 +98,79 @@ test('what an aborted transaction wrote is not read, what the same producer wrot
   ]
   expect(texts(batches, { aborted })).toEqual(['kept', 'other', 'again'])
   expect(readBatches({ batches, aborted, from: 0n, decompress: noCompression }).nextOffset).toBe(8n)
+})
+
+/** Runs it, and ends it where it would go on for ever: no time-out of a test gets a turn before it. */
+function ended<Result>(run: () => Result): Result {
+  return runInNewContext('run()', { run }, { timeout: 60_000 }) as Result
+}
+
+/** What comes of reading it: the number of its records, or what is wrong with it. */
+function outcome(batches: Buffer, options: Partial<Parameters<typeof readBatches>[0]> = {}): number | string {
+  try {
+    return texts(batches, options).length
+  } catch (error) {
+    return (error as Error).message
+  }
+}
+
+const damaged = expect.stringContaining('what Kafka sent is damaged')
+const anyByte = Array.from({ length: 256 }, (_, byte) => byte)
+const withHeaders: KafkaRecord = { ...record('one'), headers: [['event_id', '1']] }
+
+test('a batch that ends too early, wherever it does, is damaged', () => {
+  const whole = stored([withHeaders, record('two')])
+  const places = Array.from(whole.keys())
+  const told = places.map((length) => {
+    const cut = Buffer.from(whole.subarray(0, length))
+    if (length >= 12) cut.writeInt32BE(length - 12, 8)
+    return ended(() => outcome(cut))
+  })
+  expect(told).toEqual(places.map((length) => (length === 0 ? 0 : damaged)))
+  const code = 3
+  const packed = stored([withHeaders, record('two')], { attributes: code })
+  const cutOff = places
+    .slice(61)
+    .map((length) => ended(() => outcome(packed, { decompress: (_, bytes) => bytes.subarray(0, length - 61) })))
+  expect(cutOff).toEqual(places.slice(61).map(() => damaged))
+})
+
+test('a batch whose length is not the one it has is damaged, and is not read over and over', () => {
+  const whole = stored([record('one')])
+  // Nothing of it is wanted, so that reading it over and over fills no memory.
+  const from = 1_000n
+  const lengths = Array.from({ length: 2 * whole.length }, (_, i) => i - whole.length).filter(
+    (each) => each !== whole.length - 12,
+  )
+  const told = lengths.map((length) => {
+    whole.writeInt32BE(length, 8)
+    return ended(() => outcome(whole, { from }))
+  })
+  expect(told).toEqual(lengths.map(() => damaged))
+})
+
+test('whichever byte of a batch is another, reading it comes to an end', () => {
+  const whole = stored([withHeaders, record('two')])
+  for (const place of whole.keys()) {
+    const other = Buffer.from(whole)
+    const read = (byte: number): number | string => {
+      other[place] = byte
+      return outcome(other, { decompress: (_, bytes) => bytes })
+    }
+    expect(ended(() => anyByte.map(read))[whole[place] as number]).toBe(2)
+  }
+})
+
+test('an answer whose batches lead nowhere is damaged, and not asked for again and again in silence', () => {
+  const whole = stored([record('one')])
+  expect(outcome(whole.subarray(0, whole.length - 1))).toEqual(damaged)
+  expect(outcome(whole, { from: 1n })).toEqual(damaged)
+})
+
+test('a record that is not as long as it says, and a batch with more records than it says, are damaged', () => {
+  const longer = stored([record('one')])
+  longer[61] = (longer[61] as number) + 2
+  const more = stored([record('one'), record('two')])
+  more.writeInt32BE(1, 57)
+  expect([outcome(Buffer.concat([longer, stored([record('two')])])), outcome(more)]).toEqual([damaged, damaged])
 })
