@@ -4,6 +4,8 @@
  * Records below the asked offset come with the batch that they are in, control records are the broker's own, and what an
  * aborted transaction wrote was never said: all are passed over, and the offset goes on behind them. The last batch may be cut
  * off; it comes again with the next fetch. The first never is: a broker leaves it out instead.
+ *
+ * What is in front of a batch that cannot be read is handed over. The next fetch begins with that batch, and tells.
  */
 import { errorMessage, WaybillError } from '../../core/errors.ts'
 import { ByteCursor, damaged } from './byte-cursor.ts'
@@ -44,6 +46,15 @@ interface BatchHeader {
   readonly count: number
 }
 
+/** What is carried from batch to batch. */
+interface Reading extends Pick<FetchedBytes, 'from' | 'decompress'> {
+  readonly records: FetchedRecord[]
+  /** Aborted transactions whose first batch is still to come. */
+  readonly ahead: AbortedTransaction[]
+  /** The producers in whose aborted transactions we are. */
+  readonly aborted: Set<bigint>
+}
+
 /** Like `readBatches`; what cannot be read is the trouble of this partition alone, and not of those in the same answer. */
 export function readPartition(
   bytes: FetchedBytes,
@@ -57,6 +68,7 @@ export function readPartition(
   }
 }
 
+/** Throws if nothing can be read from the asked offset on. */
 export function readBatches({
   batches,
   aborted: begun,
@@ -64,29 +76,41 @@ export function readBatches({
   decompress,
 }: FetchedBytes): Pick<FetchedPartition, 'nextOffset' | 'records'> {
   const ahead = begun.toSorted((a, b) => (a.firstOffset < b.firstOffset ? -1 : 1))
-  const aborted = new Set<bigint>()
   const records: FetchedRecord[] = []
+  const reading: Reading = { from, decompress, records, ahead, aborted: new Set() }
   let nextOffset = from
   for (let start = 0; start + batchHeadBytes <= batches.length;) {
     const end = start + batchHeadBytes + batches.readInt32BE(start + 8)
     if (end > batches.length) break
-    // An end too near for a header, or in front of the start, is found by the cursor.
-    const cursor = new ByteCursor(batches, start, end)
-    const header = readHeader(cursor)
-    while (ahead[0] !== undefined && ahead[0].firstOffset <= header.lastOffset)
-      aborted.add((ahead.shift() as AbortedTransaction).producerId)
-    const code = header.attributes & compressionCode
-    const content = code === 0 ? cursor : new ByteCursor(decompress(code, batches.subarray(cursor.position, end)))
-    if ((header.attributes & isControl) !== 0) {
-      if (isAbort(content, header)) aborted.delete(header.producerId)
-    } else if ((header.attributes & isTransactional) === 0 || !aborted.has(header.producerId))
-      readRecords(content, header, { from, records })
-    if (header.lastOffset >= nextOffset) nextOffset = header.lastOffset + 1n
+    const sound = records.length
+    try {
+      // An end too near for a header, or in front of the start, is found by the cursor.
+      const lastOffset = readBatch(new ByteCursor(batches, start, end), reading)
+      if (lastOffset >= nextOffset) nextOffset = lastOffset + 1n
+    } catch (error) {
+      if (nextOffset === from) throw error
+      records.length = sound
+      break
+    }
     start = end
   }
   // Asked again, it would answer the same.
   if (nextOffset === from && batches.length > 0) throw damaged('no whole batch is from there on')
   return { nextOffset, records }
+}
+
+/** Returns the last offset that the batch stands for, whether or not there is a record of it. */
+function readBatch(cursor: ByteCursor, { from, decompress, records, ahead, aborted }: Reading): bigint {
+  const header = readHeader(cursor)
+  const { attributes, lastOffset, producerId } = header
+  while (ahead[0] !== undefined && ahead[0].firstOffset <= lastOffset)
+    aborted.add((ahead.shift() as AbortedTransaction).producerId)
+  const code = attributes & compressionCode
+  const content = code === 0 ? cursor : new ByteCursor(decompress(code, cursor.bytes.subarray(cursor.position, cursor.end)))
+  if ((attributes & isControl) !== 0) {
+    if (isAbort(content, header)) aborted.delete(producerId)
+  } else if ((attributes & isTransactional) === 0 || !aborted.has(producerId)) readRecords(content, header, { from, records })
+  return lastOffset
 }
 
 function readHeader(cursor: ByteCursor): BatchHeader {

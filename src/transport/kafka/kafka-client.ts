@@ -104,7 +104,7 @@ export interface FetchedPartition {
   readonly partition: number
   /** The name of Kafka's error. */
   readonly error: string | undefined
-  /** What came of it cannot be read: it is to be asked for again, from where it was. */
+  /** The first batch of what came cannot be read: it is to be asked for again, from where it was. */
   readonly unreadable?: WaybillError
   /** Where to go on; more than the last record's offset + 1 where records were compacted away or are not for readers. */
   readonly nextOffset: bigint

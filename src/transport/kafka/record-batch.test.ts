@@ -1,7 +1,7 @@
 import { runInNewContext } from 'node:vm'
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { readBatches } from './fetched-batches.ts'
+import { readBatches, readPartition } from './fetched-batches.ts'
 import type { KafkaRecord } from './kafka-client.ts'
 import { encodeBatch } from './record-batch.ts'
 
@@ -173,4 +173,38 @@ test('a record that is not as long as it says, and a batch with more records tha
   const more = stored([record('one'), record('two')])
   more.writeInt32BE(1, 57)
   expect([outcome(Buffer.concat([longer, stored([record('two')])])), outcome(more)]).toEqual([damaged, damaged])
+})
+
+/** Two records, of which the second is damaged. */
+function halfSound(firstOffset: bigint): Buffer {
+  const batch = stored([record('sound'), record('damaged')], { firstOffset })
+  const length = batch.lastIndexOf('damaged') - 1
+  batch[length] = 126
+  return batch
+}
+
+const readOrders = (batches: Buffer, options: Partial<Parameters<typeof readBatches>[0]> = {}): unknown => {
+  const all = { batches, aborted: [], from: 0n, decompress: noCompression, ...options }
+  const { nextOffset, records, unreadable } = readPartition(all, 'orders/0')
+  return [nextOffset, records.map(({ offset }) => offset), unreadable?.message.split(': ')[0]]
+}
+
+test('what is in front of a batch that cannot be read is handed over, nothing of the batch is, and its own offset is told', () => {
+  const sound = stored([record('0'), record('1'), record('2')], { firstOffset: 1_000n })
+  const batches = Buffer.concat([sound, halfSound(1_003n), stored([record('behind')], { firstOffset: 1_005n })])
+  expect(readOrders(batches, { from: 1_001n })).toEqual([1_003n, [1_001n, 1_002n], undefined])
+  const next = batches.subarray(sound.length)
+  expect(readOrders(next, { from: 1_003n })).toEqual([1_003n, [], 'Kafka, orders/0 cannot be read from offset 1003 on'])
+  expect(readOrders(next, { from: 1_004n })).toEqual([1_004n, [], 'Kafka, orders/0 cannot be read from offset 1004 on'])
+})
+
+test('reading goes on up to a batch that cannot be read, also behind what is not for readers and what was compacted away', () => {
+  const [attributes, producerId] = [transactional, 9n]
+  const hidden = Buffer.concat([
+    stored([record('aborted')], { firstOffset: 0n, attributes, producerId }),
+    stored([marker(0)], { firstOffset: 1n, attributes: control, producerId }),
+  ])
+  const aborted = [{ producerId, firstOffset: 0n }]
+  expect(readOrders(Buffer.concat([hidden, halfSound(7n)]), { aborted })).toEqual([2n, [], undefined])
+  expect(readOrders(halfSound(7n), { from: 2n })).toEqual([2n, [], 'Kafka, orders/0 cannot be read from offset 2 on'])
 })
