@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises'
 import { expect, onTestFinished, test } from 'vitest'
 import { FakeKafka } from '../../../test/kafka/fake-kafka.ts'
 import { plantMistake } from '../../../test/setup/planted-mistake.ts'
-import { systemClock } from '../../core/clock.ts'
+import { systemClock, type Clock } from '../../core/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { eventually } from '../../testing/eventually.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
@@ -89,21 +89,30 @@ interface AskedFetch {
 }
 
 /** Two partitions on two nodes, whose fetches are answered by hand; the leaders are what `lead` last said. */
-function twoNodes(leaders: readonly (number | undefined)[] = [1, 2]): {
+function twoNodes(
+  leaders: readonly (number | undefined)[] = [1, 2],
+  clock: Clock = systemClock,
+): {
   readonly windows: readonly [PartitionWindow, PartitionWindow]
   readonly fetches: readonly AskedFetch[]
   readonly errors: readonly string[]
+  /** How often the leaders were looked up. */
+  readonly looks: () => number
   readonly lead: (...nodes: readonly (number | undefined)[]) => void
 } {
   const windows = [new PartitionWindow(0, 0n), new PartitionWindow(1, 0n)] as const
   const [fetches, errors, over]: [AskedFetch[], string[], AbortController] = [[], [], new AbortController()]
   let partitions: readonly KafkaPartition[] = []
+  let looks = 0
   const lead = (...nodes: readonly (number | undefined)[]): void =>
     void (partitions = nodes.map((leader) => ({ leader, replicas: 1 })))
   lead(...leaders)
   new PartitionFetcher({
     client: {
-      describeTopic: (name) => Promise.resolve({ name, partitions }),
+      describeTopic: (name) => {
+        looks += 1
+        return Promise.resolve({ name, partitions })
+      },
       fetch: (request) => new Promise((answer) => fetches.push({ request, answer })),
       listOffsets: () => Promise.resolve(new Map([[0, 5n]])),
     },
@@ -115,11 +124,11 @@ function twoNodes(leaders: readonly (number | undefined)[] = [1, 2]): {
     maxWaitMs: 0,
     maxBytes: 1_000_000,
     maxPartitionBytes: 1_000_000,
-    clock: systemClock,
+    clock,
     over: over.signal,
   }).wake()
   onTestFinished(() => over.abort())
-  return { windows, fetches, errors, lead }
+  return { windows, fetches, errors, looks: () => looks, lead }
 }
 
 test('a partition that cannot be read rests and is told of, and the others of its node go on', async () => {
@@ -134,6 +143,25 @@ test('a partition that cannot be read rests and is told of, and the others of it
   expect(errors).toEqual(['no'])
   expect([...(fetches[1]?.request.from ?? [])]).toEqual([[1, 1n]])
   expect(windows.map(({ end }) => end)).toEqual([0n, 1n])
+})
+
+test('a partition that cannot be read is asked for and told of every five seconds, and its leader is not looked up again', async () => {
+  const clock = createFakeClock()
+  const { fetches, errors, looks } = twoNodes([1, 2], clock)
+  await eventually(() => fetches.length === 2)
+  const answerAll = async (): Promise<void> => {
+    const unreadable = new WaybillError('CORRUPT', 'no')
+    for (const { request, answer } of fetches)
+      if (request.from.has(0)) answer([{ partition: 0, error: undefined, unreadable, nextOffset: 0n, records: [] }])
+    await setImmediate()
+  }
+  await answerAll()
+  await clock.advance(4_999)
+  expect([fetches.length, errors]).toEqual([2, ['no']])
+  await clock.advance(1)
+  await answerAll()
+  expect([fetches.length, errors]).toEqual([3, ['no', 'no']])
+  expect(looks()).toBe(1)
 })
 
 /** Asks a second leader for what the first has not answered yet: returns both fetches of partition 0. */

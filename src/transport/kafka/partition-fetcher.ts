@@ -5,7 +5,7 @@
  * ever waits in the way of the heartbeat. A node fills its answer in the order of the request: who got something stands behind
  * the others the next time, so that a long backlog keeps nobody waiting. When a leader moves, the new one is looked up and
  * reading goes on where it was; what the old one answers after that is not taken a second time. While there is none, that is
- * reported and looked up again and again, like any failure.
+ * reported and looked up again and again, like any failure. A partition that cannot be read is left alone for longer.
  */
 import type { Clock } from '../../core/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
@@ -39,8 +39,8 @@ export interface PartitionFetcherOptions {
 /** With partitions left out for want of room, a fetch must not hold up the moment when they have some. */
 const briefWaitMs = 50
 const retryMs = 100
-/** A broker that has lost what was committed needs somebody to look at it. */
-const lostLogRetryMs = 5_000
+/** A broker that has lost what was committed, or has what cannot be read, needs somebody to look at it. */
+const brokenLogRetryMs = 5_000
 
 export class PartitionFetcher {
   readonly #options: PartitionFetcherOptions
@@ -101,12 +101,15 @@ export class PartitionFetcher {
   }
 
   #take(window: PartitionWindow, fetched: readonly FetchedPartition[]): void {
-    const { topic, onRecords } = this.#options
+    const { topic, onRecords, onError } = this.#options
     const found = fetched.find(({ partition }) => partition === window.partition)
     if (found === undefined) return
     if (found.error === 'OFFSET_OUT_OF_RANGE') return this.#resting.has(window) ? undefined : void this.#outOfRange(window)
     if (found.error !== undefined) return this.#failed(kafkaError(found.error, `fetch ${topic}/${window.partition}`), [window])
-    if (found.unreadable !== undefined) return this.#failed(found.unreadable, [window])
+    if (found.unreadable !== undefined) {
+      onError(found.unreadable)
+      return this.#rest(window, brokenLogRetryMs)
+    }
     if (found.nextOffset === window.end) return
     this.#turns.delete(window)
     this.#turns.add(window)
@@ -151,7 +154,7 @@ export class PartitionFetcher {
           `Kafka, ${name} ends before ${window.end}, up to where it was read: the cluster has lost records. Move the consumer to a moment before (waybill replay).`,
         ),
       )
-      this.#rest(window, lostLogRetryMs)
+      this.#rest(window, brokenLogRetryMs)
     } catch (error) {
       this.#failed(error, [window])
     }
