@@ -25,6 +25,8 @@ export interface FetchedBytes {
   readonly from: bigint
   /** Undoes the compression with this code. */
   readonly decompress: (code: number, bytes: Buffer) => Buffer
+  /** The checksum of a batch: a broker hands out what is on its disk, and does not compare. */
+  readonly crc32c: (bytes: Buffer) => number
 }
 
 const isAppendTime = 1 << 3
@@ -47,7 +49,7 @@ interface BatchHeader {
 }
 
 /** What is carried from batch to batch. */
-interface Reading extends Pick<FetchedBytes, 'from' | 'decompress'> {
+interface Reading extends Pick<FetchedBytes, 'from' | 'decompress' | 'crc32c'> {
   readonly records: FetchedRecord[]
   /** Aborted transactions whose first batch is still to come. */
   readonly ahead: AbortedTransaction[]
@@ -74,10 +76,11 @@ export function readBatches({
   aborted: begun,
   from,
   decompress,
+  crc32c,
 }: FetchedBytes): Pick<FetchedPartition, 'nextOffset' | 'records'> {
   const ahead = begun.toSorted((a, b) => (a.firstOffset < b.firstOffset ? -1 : 1))
   const records: FetchedRecord[] = []
-  const reading: Reading = { from, decompress, records, ahead, aborted: new Set() }
+  const reading: Reading = { from, decompress, crc32c, records, ahead, aborted: new Set() }
   let nextOffset = from
   for (let start = 0; start + batchHeadBytes <= batches.length;) {
     const end = start + batchHeadBytes + batches.readInt32BE(start + 8)
@@ -100,8 +103,8 @@ export function readBatches({
 }
 
 /** Returns the last offset that the batch stands for, whether or not there is a record of it. */
-function readBatch(cursor: ByteCursor, { from, decompress, records, ahead, aborted }: Reading): bigint {
-  const header = readHeader(cursor)
+function readBatch(cursor: ByteCursor, { from, decompress, crc32c, records, ahead, aborted }: Reading): bigint {
+  const header = readHeader(cursor, crc32c)
   const { attributes, lastOffset, producerId } = header
   while (ahead[0] !== undefined && ahead[0].firstOffset <= lastOffset)
     aborted.add((ahead.shift() as AbortedTransaction).producerId)
@@ -113,7 +116,7 @@ function readBatch(cursor: ByteCursor, { from, decompress, records, ahead, abort
   return lastOffset
 }
 
-function readHeader(cursor: ByteCursor): BatchHeader {
+function readHeader(cursor: ByteCursor, crc32c: FetchedBytes['crc32c']): BatchHeader {
   const firstOffset = cursor.int64()
   cursor.skip(8)
   const format = cursor.int8()
@@ -122,7 +125,8 @@ function readHeader(cursor: ByteCursor): BatchHeader {
       'CORRUPT',
       `record ${firstOffset}: format ${format} is not read; brokers since 3.0 convert to ${currentFormat}.`,
     )
-  cursor.skip(4)
+  const checksum = cursor.int32() >>> 0
+  if (crc32c(cursor.bytes.subarray(cursor.position, cursor.end)) !== checksum) throw damaged('a batch does not fit its checksum')
   const attributes = cursor.int16()
   const lastOffset = firstOffset + BigInt(cursor.int32())
   const [firstTimestampMs, maxTimestampMs] = [Number(cursor.int64()), Number(cursor.int64())]

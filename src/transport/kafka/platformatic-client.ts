@@ -172,7 +172,7 @@ export function reading(
   const askForRecords = recordsAsker(parts)
   return {
     fetch: async (request) => {
-      const { compressionsAlgorithmsByBitmask } = await connections.sdk()
+      const { compressionsAlgorithmsByBitmask, crc32c } = await connections.sdk()
       const { topic, from } = request
       const what = `fetch ${topic}`
       const answer = await askForRecords(request, what)
@@ -186,7 +186,7 @@ export function reading(
         answer.partitions.map(async ({ partition, errorCode, batches, aborted }) => ({
           partition,
           error: errorCode === 0 ? undefined : await nameOf(errorCode),
-          ...readPartition({ batches, aborted, from: from.get(partition) ?? 0n, decompress }, `${topic}/${partition}`),
+          ...readPartition({ batches, aborted, from: from.get(partition) ?? 0n, decompress, crc32c }, `${topic}/${partition}`),
         })),
       )
     },

@@ -11,6 +11,8 @@ const noCompression = (): never => {
   throw new Error('Nothing is compressed here.')
 }
 
+const reader = { aborted: [], from: 0n, decompress: noCompression, crc32c: plain.crc32c }
+
 /** A batch as the broker keeps it: at its place in the log. */
 function stored(records: readonly KafkaRecord[], { firstOffset = 0n, attributes = 0, producerId = producer.id } = {}): Buffer {
   const batch = encodeBatch(records, { ...plain, producer: { id: producerId, epoch: 0 } })
@@ -26,9 +28,7 @@ const record = (text: string, timestampMs = 5): KafkaRecord => ({
   timestampMs,
 })
 const texts = (batches: Buffer, options: Partial<Parameters<typeof readBatches>[0]> = {}): readonly string[] =>
-  readBatches({ batches, aborted: [], from: 0n, decompress: noCompression, ...options }).records.map(({ value }) =>
-    Buffer.from(value ?? []).toString(),
-  )
+  readBatches({ batches, ...reader, ...options }).records.map(({ value }) => Buffer.from(value ?? []).toString())
 
 const anyBytes = fc.uint8Array({ maxLength: 300 })
 /** Often the same as elsewhere, because a reader takes a header over from the record before. */
@@ -43,12 +43,7 @@ const anyRecord = fc.record({
 test('what is written into a batch is read from it, whatever it is', () => {
   fc.assert(
     fc.property(fc.array(anyRecord, { minLength: 1, maxLength: 200 }), (records) => {
-      const read = readBatches({
-        batches: stored(records, { firstOffset: 1_000n }),
-        aborted: [],
-        from: 0n,
-        decompress: noCompression,
-      })
+      const read = readBatches({ ...reader, batches: stored(records, { firstOffset: 1_000n }) })
       expect(read.nextOffset).toBe(1_000n + BigInt(records.length))
       const asGiven = read.records.map(({ key, value, headers, timestampMs }) => ({
         key: key && Uint8Array.from(key),
@@ -72,7 +67,7 @@ test('records before the asked offset are passed over, and a batch that is cut o
   const second = stored([record('3')], { firstOffset: 3n })
   const cut = Buffer.concat([first, second.subarray(0, second.length - 1)])
   expect(texts(cut, { from: 1n })).toEqual(['1', '2'])
-  expect(readBatches({ batches: cut, aborted: [], from: 1n, decompress: noCompression }).nextOffset).toBe(3n)
+  expect(readBatches({ ...reader, batches: cut, from: 1n }).nextOffset).toBe(3n)
   expect(texts(Buffer.concat([first, second]), { from: 2n })).toEqual(['2', '3'])
 })
 
@@ -97,7 +92,7 @@ test('what an aborted transaction wrote is not read, what the same producer wrot
     { producerId: 9n, firstOffset: 2n },
   ]
   expect(texts(batches, { aborted })).toEqual(['kept', 'other', 'again'])
-  expect(readBatches({ batches, aborted, from: 0n, decompress: noCompression }).nextOffset).toBe(8n)
+  expect(readBatches({ ...reader, batches, aborted }).nextOffset).toBe(8n)
 })
 
 /** Runs it, and ends it where it would go on for ever: no time-out of a test gets a turn before it. */
@@ -184,8 +179,7 @@ function halfSound(firstOffset: bigint): Buffer {
 }
 
 const readOrders = (batches: Buffer, options: Partial<Parameters<typeof readBatches>[0]> = {}): unknown => {
-  const all = { batches, aborted: [], from: 0n, decompress: noCompression, ...options }
-  const { nextOffset, records, unreadable } = readPartition(all, 'orders/0')
+  const { nextOffset, records, unreadable } = readPartition({ batches, ...reader, ...options }, 'orders/0')
   return [nextOffset, records.map(({ offset }) => offset), unreadable?.message.split(': ')[0]]
 }
 
