@@ -90,6 +90,25 @@ test('an outbox that an older version counted without its name is not missed whe
   expect(code).toBe(0)
 })
 
+test('a stopped relay is told of although its breaker stood open when nothing was due, and not while something is', async () => {
+  const file = join(folder, 'breaker.json')
+  const outbox = 'job="shop",instance="a",outbox="a"'
+  const series = (dueSeconds: number) => ({
+    [`waybill_outbox_unowned_lanes{${outbox}}`]: '64x120',
+    [`waybill_relay_breaker_open{${outbox}}`]: '1x120',
+    [`waybill_outbox_oldest_due_age_seconds{${outbox}}`]: `${dueSeconds}x120`,
+  })
+  const alert = 'WaybillRelayStopped'
+  const tests = [
+    ruleTest('nothing is due', { alert, series: series(0), at: undefined, firing: true }),
+    ruleTest('something is due', { alert, series: series(1), at: undefined, firing: false }),
+  ]
+  await writeFile(file, JSON.stringify({ rule_files: [rulesFile], evaluation_interval: '1m', tests }))
+  const { code, output } = await runCommand(['promtool', 'test', 'rules', file])
+  expect(output).toContain('SUCCESS')
+  expect(code).toBe(0)
+})
+
 test('clean-up is missed where commands run and where it ran by itself, not where everything was taken away', async () => {
   const file = join(folder, 'cleanup.json')
   const lag = 'waybill_command_cleanup_lag_seconds'
