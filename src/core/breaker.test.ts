@@ -57,3 +57,13 @@ test('each change is told once, however often somebody looks, and setting the wa
   breaker.failed()
   expect(told).toEqual(['open', 'probing', 'open'])
 })
+
+test('a breaker whose owner ends takes back what it said, and says nothing if it had said nothing', () => {
+  const { breaker, told } = start()
+  breaker.reset()
+  expect(told).toEqual([])
+  breaker.failed()
+  breaker.reset()
+  expect([breaker.state(), breaker.waitMs()]).toEqual(['closed', 0])
+  expect(told).toEqual(['open', 'closed'])
+})

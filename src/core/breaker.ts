@@ -19,6 +19,8 @@ export interface Breaker {
   openForMs(): number
   succeeded(): void
   failed(): void
+  /** Forgets the outage: nobody is going to probe any more. */
+  reset(): void
 }
 
 export interface BreakerOptions {
@@ -39,19 +41,21 @@ export function createBreaker({ backoff, clock, random, onChange }: BreakerOptio
     if (current !== announced) onChange((announced = current))
     return current
   }
+  const close = (): void => {
+    failures = 0
+    state()
+  }
   return {
     state,
     waitMs: () => (failures === 0 ? 0 : Math.max(0, probeAt - clock.monotonicMs())),
     openForMs: () => (failures === 0 ? 0 : clock.monotonicMs() - openedAt),
-    succeeded: () => {
-      failures = 0
-      state()
-    },
+    succeeded: close,
     failed: () => {
       if (failures === 0) openedAt = clock.monotonicMs()
       failures += 1
       probeAt = clock.monotonicMs() + backoffMs(backoff, failures, random)
       state()
     },
+    reset: close,
   }
 }

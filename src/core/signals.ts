@@ -61,7 +61,7 @@ export interface Signals {
   }
   /** A dispatch row without its event: something deleted an unpublished event. */
   'relay.event-missing': { readonly relay: string; readonly eventId: string }
-  /** The broker is out of reach, being probed, or back. `outbox` is the schema of the relay's outbox. */
+  /** The broker is out of reach, being probed, or back; or the relay that said so ended, which is `closed` too. `outbox` is the schema of the relay's outbox. */
   'relay.breaker': {
     readonly relay: string
     readonly outbox: string

@@ -33,7 +33,7 @@ export interface RelayEngine {
   run(life: Lifetime, waker: Waker, pulse?: Pulse): Promise<void>
   /** Works until nothing is due, or `stopping`; returns how many events went out. */
   drain(life: Lifetime): Promise<number>
-  /** Gives the lanes back and ends the heartbeat. */
+  /** Gives the lanes back and ends the heartbeat. A breaker that was told to be open is told to be closed first, whatever becomes of that. */
   leave(): Promise<void>
 }
 
@@ -97,7 +97,11 @@ export function createRelayEngine(given: RelaySettings, parts: EngineParts = {})
       await whileRenewing(life.aborting, () => drainAll(life))
       return published
     },
-    leave: () => leases.release({ leave: true }),
+    leave: () => {
+      // The next life has a breaker of its own, which would never say that what this one told is over.
+      breaker.reset()
+      return leases.release({ leave: true })
+    },
   }
 }
 

@@ -3,6 +3,7 @@ import { gate } from '../../test/outbox/world.ts'
 import { accounts, firstOccurrences, log, outboxFixture, videos } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { run } from '../core/lifetime.ts'
+import type { Database } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
@@ -90,6 +91,31 @@ test('an outage of the broker charges nobody and parks nothing, and everything a
   for (const id of ids) expect(firstOccurrences(broker, id)).toEqual(Array.from({ length: 20 }, (_, i) => i + 1))
   expect(new Set(Object.values(await states()))).toEqual(new Set(['PUBLISHED']))
 })
+
+test.each(['once', 'run'] as const)(
+  'a relay that ends its %s in an outage does not leave its breaker open, although its farewell fails',
+  async (how) => {
+    const { publish, relay, signals, outbox } = await outboxFixture(db)
+    const told: string[] = []
+    signals.on('relay.breaker', ({ state }) => void told.push(state))
+    const query: Database['query'] = async (text, values) => {
+      if (text.includes(`delete from ${outbox.tables.worker.quoted}`)) throw new Error('The connection broke.')
+      return await db.query(text, values)
+    }
+    const broker = memory()
+    broker.setOutage('refuse')
+    await publish('v1', 'one')
+    const stopping = new AbortController()
+    const failing = relay(broker, { db: { ...db, query } })
+    const ending =
+      how === 'once' ? failing.once() : failing.run({ stopping: stopping.signal, aborting: new AbortController().signal })
+    await Promise.all([
+      expect(ending).rejects.toThrow('The connection broke.'),
+      eventually(() => told.includes('open')).then(() => stopping.abort()),
+    ])
+    expect(told.at(-1)).toBe('closed')
+  },
+)
 
 test('a running relay is woken by the commit and stops when told', async () => {
   const { outbox, publish, relay } = await outboxFixture(db)

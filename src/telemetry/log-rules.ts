@@ -44,7 +44,11 @@ const outboxRules = {
   'relay.stopped': { level: 'warn', message: 'An event failed and stops its key until it is tried again.' },
   'relay.parked': { level: 'error', message: 'An event gave up and waits for an operator.' },
   'relay.event-missing': { level: 'error', message: 'An event was deleted before it was published.' },
-  'relay.breaker': { level: breakerLevel, message: 'The broker went out of reach, is probed, or is back.', kind: byState },
+  'relay.breaker': {
+    level: breakerLevel,
+    message: 'The broker went out of reach, is probed, or is back; or its relay ended.',
+    kind: byState,
+  },
   'relay.backlog': { level: 'debug', message: 'The backlog was counted.' },
   'outbox.retained': { level: 'debug', message: 'Retention removed rows.' },
   'outbox.notify-failed': { level: 'warn', message: 'A commit could not be announced; polling finds its events.' },
