@@ -25,7 +25,11 @@ beforeAll(async () => {
        ...context, ...bookBackfill, source: backfillTable({ table: 'public.books', key: 'id' }), batchSize: 10, rowsPerSecond: 100_000, ...options })
      let stopped = 0
      const toEvent = (row) => { if (row.id === 'b0015' && stopped++ === 0) globalThis.stopBackfill?.(); return bookBackfill.toEvent(row) }
-     export default { service: 'test', backfills: { books, stopping: (context) => books(context, { toEvent }) } }`,
+     const waiting = (context) => {
+       context.signals.on('backfill.waiting', () => globalThis.stopBackfill?.())
+       return books(context, { maxBacklog: 1 })
+     }
+     export default { service: 'test', backfills: { books, stopping: (context) => books(context, { toEvent }), waiting } }`,
   )
 })
 afterAll(() => rm(folder, { recursive: true }))
@@ -64,10 +68,20 @@ test('stopped, it says how to go on; without being told to resume it is refused;
   expect(Object.values(await snapshotCounts(db, outbox)).every((count) => count === 1)).toBe(true)
 })
 
+test('while it waits it names both causes, and where to look', async () => {
+  const { outbox, fill } = await outboxFixture(db)
+  await fill(['v1', 'v2'], 1)
+  const { code, err } = await backfill(outbox.tables.schema, 'waiting')
+  expect(code).toBe(1)
+  expect(err).toContain('waiting: waits')
+  for (const said of ['due at the relay', 'failed', 'waybill outbox status', 'waybill outbox list --state released --stream'])
+    expect(err).toContain(said)
+})
+
 test.each([
-  ['', 'Which backfill? Configured: books, stopping.'],
-  ['boks', 'Which backfill? Configured: books, stopping.'],
-  ['constructor', 'Which backfill? Configured: books, stopping.'],
+  ['', 'Which backfill? Configured: books, stopping, waiting.'],
+  ['boks', 'Which backfill? Configured: books, stopping, waiting.'],
+  ['constructor', 'Which backfill? Configured: books, stopping, waiting.'],
   ['books more', 'Unexpected argument "more".'],
   ['books --resume --restart', 'Choose one of --resume and --restart.'],
 ])('backfill %s is answered with what can be meant', async (words, message) => {

@@ -55,6 +55,9 @@ function modeOf(values: OptionValues): BackfillMode {
   return values['resume'] === true ? 'resume' : 'new'
 }
 
+const waitingText =
+  'waits: too much is due at the relay, or too much of its stream failed. See whether a relay runs (waybill outbox status), and what fails and why (waybill outbox list --state released --stream <type>).'
+
 function tell(signals: SignalBus, note: (text: string) => void): void {
   let toldAtMs = -Infinity
   signals.on('backfill.progress', (progress) => {
@@ -63,7 +66,7 @@ function tell(signals: SignalBus, note: (text: string) => void): void {
     note(progressText(progress))
   })
   signals.on('backfill.waiting', ({ backfill, reason }) => {
-    if (reason === 'backlog') note(`${backfill}: waits until the relay has sent more of what is due. Does one run?`)
+    if (reason === 'backlog') note(`${backfill}: ${waitingText}`)
   })
 }
 

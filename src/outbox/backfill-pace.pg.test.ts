@@ -3,6 +3,7 @@ import { expect, test } from 'vitest'
 import { library, passTime } from '../../test/outbox/backfill-library.ts'
 import { snapshotCounts } from '../../test/outbox/backfill-world.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import type { Database } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
@@ -77,6 +78,48 @@ test.each(['a topic that is missing', 'events that the broker refuses'])(
     expect(await running).toMatchObject({ state: 'stopped' })
   },
 )
+
+test('events of another stream that failed do not hold a backfill back', async () => {
+  const { backfill, fill, relay, signals, dispatch } = await library(db, 5)
+  const [broker, stop] = [memory(), new AbortController()]
+  broker.setMissing(['video.events'])
+  await fill(
+    Array.from({ length: 30 }, (_, nth) => `v${nth}`),
+    1,
+  )
+  await expect(relay(broker, { backoff: { firstMs: 3_600_000, maxMs: 3_600_000 } }).once()).rejects.toMatchObject({
+    code: 'UNAVAILABLE',
+  })
+  expect((await dispatch()).map((row) => row['state'])).toEqual(Array.from({ length: 30 }, () => 1))
+  signals.on('backfill.waiting', () => stop.abort())
+  const report = await backfill({ maxBacklog: 19 }).run({ signal: stop.signal })
+  expect(report).toMatchObject({ state: 'finished', emitted: 5 })
+})
+
+test.each([
+  { what: 'goes on', maxBacklog: 5_000 },
+  { what: 'waits', maxBacklog: 99 },
+])('a backfill that $what looks at what failed every five seconds', async ({ what, maxBacklog }) => {
+  const { backfill, relay } = await library(db, 100)
+  await backfill({ name: 'before' }).run()
+  await relay(memory({ rejects: () => true }), { backoff: { firstMs: 3_600_000, maxMs: 3_600_000 } }).once()
+  const [clock, stop] = [createFakeClock(), new AbortController()]
+  let looks = 0
+  const query: Database['query'] = async (text, values) => {
+    looks += Number(text.includes('d.state = 1'))
+    return await db.query(text, values)
+  }
+  const running = backfill({ db: { ...db, query }, clock, rowsPerSecond: 4, maxBacklog }).run({ signal: stop.signal })
+  for (let passedMs = 0; passedMs < 20_000; passedMs += 250) {
+    await eventually(() => clock.sleepers() === 1)
+    await clock.advance(250)
+  }
+  stop.abort()
+  const { emitted } = await running
+  expect(emitted > 0).toBe(what === 'goes on')
+  expect(looks).toBeGreaterThanOrEqual(4)
+  expect(looks).toBeLessThanOrEqual(5)
+})
 
 test('a backfill whose snapshots are parked stops before it has parked them all, and goes on when that is mended', async () => {
   const { backfill, relay, outbox, dispatch } = await library(db, 3_000)

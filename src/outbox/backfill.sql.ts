@@ -115,20 +115,29 @@ export function lockAggregates(
       from ${name(schema, 'lock_aggregates')}(array_fill(${aggregateType}::text, array[${ids.length}::int]), ${sqlArray(ids)}::text::text[])`
 }
 
-/**
- * How many events relays have yet to send, counted up to the limit: what is due, and what failed and will be tried again. Held and
- * parked ones are left out, and heads that wait for their date or for an operator. Of the heads of a lane the newest are looked
- * through, among which those of a backfill are. Index: primary key.
- */
-export function countUnsent(tables: OutboxTables, limit: number): Statement<{ unsent: number }> {
+/** How many events of all streams are due, counted up to the limit. Index: primary key. */
+export function countDue(tables: OutboxTables, limit: number): Statement<{ due: number }> {
   return sql`
-    select count(*)::int as unsent from (
+    select count(*)::int as due from (
       select from ${tables.lane} l cross join lateral (
-        (select 1 from ${tables.dispatch} d where d.lane = l.lane and d.state = 0 limit ${limit}::int)
-        union all
-        (select 1 from (select d.* from ${tables.dispatch} d
-                         where d.lane = l.lane and d.state = 1 order by d.seq desc limit (select ${limit}::int)) d where ${isLate})) d
-      limit ${limit}::int) unsent`
+        select from ${tables.dispatch} d where d.lane = l.lane and d.state = 0 order by d.seq limit (select ${limit}::int)) d
+      limit ${limit}::int) due`
+}
+
+/**
+ * How many events of a stream failed and will be tried again, counted up to the limit. Heads that wait for their date or for an
+ * operator are left out, and what is held or parked. The newest heads are looked through, among which those of a backfill are: in each
+ * lane four times its share of the limit, for others may stand between them, and some more, for lanes are not filled evenly.
+ * Indexes: the primary keys. The stream is asked for row by row, so that no join reads the whole outbox.
+ */
+export function countFailed(tables: OutboxTables, aggregateType: string, limit: number): Statement<{ failed: number }> {
+  return sql`
+    select count(*)::int as failed from (
+      select from ${tables.lane} l cross join lateral (
+        select d.* from ${tables.dispatch} d
+         where d.lane = l.lane and d.state = 1 order by d.seq desc limit (select 4 * ${limit}::bigint / count(*) + 100 from ${tables.lane})) d
+       where ${isLate} and (select o.aggregate_type from ${tables.outbox} o where o.id = d.event_id) = ${aggregateType}
+       limit ${limit}::int) failed`
 }
 
 /** How many snapshots of this operation are parked, counted up to the limit, among so many of the newest parked in each lane. Index: primary key. */

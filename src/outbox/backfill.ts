@@ -46,7 +46,7 @@ export interface BackfillOptions<Row> {
   readonly rowsPerSecond?: number
   /** Rows in one transaction, whose aggregates writers wait for meanwhile. @default 100 */
   readonly batchSize?: number
-  /** While more events than this are due at the relay, or failed and wait for their retry, the backfill waits. @default 5_000 */
+  /** While more events than this are due at the relay, or failed and wait for their retry, the backfill waits. Of other streams only what is due counts. @default 5_000 */
   readonly maxBacklog?: number
   /** How long a batch waits for an aggregate that a writer holds, before it gives way. @default 200 */
   readonly lockTimeoutMs?: number
@@ -122,7 +122,7 @@ async function walk<Row>(settings: Settings<Row>, opened: BackfillOperation, sig
   let limit = pace.mostRows
   let failures = 0
   while (!signal.aborted) {
-    if (!(await relayHasRoom(signal))) continue
+    if (!(await relayHasRoom(operation.emitted, signal))) continue
     const page = await source.page(db, { cursor: operation.cursor, limit })
     if (page === undefined) return { operation, isComplete: true }
     try {

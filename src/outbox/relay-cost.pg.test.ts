@@ -5,6 +5,7 @@ import { testDatabase } from '../../test/setup/test-database.ts'
 import { one, rows, type Tx } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
+import { countDue, countFailed } from './backfill.sql.ts'
 import { readBacklog } from './backlog.sql.ts'
 import { confirmDispatch, readDispatch, settleDispatch, wakeTopics, type RowIdentity, type Settlement } from './dispatch.sql.ts'
 
@@ -82,7 +83,10 @@ async function find(tx: Tx, { outbox }: OutboxFixture, where: string): Promise<R
 }
 
 /** One of each statement, as a relay sends them, and what each read. */
-async function costs(tx: Tx, fixture: OutboxFixture): Promise<Record<'read' | 'settle' | 'confirm' | 'wake' | 'count', Cost>> {
+async function costs(
+  tx: Tx,
+  fixture: OutboxFixture,
+): Promise<Record<'read' | 'settle' | 'confirm' | 'wake' | 'count' | 'due' | 'failed', Cost>> {
   const { tables } = fixture.outbox
   const due = await find(tx, fixture, 'state = 0')
   const [head] = await find(tx, fixture, 'state = 1 and key = 2')
@@ -105,7 +109,11 @@ async function costs(tx: Tx, fixture: OutboxFixture): Promise<Record<'read' | 's
   const [wake] = await looked(tx, fixture, () => one(tx, wakeTopics(tables, topics, 600_000)))
   const [count, backlogged] = await looked(tx, fixture, () => one(tx, readBacklog(tables, 20)))
   expect(backlogged).toMatchObject({ due: 20, retrying: 20, held: 20, parked: 1 })
-  return { read, settle, confirm, wake, count }
+  const [dueCost, counted] = await looked(tx, fixture, () => one(tx, countDue(tables, 20)))
+  const [failed, refused] = await looked(tx, fixture, () => one(tx, countFailed(tables, 'video', 20)))
+  // Of the heads the one that was stopped here has an event, and is the newest.
+  expect({ ...counted, ...refused }).toEqual({ due: 20, failed: 1 })
+  return { read, settle, confirm, wake, count, due: dueCost, failed }
 }
 
 describe('a key with 30,000 held rows, 20,000 keys that wait and a backlog cost a pass nothing', () => {
@@ -151,5 +159,21 @@ describe('a key with 30,000 held rows, 20,000 keys that wait and a backlog cost 
       return await costs(tx, fixture)
     })
     expectCheap(found)
+  })
+})
+
+test('a backfill looks through a few of the heads that failed, however many others fill all lanes', async () => {
+  const fixture = await outboxFixture(db)
+  const { tables } = fixture.outbox
+  await db.query(
+    `insert into ${tables.dispatch.quoted} (lane, state, key, event_id, next_retry_at, publish_attempts, last_error)
+     select lane, 1, lane * 1000 + n, gen_random_uuid(), clock_timestamp() + interval '1 hour', 1, 'refused'
+       from ${tables.lane.quoted}, generate_series(1, 500) n`,
+  )
+  await transaction(db, async (tx) => {
+    const [{ rows: read }, { failed }] = await looked(tx, fixture, () => one(tx, countFailed(tables, 'video', 1_001)))
+    expect(failed).toBe(0)
+    // Four times the limit, and a hundred for each of the 64 lanes.
+    expect(read).toBeLessThan(4 * 1_001 + 64 * 110)
   })
 })
