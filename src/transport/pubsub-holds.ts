@@ -4,7 +4,7 @@
  *
  * A key stays held until the service has answered, or has sent the first of them again: what it had sent before it heard of the
  * nack arrives meanwhile, and must not overtake. Held deliveries take room in the subscription's flow control, so when they
- * take more than half of it, in messages or in bytes, those that would come back first are given back early.
+ * take more than half of it, in messages or in bytes, those that would come back first are given back early, after a moment's rest.
  */
 import type { Clock } from '../core/clock.ts'
 import type { PubsubDelivery } from './pubsub-delivery.ts'
@@ -14,9 +14,20 @@ interface Hold {
   /** The message that comes back first. */
   readonly firstId: string | undefined
   readonly untilMs: number
+  /** Not given back before this, also if others need its room. */
+  readonly restedMs: number
+  /** Others need its room. */
   readonly early: AbortController
+  /** Waits for nothing any more: we close, or a later hold of its key has its members. */
+  readonly over: AbortController
   isGivingBack: boolean
 }
+
+/**
+ * What is given back early comes again at once where the subscription has no retry policy: without a rest, a message that fails
+ * would use up its attempts at the speed of the line. Longer, and a subscription of few messages at a time would stand still.
+ */
+const restMs = 1_000
 
 export interface HoldsOptions {
   readonly clock: Clock
@@ -31,8 +42,6 @@ export class Holds {
   readonly #holds = new Set<Hold>()
   readonly #byKey = new Map<string, Hold>()
   readonly #running = new Set<Promise<void>>()
-  #held = 0
-  #heldBytes = 0
   #isClosed = false
 
   constructor(options: HoldsOptions) {
@@ -57,7 +66,6 @@ export class Holds {
   /** Adds what arrived of a held key. */
   join(key: string, delivery: PubsubDelivery): void {
     this.#byKey.get(key)?.members.push(delivery)
-    this.#count([delivery], 1)
     this.#limit()
   }
 
@@ -71,7 +79,7 @@ export class Holds {
   /** Gives everything back: what has to wait longer is given a lease that ends when it would have been. */
   async close(): Promise<void> {
     this.#isClosed = true
-    for (const hold of this.#holds) hold.early.abort()
+    for (const hold of this.#holds) end(hold)
     await Promise.all(this.#running)
   }
 
@@ -79,24 +87,33 @@ export class Holds {
     const { clock } = this.#options
     const key = deliveries[0]?.message.orderingKey
     const before = key === undefined ? undefined : this.#byKey.get(key)
-    const untilMs = Math.max(clock.monotonicMs() + delayMs, before?.untilMs ?? 0)
+    const nowMs = clock.monotonicMs()
+    const untilMs = Math.max(nowMs + delayMs, before?.untilMs ?? 0)
     // Those held already came later than the one that is nacked now, and go back behind it.
     const members = [...deliveries, ...(before?.members.splice(0) ?? [])]
     const hold: Hold = {
       members,
       firstId: members[0]?.message.messageId,
       untilMs,
+      restedMs: Math.min(untilMs, nowMs + restMs),
       early: new AbortController(),
+      over: new AbortController(),
       isGivingBack: false,
     }
-    before?.early.abort()
-    this.#count(deliveries, 1)
+    if (before !== undefined) end(before)
+    if (this.#isClosed) end(hold)
     this.#holds.add(hold)
     if (key !== undefined) this.#byKey.set(key, hold)
     this.#limit()
-    const leftMs = untilMs - clock.monotonicMs()
-    if (leftMs > 0) await clock.sleep(leftMs, this.#isClosed ? AbortSignal.abort() : hold.early.signal)
+    if (untilMs > nowMs) await this.#wait(hold)
     await this.#giveBack(key, hold)
+  }
+
+  async #wait({ untilMs, restedMs, early, over }: Hold): Promise<void> {
+    const { clock } = this.#options
+    await clock.sleep(untilMs - clock.monotonicMs(), early.signal)
+    const leftMs = restedMs - clock.monotonicMs()
+    if (leftMs > 0) await clock.sleep(leftMs, over.signal)
   }
 
   async #giveBack(key: string | undefined, hold: Hold): Promise<void> {
@@ -106,21 +123,23 @@ export class Holds {
     while (hold.members.length > 0) {
       const members = hold.members.splice(0)
       await this.#options.giveBack(members, seconds)
-      this.#count(members, -1)
     }
     this.#holds.delete(hold)
     if (key !== undefined && this.#byKey.get(key) === hold) this.#byKey.delete(key)
   }
 
-  #count(deliveries: readonly PubsubDelivery[], sign: 1 | -1): void {
-    this.#held += sign * deliveries.length
-    for (const { bytes } of deliveries) this.#heldBytes += sign * bytes
-  }
-
+  /** What rests or is being given back makes its room soon, and drives out nobody else meanwhile. */
   #limit(): void {
     const { maxHeld, maxHeldBytes } = this.#options
-    if (this.#held <= maxHeld && this.#heldBytes <= maxHeldBytes) return
-    const asleep = [...this.#holds].filter((hold) => !hold.isGivingBack && !hold.early.signal.aborted)
-    asleep.toSorted((a, b) => a.untilMs - b.untilMs)[0]?.early.abort()
+    const staying = [...this.#holds].filter((hold) => !hold.isGivingBack && !hold.early.signal.aborted)
+    const members = staying.flatMap((hold) => hold.members)
+    const bytes = members.reduce((sum, delivery) => sum + delivery.bytes, 0)
+    if (members.length <= maxHeld && bytes <= maxHeldBytes) return
+    staying.toSorted((a, b) => a.untilMs - b.untilMs)[0]?.early.abort()
   }
+}
+
+function end({ early, over }: Hold): void {
+  early.abort()
+  over.abort()
 }

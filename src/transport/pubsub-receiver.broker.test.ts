@@ -73,6 +73,36 @@ test.each([1, 2])('a nack with a long delay leaves room for other keys, also wit
   }
 })
 
+test('with one at a time, what is nacked for long comes again once a second, and others come between', async () => {
+  const clock = createFakeClock()
+  const { transport, close } = await openBroker({ clock })
+  try {
+    const seen: string[] = []
+    await transport.receive({
+      topic: 'video.events',
+      consumer: 'catalog',
+      maxMessages: 1,
+      maxBytes: 1_000_000,
+      onError: () => {},
+      onDelivery: (delivery) => {
+        seen.push(...names([delivery]))
+        void (delivery.message.orderingKey === 'a' ? delivery.nack(3_600_000) : delivery.ack())
+      },
+    })
+    await publishAll(transport, [message('a', 1)])
+    await eventually(() => seen.length > 0)
+    for (let second = 1; second <= 5; second += 1) {
+      await publishAll(transport, [message('b', second)])
+      await clock.advance(999)
+      expect(seen).toHaveLength(2 * second - 1)
+      await clock.advance(1)
+      await eventually(() => expect(seen.slice(-2)).toEqual([`b:${second}`, 'a:1']))
+    }
+  } finally {
+    await close()
+  }
+})
+
 test('the bounds hold when the stream is cut and the service, which forgot what we have, sends more', async () => {
   const { server, close } = await openBroker(unhurried)
   const proxy = await startFaultProxy({ target: { host: server.host, port: server.port } })
