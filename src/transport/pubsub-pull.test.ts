@@ -4,6 +4,7 @@ import { seededRandom } from '../core/random.ts'
 import { eventually } from '../testing/eventually.ts'
 import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
 import type { Connection, PullDuplex } from './pubsub-client.ts'
+import { status } from './pubsub-errors.ts'
 import { PullLoop } from './pubsub-pull.ts'
 
 /** A connection that remembers what was done with it, and whose streams never say a word. */
@@ -168,10 +169,17 @@ test('a stream that is being left when its sign of life is due is left once', as
   expect(connection.done).toEqual(['stream', 'write', 'end', 'cancel'])
 })
 
-/** Has the service end each stream without an error, so long after it was opened, and counts them. */
-function endedStreams({ loop, clock, openings }: Pulling, afterMs: number): () => number {
+interface Ending {
+  readonly afterMs: number
+  /** @default 0, which is no error */
+  readonly code?: number
+}
+
+/** Has the service end each stream so, the first of them is number 1, and counts them. */
+function endedStreams({ loop, clock, openings }: Pulling, ending: (number: number) => Ending): () => number {
   const connection = new SilentConnection()
   connection.streamingPull = () => {
+    const { afterMs, code = 0 } = ending(connection.done.length)
     const stream: PullDuplex = {
       write: () => true,
       end: () => {},
@@ -179,7 +187,7 @@ function endedStreams({ loop, clock, openings }: Pulling, afterMs: number): () =
       pause: () => {},
       resume: () => {},
       on: ((event: string, listener: (said: unknown) => void) => {
-        if (event === 'status') void clock.sleep(afterMs).then(() => listener({ code: 0, details: '' }))
+        if (event === 'status') void clock.sleep(afterMs).then(() => listener({ code, details: 'ended' }))
         return stream
       }) as PullDuplex['on'],
     }
@@ -192,7 +200,7 @@ function endedStreams({ loop, clock, openings }: Pulling, afterMs: number): () =
 
 test('streams that the service ends at once, without an error, are opened ever more slowly, and that is told', async () => {
   const world = pulling()
-  const opened = endedStreams(world, 1)
+  const opened = endedStreams(world, () => ({ afterMs: 1 }))
   await world.clock.advance(1)
   expect({ opened: opened(), errors: world.errors }).toEqual({ opened: 1, errors: [] })
   await world.clock.advance(60_000)
@@ -204,7 +212,46 @@ test('streams that the service ends at once, without an error, are opened ever m
 
 test('a stream that the service ends after half an hour in which nothing came is opened again at once, and nothing is told', async () => {
   const world = pulling({ silentMs: 3_600_000 })
-  const opened = endedStreams(world, 1_800_000)
+  const opened = endedStreams(world, () => ({ afterMs: 1_800_000 }))
   await world.clock.advance(36_000_000)
   expect({ opened: opened(), errors: world.errors }).toEqual({ opened: 21, errors: [] })
+})
+
+test('streams that fail are not among the streams in a row that are told to have ended without an error', async () => {
+  const world = pulling()
+  endedStreams(world, (number) => ({ afterMs: 1, code: number <= 6 ? status.unavailable : status.ok }))
+  await world.clock.advance(120_000)
+  const told = world.errors.map(({ message }) => /ended \d+ streams/.exec(message)?.[0])
+  expect(told.slice(5, 8)).toEqual([undefined, 'ended 5 streams', 'ended 6 streams'])
+})
+
+/** A connection whose streams say nothing but farewell, once we have ended our half of them. */
+function politeConnection(): Connection {
+  const connection = new SilentConnection()
+  connection.streamingPull = () => {
+    let farewell = (): void => {}
+    const stream: PullDuplex = {
+      write: () => true,
+      end: () => queueMicrotask(() => farewell()),
+      cancel: () => {},
+      pause: () => {},
+      resume: () => {},
+      on: ((event: string, listener: (said: unknown) => void) => {
+        if (event === 'status') farewell = () => listener({ code: status.ok, details: '' })
+        return stream
+      }) as PullDuplex['on'],
+    }
+    return stream
+  }
+  return connection.asConnection()
+}
+
+test('a silent stream that ends as we leave it is replaced at once, on a new connection, and nothing is told', async () => {
+  const { loop, clock, errors, openings } = pulling({ silentMs: 3_000 })
+  void loop.start()
+  for (let replaced = 1; replaced <= 10; replaced += 1) {
+    openings.at(-1)?.resolve(politeConnection())
+    await clock.advance(3_000)
+    expect({ openings: openings.length, errors }).toEqual({ openings: replaced + 1, errors: [] })
+  }
 })

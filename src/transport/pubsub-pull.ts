@@ -31,9 +31,15 @@ export interface PullOptions {
 
 interface SessionEnd {
   readonly wasHeard: boolean
-  /** The service ended it, without an error. */
+  /** The service ended it by itself, without an error. */
   readonly isClean?: boolean
   readonly error?: unknown
+}
+
+interface Watch {
+  readonly over: AbortSignal
+  readonly heardAtMs: () => number
+  readonly leave: () => Promise<void>
 }
 
 const backoff = { firstMs: 100, maxMs: 10_000 }
@@ -87,6 +93,7 @@ export class PullLoop {
     const stopping = this.#stopping.signal
     let isAccepted = false
     let failures = 0
+    let cleanEnds = 0
     const accepted = (): void => {
       isAccepted = true
       accept()
@@ -97,11 +104,12 @@ export class PullLoop {
       // The service ends streams now and then: of one by which something came, or which lived for a while, that is ordinary.
       const wasOfUse = wasHeard || (isClean === true && clock.monotonicMs() - openedAtMs >= backoff.maxMs)
       if (wasOfUse) failures = 0
-      if (stopping.aborted || (error === undefined && (wasOfUse || isClean !== true))) continue
+      cleanEnds = isClean === true && !wasOfUse ? cleanEnds + 1 : 0
+      if (stopping.aborted || (error === undefined && cleanEnds === 0)) continue
       failures += 1
-      const told = error === undefined ? endedAtOnce(subscription, failures) : pubsubError(error, `pull from ${subscription}`)
+      const told = error === undefined ? endedAtOnce(subscription, cleanEnds) : pubsubError(error, `pull from ${subscription}`)
       if (!isAccepted && isPermanent(error)) return refuse(told)
-      if (error !== undefined || failures >= toldCleanEnds) onError(told)
+      if (error !== undefined || cleanEnds >= toldCleanEnds) onError(told)
       await clock.sleep(backoffMs(backoff, failures, random), stopping)
     }
     accept()
@@ -147,15 +155,20 @@ export class PullLoop {
     const stopping = this.#stopping.signal
     let heardAtMs = clock.monotonicMs()
     let wasHeard = false
+    let isLeft = false
     let isExactlyOnce = false
     return new Promise((resolve) => {
       const end = (error?: unknown, isClean = false): void => {
         if (over.signal.aborted) return
         over.abort()
-        stopping.removeEventListener('abort', leave)
+        stopping.removeEventListener('abort', stop)
         resolve({ error, wasHeard, isClean })
       }
-      const leave = (): void => void this.#leave(stream, over.signal).then(() => end())
+      const leave = (): Promise<void> => {
+        isLeft = true
+        return this.#leave(stream, over.signal)
+      }
+      const stop = (): void => void leave().then(() => end())
       const heard = (): void => {
         heardAtMs = clock.monotonicMs()
         accepted()
@@ -169,15 +182,16 @@ export class PullLoop {
       })
       stream.on('error', (error) => end(error))
       stream.on('status', ({ code, details }) =>
-        code === status.ok ? end(undefined, true) : end(Object.assign(new Error(details), { code, details })),
+        // To our farewell the service answers with an end, which is ours.
+        code === status.ok ? end(undefined, !isLeft) : end(Object.assign(new Error(details), { code, details })),
       )
-      stopping.addEventListener('abort', leave, { once: true })
-      void this.#watch(stream, over.signal, () => heardAtMs).then((wasSilent) => wasSilent && leave())
+      stopping.addEventListener('abort', stop, { once: true })
+      void this.#watch(stream, { over: over.signal, heardAtMs: () => heardAtMs, leave }).then((wasSilent) => wasSilent && stop())
     })
   }
 
   /** Ends with the stream, or when it is being left. True if it was silent for too long: then it and its connection are given up. */
-  async #watch(stream: PullDuplex, over: AbortSignal, heardAtMs: () => number): Promise<boolean> {
+  async #watch(stream: PullDuplex, { over, heardAtMs, leave }: Watch): Promise<boolean> {
     const { clock, silentMs } = this.#options
     for (;;) {
       await clock.sleep(silentMs / 3, over)
@@ -188,7 +202,7 @@ export class PullLoop {
       stream.write({})
     }
     const silent = this.#connection
-    await this.#leave(stream, over)
+    await leave()
     if (silent !== undefined) this.#forget(silent)
     return true
   }
