@@ -3,7 +3,7 @@ import { WaybillError } from '../core/errors.ts'
 import { seededRandom } from '../core/random.ts'
 import { eventually } from '../testing/eventually.ts'
 import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
-import type { Connection, PullDuplex } from './pubsub-client.ts'
+import type { Connection, PullDuplex, PullResponse } from './pubsub-client.ts'
 import { status } from './pubsub-errors.ts'
 import { PullLoop } from './pubsub-pull.ts'
 
@@ -173,13 +173,28 @@ interface Ending {
   readonly afterMs: number
   /** @default 0, which is no error */
   readonly code?: number
+  /** What comes before, as soon as the stream is open. */
+  readonly first?: PullResponse
+}
+
+/** The first response of the real service, before there is any message. */
+const properties: PullResponse = { receivedMessages: [], subscriptionProperties: { exactlyOnceDeliveryEnabled: false } }
+
+const someMessage: PullResponse = {
+  receivedMessages: [
+    {
+      ackId: 'a1',
+      deliveryAttempt: 0,
+      message: { messageId: '1', orderingKey: '', attributes: {}, data: new Uint8Array(1), publishTime: null },
+    },
+  ],
 }
 
 /** Has the service end each stream so, the first of them is number 1, and counts them. */
 function endedStreams({ loop, clock, openings }: Pulling, ending: (number: number) => Ending): () => number {
   const connection = new SilentConnection()
   connection.streamingPull = () => {
-    const { afterMs, code = 0 } = ending(connection.done.length)
+    const { afterMs, code = 0, first } = ending(connection.done.length)
     const stream: PullDuplex = {
       write: () => true,
       end: () => {},
@@ -187,6 +202,7 @@ function endedStreams({ loop, clock, openings }: Pulling, ending: (number: numbe
       pause: () => {},
       resume: () => {},
       on: ((event: string, listener: (said: unknown) => void) => {
+        if (event === 'data' && first !== undefined) queueMicrotask(() => listener(first))
         if (event === 'status') void clock.sleep(afterMs).then(() => listener({ code, details: 'ended' }))
         return stream
       }) as PullDuplex['on'],
@@ -198,9 +214,12 @@ function endedStreams({ loop, clock, openings }: Pulling, ending: (number: numbe
   return () => connection.done.length
 }
 
-test('streams that the service ends at once, without an error, are opened ever more slowly, and that is told', async () => {
+test.each([
+  ['without a word', undefined],
+  ['after an empty response', properties],
+])('streams that the service ends at once, %s, are opened ever more slowly, and that is told', async (_name, first) => {
   const world = pulling()
-  const opened = endedStreams(world, () => ({ afterMs: 1 }))
+  const opened = endedStreams(world, () => ({ afterMs: 1, ...(first === undefined ? {} : { first }) }))
   await world.clock.advance(1)
   expect({ opened: opened(), errors: world.errors }).toEqual({ opened: 1, errors: [] })
   await world.clock.advance(60_000)
@@ -210,11 +229,25 @@ test('streams that the service ends at once, without an error, are opened ever m
   expect(world.errors[0]).toMatchObject({ code: 'UNAVAILABLE', message: expect.stringContaining('ended 5 streams in a row') })
 })
 
+test('a stream that the service ends once messages have come is opened again at once, and nothing is told', async () => {
+  const world = pulling()
+  const opened = endedStreams(world, () => ({ afterMs: 10, first: someMessage }))
+  await world.clock.advance(1_000)
+  expect({ opened: opened(), errors: world.errors }).toEqual({ opened: 101, errors: [] })
+})
+
 test('a stream that the service ends after half an hour in which nothing came is opened again at once, and nothing is told', async () => {
   const world = pulling({ silentMs: 3_600_000 })
   const opened = endedStreams(world, () => ({ afterMs: 1_800_000 }))
   await world.clock.advance(36_000_000)
   expect({ opened: opened(), errors: world.errors }).toEqual({ opened: 21, errors: [] })
+})
+
+test('a stream that fails after half an hour in which nothing came is opened again soon, however often', async () => {
+  const world = pulling({ silentMs: 3_600_000 })
+  const opened = endedStreams(world, () => ({ afterMs: 1_800_000, code: status.unavailable, first: properties }))
+  await world.clock.advance(36_000_000 + 20 * 100)
+  expect({ opened: opened(), told: world.errors.length }).toEqual({ opened: 21, told: 20 })
 })
 
 test('streams that fail are not among the streams in a row that are told to have ended without an error', async () => {

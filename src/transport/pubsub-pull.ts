@@ -30,7 +30,8 @@ export interface PullOptions {
 }
 
 interface SessionEnd {
-  readonly wasHeard: boolean
+  /** Messages came, or it was there for a while, or until we left it. */
+  readonly wasOfUse: boolean
   /** The service ended it by itself, without an error. */
   readonly isClean?: boolean
   readonly error?: unknown
@@ -99,10 +100,8 @@ export class PullLoop {
       accept()
     }
     while (!stopping.aborted) {
-      const openedAtMs = clock.monotonicMs()
-      const { error, wasHeard, isClean } = await this.#session(accepted)
-      // The service ends streams now and then: of one by which something came, or which lived for a while, that is ordinary.
-      const wasOfUse = wasHeard || (isClean === true && clock.monotonicMs() - openedAtMs >= backoff.maxMs)
+      const { error, wasOfUse, isClean } = await this.#session(accepted)
+      // The service ends streams now and then: of one that was of use, that is ordinary.
       if (wasOfUse) failures = 0
       cleanEnds = isClean === true && !wasOfUse ? cleanEnds + 1 : 0
       if (stopping.aborted || (error === undefined && cleanEnds === 0)) continue
@@ -123,10 +122,10 @@ export class PullLoop {
     let stream: PullDuplex
     try {
       connection = await this.connection(stopping)
-      if (stopping.aborted) return { wasHeard: false }
+      if (stopping.aborted) return { wasOfUse: false }
       stream = connection.streamingPull({ subscription })
     } catch (error) {
-      return { error, wasHeard: false }
+      return { error, wasOfUse: false }
     }
     const over = new AbortController()
     const ended = this.#listen(stream, over, accepted)
@@ -153,8 +152,10 @@ export class PullLoop {
   #listen(stream: PullDuplex, over: AbortController, accepted: () => void): Promise<SessionEnd> {
     const { clock, onMessages } = this.#options
     const stopping = this.#stopping.signal
-    let heardAtMs = clock.monotonicMs()
-    let wasHeard = false
+    const openedAtMs = clock.monotonicMs()
+    let heardAtMs = openedAtMs
+    let isAnswered = false
+    let broughtMessages = false
     let isLeft = false
     let isExactlyOnce = false
     return new Promise((resolve) => {
@@ -162,7 +163,9 @@ export class PullLoop {
         if (over.signal.aborted) return
         over.abort()
         stopping.removeEventListener('abort', stop)
-        resolve({ error, wasHeard, isClean })
+        // The time of a stream that was never answered is that of a service out of reach.
+        const wasThere = (isAnswered || isClean) && (isLeft || clock.monotonicMs() - openedAtMs >= backoff.maxMs)
+        resolve({ error, wasOfUse: broughtMessages || wasThere, isClean })
       }
       const leave = (): Promise<void> => {
         isLeft = true
@@ -171,14 +174,17 @@ export class PullLoop {
       const stop = (): void => void leave().then(() => end())
       const heard = (): void => {
         heardAtMs = clock.monotonicMs()
+        isAnswered = true
         accepted()
       }
       stream.on('metadata', heard)
       stream.on('data', ({ receivedMessages, subscriptionProperties }) => {
         heard()
-        wasHeard = true
         isExactlyOnce = subscriptionProperties?.exactlyOnceDeliveryEnabled ?? isExactlyOnce
-        if (receivedMessages != null && receivedMessages.length > 0) onMessages(receivedMessages, isExactlyOnce)
+        // An empty one proves nothing: each stream begins with it, also if a proxy lets no more than that through.
+        if (receivedMessages == null || receivedMessages.length === 0) return
+        broughtMessages = true
+        onMessages(receivedMessages, isExactlyOnce)
       })
       stream.on('error', (error) => end(error))
       stream.on('status', ({ code, details }) =>
@@ -234,7 +240,7 @@ export class PullLoop {
 function endedAtOnce(subscription: string, times: number): WaybillError {
   return new WaybillError(
     'UNAVAILABLE',
-    `Pub/Sub, pull from ${subscription}: the service ended ${times} streams in a row as soon as they were open, without an error and before anything came.`,
+    `Pub/Sub, pull from ${subscription}: the service ended ${times} streams in a row as soon as they were open, without an error and before any message came.`,
   )
 }
 
