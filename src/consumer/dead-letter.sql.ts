@@ -5,16 +5,8 @@ import { aggregateKey } from '../postgres/lanes.sql.ts'
 import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
 import { storableMoment } from '../postgres/storable-moment.ts'
 import { storableText } from '../postgres/storable-text.ts'
-import {
-  attributesJson,
-  foundInLine,
-  pauseId,
-  storableKey,
-  type AggregateName,
-  type BatchBounds,
-  type Scope,
-  type StoredRow,
-} from './inbox.sql.ts'
+import type { AggregateName } from '../projection/reads.sql.ts'
+import { attributesJson, foundInLine, pauseId, storableKey, type BatchBounds, type Scope, type StoredRow } from './inbox.sql.ts'
 import type { Item } from './item.ts'
 import type { DeadReason, RawMessage } from './received-event.ts'
 

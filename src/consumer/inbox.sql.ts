@@ -8,6 +8,7 @@ import { aggregateKey } from '../postgres/lanes.sql.ts'
 import { name, part, sql, sqlArray, sqlBytesArray, type Name, type Part, type Statement } from '../postgres/sql.ts'
 import { storableMoment } from '../postgres/storable-moment.ts'
 import { storableText } from '../postgres/storable-text.ts'
+import type { AggregateName } from '../projection/reads.sql.ts'
 import type { Item } from './item.ts'
 import { aggregateIds, aggregateTypes, ids, versions } from './item-arrays.ts'
 
@@ -44,11 +45,6 @@ export interface Scope {
   readonly tables: InboxTables
   readonly consumer: string
   readonly generation: number
-}
-
-export interface AggregateName {
-  readonly aggregateType: string
-  readonly aggregateId: string
 }
 
 /** What holds a paused aggregate, in place of a dead letter. No event has this id. */

@@ -12,9 +12,10 @@
  * behind them all waits until the last one is.
  */
 import type { Version } from '../core/version.ts'
+import type { AggregateName } from '../projection/reads.sql.ts'
 import { batchVersions } from './batch-versions.ts'
 import type { ClaimRow } from './claim.sql.ts'
-import type { AggregateName, PositionChange } from './inbox.sql.ts'
+import type { PositionChange } from './inbox.sql.ts'
 import { keepsLine, type Item } from './item.ts'
 import { aggregateKey } from './received-event.ts'
 import { standsForAll } from './routes.ts'

@@ -1,6 +1,6 @@
 /**
- * Schemas for fixtures that are migrated before anybody wants them: tests take about a thousand in a run, and to migrate one costs the
- * server more than most tests do.
+ * Schemas for fixtures that are migrated before anybody wants them: a run takes many hundreds, and each migration costs the server about
+ * thirty times what a copy does.
  *
  * The databases of all test files are copies of one template, which the first of them makes. A fixture takes the next name and calls
  * `migrate`, as a service would: that stamps the schema if the template had it, and makes it if not.
