@@ -35,13 +35,14 @@ export interface TestReport {
 
 const compiled = process.env['NODE_COMPILE_CACHE'] ?? join(repositoryRoot, '.cache', 'compiled')
 
-export async function runTests(args: readonly string[], { env, passThrough = false }: CommandOptions): Promise<TestRun> {
+export async function runTests(args: readonly string[], { cwd, env, passThrough = false }: CommandOptions): Promise<TestRun> {
   const folder = await mkdtemp(join(tmpdir(), 'waybill-test-'))
   try {
     const path = join(folder, 'report.json')
     const reporters = ['--reporter=default', '--reporter=./test/setup/reporter.ts']
     const command = ['vitest', 'run', ...reporters, ...args]
     const { code, output, signal, told } = await runCommand(command, {
+      ...(cwd === undefined ? {} : { cwd }),
       env: { NODE_COMPILE_CACHE: compiled, ...servicesInMemory(), ...env, WAYBILL_REPORT: path },
       passThrough,
     })
