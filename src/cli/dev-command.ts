@@ -15,7 +15,8 @@ import { isDevelopment } from '../drill/production-sign.ts'
 import { desiredResources } from '../ops/provision-desired.ts'
 import { applyProvision, planProvision } from '../ops/provision.ts'
 import { withDatabase } from '../ops/with-database.ts'
-import { parseDatabaseUrl, redactPasswords } from '../postgres/connect-failure.ts'
+import { redactSecrets } from '../core/redact.ts'
+import { parseDatabaseUrl } from '../postgres/connect-failure.ts'
 import { migrationStatus } from '../postgres/migrate-status.ts'
 import { migrate } from '../postgres/migrate.ts'
 import { createPubsubAdmin } from '../transport/pubsub-admin.ts'
@@ -58,7 +59,7 @@ export const devCommand: Command = {
         context.note('The configuration has no transport, so neither relay nor consumers run; the rest does.')
       context.note(`${names.service} runs. Ctrl-C ends all of it.`)
       await untilAborted(signal)
-      return { text: 'Ended.', data: { databaseUrl: redactPasswords(databaseUrl), emulatorHost: broker?.emulatorHost } }
+      return { text: 'Ended.', data: { databaseUrl: redactSecrets(databaseUrl), emulatorHost: broker?.emulatorHost } }
     } finally {
       for (const close of closers.toReversed()) await close()
     }

@@ -5,7 +5,8 @@
  * message; data is printed as it is, because a script that somebody will run must not be touched.
  */
 import { errorMessage, isWaybillError, type ErrorCode } from '../core/errors.ts'
-import { explainForbidden, redactPasswords } from '../postgres/connect-failure.ts'
+import { redactSecrets } from '../core/redact.ts'
+import { explainForbidden } from '../postgres/connect-failure.ts'
 import { packageVersion } from '../postgres/migrate-files.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult, type ExitCode } from './command.ts'
 import { commands } from './commands.ts'
@@ -32,7 +33,7 @@ export interface CliWorld {
 /** Runs one command line; never throws. */
 export async function runCli(world: CliWorld): Promise<ExitCode> {
   const flags = { json: world.line.includes('--json'), verbose: world.line.includes('--verbose') }
-  const err = (text: string): void => world.err(`${redactPasswords(text)}\n`)
+  const err = (text: string): void => world.err(`${redactSecrets(text)}\n`)
   try {
     const { words, command, values } = parseLine(world.line, commands)
     const answer = (text: string, data: unknown): void => world.out(`${flags.json ? JSON.stringify(data) : text.trimEnd()}\n`)

@@ -301,3 +301,17 @@ test('what the broker gave up on becomes a letter here, once, and a redrive appl
   await stop()
   expect((await effects(fixture)).toSorted()).toEqual(['x 1', 'x 2', 'y 1'])
 })
+
+test('a dead letter keeps no secret that its handler’s error quoted', async () => {
+  const fixture = await consumerFixture(db)
+  const broken = (): never => {
+    throw new Error('connect ECONNREFUSED postgres://ada:hunter2@db/pay Authorization: Bearer eyJsecret')
+  }
+  const stop = fixture.start(fixture.consumer({ maxAttempts: 1 }).on(videos.VideoPublished, broken))
+  await fixture.publish(published('a', 1))
+  await eventually(async () => (await fixture.count('dead_letter')) === 1)
+  await stop()
+  const rows = await fixture.query('select error, history::text as history from $schema.dead_letter')
+  expect(JSON.stringify(rows)).toContain('postgres://***@db/pay')
+  expect(JSON.stringify(rows)).not.toMatch(/hunter2|eyJsecret/)
+})

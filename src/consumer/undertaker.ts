@@ -14,7 +14,7 @@ import { errorMessage } from '../core/errors.ts'
 import type { Signals } from '../core/signals.ts'
 import { execute, one, rows, type Tx } from '../postgres/database.ts'
 import { isAbortedTransaction } from '../postgres/sql-state.ts'
-import { storableText } from '../postgres/storable-text.ts'
+import { storableError } from '../postgres/storable-text.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { transactionAborted } from '../postgres/tx-scope.ts'
 import { ackAll } from '../transport/ack-all.ts'
@@ -99,8 +99,6 @@ export interface ForeignDelivery {
   readonly place?: Place | undefined
 }
 
-const longestError = 2_000
-
 export function createUndertaker(deps: UndertakerDeps): Undertaker {
   const { settings, scope, patience = createPatience(settings) } = deps
   const undertaker: Undertaker = {
@@ -112,7 +110,7 @@ export function createUndertaker(deps: UndertakerDeps): Undertaker {
     charge: (item, error) =>
       item.refusal?.passing === 'outage' ? undertaker.putOff(item, item.refusal.error) : charge(deps, { item, error }),
     putOff: async (item, error) => {
-      const rest = { delayMs: patience(), error: cut(errorMessage(error)) }
+      const rest = { delayMs: patience(), error: storableError(errorMessage(error)) }
       await execute(settings.db, releaseAttempts(scope, [item.event.id]))
       settings.signals.emit('consumer.retried', { consumer: scope.consumer, count: 1, ...rest })
       return { rest }
@@ -126,7 +124,7 @@ export function createUndertaker(deps: UndertakerDeps): Undertaker {
         aggregate: undefined,
         message,
         reason: 'not_ours' as const,
-        error: cut(problem),
+        error: storableError(problem),
         attempts: 1,
         holds: false,
       }
@@ -139,7 +137,7 @@ export function createUndertaker(deps: UndertakerDeps): Undertaker {
         reason: 'not_ours',
         attempts: 1,
         held: false,
-        error: cut(problem),
+        error: storableError(problem),
       })
     },
     reportStopped: (item, why) => reportStopped(deps, item, why),
@@ -167,7 +165,7 @@ interface Failed {
 async function charge(deps: UndertakerDeps, { item, error }: Failed): ReturnType<Undertaker['charge']> {
   const { settings, scope } = deps
   const { event, origin, refusal } = item
-  const text = cut(errorMessage(isAbortedTransaction(error) ? transactionAborted(error) : error))
+  const text = storableError(errorMessage(isAbortedTransaction(error) ? transactionAborted(error) : error))
   if (isDiscarded(error)) return { burial: { reason: 'discarded', error: text, attempts: 1 } }
   if (origin.kind === 'dead') {
     const held = settings.onDead === 'hold'
@@ -230,7 +228,16 @@ async function buryItem(
     const isDone = (await takeOffsets(tx, scope, [item])).length === 0
     if (isDone) return undefined
     const isSettled = origin.kind === 'dead' && (await rows(tx, lockRedriving(scope, [origin.letterId]))).length === 0
-    const burial = { eventId: event.id, eventType: event.type, aggregate, message, reason, error: cut(error), attempts, holds }
+    const burial = {
+      eventId: event.id,
+      eventType: event.type,
+      aggregate,
+      message,
+      reason,
+      error: storableError(error),
+      attempts,
+      holds,
+    }
     const letter = isSettled ? undefined : await makeDeadLetter(tx, scope, burial)
     await execute(tx, forgetAttempts(scope, [event.id]))
     if (origin.kind === 'waiting') await execute(tx, removeStored(scope, [event.id]))
@@ -242,7 +249,7 @@ async function buryItem(
       await rows(tx, recordSeen(scope, { eventId: event.id, source: event.aggregateType }))
     return holds ? await failFollowers(tx, deps, item) : []
   })
-  if (followers !== undefined) report(deps, { ...describe(item), reason, attempts, held: holds, error: cut(error) })
+  if (followers !== undefined) report(deps, { ...describe(item), reason, attempts, held: holds, error: storableError(error) })
   for (const follower of followers ?? []) report(deps, follower)
   await undertaker.ack([item])
 }
@@ -266,9 +273,4 @@ function describe({ event, message }: UnreadItem): Described {
 
 function describeForeign({ messageId, orderingKey }: RawMessage, { id, type }: Pick<ForeignMessage, 'id' | 'type'>): Described {
   return { eventId: id, messageId, orderingKey, eventType: type, aggregateType: '', aggregateId: '' }
-}
-
-/** Postgres takes no NUL, and nobody reads more than this. */
-function cut(text: string): string {
-  return storableText(text).slice(0, longestError)
 }

@@ -3,7 +3,7 @@
  * frame around it, nothing kept by caches, and no guessing of content types.
  */
 import { errorMessage, isWaybillError, meaningOf, WaybillError, type ErrorCode } from '../core/errors.ts'
-import { redactPasswords } from '../postgres/connect-failure.ts'
+import { redactSecrets } from '../core/redact.ts'
 import { isRefusedValue } from '../postgres/sql-state.ts'
 
 const securityHeaders: Readonly<Record<string, string>> = {
@@ -35,11 +35,12 @@ export interface ShownError {
 }
 
 export function shownError(error: unknown): ShownError {
-  if (isWaybillError(error)) return { code: error.code, message: redactPasswords(error.message) }
-  if (isRefusedValue(error)) return { code: 'INVALID_INPUT', message: `The database refuses that: ${errorMessage(error)}.` }
+  if (isWaybillError(error)) return { code: error.code, message: redactSecrets(error.message) }
+  if (isRefusedValue(error))
+    return { code: 'INVALID_INPUT', message: `The database refuses that: ${redactSecrets(errorMessage(error))}.` }
   if (error instanceof TypeError || error instanceof RangeError)
     return { code: 'INTERNAL', message: 'The dashboard has failed. That is a defect: please report it.' }
-  return { code: 'UNAVAILABLE', message: `The database could not be asked: ${redactPasswords(errorMessage(error))}.` }
+  return { code: 'UNAVAILABLE', message: `The database could not be asked: ${redactSecrets(errorMessage(error))}.` }
 }
 
 /** A failure as an answer. What is neither an error of ours nor a defect is the database's, and may pass. */

@@ -20,6 +20,7 @@ import type { AnyStream } from '../core/stream.ts'
 import { execute, type Database, type Tx } from '../postgres/database.ts'
 import { assertSchema } from '../postgres/deployment.ts'
 import { isLockTimeout } from '../postgres/sql-state.ts'
+import { storableError } from '../postgres/storable-text.ts'
 import { runBatch } from './backfill-batch.ts'
 import { createBackfillGate } from './backfill-gate.ts'
 import { openOperation, type BackfillMode, type BackfillOperation } from './backfill-operation.ts'
@@ -99,7 +100,7 @@ export function createBackfill<Row>(options: BackfillOptions<Row>): Backfill {
         settings.signals.emit('backfill.finished', { backfill: name, ...finished })
         return finished
       } catch (error) {
-        const failed = endOperation(schema, { ...opened, state: 'failed', error: errorMessage(error).slice(0, 500) })
+        const failed = endOperation(schema, { ...opened, state: 'failed', error: storableError(errorMessage(error)) })
         // The error itself is what the caller has to know; without this mark the operation counts as running.
         await execute(db, failed).catch(() => {})
         throw error

@@ -7,7 +7,7 @@
  */
 import { lanesOf, tokensOf, type HeldLane } from '../postgres/lanes.sql.ts'
 import { part, sql, sqlArray, type Part, type Statement } from '../postgres/sql.ts'
-import { storableText } from '../postgres/storable-text.ts'
+import { storableError, storableText } from '../postgres/storable-text.ts'
 import type { OutboxTables } from './outbox.sql.ts'
 
 export interface DispatchRow {
@@ -189,7 +189,7 @@ export function settleDispatch(
       ${sqlArray(stopped.map((row) => row.lane))}::text::smallint[], ${sqlArray(stopped.map((row) => row.seq))}::text::bigint[],
       ${sqlArray(stopped.map((row) => row.eventId))}::text::uuid[], ${sqlArray(stopped.map((row) => row.park))}::text::boolean[],
       ${sqlArray(stopped.map((row) => row.void))}::text::boolean[], ${sqlArray(stopped.map((row) => row.charge))}::text::int[],
-      ${sqlArray(stopped.map((row) => Math.round(row.delayMs)))}::text::bigint[], ${sqlArray(stopped.map((row) => cleanText(row.error)))}::text::text[],
+      ${sqlArray(stopped.map((row) => Math.round(row.delayMs)))}::text::bigint[], ${sqlArray(stopped.map((row) => storableError(row.error)))}::text::text[],
       ${sqlArray(hold.map((each) => each.lane))}::text::smallint[], ${sqlArray(hold.map((each) => each.depth))}::text::int[],
       ${keep.receipts}::boolean, ${keep.events}::boolean))::text as mine`
 }
@@ -216,7 +216,7 @@ export function wakeTopics(tables: OutboxTables, topics: readonly string[], long
         select x.lane, x.ctid from ${tables.dispatch} x
          where x.lane = l.lane and x.state = 1 and x.next_retry_at > (select clock_timestamp())
            and x.next_retry_at <= (select clock_timestamp() + ${longestMs}::float8 * interval '1 millisecond')
-           and x.last_error ^@ any (${sqlArray(topics.map((topic) => cleanText(waitingFor(topic))))}::text::text[])
+           and x.last_error ^@ any (${sqlArray(topics.map((topic) => storableError(waitingFor(topic))))}::text::text[])
          limit 1000) x
     ), woken as (
       update ${tables.dispatch} d set next_retry_at = clock_timestamp()
@@ -258,7 +258,7 @@ export function readPauses(tables: OutboxTables): Statement<{ aggregate_type: st
   return sql`select aggregate_type, aggregate_id from ${tables.pause}`
 }
 
-/** Postgres text holds no NUL, and what a broker says must never make the statement fail that records it. */
+/** A broker's message id, which must never make the statement fail that records it. */
 function cleanText(text: string): string {
   return storableText(text).slice(0, 1000)
 }

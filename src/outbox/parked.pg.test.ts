@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { accounts, firstOccurrences, outboxFixture, videos, type OutboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import { WaybillError } from '../core/errors.ts'
 import { tombstone } from '../core/event.ts'
 import { stream } from '../core/stream.ts'
 import { fromPg } from '../postgres/from-pg.ts'
@@ -204,4 +205,20 @@ test('a head whose event is missing cannot be skipped, only dropped', async () =
   const dropped = await dropParked({ db, outbox, actor, filter: { all: true }, publishTimeoutMs: 0, leaseMs: 0 })
   expect(dropped.events).toEqual([parked?.eventId])
   expect(await relay(broker).once()).toBe(2)
+})
+
+test('a parked event keeps no secret that the broker’s refusal quoted', async () => {
+  const fixture = await outboxFixture(db)
+  const broker = memory()
+  const refusing = {
+    ...broker,
+    publish: async (messages: readonly unknown[]) =>
+      messages.map(() => ({
+        status: 'rejected' as const,
+        error: new WaybillError('REJECTED', 'amqp://ada:hunter2@mq refused this'),
+      })),
+  }
+  await fixture.publish('a', 'a')
+  await fixture.relay(refusing, { maxAttempts: 1 }).once()
+  expect((await listParked(db, fixture.outbox)).map(({ error }) => error)).toEqual(['amqp://***@mq refused this'])
 })

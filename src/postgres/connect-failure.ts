@@ -26,11 +26,6 @@ export function parseDatabaseUrl(url: string): URL {
   return parsed
 }
 
-/** The text without the password of any URL in it. */
-export function redactPasswords(text: string): string {
-  return text.replaceAll(/(\w+:\/\/[^\s:/@]*):[^\s"']*@/g, '$1:***@').replaceAll(/(\bpassword=)[^\s&"']+/gi, '$1***')
-}
-
 /** Turns what the driver threw while connecting into a sentence; anything else is returned as it is. */
 export function explainConnectFailure(error: unknown, url: string): unknown {
   if (isWaybillError(error)) return error

@@ -1,10 +1,11 @@
 /**
  * An error as fields of a log entry, without what it must not tell.
  *
- * Errors quote statements, values and addresses. By default only the class and the code are kept; as text, passwords in
- * addresses are masked and the rest is cut.
+ * Errors quote statements, values and addresses. By default only the class and the code are kept; as text, secrets are
+ * masked and the rest is cut.
  */
 import { errorMessage } from '../core/errors.ts'
+import { redactSecrets } from '../core/redact.ts'
 
 export interface DescribedError {
   readonly error_type?: string
@@ -22,14 +23,6 @@ export function describeError(error: unknown, as: 'code' | 'text'): DescribedErr
   return {
     ...(isError ? { error_type: error.name } : {}),
     ...(typeof code === 'string' && /^[A-Za-z0-9_.-]{1,64}$/.test(code) ? { error_code: code } : {}),
-    ...(as === 'text' ? { error: withoutPasswords(errorMessage(error)).slice(0, longestText) } : {}),
+    ...(as === 'text' ? { error: redactSecrets(errorMessage(error)).slice(0, longestText) } : {}),
   }
-}
-
-/** `postgres://user:secret@host` becomes `postgres://***@host`; so does `password=secret`. */
-function withoutPasswords(text: string): string {
-  return text
-    .slice(0, longestText * 4)
-    .replaceAll(/([a-z][a-z0-9+.-]*:\/\/)[^/\s]*@/gi, '$1***@')
-    .replaceAll(/\b(password|passwd|pwd|secret|token|api[_-]?key)(\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s,;&]+)/gi, '$1$2***')
 }
