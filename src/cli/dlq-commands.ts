@@ -12,7 +12,7 @@ import { exitCodes, type Command, type CommandContext, type CommandResult } from
 import type { OptionSpec, OptionValues } from './command.ts'
 import { chosenBy, textOption, wholeOption } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'
-import { textTable } from './text-table.ts'
+import { oneLine, textTable } from './text-table.ts'
 import { withSchema } from './with-schema.ts'
 
 const reasons = 'failed, crashed, unknown_type, unknown_schema, invalid, not_ours, version_jump, broker'
@@ -217,7 +217,7 @@ function letterText(letter: DeadLetterDetail): string {
 
 /** One line, without what a terminal would act upon. */
 function printable(text: string): string {
-  const clean = text.replaceAll(/\p{Cc}+/gu, ' ')
+  const clean = oneLine(text)
   return clean.length <= 4_000 ? clean : `${clean.slice(0, 3_999)}…`
 }
 

@@ -12,6 +12,7 @@ import { exitCodes, type Command, type CommandContext, type CommandResult, type 
 import { commands } from './commands.ts'
 import { commandHelp, overview } from './help.ts'
 import { parseLine } from './parse-command.ts'
+import { terminalJson, terminalText } from './text-table.ts'
 import { readSettings } from './settings.ts'
 import { whoMayOperate } from '../ops/who-may.ts'
 
@@ -33,10 +34,11 @@ export interface CliWorld {
 /** Runs one command line; never throws. */
 export async function runCli(world: CliWorld): Promise<ExitCode> {
   const flags = { json: world.line.includes('--json'), verbose: world.line.includes('--verbose') }
-  const err = (text: string): void => world.err(`${redactSecrets(text)}\n`)
+  const err = (text: string): void => world.err(`${terminalText(redactSecrets(text))}\n`)
   try {
     const { words, command, values } = parseLine(world.line, commands)
-    const answer = (text: string, data: unknown): void => world.out(`${flags.json ? JSON.stringify(data) : text.trimEnd()}\n`)
+    const answer = (text: string, data: unknown): void =>
+      world.out(`${flags.json ? terminalJson(data) : terminalText(text.trimEnd())}\n`)
     if (values['version'] === true) {
       answer(packageVersion(), { version: packageVersion() })
       return exitCodes.ok
@@ -86,7 +88,7 @@ const codesOfErrors: Partial<Record<ErrorCode, ExitCode>> = {
 
 function describe(error: unknown, { json, verbose }: { readonly json: boolean; readonly verbose: boolean }): string {
   const message = errorMessage(error)
-  if (json) return JSON.stringify({ error: { code: isWaybillError(error) ? error.code : 'INTERNAL', message } })
+  if (json) return terminalJson({ error: { code: isWaybillError(error) ? error.code : 'INTERNAL', message } })
   if (verbose && error instanceof Error)
     return [error, error.cause]
       .flatMap((each) => (each instanceof Error ? [each.stack ?? each.message] : []))

@@ -19,7 +19,7 @@ import { durationOption } from './duration-option.ts'
 import { textOption, wholeOption } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'
 import { statusText } from './status-text.ts'
-import { textDuration } from './text-table.ts'
+import { terminalJson, textDuration } from './text-table.ts'
 
 const limitOptions: Readonly<Record<string, OptionSpec>> = {
   'max-lag': {
@@ -101,7 +101,7 @@ async function watch(context: CommandContext, look: () => Promise<CommandResult>
   if (draws) out(`${home}${eraseBelow}`)
   let last = await look()
   while (!signal.aborted) {
-    if (values['json'] === true) out(`${JSON.stringify(last.data)}\n`)
+    if (values['json'] === true) out(`${terminalJson(last.data)}\n`)
     else out(draws ? picture(last.text) : `${last.text}\n\n`)
     await systemClock.sleep(everyMs, signal)
     try {

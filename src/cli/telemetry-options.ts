@@ -10,7 +10,7 @@ import { createMetrics } from '../telemetry/metrics.ts'
 import { startTelemetryServer } from '../telemetry/telemetry-server.ts'
 import type { OptionSpec, OptionValues } from './command.ts'
 import { textOption } from './outbox-commands.ts'
-import { oneLine } from './text-table.ts'
+import { oneLine, terminalJson } from './text-table.ts'
 
 export const telemetryOptions: Readonly<Record<string, OptionSpec>> = {
   listen: { type: 'string', value: '<host:port>', help: 'serve /metrics, /livez and /readyz there' },
@@ -46,7 +46,7 @@ function logJson(signals: SignalBus, note: (text: string) => void): void {
   logSignals({
     signals,
     log: ({ level, signal, message, fields }) =>
-      note(JSON.stringify({ time: new Date().toISOString(), severity: severities[level], message, signal, ...fields })),
+      note(terminalJson({ time: new Date().toISOString(), severity: severities[level], message, signal, ...fields })),
   })
 }
 

@@ -26,9 +26,22 @@ export function textDuration(ms: number): string {
   return `${Math.round(ms / size)} ${unit}`
 }
 
-/** One line, without what a terminal would act upon. */
+/** One line without control characters, those that change the direction of text included. */
 export function oneLine(text: string): string {
-  return text.replaceAll(/\p{Cc}+/gu, ' ')
+  return terminalText(text).replaceAll(/[\n\t]+/g, ' ')
+}
+
+/** Text without what a terminal would act upon, but for line ends and tabs. */
+export function terminalText(text: string): string {
+  return text.replaceAll(/(?:(?![\n\t])[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069])+/gu, ' ')
+}
+
+/** JSON that a terminal may show: what it would act upon is written as an escape. */
+export function terminalJson(data: unknown): string {
+  return JSON.stringify(data).replaceAll(
+    /[\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
+    (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  )
 }
 
 function cut(text: string): string {

@@ -116,6 +116,7 @@ describe('avro', () => {
     expect(() => avro('nonsense')).toThrow(invalid)
     expect(() => avro({ type: 'array', items: 'null' })).toThrow(invalid)
     expect(() => avro({ type: 'array', items: { type: 'record', name: 'Nothing', fields: [] } })).toThrow(invalid)
+    expect(() => avro({ type: 'array', items: { type: 'fixed', name: 'Empty', size: 0 } })).toThrow(invalid)
   })
 
   test('an event of an older schema version is read with its schema and goes through its upcaster', async () => {

@@ -149,7 +149,10 @@ function childrenOf(type: avsc.Type): readonly avsc.Type[] {
   return type instanceof avsc.types.LogicalType ? [type.underlyingType] : []
 }
 
-function isEmptyOnTheWire(type: avsc.Type): boolean {
-  if (type instanceof avsc.types.NullType) return true
-  return type instanceof avsc.types.RecordType && type.fields.every((field) => isEmptyOnTheWire(field.type))
+/** Whether a value may take no bytes. A record inside itself is taken for one that does: it has no finite value anyway. */
+function isEmptyOnTheWire(type: avsc.Type, outer: readonly avsc.Type[] = []): boolean {
+  if (type instanceof avsc.types.NullType || outer.includes(type)) return true
+  if (type instanceof avsc.types.FixedType) return type.size === 0
+  if (type instanceof avsc.types.LogicalType) return isEmptyOnTheWire(type.underlyingType, outer)
+  return type instanceof avsc.types.RecordType && type.fields.every((field) => isEmptyOnTheWire(field.type, [...outer, type]))
 }

@@ -28,7 +28,7 @@ export interface RequestIds {
 }
 
 const windowMinutes = 10
-/** A client chooses its name, so the names that are remembered are bounded. */
+/** A client chooses its name, so the names are bounded: a new one takes the place of the rarest, which then counts among the others. */
 const mostClients = 1_000
 
 interface Tally {
@@ -39,6 +39,14 @@ interface Tally {
   readonly minutes: Map<number, number>
 }
 
+function newTally(command: string, client: string): Tally {
+  return { command, client, count: 0, minutes: new Map<number, number>() }
+}
+
+function add(minutes: Map<number, number>, minute: number, n: number): void {
+  minutes.set(minute, (minutes.get(minute) ?? 0) + n)
+}
+
 export function createRequestIds(parts: {
   readonly phase: RequestIdPhase
   readonly clock: Clock
@@ -47,25 +55,42 @@ export function createRequestIds(parts: {
   const { clock, signals } = parts
   const startedAtMs = clock.monotonicMs()
   const tallies = new Map<string, Tally>()
+  const others = new Map<string, Tally>()
   let phase = parts.phase
   let isForced = false
 
   const minuteNow = (): number => Math.floor(clock.monotonicMs() / 60_000)
+  const forget = ({ minutes }: Tally): void => {
+    for (const old of minutes.keys()) if (old <= minuteNow() - windowMinutes) minutes.delete(old)
+  }
+  const evict = (): void => {
+    let rarest: Tally | undefined
+    for (const tally of tallies.values()) if (tally.count < (rarest?.count ?? Infinity)) rarest = tally
+    if (rarest === undefined) return
+    tallies.delete(`${rarest.command}\n${rarest.client}`)
+    const rest = others.get(rarest.command) ?? newTally(rarest.command, 'others')
+    others.set(rarest.command, rest)
+    rest.count += rarest.count
+    for (const [minute, n] of rarest.minutes) add(rest.minutes, minute, n)
+    forget(rest)
+  }
   const count = (command: string, client: string): void => {
-    const known = tallies.has(`${command}\n${client}`) || tallies.size < mostClients ? client : 'others'
-    const tally = tallies.get(`${command}\n${known}`) ?? { command, client: known, count: 0, minutes: new Map<number, number>() }
-    tallies.set(`${command}\n${known}`, tally)
+    const key = `${command}\n${client}`
+    if (!tallies.has(key) && tallies.size >= mostClients) evict()
+    const tally = tallies.get(key) ?? newTally(command, client)
+    // Set anew, the map has those first that were not seen for longest.
+    tallies.delete(key)
+    tallies.set(key, tally)
     tally.count += 1
-    const minute = minuteNow()
-    tally.minutes.set(minute, (tally.minutes.get(minute) ?? 0) + 1)
-    for (const old of tally.minutes.keys()) if (old <= minute - windowMinutes) tally.minutes.delete(old)
+    add(tally.minutes, minuteNow(), 1)
+    forget(tally)
   }
   const missing = (): readonly MissingRequestIds[] => {
     const elapsed = (clock.monotonicMs() - startedAtMs) / 60_000
     const minutes = Math.max(1, Math.min(windowMinutes, elapsed))
     const since = minuteNow() - windowMinutes
     const rate = (tally: Tally): number => [...tally.minutes].reduce((sum, [at, n]) => sum + (at > since ? n : 0), 0) / minutes
-    return [...tallies.values()]
+    return [...tallies.values(), ...others.values()]
       .map((tally) => ({ command: tally.command, client: tally.client, count: tally.count, perMinute: rate(tally) }))
       .toSorted((a, b) => b.count - a.count)
   }

@@ -53,6 +53,10 @@ async function answer(target: AdminTarget, request: IncomingMessage): Promise<An
   const host = (request.headers.host ?? '').replace(/:\d+$/, '')
   if (host !== '127.0.0.1' && host !== 'localhost' && host !== '[::1]')
     return { status: 403, body: { error: 'Use a loopback address.' } }
+  // A page of another origin may send a plain POST without asking first.
+  const { origin } = request.headers
+  if (origin !== undefined && origin !== `http://${request.headers.host}`)
+    return { status: 403, body: { error: 'A page of another origin may not ask this server.' } }
   const { faults } = target
   switch (`${request.method ?? ''} ${request.url ?? ''}`) {
     case 'GET /stats':
