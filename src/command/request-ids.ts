@@ -39,12 +39,57 @@ interface Tally {
   readonly minutes: Map<number, number>
 }
 
-function newTally(command: string, client: string): Tally {
-  return { command, client, count: 0, minutes: new Map<number, number>() }
+/** Counts by command and client. Which clients are remembered is bounded, and those who send most are among them. */
+interface Tallies {
+  count(command: string, client: string): void
+  all(): readonly Tally[]
+  isRecent(minute: number): boolean
 }
 
-function add(minutes: Map<number, number>, minute: number, n: number): void {
-  minutes.set(minute, (minutes.get(minute) ?? 0) + n)
+function createTallies(clock: Clock): Tallies {
+  const byClient = new Map<string, Tally>()
+  const others = new Map<string, Tally>()
+  const minuteNow = (): number => Math.floor(clock.monotonicMs() / 60_000)
+  const isRecent = (minute: number): boolean => minute > minuteNow() - windowMinutes
+  const add = (tally: Tally, minutes: Iterable<readonly [number, number]>): void => {
+    for (const [minute, n] of minutes) {
+      tally.count += n
+      tally.minutes.set(minute, (tally.minutes.get(minute) ?? 0) + n)
+    }
+    for (const minute of tally.minutes.keys()) if (!isRecent(minute)) tally.minutes.delete(minute)
+  }
+  const evictRarest = (): void => {
+    let rarest: Tally | undefined
+    for (const tally of byClient.values()) if (tally.count < (rarest?.count ?? Infinity)) rarest = tally
+    if (rarest === undefined) return
+    byClient.delete(keyOf(rarest.command, rarest.client))
+    const rest = others.get(rarest.command) ?? newTally(rarest.command, 'others')
+    others.set(rarest.command, rest)
+    const earlier = rarest.count - [...rarest.minutes.values()].reduce((sum, n) => sum + n, 0)
+    rest.count += earlier
+    add(rest, rarest.minutes)
+  }
+  return {
+    count: (command, client) => {
+      const key = keyOf(command, client)
+      if (!byClient.has(key) && byClient.size >= mostClients) evictRarest()
+      const tally = byClient.get(key) ?? newTally(command, client)
+      // Set anew, the map begins with those that were not seen for longest.
+      byClient.delete(key)
+      byClient.set(key, tally)
+      add(tally, [[minuteNow(), 1]])
+    },
+    all: () => [...byClient.values(), ...others.values()],
+    isRecent,
+  }
+}
+
+function keyOf(command: string, client: string): string {
+  return `${command}\n${client}`
+}
+
+function newTally(command: string, client: string): Tally {
+  return { command, client, count: 0, minutes: new Map<number, number>() }
 }
 
 export function createRequestIds(parts: {
@@ -54,50 +99,24 @@ export function createRequestIds(parts: {
 }): RequestIds {
   const { clock, signals } = parts
   const startedAtMs = clock.monotonicMs()
-  const tallies = new Map<string, Tally>()
-  const others = new Map<string, Tally>()
+  const tallies = createTallies(clock)
   let phase = parts.phase
   let isForced = false
 
-  const minuteNow = (): number => Math.floor(clock.monotonicMs() / 60_000)
-  const forget = ({ minutes }: Tally): void => {
-    for (const old of minutes.keys()) if (old <= minuteNow() - windowMinutes) minutes.delete(old)
-  }
-  const evict = (): void => {
-    let rarest: Tally | undefined
-    for (const tally of tallies.values()) if (tally.count < (rarest?.count ?? Infinity)) rarest = tally
-    if (rarest === undefined) return
-    tallies.delete(`${rarest.command}\n${rarest.client}`)
-    const rest = others.get(rarest.command) ?? newTally(rarest.command, 'others')
-    others.set(rarest.command, rest)
-    rest.count += rarest.count
-    for (const [minute, n] of rarest.minutes) add(rest.minutes, minute, n)
-    forget(rest)
-  }
-  const count = (command: string, client: string): void => {
-    const key = `${command}\n${client}`
-    if (!tallies.has(key) && tallies.size >= mostClients) evict()
-    const tally = tallies.get(key) ?? newTally(command, client)
-    // Set anew, the map has those first that were not seen for longest.
-    tallies.delete(key)
-    tallies.set(key, tally)
-    tally.count += 1
-    add(tally.minutes, minuteNow(), 1)
-    forget(tally)
-  }
   const missing = (): readonly MissingRequestIds[] => {
     const elapsed = (clock.monotonicMs() - startedAtMs) / 60_000
     const minutes = Math.max(1, Math.min(windowMinutes, elapsed))
-    const since = minuteNow() - windowMinutes
-    const rate = (tally: Tally): number => [...tally.minutes].reduce((sum, [at, n]) => sum + (at > since ? n : 0), 0) / minutes
-    return [...tallies.values(), ...others.values()]
+    const rate = (tally: Tally): number =>
+      [...tally.minutes].reduce((sum, [minute, n]) => sum + (tallies.isRecent(minute) ? n : 0), 0) / minutes
+    return tallies
+      .all()
       .map((tally) => ({ command: tally.command, client: tally.client, count: tally.count, perMinute: rate(tally) }))
       .toSorted((a, b) => b.count - a.count)
   }
   return {
     allowMissing: (definition, client) => {
       const refused = (isForced ? 'required' : (definition.requestId ?? phase)) === 'required'
-      count(definition.name, client)
+      tallies.count(definition.name, client)
       signals.emit('command.request-id-missing', { command: definition.name, client, refused })
       return !refused
     },
