@@ -2,7 +2,7 @@
  * Turns what Postgres said about a refused `add` into what the caller can do about it.
  */
 import { isWaybillError, WaybillError } from '../core/errors.ts'
-import { constraintName, isUniqueViolation, sqlState } from '../postgres/sql-state.ts'
+import { constraintName, isReadOnly, isUniqueViolation, sqlState } from '../postgres/sql-state.ts'
 import type { EncodedEvent } from './outbox.sql.ts'
 
 /** The state that `add_events` raises for a version out of turn. */
@@ -20,6 +20,13 @@ export function explainAddError(error: unknown, events: readonly EncodedEvent[],
     return new WaybillError(
       'VERSION_OUT_OF_ORDER',
       `${what}: ${messageOf(error)} Somebody else changed the aggregate, or a version was left out.`,
+      { cause: error },
+    )
+  }
+  if (isReadOnly(error)) {
+    return new WaybillError(
+      'REFUSED',
+      `${what}: this transaction is read only (readOnly: true, set transaction read only, or a server without writes), so nothing was recorded. Add events in one that may write.`,
       { cause: error },
     )
   }
