@@ -9,6 +9,8 @@ import type { EncodedEvent } from './outbox.sql.ts'
 const versionOutOfOrder = 'WB001'
 /** The state that `add_event` and `add_events` raise for a date ahead while a connector publishes. */
 const dateRefused = 'WB004'
+/** The state that they raise for an event whose row a trigger of the user's has dropped. */
+const eventDropped = 'WB006'
 const undefinedFunction = '42883'
 const undefinedSchema = '3F000'
 
@@ -29,6 +31,10 @@ export function explainAddError(error: unknown, events: readonly EncodedEvent[],
       `${what}: this transaction is read only (readOnly: true, set transaction read only, or a server without writes), so nothing was recorded. Add events in one that may write.`,
       { cause: error },
     )
+  }
+  if (state === eventDropped) {
+    const advice = 'Let the trigger return the row as it is; what must not be published is not to be added.'
+    return new WaybillError('REFUSED', `${what}: ${messageOf(error)} ${advice}`, { cause: error })
   }
   if (state === dateRefused) return new WaybillError('REFUSED', `${what}: ${messageOf(error)}`, { cause: error })
   if (isUniqueViolation(error) && constraintName(error)?.startsWith('outbox_') === true) {
