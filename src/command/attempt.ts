@@ -55,11 +55,9 @@ interface Work {
 }
 
 export async function runAttempt(pipeline: Pipeline, work: Work): Promise<AttemptResult> {
-  const { db, limits, signals, clock, random } = pipeline
+  const { db, transactions } = pipeline
   const { asked, attempt } = work
   attempt.aggregate = work.node.aggregate
-  const { isolation, statementTimeoutMs } = limits
-  const lockTimeoutMs = asked.requestId === undefined ? limits.lockTimeoutMs : limits.markerLockMs
   return await transaction(
     db,
     async (tx) => {
@@ -67,7 +65,7 @@ export async function runAttempt(pipeline: Pipeline, work: Work): Promise<Attemp
       attempt.result = await perform(pipeline, work, tx)
       return attempt.result
     },
-    { isolation, statementTimeoutMs, lockTimeoutMs, retries: 0, onUnknown: 'throw', signals, clock, random },
+    asked.requestId === undefined ? transactions.unclaimed : transactions.claiming,
   )
 }
 

@@ -102,11 +102,6 @@ export function selectVersions(
       join ${tables.aggregateVersion} a on a.aggregate_type = w.type and a.aggregate_id = w.id`
 }
 
-/** A load that writes would be an effect outside the pipeline; the database refuses it. */
-export function setReadOnly(): Statement {
-  return sql`set transaction read only`
-}
-
 /**
  * Deletes the oldest markers that nobody honours any more.
  *

@@ -13,6 +13,7 @@ import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { createTokens, type Tokens } from '../core/token.ts'
 import { noTracing, type TraceHeaders, type Tracing } from '../core/tracing.ts'
 import type { Database, Isolation } from '../postgres/database.ts'
+import { transactionOptions } from '../postgres/transaction.ts'
 import { unlessMute } from '../postgres/unless-mute.ts'
 import { admit, winnerWait, type Admitted, type RunRequest } from './admission.ts'
 import type { CommandCache } from './cache.ts'
@@ -89,6 +90,8 @@ export function createPipeline(settings: Settings): Pipeline {
   const { tracing, isolation, markerLockMs, lockTimeoutMs, statementTimeoutMs, retries, maxResponseBytes } = settings
   const { retryBackoff } = defaults.command
   const tables = commandTables(settings.schema)
+  const limited = { statementTimeoutMs, lockTimeoutMs, signals, clock, random }
+  const attempt = { ...limited, isolation, retries: 0, onUnknown: 'throw' } as const
   const guard = { budgetMs, pendingTtlMs, completedTtlMs, signals, clock, random }
   return {
     // A connection that fell silent must not hold a caller for ever.
@@ -106,7 +109,12 @@ export function createPipeline(settings: Settings): Pipeline {
     markers: postgresMarkers(tables),
     cache: cache === undefined ? noCache : guardCache(cache, guard),
     cacheScope: cache === undefined ? noScope : deploymentScope(db, settings.schema, { signals, clock }),
-    limits: { isolation, markerLockMs, lockTimeoutMs, statementTimeoutMs, retries, retryBackoff, maxResponseBytes },
+    limits: { lockTimeoutMs, retries, retryBackoff, maxResponseBytes },
+    transactions: {
+      claiming: transactionOptions({ ...attempt, lockTimeoutMs: markerLockMs }),
+      unclaimed: transactionOptions(attempt),
+      loading: transactionOptions({ ...limited, isolation: 'repeatable read', readOnly: true, onUnknown: 'throw' }),
+    },
   }
 }
 

@@ -11,7 +11,7 @@ import { loop, type Pass } from '../core/loop.ts'
 import { resolve, wholeBetween } from '../core/options.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { execute, one, type Database } from '../postgres/database.ts'
-import { transaction } from '../postgres/transaction.ts'
+import { transaction, transactionOptions } from '../postgres/transaction.ts'
 import { unlessMute } from '../postgres/unless-mute.ts'
 import { commandTables, deleteExpired, selectLag } from './command.sql.ts'
 
@@ -47,15 +47,12 @@ export function createMarkerCleanup(options: MarkerCleanupOptions): MarkerCleanu
   const tables = commandTables(schema)
   const keepMs = ttlMs + Math.ceil((ttlMs * marginPercent) / 100)
   const name = 'marker clean-up'
+  // A batch that a crash takes back is deleted again, so it need not wait for the disk.
+  const deleting = transactionOptions({ synchronousCommit: 'off', statementTimeoutMs, signals })
 
   const pass: Pass = async () => {
     const startedAtMs = clock.monotonicMs()
-    // A batch that a crash takes back is deleted again, so it need not wait for the disk.
-    const deleted = await transaction(db, (tx) => execute(tx, deleteExpired(tables, keepMs, batchSize)), {
-      synchronousCommit: 'off',
-      statementTimeoutMs,
-      signals,
-    })
+    const deleted = await transaction(db, (tx) => execute(tx, deleteExpired(tables, keepMs, batchSize)), deleting)
     const lagMs = Math.max(0, Number((await one(db, selectLag(tables, keepMs))).lag_ms ?? 0))
     signals.emit('command.cleaned', { deleted, lagMs, durationMs: clock.monotonicMs() - startedAtMs })
     if (lagMs > alertLagMs) signals.emit('command.cleanup-lagging', { lagMs, alertLagMs })

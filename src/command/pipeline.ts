@@ -18,7 +18,8 @@ import { seededRandom, type Random } from '../core/random.ts'
 import type { SignalBus } from '../core/signals.ts'
 import type { Tokens } from '../core/token.ts'
 import type { Tracing } from '../core/tracing.ts'
-import type { Database, Isolation } from '../postgres/database.ts'
+import type { Database } from '../postgres/database.ts'
+import type { TransactionSettings } from '../postgres/transaction.ts'
 import { isUnavailable } from '../postgres/sql-state.ts'
 import type { Admitted } from './admission.ts'
 import { runAttempts } from './attempts.ts'
@@ -47,17 +48,22 @@ export interface Pipeline {
   readonly fingerprint: (command: string, input: unknown) => string
   readonly execute: typeof executePlan
   readonly limits: CommandLimits
+  readonly transactions: CommandTransactions
   readonly signals: SignalBus
   readonly tracing: Tracing
   readonly clock: Clock
   readonly random: Random
 }
 
+/** How its transactions begin: one with a request id waits for the run of the same request for a short time only. */
+export interface CommandTransactions {
+  readonly claiming: TransactionSettings
+  readonly unclaimed: TransactionSettings
+  readonly loading: TransactionSettings
+}
+
 export interface CommandLimits {
-  readonly isolation: Isolation
-  readonly markerLockMs: number
   readonly lockTimeoutMs: number
-  readonly statementTimeoutMs: number
   readonly retries: number
   readonly retryBackoff: BackoffOptions
   readonly maxResponseBytes: number
@@ -154,8 +160,7 @@ function isOutage(error: unknown): boolean {
 }
 
 async function plan(pipeline: Pipeline, asked: Admitted): Promise<PlanNode> {
-  const { db, random, clock, signals, limits } = pipeline
-  const { statementTimeoutMs, lockTimeoutMs } = limits
+  const { db, random, clock, transactions } = pipeline
   const request = {
     principal: asked.principal,
     requestId: asked.requestId,
@@ -166,8 +171,7 @@ async function plan(pipeline: Pipeline, asked: Admitted): Promise<PlanNode> {
   const seeded = seededRandom(newToken(random))
   const what = { definition: asked.definition, input: asked.input, request }
   if (asked.invalid !== undefined) return failedPlan(what, asked.invalid)
-  const loading = { statementTimeoutMs, lockTimeoutMs, signals, clock, random }
-  return await planCommand({ db, random: seeded, loading }, what).catch((error: unknown) => failedPlan(what, error))
+  return await planCommand({ db, random: seeded, loading: transactions.loading }, what).catch((error: unknown) => failedPlan(what, error))
 }
 
 /** What repeats may be told from the cache; undefined if the run left nothing behind. */

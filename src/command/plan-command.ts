@@ -8,9 +8,9 @@
 import { WaybillError } from '../core/errors.ts'
 import type { Random } from '../core/random.ts'
 import { describeIssues, type StandardSchema } from '../core/standard-schema.ts'
-import { execute, type Database, type Tx } from '../postgres/database.ts'
+import type { Database, Tx } from '../postgres/database.ts'
 import { chainOf } from '../postgres/sql-state.ts'
-import { transaction, type TransactionOptions } from '../postgres/transaction.ts'
+import { transaction, type TransactionSettings } from '../postgres/transaction.ts'
 import { assertAggregate, type Aggregate } from './aggregate.ts'
 import {
   definitionOf,
@@ -20,7 +20,6 @@ import {
   type Planned,
   type RequestContext,
 } from './command.ts'
-import { setReadOnly } from './command.sql.ts'
 
 /** A decided command with its decided children. */
 export interface PlanNode {
@@ -51,8 +50,8 @@ interface PlanRequest {
 export interface PlanParts {
   readonly db: Database
   readonly random: Random
-  /** For the transaction of `load`. */
-  readonly loading: Pick<TransactionOptions, 'statementTimeoutMs' | 'lockTimeoutMs' | 'signals' | 'clock' | 'random'>
+  /** Of the transaction of `load`, which is read only: a load that writes would be an effect outside the pipeline. */
+  readonly loading: TransactionSettings
 }
 
 /** Decides what a command with a valid input will do. `frozen` is what its run has frozen, and so need not walk again. */
@@ -172,12 +171,9 @@ async function load(
   input: unknown,
   request: RequestContext,
 ): Promise<unknown> {
-  const read = async (tx: Tx): Promise<unknown> => {
-    await execute(tx, setReadOnly())
-    return await reader(tx, input, withOwnTime(request))
-  }
+  const read = (tx: Tx): Promise<unknown> => reader(tx, input, withOwnTime(request))
   try {
-    return await transaction(db, read, { ...loading, isolation: 'repeatable read', onUnknown: 'throw' })
+    return await transaction(db, read, loading)
   } catch (error) {
     if (typeof error === 'object' && error !== null) ofLoads.add(error)
     throw error

@@ -6,9 +6,10 @@
  * while the transaction is open.
  */
 import { WaybillError } from '../core/errors.ts'
+import { oncePer } from '../core/once-per.ts'
 import { execute, one, rows, type Tx } from '../postgres/database.ts'
 import type { Statement } from '../postgres/sql.ts'
-import { transaction } from '../postgres/transaction.ts'
+import { transaction, transactionOptions } from '../postgres/transaction.ts'
 import { insertFacts } from '../projection/fact-table.ts'
 import { upsertChanges, type VersionedChange } from '../projection/versioned-upsert.ts'
 import { archiveReceived, archiveWaiting } from './archive.sql.ts'
@@ -73,16 +74,20 @@ export interface ApplyOptions {
 
 /** Applies items, each aggregate's in the order of versions. Throws ItemFailure if one of them is to blame. */
 export async function applyBatch(deps: ApplyDeps, items: readonly Item[], options: ApplyOptions): Promise<Applied> {
-  const { db, handlerTimeoutMs, statementTimeoutMs, lockTimeoutMs, signals, clock, random } = deps.settings
-  return await transaction(db, (tx) => applyIn(deps, { tx, items, ...options }), {
-    lockTimeoutMs,
-    statementTimeoutMs,
-    idleInTransactionTimeoutMs: handlerTimeoutMs + 5_000,
-    signals,
-    clock,
-    random,
-  })
+  return await transaction(deps.settings.db, (tx) => applyIn(deps, { tx, items, ...options }), optionsOf(deps.settings))
 }
+
+const optionsOf = oncePer(
+  ({ handlerTimeoutMs, statementTimeoutMs, lockTimeoutMs, signals, clock, random }: ApplyDeps['settings']) =>
+    transactionOptions({
+      lockTimeoutMs,
+      statementTimeoutMs,
+      idleInTransactionTimeoutMs: handlerTimeoutMs + 5_000,
+      signals,
+      clock,
+      random,
+    }),
+)
 
 /** The same inside a transaction that the caller began. */
 export async function applyIn(

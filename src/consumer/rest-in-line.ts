@@ -5,7 +5,7 @@
  * statement of its own: what is done then is decided by what that transaction left, so no line is left without a head.
  */
 import { execute, type Database, type Tx } from '../postgres/database.ts'
-import { transaction } from '../postgres/transaction.ts'
+import { transaction, transactionOptions } from '../postgres/transaction.ts'
 import type { Scope } from './inbox.sql.ts'
 import { lockLane, restReceived, type StoredPlace } from './stored.sql.ts'
 
@@ -19,5 +19,7 @@ export async function restInLine(
     await execute(tx, restReceived(scope, place, rest))
   }
   // He who has the lane now may work for longer than others wait for a lock.
-  await transaction(db, put, { lockTimeoutMs: 0 })
+  await transaction(db, put, unlimitedLocks)
 }
+
+const unlimitedLocks = transactionOptions({ lockTimeoutMs: 0 })

@@ -12,7 +12,7 @@ import { isWaybillError, WaybillError } from '../core/errors.ts'
 import { unlessAborted } from '../core/unless-aborted.ts'
 import type { Database, Tx } from '../postgres/database.ts'
 import { isRefusedValue } from '../postgres/sql-state.ts'
-import { transaction } from '../postgres/transaction.ts'
+import { transaction, transactionOptions } from '../postgres/transaction.ts'
 import { unlessMute } from '../postgres/unless-mute.ts'
 import type { Publisher, PublishOutcome } from '../transport/transport.ts'
 import type { AnyEventType, Fact } from './fact.ts'
@@ -70,6 +70,7 @@ function publisherSink(publisher: Publisher): FactSink {
 
 function outboxSink({ db, outbox }: OutboxTarget, { event, clock }: SinkParts): FactSink {
   const heard = unlessMute(db, { statementMs: defaults.transaction.statementTimeoutMs, clock })
+  const options = transactionOptions({ clock })
   const record = async (facts: readonly Fact[]): Promise<void> => {
     // The same fact twice in one statement would collide with itself.
     const unique = [...new Map(facts.map((fact) => [fact.eventId, fact])).values()]
@@ -77,7 +78,7 @@ function outboxSink({ db, outbox }: OutboxTarget, { event, clock }: SinkParts): 
       const source = { name: 'waybill.ingest', eventId, ordinal: 0 }
       return { type: event, aggregateId, data, options: { id: eventId, version: 1, headers, source } }
     })
-    await transaction(heard, async (tx) => await outbox.addMany(tx, events), { clock })
+    await transaction(heard, async (tx) => await outbox.addMany(tx, events), options)
   }
   const send = async (facts: readonly Fact[], signal: AbortSignal): Promise<readonly PublishOutcome[]> => {
     if (signal.aborted) return facts.map(() => ({ status: 'not-sent' }))

@@ -42,7 +42,8 @@ export function selectWaiting(tables: OutboxTables, { state, aggregateType, limi
     select d.event_id::text as id, o.topic, o.aggregate_type, o.aggregate_id, o.version::text, o.event_type,
            case when d.state = 3 then 'PARKED' when d.state = 2 then 'HELD' when d.in_flight then 'INFLIGHT' when d.state = 1 then 'RELEASED'
                 else 'PENDING' end as state,
-           o.occurred_at::text, null::text as published_at, d.publish_attempts, d.next_retry_at::text, d.last_error, null::text as message_id
+           ${moment(part`o.occurred_at`)} as occurred_at, null::text as published_at, d.publish_attempts, ${moment(part`d.next_retry_at`)} as next_retry_at, d.last_error,
+           null::text as message_id
       from (
         select d.* from ${tables.lane} l cross join unnest(${sqlArray(storedAs(state))}::text::smallint[]) as s (state) cross join lateral (
             select d.*, ${isInFlight} as in_flight from ${tables.dispatch} d
@@ -51,6 +52,11 @@ export function selectWaiting(tables: OutboxTables, { state, aggregateType, limi
          order by d.seq limit ${limit}::int) d
       left join ${tables.outbox} o on o.id = d.event_id
      order by d.seq`
+}
+
+/** As text that means the same in every session: a plain cast follows its DateStyle, and some of those are read back as another moment. */
+function moment(column: Part): Part {
+  return part`to_char(${column} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`
 }
 
 const isInFlight: Part = part`(l.lock_token is not null and l.lock_expires_at > clock_timestamp() and d.seq between l.batch_from and l.batch_to)`
@@ -71,8 +77,9 @@ function isShownAs(state: OutboxState | undefined): Part {
 export function selectHistory(tables: OutboxTables, which: HistoryFilter): Statement<OutboxEventRow> {
   const { eventId = null, aggregateType = null, aggregateId = null, limit } = which
   return sql`
-    select s.id::text, s.topic, s.aggregate_type, s.aggregate_id, s.version::text, s.event_type, s.state, s.occurred_at::text,
-           s.published_at::text, s.publish_attempts, s.next_retry_at::text, s.last_error, s.message_id
+    select s.id::text, s.topic, s.aggregate_type, s.aggregate_id, s.version::text, s.event_type, s.state,
+           ${moment(part`s.occurred_at`)} as occurred_at, ${moment(part`s.published_at`)} as published_at, s.publish_attempts,
+           ${moment(part`s.next_retry_at`)} as next_retry_at, s.last_error, s.message_id
       from ${tables.status} s
      where (${eventId}::text is null or s.id = ${eventId}::text::uuid)
        and (${aggregateType}::text is null or s.aggregate_type = ${aggregateType}::text)
@@ -163,7 +170,7 @@ export function selectCdc(slot: string, publication: string): Statement<CdcRow> 
 /** When a connector took over for the last time, and by which slot. */
 export function selectSwitchedOn({ schema }: OutboxTables): Statement<{ at: string; slot: string }> {
   return sql`
-    select a.at::text, coalesce(a.details ->> 'slot', '') as slot
+    select ${moment(part`a.at`)} as at, coalesce(a.details ->> 'slot', '') as slot
       from ${name(schema, 'audit_log')} a
      where a.action = 'outbox.cdc-on' order by a.id desc limit 1`
 }

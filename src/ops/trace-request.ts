@@ -103,7 +103,7 @@ async function eventsOf({ db, schema }: NamedService, row: TracedMarkerRow): Pro
 /** Reads a whole table, but not for long: this may be somebody's production. */
 async function scan<Row>({ db, name }: NamedService, statement: Statement<Row>, advice: string): Promise<readonly Row[]> {
   try {
-    return await transaction(db, (tx) => rows(tx, statement), { statementTimeoutMs: scanTimeoutMs })
+    return await transaction(db, (tx) => rows(tx, statement), { statementTimeoutMs: scanTimeoutMs, readOnly: true })
   } catch (error) {
     if (!isUnavailable(error)) throw error
     throw new WaybillError('TIMEOUT', `Looking through all of ${name} took too long. ${advice}`, { cause: error })

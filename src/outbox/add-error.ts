@@ -2,13 +2,15 @@
  * Turns what Postgres said about a refused `add` into what the caller can do about it.
  */
 import { isWaybillError, WaybillError } from '../core/errors.ts'
-import { constraintName, isUniqueViolation, sqlState } from '../postgres/sql-state.ts'
+import { constraintName, isReadOnly, isUniqueViolation, sqlState } from '../postgres/sql-state.ts'
 import type { EncodedEvent } from './outbox.sql.ts'
 
 /** The state that `add_events` raises for a version out of turn. */
 const versionOutOfOrder = 'WB001'
 /** The state that `add_event` and `add_events` raise for a date ahead while a connector publishes. */
 const dateRefused = 'WB004'
+/** The state that they raise for an event whose row a trigger of the user's has dropped. */
+const eventDropped = 'WB006'
 const undefinedFunction = '42883'
 const undefinedSchema = '3F000'
 
@@ -22,6 +24,17 @@ export function explainAddError(error: unknown, events: readonly EncodedEvent[],
       `${what}: ${messageOf(error)} Somebody else changed the aggregate, or a version was left out.`,
       { cause: error },
     )
+  }
+  if (isReadOnly(error)) {
+    return new WaybillError(
+      'REFUSED',
+      `${what}: this transaction is read only (readOnly: true, set transaction read only, or a server without writes), so nothing was recorded. Add events in one that may write.`,
+      { cause: error },
+    )
+  }
+  if (state === eventDropped) {
+    const advice = 'Let the trigger return the row as it is; what must not be published is not to be added.'
+    return new WaybillError('REFUSED', `${what}: ${messageOf(error)} ${advice}`, { cause: error })
   }
   if (state === dateRefused) return new WaybillError('REFUSED', `${what}: ${messageOf(error)}`, { cause: error })
   if (isUniqueViolation(error) && constraintName(error)?.startsWith('outbox_') === true) {

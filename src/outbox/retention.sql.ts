@@ -1,7 +1,7 @@
 /**
  * The statements that remove what is old enough from the outbox and its side tables.
  */
-import { name, sql, type Statement } from '../postgres/sql.ts'
+import { name, part, sql, type Part, type Statement } from '../postgres/sql.ts'
 import type { OutboxTables } from './outbox.sql.ts'
 
 export type Expiring = 'events' | 'receipts' | 'sources'
@@ -9,9 +9,12 @@ export type Expiring = 'events' | 'receipts' | 'sources'
 /** Where a sweep goes on: behind an id in the index, or from a block of the table. */
 export type SweepPlace = { readonly after: string } | { readonly block: number }
 
-/** The age of what may go, and, behind a connector, the transaction id below which everything was confirmed by its slot. */
+/**
+ * The moment before which rows are old, and, behind a connector, the transaction id below which everything was confirmed by its slot.
+ * Milliseconds: a moment as text is read in the DateStyle of whichever session it comes to.
+ */
 export interface ExpiryLimit {
-  readonly olderThan: string
+  readonly olderThanMs: number
   readonly endedBefore: string | null
 }
 
@@ -30,7 +33,7 @@ export function expireRows(
 ): Statement<ExpiredRows> {
   return sql`
     select seen, removed, last::text, done
-      from ${name(tables.schema, 'outbox_expire')}(${what}, ${limit.olderThan}::text::timestamptz, ${limit.endedBefore}::text::xid8, ${batchSize}::int,
+      from ${name(tables.schema, 'outbox_expire')}(${what}, to_timestamp(${limit.olderThanMs}::float8 / 1000), ${limit.endedBefore}::text::xid8, ${batchSize}::int,
         ${'after' in place ? place.after : null}::text::uuid, ${'block' in place ? String(place.block) : null}::text::bigint)`
 }
 
@@ -43,17 +46,21 @@ export function selectWalkStart(tables: OutboxTables, what: Expiring, blocks: nu
 }
 
 /** The moment before which rows are old, by the database's clock. */
-export function selectLimit(ageMs: number): Statement<{ older_than: string }> {
-  return sql`select (clock_timestamp() - ${ageMs}::float8 * interval '1 millisecond')::text as older_than`
+export function selectLimit(ageMs: number): Statement<{ older_than_ms: number }> {
+  return sql`select ${momentBefore(ageMs)} as older_than_ms`
+}
+
+function momentBefore(ageMs: number): Part {
+  return part`(extract(epoch from clock_timestamp()) * 1000)::float8 - ${ageMs}::float8`
 }
 
 /**
  * A line in the log: whatever is visible to this statement committed before `lsn`, and every transaction below `ended_before`
  * has ended. Once a slot has confirmed `lsn`, its connector has all of them.
  */
-export function selectBarrier(ageMs: number): Statement<{ older_than: string; ended_before: string; lsn: string }> {
+export function selectBarrier(ageMs: number): Statement<{ older_than_ms: number; ended_before: string; lsn: string }> {
   return sql`
-    select (clock_timestamp() - ${ageMs}::float8 * interval '1 millisecond')::text as older_than,
+    select ${momentBefore(ageMs)} as older_than_ms,
            pg_snapshot_xmin(pg_current_snapshot())::text as ended_before, pg_current_wal_insert_lsn()::text as lsn`
 }
 

@@ -70,7 +70,7 @@ export function createOutboxRetention(options: OutboxRetentionOptions): OutboxRe
   const { db, idleMs, signals, clock, eventsMs, receiptsMs, sourcesMs } = settings
   const name = `outbox retention ${settings.outbox.tables.schema}`
   const limitOf = async (ageMs: number): Promise<ExpiryLimit> => ({
-    olderThan: (await one(db, selectLimit(ageMs))).older_than,
+    olderThanMs: (await one(db, selectLimit(ageMs))).older_than_ms,
     endedBefore: null,
   })
   const sweeps = {
@@ -169,7 +169,7 @@ function createSlotLimit({ db, outbox, slot = '', eventsMs }: Settings): () => P
   return async () => {
     if (drawn === undefined) {
       const row = await one(db, selectBarrier(eventsMs))
-      drawn = { limit: { olderThan: row.older_than, endedBefore: row.ended_before }, lsn: row.lsn }
+      drawn = { limit: { olderThanMs: row.older_than_ms, endedBefore: row.ended_before }, lsn: row.lsn }
     }
     const state = await first(db, selectSlot(slot, drawn.lsn))
     if (state === undefined || state.lost) {

@@ -27,7 +27,7 @@ export interface PgPoolClient extends PgClient {
 
 /** The part of a `pg` pool we use. */
 export interface PgPool {
-  connect(): Promise<PgPoolClient>
+  connect(callback: (error: Error | undefined, client: PgPoolClient | undefined) => void): void
   query(text: string, values?: unknown[]): Promise<unknown>
   readonly totalCount: number
 }
@@ -57,12 +57,9 @@ export async function borrowClient<Result>(
   givenUp: AbortSignal | undefined,
   work: (client: PgPoolClient, clean: () => void) => Promise<Result>,
 ): Promise<Result> {
-  const client = await pool.connect()
+  const client = await takeOut(pool)
   // Then nothing is sent on it.
   let isClean = givenUp?.aborted === true
-  // A client that is out of its pool has no listener, and an error event without one would end the process.
-  const ignore = (): void => undefined
-  client.on('error', ignore)
   const clean = (): void => {
     isClean = true
   }
@@ -77,6 +74,22 @@ export async function borrowClient<Result>(
     client.release(!isClean)
   }
 }
+
+/**
+ * A client that is out of its pool has no listener, and an error event without one ends the process. By a callback: what awaits a
+ * client has its turn only after the rest of what was read with the welcome, which may be the end of the connection.
+ */
+function takeOut(pool: PgPool): Promise<PgPoolClient> {
+  return new Promise((resolve, reject) => {
+    pool.connect((error, client) => {
+      if (client === undefined) return reject(error ?? new WaybillError('INTERNAL', 'The pool handed out no client.'))
+      client.on('error', ignore)
+      resolve(client)
+    })
+  })
+}
+
+function ignore(): void {}
 
 /** Calls `drop` when nobody waits for the work any more, to close its connection: whatever is under way there fails then, a ROLLBACK too. */
 export async function unlessGivenUp<Result>(

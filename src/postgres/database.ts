@@ -42,8 +42,10 @@ export interface BeginOptions {
   readonly statementTimeoutMs: number
   readonly lockTimeoutMs: number
   readonly idleInTransactionTimeoutMs: number
-  /** `'off'` only where losing the last moments in a crash is harmless. Business transactions keep `'on'`, or what is stronger. */
+  /** `'on'` raises a session's `off` and leaves any other setting as it is; `'off'` is for what may be lost in a crash. */
   readonly synchronousCommit: 'on' | 'off'
+  /** The transaction takes no id, and its COMMIT has nothing to be unknown about. @default false */
+  readonly readOnly?: boolean
   /** Aborts when nobody waits for the transaction any more. An adapter that has the connection in its hands closes it then. */
   readonly givenUp?: AbortSignal | undefined
 }

@@ -6,6 +6,7 @@ import { adapterContract } from '../../test/contract/adapter-contract.ts'
 import { notes } from '../../test/contract/adapter-harness.ts'
 import { outboxFixture, videos } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import type { PgPool } from './borrow-client.ts'
 import type { Tx } from './database.ts'
 import { fromPg } from './from-pg.ts'
 import { transaction } from './transaction.ts'
@@ -170,7 +171,7 @@ test('a replica is an outage, and its client does not go back to the pool', asyn
     removeListener: () => undefined,
     release: (broken: unknown) => void released.push(broken),
   }
-  const pool = { connect: () => Promise.resolve(client), query: client.query, totalCount: 1 }
+  const pool: PgPool = { connect: (take) => take(undefined, client), query: client.query, totalCount: 1 }
   await expect(transaction(fromPg(pool), () => Promise.resolve())).rejects.toMatchObject({ code: 'UNAVAILABLE', cause: refusal })
   expect(released).toEqual([true])
 })
@@ -183,7 +184,7 @@ test('a transaction that was given up before it had a connection is not begun, a
     removeListener: () => undefined,
     release: (broken: unknown) => void released.push(broken),
   }
-  const pool = { connect: () => Promise.resolve(client), query: client.query, totalCount: 1 }
+  const pool: PgPool = { connect: (take) => take(undefined, client), query: client.query, totalCount: 1 }
   const options = { isolation: 'read committed', statementTimeoutMs: 1, lockTimeoutMs: 1, idleInTransactionTimeoutMs: 1 } as const
   const attempt = fromPg(pool).attempt({ ...options, synchronousCommit: 'on', givenUp: AbortSignal.abort() }, () =>
     Promise.resolve(),

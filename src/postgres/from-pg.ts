@@ -1,7 +1,8 @@
 /**
  * node-postgres as a `Database` (from a pool) or as a `Tx` (from a client inside the user's own transaction).
  *
- * One round trip begins the transaction, sets its time-outs and learns its id. The COMMIT tag is read: the server answers
+ * One round trip begins the transaction, sets its time-outs and learns its id (where the session's `synchronous_commit` is off, a
+ * second one raises it). The COMMIT tag is read: the server answers
  * COMMIT of a failed transaction with ROLLBACK and no error. A client that may be broken never goes back to the pool.
  *
  * Clients come from the application's own `pg`. One before 8.21 does not say whether it is inside a transaction: then the server
@@ -9,13 +10,23 @@
  */
 import { WaybillError } from '../core/errors.ts'
 import { borrowClient, isOfNoUse, type PgClient, type PgPool, type PgPoolClient } from './borrow-client.ts'
-import { serverStart, type TransactionId } from './commit-outcome.ts'
+import type { TransactionId } from './commit-outcome.ts'
 import type { BeginOptions, Database, QueryResult, Queryable, StatementOptions, Tx } from './database.ts'
 import { openGate } from './gate.ts'
 import { guardPgClient } from './guard-pg-client.ts'
-import { isAbortedTransaction, isOutsideTransaction } from './sql-state.ts'
+import { isAbortedTransaction, isConnectionLoss, isOutsideTransaction, sqlState } from './sql-state.ts'
 import { sql, type SqlValue } from './sql.ts'
-import { assertUnderWay, beginning, commitFailure, durability, endedByItself, openTx, transactionAborted } from './tx-scope.ts'
+import {
+  assertUnderWay,
+  beginning,
+  begunColumns,
+  commitFailure,
+  endedByItself,
+  keepDurable,
+  openTx,
+  transactionAborted,
+  type Begun,
+} from './tx-scope.ts'
 
 /** What a pool hands out, with the driver's own type where it can be told. */
 export type PgClientOf<Pool> = Pool extends { connect: { (): Promise<infer Client>; (...args: never[]): unknown } }
@@ -64,7 +75,7 @@ async function attemptOn<Result>(
 ): Promise<Result> {
   const gate = openGate()
   const tx = openTx(queryableOf(client), guardPgClient(client, gate), gate)
-  let begun: TransactionId
+  let begun: TransactionId | undefined
   let result: Result
   try {
     begun = await begin(client, options)
@@ -81,13 +92,13 @@ async function attemptOn<Result>(
   if (tag !== 'COMMIT') throw transactionAborted()
   return result
 
-  async function commit(on: PgClient, id: TransactionId): Promise<string> {
+  async function commit(on: PgClient, id: TransactionId | undefined): Promise<string> {
     try {
       return toTag(await on.query('commit'))
     } catch (error) {
       const failure = commitFailure(error, id)
       // The server answered, so the transaction is over and the client is as good as before.
-      if (failure === error) clean()
+      if (failure === error && sqlState(error) !== undefined && !isConnectionLoss(error)) clean()
       throw failure
     }
   }
@@ -99,28 +110,31 @@ async function rollBack(client: PgClient, error: unknown, clean: () => void): Pr
   await client.query('rollback').then(clean, () => undefined)
 }
 
-/** Six statements, one message: the numbers were checked by the options resolver, so they can stand in the text. */
-async function begin(client: PgClient, options: BeginOptions): Promise<TransactionId> {
-  const { text: rest } = sql`
-     select set_config('synchronous_commit', ${durability(options.synchronousCommit)}, true);
-     select pg_current_xact_id()::text as xid, ${serverStart} as server`
+/** Five statements, one message: the numbers were checked by the options resolver, so they can stand in the text. */
+async function begin(client: PgClient, options: BeginOptions): Promise<TransactionId | undefined> {
+  const isReading = options.readOnly === true
   const first = client.query(
-    `begin isolation level ${options.isolation};
+    `begin isolation level ${options.isolation}${isReading ? ' read only' : ''};
      set local statement_timeout = ${options.statementTimeoutMs};
      set local lock_timeout = ${options.lockTimeoutMs};
      set local idle_in_transaction_session_timeout = ${options.idleInTransactionTimeoutMs};
-     ${rest}`,
+     ${options.synchronousCommit === 'off' ? 'set local synchronous_commit = off;' : ''}
+     ${isReading ? '' : askBegun}`,
   )
   const results = await beginning(first)
-  const last = Array.isArray(results) ? (results.at(-1) as { rows?: TransactionId[] }) : undefined
-  const id = last?.rows?.[0]
-  if (id?.xid === undefined) throw new WaybillError('INTERNAL', 'BEGIN returned no transaction id.')
-  return id
+  if (isReading) return undefined
+  const last = Array.isArray(results) ? (results.at(-1) as { rows?: Begun[] }) : undefined
+  const begun = last?.rows?.[0]
+  if (begun?.xid === undefined) throw new WaybillError('INTERNAL', 'BEGIN returned no transaction id.')
+  await keepDurable(begun, options, (text) => client.query(text))
+  return begun
 }
 
+const askBegun = sql`select ${begunColumns}`.text
+
 /** The closure may have sent COMMIT or ROLLBACK, and then its later statements stood for themselves. */
-async function assertNotEnded(client: PgClient, { xid }: TransactionId): Promise<void> {
-  if (client.getTransactionStatus === undefined) await assertUnderWay(queryableOf(client), xid)
+async function assertNotEnded(client: PgClient, id: TransactionId | undefined): Promise<void> {
+  if (client.getTransactionStatus === undefined) await assertUnderWay(queryableOf(client), id)
   else if (client.getTransactionStatus() === 'I') throw endedByItself()
 }
 

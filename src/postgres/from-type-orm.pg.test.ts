@@ -2,6 +2,7 @@ import { DataSource, EntitySchema, type EntityManager, type EntitySubscriberInte
 import { afterEach, describe, expect, test } from 'vitest'
 
 import { adapterContract } from '../../test/contract/adapter-contract.ts'
+import { endingServer, uncaughtDuring } from '../../test/setup/ending-server.ts'
 import { notes } from '../../test/contract/adapter-harness.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { createSignals } from '../core/signals.ts'
@@ -56,6 +57,22 @@ test('a manager outside a transaction is refused', async () => {
   expect(() => fromTypeOrm(dataSource.manager)).toThrow(/not under way. Pass the manager that/)
   await transaction(fromTypeOrm(dataSource), async (tx) => expect(fromTypeOrm(tx.native).native).toBe(tx.native))
   await dataSource.destroy()
+})
+
+test('a connection that ends as it is handed out fails the work and never the process', async () => {
+  const [dataSource, server] = [await connect(database.url), await endingServer()]
+  const { master } = dataSource.driver as unknown as { master: { options: object; } }
+  Object.assign(master.options, { connectionString: server.url, max: 4 })
+  const db = fromTypeOrm(dataSource)
+  const outcomes: unknown[] = []
+  const uncaught = await uncaughtDuring(async () => {
+    // The first has the connection to the real server; the other meets the one that ends.
+    const work = [db.query('select pg_sleep(0.01)'), transaction(db, (tx) => tx.query('select 1'))]
+    for (const { status } of await Promise.allSettled(work)) outcomes.push(status)
+  })
+  await dataSource.destroy()
+  await server.stop()
+  expect({ uncaught: uncaught.map(String), outcomes }).toEqual({ uncaught: [], outcomes: ['fulfilled', 'rejected'] })
 })
 
 test('something else is refused with a sentence that says what is expected', () => {

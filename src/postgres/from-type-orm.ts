@@ -45,6 +45,7 @@ export interface TypeOrmTransactionRunner<Native> extends TypeOrmQueryRunner {
 /** The part of a data source we use. */
 export interface TypeOrmDataSource<Native> {
   createQueryRunner(): TypeOrmTransactionRunner<Native>
+  readonly driver?: unknown
 }
 
 /** A DataSource becomes a database; the manager or query runner of a transaction becomes that transaction. */
@@ -64,9 +65,13 @@ export function fromTypeOrm<Native extends TypeOrmManager>(
 }
 
 function fromDataSource<Native extends TypeOrmManager>(dataSource: TypeOrmDataSource<Native>): Database<Native> {
+  const runnerOf = (): TypeOrmTransactionRunner<Native> => {
+    keepHearing(dataSource)
+    return dataSource.createQueryRunner()
+  }
   return ormDatabase<Native>({
     query: async (text, values, { givenUp } = {}) => {
-      const runner = dataSource.createQueryRunner()
+      const runner = runnerOf()
       try {
         return await closedIfGivenUp(runner, givenUp, () => queryableOf(runner).query(text, values))
       } finally {
@@ -74,7 +79,7 @@ function fromDataSource<Native extends TypeOrmManager>(dataSource: TypeOrmDataSo
       }
     },
     begin: async (how, work) => {
-      const runner = dataSource.createQueryRunner() as Runner<Native>
+      const runner = runnerOf() as Runner<Native>
       const release = runner.release.bind(runner)
       try {
         return await closedIfGivenUp(runner, how.givenUp, () => runOn(runner, how, work))
@@ -86,6 +91,23 @@ function fromDataSource<Native extends TypeOrmManager>(dataSource: TypeOrmDataSo
     connection: (manager) => queryableOf(activeRunner(manager)),
     hasHooks: true,
   })
+}
+
+interface MasterPool {
+  on(event: 'connect', listener: (client: { on(event: 'error', listener: () => void): unknown }) => void): unknown
+}
+
+const heard = new WeakSet<MasterPool>()
+
+/**
+ * TypeORM awaits a client before it listens to it. One that breaks as it is handed out would end the process, so each has a listener
+ * of ours from its first moment. The pool is another after the data source was initialised again.
+ */
+function keepHearing({ driver }: { readonly driver?: unknown }): void {
+  const { master } = (driver ?? {}) as { master?: MasterPool }
+  if (master === undefined || heard.has(master)) return
+  heard.add(master)
+  master.on('connect', (client) => client.on('error', () => undefined))
 }
 
 /** Closes the runner's connection when nobody waits for the work any more. */

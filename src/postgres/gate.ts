@@ -55,9 +55,9 @@ export function nestedUnderWay(): WaybillError {
   )
 }
 
-/** Which transaction the connection is in: the last thing that is asked before COMMIT. */
-export function currentTransaction(): Statement<{ xid: string | null }> {
-  return sql`select pg_current_xact_id_if_assigned()::text as xid`
+/** Which transaction the connection is in, and what it may do: the last thing that is asked before COMMIT. */
+export function currentTransaction(): Statement<{ xid: string | null; read_only: string }> {
+  return sql`select pg_current_xact_id_if_assigned()::text as xid, current_setting('transaction_read_only') as read_only`
 }
 
 const lastQuestion = currentTransaction().text

@@ -27,7 +27,7 @@ export interface AppliedRow {
 /** The migrations that ran, in order. Index: primary key. */
 export function selectApplied(schema: string): Statement<AppliedRow> {
   return sql`
-    select number, name, checksum, breaking, applied_at::text as applied_at, applied_by
+    select number, name, checksum, breaking, to_char(applied_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as applied_at, applied_by
       from ${name(schema, 'migration')}
      order by number`
 }

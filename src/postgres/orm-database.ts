@@ -24,7 +24,7 @@ import {
 } from './database.ts'
 import { currentTransaction, nestedUnderWay, openGate, shut, type Gate } from './gate.ts'
 import { isUnanswered } from './sql-state.ts'
-import { assertUnderWay, beginning, commitFailure, endedByItself, openTx, setUpTransaction } from './tx-scope.ts'
+import { assertUnderWay, commitFailure, endedByItself, openTx, setUp } from './tx-scope.ts'
 
 /** What an adapter must be able to do with its ORM. */
 export interface Orm<Native> extends Interruptible {
@@ -80,7 +80,7 @@ export function notUnderWay(adapter: string, advice: string): WaybillError {
 }
 
 interface Run<Result> {
-  id?: TransactionId
+  id?: TransactionId | undefined
   done?: { readonly result: Result }
   /** Why it was not to be committed: the library may put an error of its own around it, or that of its ROLLBACK in its place. */
   refused?: { readonly error: unknown }
@@ -102,12 +102,12 @@ async function attemptWith<Native, Result>(
     if ((await unlessLate(answered, longestMs, orm.clock)) === undefined) mute.reject(error)
     await answered
   }
-  const conclude = async (connection: Queryable, xid: string): Promise<void> => {
+  const conclude = async (connection: Queryable, id: TransactionId | undefined): Promise<void> => {
     // Before the last question: a statement behind that could fail, and COMMIT would not say so.
     await shut(gate)
     if (isOver(gate)) throw endedByItself()
     if (gate.nested > 0) throw nestedUnderWay()
-    await assertUnderWay(connection, xid)
+    await assertUnderWay(connection, id)
   }
   const refusing = async <Outcome>(step: () => Promise<Outcome>): Promise<Outcome> => {
     try {
@@ -121,10 +121,10 @@ async function attemptWith<Native, Result>(
     try {
       await orm.begin({ isolation, gate, givenUp, untilAnswered }, (native) =>
         silentOnceOver(gate, { ...orm, connection: orm.connection(native), untilAnswered }, async (connection) => {
-          const id = await beginning(one(connection, setUpTransaction(options)))
+          const id = await setUp(connection, options)
           run.id = id
           const result = await refusing(() => work(openTx(connection, native, gate)))
-          gate.beforeCommit = () => refusing(() => conclude(connection, id.xid)).then(() => void (run.done = { result }))
+          gate.beforeCommit = () => refusing(() => conclude(connection, id)).then(() => void (run.done = { result }))
           if (orm.hasHooks !== true) await gate.beforeCommit()
         }),
       )

@@ -97,6 +97,7 @@ export const functionGrants: Readonly<Record<string, readonly GrantedRole[]>> = 
   outbox_set_dispatching: [],
   outbox_wrong_version: [],
   outbox_refuse_date: [],
+  outbox_refuse_dropped: [],
   outbox_refuse_id: [],
   outbox_refuse_update: [],
 

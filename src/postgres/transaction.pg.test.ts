@@ -315,14 +315,15 @@ function spoiltBegin(from: pg.Pool): PgPool {
   return {
     totalCount: 1,
     query: (text, values) => from.query(text, values),
-    connect: async () => {
-      const client = await from.connect()
-      return {
-        query: (text) => client.query(text.startsWith('begin') ? 'begin; select 1/0' : text),
-        on: (event, listener) => client.on(event, listener),
-        removeListener: (event, listener) => client.removeListener(event, listener),
-        release: (error) => client.release(error),
-      }
-    },
+    connect: (take) =>
+      from.connect((failure, client) => {
+        if (client === undefined) return take(failure, undefined)
+        return take(undefined, {
+          query: (text) => client.query(text.startsWith('begin') ? 'begin; select 1/0' : text),
+          on: (event, listener) => client.on(event, listener),
+          removeListener: (event, listener) => client.removeListener(event, listener),
+          release: (error) => client.release(error),
+        })
+      }),
   }
 }

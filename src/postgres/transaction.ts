@@ -7,7 +7,8 @@
  *   database cannot undo.
  * - A connection lost during COMMIT is looked up on another one by the transaction's id: committed is success, rolled
  *   back is run again, and if nobody can tell it is COMMIT_UNKNOWN, never "failed".
- * - Re-entrant: given a transaction instead of a database, the closure joins it.
+ * - Re-entrant: given a transaction instead of a database, the closure joins it, with the time-outs of that one. It is refused if it
+ *   asks for a stronger isolation.
  */
 import { backoffMs } from '../core/backoff.ts'
 import { systemClock, type Clock } from '../core/clock.ts'
@@ -16,7 +17,7 @@ import { isWaybillError, WaybillError } from '../core/errors.ts'
 import { oneOf, resolve, wholeBetween } from '../core/options.ts'
 import { systemRandom, type Random } from '../core/random.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
-import { isTx, type BeginOptions, type Database, type Tx } from './database.ts'
+import { isTx, type BeginOptions, type Database, type Isolation, type Tx } from './database.ts'
 import { runAfterCommit } from './after-commit.ts'
 import { commitOutcome, transactionIdOf } from './commit-outcome.ts'
 import { isRetryableState, sqlState } from './sql-state.ts'
@@ -30,7 +31,9 @@ export interface TransactionOptions {
   readonly lockTimeoutMs?: number
   /** The closure may pause this long between statements. @default 30_000 */
   readonly idleInTransactionTimeoutMs?: number
-  /** `'on'` means at least that: a session that has `remote_apply` keeps it. @default 'on' */
+  /** Nothing is written: the server sees to it. Such a transaction takes no transaction id, and may run on a replica. @default false */
+  readonly readOnly?: boolean
+  /** `'on'` raises a session's `off`; `local`, `remote_write` and `remote_apply` stay as they are. @default 'on' */
   readonly synchronousCommit?: BeginOptions['synchronousCommit']
   /** How many times a closure is run again after a serialisation failure or a deadlock. @default 5 */
   readonly retries?: number
@@ -45,11 +48,14 @@ export interface TransactionOptions {
 export async function transaction<Native, Result>(
   db: Database<Native> | Tx<Native>,
   work: (tx: Tx<Native>) => Promise<Result>,
-  options: TransactionOptions = {},
+  options: TransactionOptions = byDefault,
 ): Promise<Result> {
-  if (isTx(db)) return await work(db)
+  const settings = isResolved(options) ? options : transactionOptions(options)
+  if (isTx(db)) {
+    if (settings.isolation !== 'read committed') await assertIsolation(db, settings.isolation)
+    return await work(db)
+  }
   assertDatabase(db)
-  const settings = resolveOptions(options)
   for (let attempt = 1; ; attempt += 1) {
     let done: { readonly value: Result; readonly tx: Tx } | undefined
     const beganAtMs = settings.clock.monotonicMs()
@@ -74,7 +80,38 @@ export async function transaction<Native, Result>(
   }
 }
 
-type Settings = Required<TransactionOptions>
+/** Options filled and checked: `transaction` takes them as they are. */
+export interface TransactionSettings extends Required<TransactionOptions> {
+  readonly isolation: Isolation
+}
+
+const resolved = new WeakSet<TransactionOptions>()
+
+function isResolved(options: TransactionOptions): options is TransactionSettings {
+  return resolved.has(options)
+}
+
+/** Resolves options once, for a component that runs many transactions with them. */
+export function transactionOptions(given: TransactionOptions): TransactionSettings {
+  const settings = Object.freeze(resolveOptions(given))
+  resolved.add(settings)
+  return settings
+}
+
+const levels: readonly Isolation[] = ['read committed', 'repeatable read', 'serializable']
+
+/** What the transaction under way is, only its server knows: the user may have begun it. */
+async function assertIsolation(tx: Tx, asked: Isolation): Promise<void> {
+  const { rows } = await tx.query(`select current_setting('transaction_isolation') as isolation`)
+  const { isolation } = rows[0] as { isolation: Isolation }
+  if (levels.indexOf(asked) <= levels.indexOf(isolation)) return
+  throw new WaybillError(
+    'INVALID_OPTION',
+    `transaction.isolation: ${asked} was asked for, but the transaction that this one joins is ${isolation}. Begin the outer one with it, or leave the option out.`,
+  )
+}
+
+const byDefault = transactionOptions({})
 
 function rolledBack(cause: WaybillError): WaybillError {
   return new WaybillError(
@@ -84,7 +121,7 @@ function rolledBack(cause: WaybillError): WaybillError {
   )
 }
 
-function committed<Result>({ value, tx }: { readonly value: Result; readonly tx: Tx }, { signals }: Settings): Result {
+function committed<Result>({ value, tx }: { readonly value: Result; readonly tx: Tx }, { signals }: TransactionSettings): Result {
   runAfterCommit(tx, (error) => signals.emit('transaction.hook-failed', { error }))
   return value
 }
@@ -92,7 +129,7 @@ function committed<Result>({ value, tx }: { readonly value: Result; readonly tx:
 async function look<Native>(
   db: Database<Native>,
   error: WaybillError,
-  { signals, clock, beganAtMs }: Settings & { readonly beganAtMs: number },
+  { signals, clock, beganAtMs }: TransactionSettings & { readonly beganAtMs: number },
 ): Promise<'committed' | 'rolled-back' | 'unknown'> {
   const id = transactionIdOf(error)
   const outcome = id === undefined ? 'unknown' : await commitOutcome(db, id, { clock, beganAtMs })
@@ -100,18 +137,19 @@ async function look<Native>(
   return outcome
 }
 
-async function backOff(attempt: number, state: string, { signals, clock, random }: Settings): Promise<void> {
+async function backOff(attempt: number, state: string, { signals, clock, random }: TransactionSettings): Promise<void> {
   const delayMs = backoffMs(defaults.transaction.retryBackoff, attempt, random)
   signals.emit('transaction.retried', { attempt, sqlState: state, delayMs })
   await clock.sleep(delayMs)
 }
 
-function resolveOptions(given: TransactionOptions): Settings {
+function resolveOptions(given: TransactionOptions): TransactionSettings {
   const { statementTimeoutMs, lockTimeoutMs, idleInTransactionTimeoutMs, retries } = defaults.transaction
-  return resolve<Settings>(
+  return resolve<TransactionSettings>(
     'transaction',
     {
       isolation: 'read committed',
+      readOnly: false,
       statementTimeoutMs,
       lockTimeoutMs,
       idleInTransactionTimeoutMs,
@@ -124,7 +162,8 @@ function resolveOptions(given: TransactionOptions): Settings {
     },
     given,
     {
-      isolation: oneOf('read committed', 'repeatable read', 'serializable'),
+      isolation: oneOf(...levels),
+      readOnly: oneOf(true, false),
       statementTimeoutMs: wholeBetween(0, 2_147_483_647),
       lockTimeoutMs: wholeBetween(0, 2_147_483_647),
       idleInTransactionTimeoutMs: wholeBetween(0, 2_147_483_647),

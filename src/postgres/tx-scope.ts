@@ -19,21 +19,45 @@ export function openTx<Native>(connection: Queryable, native: Native, gate: Gate
   } satisfies Queryable & { readonly native: Native })
 }
 
-/** What `synchronous_commit` becomes: `on` means at least that, so a session that waits for its standbys to apply goes on doing so. */
-export function durability(asked: BeginOptions['synchronousCommit']): Part {
-  if (asked === 'off') return part`'off'`
-  return part`case current_setting('synchronous_commit') when 'remote_apply' then 'remote_apply' else 'on' end`
+/** What the first statement tells of a transaction that may write. */
+export interface Begun extends TransactionId {
+  readonly server: string
+  /** What `synchronous_commit` is in it. */
+  readonly durability: string
 }
 
-/** Sets the time-outs of this transaction only, and returns its id, by which an unanswered COMMIT can be looked up. */
-export function setUpTransaction(options: BeginOptions): Statement<{ xid: string; server: string }> {
-  const { statementTimeoutMs, lockTimeoutMs, idleInTransactionTimeoutMs, synchronousCommit } = options
+/** The id, by which an unanswered COMMIT can be looked up, and how durable the session is. */
+export const begunColumns: Part = part`pg_current_xact_id()::text as xid, ${serverStart} as server, current_setting('synchronous_commit') as durability`
+
+/** Sets the time-outs of this transaction only. One that is read only takes no id. */
+function setUpTransaction(options: BeginOptions): Statement<Begun> {
+  const { statementTimeoutMs, lockTimeoutMs, idleInTransactionTimeoutMs, synchronousCommit, readOnly } = options
+  const durability = synchronousCommit === 'off' ? part`set_config('synchronous_commit', 'off', true),` : part``
   return sql`
     select set_config('statement_timeout', ${String(statementTimeoutMs)}::text, true),
            set_config('lock_timeout', ${String(lockTimeoutMs)}::text, true),
            set_config('idle_in_transaction_session_timeout', ${String(idleInTransactionTimeoutMs)}::text, true),
-           set_config('synchronous_commit', ${durability(synchronousCommit)}, true),
-           pg_current_xact_id()::text as xid, ${serverStart} as server`
+           ${durability} ${readOnly === true ? part`set_config('transaction_read_only', 'on', true)` : begunColumns}`
+}
+
+/** Sets up a transaction that has begun. Returns its id, unless it is read only. */
+export async function setUp(connection: Queryable, options: BeginOptions): Promise<TransactionId | undefined> {
+  const begun = await beginning(one(connection, setUpTransaction(options)))
+  if (options.readOnly === true) return undefined
+  await keepDurable(begun, options, (text) => connection.query(text))
+  return begun
+}
+
+/**
+ * Raises `off` to `on`, unless `off` was asked for. Every other setting stays: an operator who sets `local`, because the standby is gone,
+ * is obeyed, and a session that waits for its standbys to apply goes on doing so.
+ */
+export async function keepDurable(
+  { durability }: Begun,
+  { synchronousCommit }: BeginOptions,
+  send: (text: string) => Promise<unknown>,
+): Promise<void> {
+  if (durability === 'off' && synchronousCommit === 'on') await send('set local synchronous_commit = on')
 }
 
 /** The connection broke while COMMIT was under way: it may have taken effect. */
@@ -65,15 +89,15 @@ export function endedByItself(): WaybillError {
   )
 }
 
-/** Asks the server whether the transaction of this id is still under way, and may be committed. */
-export async function assertUnderWay(connection: Queryable, xid: string): Promise<void> {
-  let now: { xid: string | null }
+/** Asks the server whether the transaction of this id, or the one that is read only, is still under way, and may be committed. */
+export async function assertUnderWay(connection: Queryable, id: TransactionId | undefined): Promise<void> {
+  let now: { xid: string | null; read_only: string }
   try {
     now = await one(connection, currentTransaction())
   } catch (error) {
     throw isAbortedTransaction(error) ? transactionAborted(error) : error
   }
-  if (now.xid !== xid) throw endedByItself()
+  if (id === undefined ? now.read_only !== 'on' : now.xid !== id.xid) throw endedByItself()
 }
 
 /** Awaits the first statement of a transaction. It asks for an id, which a replica has none to give. */
@@ -90,9 +114,13 @@ export async function beginning<Result>(first: Promise<Result>): Promise<Result>
   }
 }
 
-/** What an error of the COMMIT statement itself means. Only an answer of the server says that it did not take effect. */
+/**
+ * What an error of the COMMIT statement itself means. Only an answer of the server says that it did not take effect. One that was read
+ * only has no id, and had nothing to take effect.
+ */
 export function commitFailure(error: unknown, id: TransactionId | undefined): unknown {
   const state = sqlState(error)
   if (state === '25P02') return transactionAborted(error)
+  if (id === undefined) return error
   return state === undefined || isConnectionLoss(error) || isSystemFailure(state) ? commitUnknown(id, error) : error
 }

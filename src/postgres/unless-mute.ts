@@ -96,7 +96,7 @@ async function attemptHeard<Native, Result>(
     if (ended !== undefined) return ended.result
     givenUp.abort()
     if (!hasBegun) throw unheard(longestMs, 'BEGIN')
-    throw isCommitting ? commitUnknown(undefined, mute(longestMs)) : mute(longestMs)
+    throw isCommitting && options.readOnly !== true ? commitUnknown(undefined, mute(longestMs)) : mute(longestMs)
   } finally {
     done.abort()
   }

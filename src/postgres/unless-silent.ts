@@ -7,17 +7,19 @@ import { WaybillError } from '../core/errors.ts'
 import { underSignals } from '../core/under-signals.ts'
 import { unlessLate } from '../core/unless-late.ts'
 import type { Interruptible } from './database.ts'
+import { steadyStatements } from './steady-statements.ts'
 
 /** For removals in batches: longer than the largest takes on a slow disk, beside the largest backlog. What lands late was to go anyway. */
 export const removalMs = 600_000
 
 /** Runs statements outside of transactions; one that has no answer within `ms` fails with UNAVAILABLE. */
 export function unlessSilent(db: Interruptible, ms: number, clock: Clock): Interruptible {
+  const steady = steadyStatements(db, ms)
   return {
     query: async (text, values, { givenUp: earlier } = {}) => {
       const late = new AbortController()
       const ends = earlier === undefined ? [late.signal] : [late.signal, earlier]
-      const asked = underSignals(ends, (givenUp) => db.query(text, values, { givenUp }))
+      const asked = underSignals(ends, (givenUp) => steady.query(text, values, { givenUp }))
       const answer = await unlessLate(asked, ms, clock)
       if (answer !== undefined) return answer
       late.abort()

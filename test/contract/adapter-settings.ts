@@ -1,7 +1,7 @@
 /** Time-outs and isolation hold for one transaction, exactly, and leave nothing behind. */
 import { expect, test } from 'vitest'
 
-import type { Database } from '../../src/postgres/database.ts'
+import type { Database, Isolation, Queryable, QueryResult } from '../../src/postgres/database.ts'
 import { sqlState } from '../../src/postgres/sql-state.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
 import type { AdapterContext } from './adapter-harness.ts'
@@ -26,21 +26,45 @@ export function settings<Native>({ database, use }: AdapterContext<Native>): voi
     expect((await db.query(shown)).rows).toEqual(before)
   })
 
-  test('a transaction is as durable as it asks for, and more where its session is', async () => {
-    const settingOf = async (db: Database<Native>): Promise<unknown> =>
-      (await transaction(db, (tx) => tx.query(`select current_setting('synchronous_commit') as sync`))).rows[0]
+  test('a session’s synchronous_commit stays as it is, but for off, which is raised unless it was asked for', async () => {
+    const settingOf = async (db: Database<Native>, synchronousCommit: 'on' | 'off'): Promise<unknown> => {
+      const read = (tx: Queryable): Promise<QueryResult> => tx.query(`select current_setting('synchronous_commit') as sync`)
+      return ((await transaction(db, read, { synchronousCommit })).rows[0] as { sync: unknown }).sync
+    }
     try {
-      for (const [own, sync] of [
-        ['off', 'on'],
-        ['remote_apply', 'remote_apply'],
-      ] as const) {
+      for (const own of ['off', 'local', 'remote_write', 'on', 'remote_apply']) {
         await database.pool.query(`alter database ${database.name} set synchronous_commit = ${own}`)
         const { db } = await use(database.directUrl)
-        expect(await settingOf(db)).toEqual({ sync })
+        expect([own, await settingOf(db, 'on')]).toEqual([own, own === 'off' ? 'on' : own])
+        expect(await settingOf(db, 'off')).toBe('off')
       }
     } finally {
       await database.pool.query(`alter database ${database.name} reset synchronous_commit`)
     }
+  })
+
+  test('a transaction that is read only takes no transaction id, and the server refuses its writes', async () => {
+    const { db, insertNote } = await use()
+    const readOnly = { readOnly: true } as const
+    const asked = `select pg_current_xact_id_if_assigned()::text as xid, (select count(*)::int from note) as notes`
+    expect((await transaction(db, (tx) => tx.query(asked), readOnly)).rows).toEqual([{ xid: null, notes: 0 }])
+    expect(await transaction(db, (tx) => insertNote(tx.native, 1, 'never'), readOnly).catch(sqlState)).toBe('25006')
+    const swallowed = transaction(db, (tx) => tx.query('select 1/0').catch(() => undefined), readOnly)
+    await expect(swallowed).rejects.toMatchObject({ code: 'TRANSACTION_ABORTED' })
+    await transaction(db, (tx) => insertNote(tx.native, 2, 'written'))
+    expect((await transaction(db, (tx) => tx.query('select id from note'), readOnly)).rows).toEqual([{ id: 2 }])
+  })
+
+  test('a closure that joins a transaction cannot ask for a stronger isolation than that has, nor for what does not exist', async () => {
+    const { db } = await use()
+    const inside = (outer: Isolation, inner: object): Promise<unknown> =>
+      transaction(db, (tx) => transaction(tx, async () => 'joined', inner), { isolation: outer })
+    expect(await inside('serializable', { isolation: 'repeatable read' })).toBe('joined')
+    expect(await inside('repeatable read', {})).toBe('joined')
+    await expect(inside('repeatable read', { isolation: 'serializable' })).rejects.toThrow(
+      /serializable was asked for, but the transaction that this one joins is repeatable read/,
+    )
+    await expect(inside('read committed', { isolationLevel: 'serializable' })).rejects.toThrow(/isolationLevel: unknown option/)
   })
 
   test('a statement that takes too long is stopped by the server and leaves a clean connection', async () => {

@@ -70,7 +70,6 @@ export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>>
   'stands where "event added" does, for one event': ['outbox/outbox.addEvent'],
   'in the transaction of "marker claimed" and "state written", or in one that only looks: locks end with it': [
     'command/command.lockAggregates',
-    'command/command.setReadOnly',
   ],
   'in the transaction of "letter written", "aggregate held" and "burial commit sent": whatever ends it there ends it here': [
     'consumer/dead-letter.forgetSeen',

@@ -16,6 +16,7 @@ import { unlessLate } from '../../core/unless-late.ts'
 import { execute, one, type Queryable } from '../../postgres/database.ts'
 import type { Statement } from '../../postgres/sql.ts'
 import { isRetryableState, sqlState } from '../../postgres/sql-state.ts'
+import { steadyStatements } from '../../postgres/steady-statements.ts'
 import type { PublishOutcome, SeekTarget, Transport } from '../transport.ts'
 import { answerMs, inTime } from './in-time.ts'
 import { publishToPostgres } from './postgres-publishing.ts'
@@ -56,8 +57,9 @@ export interface PostgresTransport extends Transport {
 
 /** Connects nothing by itself: `db` is yours, and closing the transport leaves it open. */
 export function postgresTransport(options: PostgresTransportOptions): PostgresTransport {
-  const { db, schema, maxBytes, retentionMs, leaseMs, lanes, busyMs, idleMs, lagMs, signals, clock } =
+  const { schema, maxBytes, retentionMs, leaseMs, lanes, busyMs, idleMs, lagMs, signals, clock, ...given } =
     resolvePostgresOptions(options)
+  const db = steadyStatements(given.db, 0)
   const tables = transportTables(schema)
   const waker = createWaker()
   const stopping = new AbortController()
