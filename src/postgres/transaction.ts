@@ -20,6 +20,7 @@ import { isTx, type BeginOptions, type Database, type Tx } from './database.ts'
 import { runAfterCommit } from './after-commit.ts'
 import { commitOutcome, transactionIdOf } from './commit-outcome.ts'
 import { isRetryableState, sqlState } from './sql-state.ts'
+import { within } from './tx-scope.ts'
 
 export interface TransactionOptions {
   /** @default 'read committed' */
@@ -47,7 +48,7 @@ export async function transaction<Native, Result>(
   work: (tx: Tx<Native>) => Promise<Result>,
   options: TransactionOptions = {},
 ): Promise<Result> {
-  if (isTx(db)) return await work(db)
+  if (isTx(db)) return await within(db, 'a nested transaction', () => work(db))
   assertDatabase(db)
   const settings = resolveOptions(options)
   for (let attempt = 1; ; attempt += 1) {
