@@ -121,6 +121,32 @@ async function guardConnection(trx: KyselyExecutor, gate: Gate): Promise<void> {
     streamQuery: (query, ...rest) => streamInLine(gate, query.sql, () => streamQuery.call(connection, query, ...rest)),
   }
   Object.assign(connection, guarded)
+  tellLate(trx, gate)
+}
+
+interface Executor extends ConnectionProvider {
+  executeQuery(query: { readonly sql: string }): Promise<unknown>
+  stream(query: { readonly sql: string }, chunkSize: number): unknown
+}
+
+/** What comes after the answer to the end does not reach the connection: Kysely refuses it, and nobody would be told. */
+function tellLate(trx: KyselyExecutor, gate: Gate): void {
+  const executor = executorOf(trx)
+  const { executeQuery, stream } = executor
+  executor.executeQuery = async (query) => {
+    const refused = gate.state === 'over' ? refusal(gate, query.sql) : undefined
+    if (refused !== undefined) throw refused
+    return await executeQuery.call(executor, query)
+  }
+  executor.stream = (query, chunkSize) => {
+    const refused = gate.state === 'over' ? refusal(gate, query.sql) : undefined
+    if (refused !== undefined) throw refused
+    return stream.call(executor, query, chunkSize)
+  }
+}
+
+function executorOf(trx: KyselyExecutor): Executor {
+  return (trx as unknown as { getExecutor(): Executor }).getExecutor()
 }
 
 /** A stream has the connection until it is read to its end or closed. */
@@ -148,8 +174,7 @@ async function* streamInLine(gate: Gate, text: string, open: () => AsyncGenerato
 }
 
 async function connectionOf(trx: KyselyExecutor): Promise<Connection> {
-  const provider = trx as unknown as { getExecutor(): ConnectionProvider }
-  return await provider.getExecutor().provideConnection(async (connection) => connection)
+  return await executorOf(trx).provideConnection(async (connection) => connection)
 }
 
 interface CompiledQuery {
