@@ -65,6 +65,8 @@ export interface Database<Native = unknown> extends Queryable {
 export interface Place {
   readonly gate: Gate
   readonly scope: Scope | undefined
+  /** Of a scope: the transaction itself. */
+  readonly base?: Tx
 }
 
 const transactions = new WeakMap<object, Place | undefined>()

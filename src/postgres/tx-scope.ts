@@ -42,10 +42,10 @@ export async function runScope<Native, Result>(
 ): Promise<Result> {
   const place = placeOf(tx)
   if (place === undefined) return await work(tx)
-  const { gate } = place
+  const { gate, base = tx } = place
   const scope = openScope(gate, options)
-  const query: Tx['query'] = (text, values) => inScope(scope, () => tx.query(text, values))
-  const view = markTx({ native: tx.native, query }, { gate, scope })
+  const query: Tx['query'] = (text, values) => inScope(scope, () => base.query(text, values))
+  const view = markTx({ native: tx.native, query }, { gate, scope, base })
   try {
     const result = await inScope(scope, () => work(view))
     endScope(scope)
