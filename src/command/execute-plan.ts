@@ -6,6 +6,7 @@
  */
 import { WaybillError } from '../core/errors.ts'
 import type { Tx } from '../postgres/database.ts'
+import { reportLate, runScope } from '../postgres/tx-scope.ts'
 import { aggregateKey, type LockedAggregate } from './aggregate.ts'
 import type { EmittedEvent } from './command-outbox.ts'
 import type { ExecuteContext, Planned } from './command.ts'
@@ -27,10 +28,28 @@ interface Course {
   isOver: boolean
 }
 
-/** Runs a node's `execute` and returns its response. */
+/** Runs a node's `execute` and returns its response. It is a scope of the transaction: what it leaves under way fails it. */
 export async function executePlan(tx: Tx, node: PlanNode, state: AttemptState): Promise<unknown> {
   const course: Course = { ran: new Set(), open: new Set(), isOver: false }
-  const context: ExecuteContext<unknown> = {
+  try {
+    return await runScope(tx, { who: node.definition.name }, async (own) => {
+      const response = await node.definition.execute(own, node.plan, contextOf(own, { node, state, course }))
+      assertChildrenDone(node, course)
+      return response
+    })
+  } finally {
+    course.isOver = true
+  }
+}
+
+interface Execution {
+  readonly node: PlanNode
+  readonly state: AttemptState
+  readonly course: Course
+}
+
+function contextOf(tx: Tx, { node, state, course }: Execution): ExecuteContext<unknown> {
+  return {
     ...withOwnTime(node.request),
     input: node.input,
     attempt: state.attempt,
@@ -38,7 +57,7 @@ export async function executePlan(tx: Tx, node: PlanNode, state: AttemptState): 
       return aggregateOf(node, state)
     },
     emit: (type, aggregateId, ...[data, options]) => {
-      if (course.isOver) throw tooLate(node, `emitted ${type.name}`)
+      if (course.isOver) throw tooLate(tx, node, `emitted ${type.name}`)
       state.emitted.push({ type, aggregateId, data, ...(options === undefined ? {} : { options }) })
     },
     run: <Response>(planned: Planned<Response>) => {
@@ -48,22 +67,11 @@ export async function executePlan(tx: Tx, node: PlanNode, state: AttemptState): 
       return running as Promise<Response>
     },
   }
-  try {
-    const response = await node.definition.execute(tx, node.plan, context)
-    assertChildrenDone(node, course)
-    return response
-  } finally {
-    course.isOver = true
-  }
 }
 
-async function runChild(
-  tx: Tx,
-  { node, state, course }: { readonly node: PlanNode; readonly state: AttemptState; readonly course: Course },
-  planned: Planned,
-): Promise<unknown> {
+async function runChild(tx: Tx, { node, state, course }: Execution, planned: Planned): Promise<unknown> {
   try {
-    if (course.isOver) throw tooLate(node, `ran its child ${nameOf(planned)}`)
+    if (course.isOver) throw tooLate(tx, node, `ran its child ${nameOf(planned)}`)
     const child = node.children.get(planned)
     if (child === undefined || course.ran.has(planned)) throw wrongChild(node, planned, child !== undefined)
     course.ran.add(planned)
@@ -98,7 +106,8 @@ function nameOf(planned: unknown): string {
   return String((planned as Partial<Planned> | undefined)?.command)
 }
 
-function tooLate({ definition }: PlanNode, what: string): WaybillError {
+function tooLate(tx: Tx, { definition }: PlanNode, what: string): WaybillError {
+  reportLate(tx, `${definition.name} ${what}`)
   return new WaybillError(
     'NOT_A_TRANSACTION',
     `${definition.name} ${what} after its execute had ended; nothing came of that. Is an await missing inside?`,

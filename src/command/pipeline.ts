@@ -171,7 +171,9 @@ async function plan(pipeline: Pipeline, asked: Admitted): Promise<PlanNode> {
   const seeded = seededRandom(newToken(random))
   const what = { definition: asked.definition, input: asked.input, request }
   if (asked.invalid !== undefined) return failedPlan(what, asked.invalid)
-  return await planCommand({ db, random: seeded, loading: transactions.loading }, what).catch((error: unknown) => failedPlan(what, error))
+  return await planCommand({ db, random: seeded, loading: transactions.loading }, what).catch((error: unknown) =>
+    failedPlan(what, error),
+  )
 }
 
 /** What repeats may be told from the cache; undefined if the run left nothing behind. */

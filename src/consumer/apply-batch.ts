@@ -10,6 +10,7 @@ import { oncePer } from '../core/once-per.ts'
 import { execute, one, rows, type Tx } from '../postgres/database.ts'
 import type { Statement } from '../postgres/sql.ts'
 import { transaction, transactionOptions } from '../postgres/transaction.ts'
+import { runScope } from '../postgres/tx-scope.ts'
 import { insertFacts } from '../projection/fact-table.ts'
 import { upsertChanges, type VersionedChange } from '../projection/versioned-upsert.ts'
 import { archiveReceived, archiveWaiting } from './archive.sql.ts'
@@ -268,18 +269,21 @@ async function handle(
       if (handler === undefined) continue
       onAlive?.()
       const event = batch.consumed(item)
-      const call = (calling: HandlerCall): Promise<void> | void =>
+      const call = (tx: Tx, calling: HandlerCall): Promise<void> | void =>
         handler(event as never, {
-          tx: batch.tx as Tx<never>,
-          emit: emissions.emitFor(item),
+          tx: tx as Tx<never>,
+          emit: emissions.emitFor(item, tx),
           attempt: (batch.attempts.get(event.id) ?? 0) + 1,
           late: batch.isLate(item),
           get signal() {
             return calling.signal
           },
         })
-      await observeHandler(settings, item, () => calls.call(call)).catch((error: unknown) => {
-        throw new ItemFailure(item, error)
+      const failure = (error: unknown): ItemFailure => new ItemFailure(item, error)
+      const scope = { who: `The handler of ${item.event.type}`, blame: failure }
+      const handled = (): Promise<void> => runScope(batch.tx, scope, (tx) => calls.call((calling) => call(tx, calling)))
+      await observeHandler(settings, item, handled).catch((error: unknown) => {
+        throw failure(error)
       })
     }
   } finally {

@@ -10,6 +10,7 @@ import type { EventKind } from '../core/event.ts'
 import { businessKeyId } from '../core/id.ts'
 import type { EventType } from '../core/stream.ts'
 import type { Tx } from '../postgres/database.ts'
+import { reportLate } from '../postgres/tx-scope.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import type { EmitEvent, EmitOptions } from './handler.ts'
 import type { Item } from './item.ts'
@@ -31,8 +32,8 @@ export interface EmittedEvent {
 
 export interface Emissions {
   readonly count: number
-  /** The `emit` of one handled event. It refuses as soon as the next is asked for, or `record` is called. */
-  emitFor(item: Item): EmitEvent
+  /** The `emit` of one handled event, whose handler has this `tx`. It refuses as soon as the next is asked for, or `record` is called. */
+  emitFor(item: Item, tx: Tx): EmitEvent
   /** Writes what was emitted. */
   record(tx: Tx): Promise<void>
 }
@@ -51,11 +52,14 @@ export function createEmissions({
     get count() {
       return emitted.length
     },
-    emitFor: (item) => {
+    emitFor: (item, tx) => {
       let ordinal = 0
       const own = (turn += 1)
       return (type, aggregateId, ...[data, options = {}]) => {
-        if (own !== turn) throw tooLate(name, type.name)
+        if (own !== turn) {
+          reportLate(tx, `emit(${type.name})`)
+          throw tooLate(name, type.name)
+        }
         if (outbox === undefined) throw noOutbox(name)
         const source = { name, eventId: item.event.id, ordinal: (ordinal += 1) }
         if (!emitting) return

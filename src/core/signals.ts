@@ -16,6 +16,12 @@ export interface Signals {
   /** Something that was to happen after a commit threw; the commit stands. */
   'transaction.hook-failed': { readonly error: unknown }
 
+  /**
+   * What came after a transaction, or its handler or `execute`, had ended was refused: a statement, an event, or what else `what`
+   * says. Unless it was `rolledBack`, the rest is committed without it, so an await is missing.
+   */
+  'transaction.used-after-end': { readonly what: string; readonly rolledBack: boolean }
+
   /** An idle connection of a pool broke; the pool opens another at the next use. */
   'database.idle-connection-lost': { readonly error: unknown }
 

@@ -268,25 +268,34 @@ describe('what could not be published fails where it is added', () => {
 })
 
 describe('a trigger of the user’s that drops rows', () => {
-  test.each(['outbox', 'outbox_dispatch'])('of %s makes add fail, alone and in bulk, and nothing is left behind', async (table) => {
-    const { outbox, dispatch } = await outboxFixture(db)
-    const { schema } = outbox.tables
-    const dropped = table === 'outbox' ? `new.aggregate_id = 'dropped'` : 'true'
-    await db.query(`
+  test.each(['outbox', 'outbox_dispatch'])(
+    'of %s makes add fail, alone and in bulk, and nothing is left behind',
+    async (table) => {
+      const { outbox, dispatch } = await outboxFixture(db)
+      const { schema } = outbox.tables
+      const dropped = table === 'outbox' ? `new.aggregate_id = 'dropped'` : 'true'
+      await db.query(`
       create function ${schema}.drop_some() returns trigger language plpgsql as $$ begin if ${dropped} then return null; end if; return new; end $$;
       create trigger drop_some before insert on ${schema}.${table} for each row execute function ${schema}.drop_some()`)
-    const [one, many] = [{ title: 'one' }, ['kept', 'dropped'].map((id) => event(videos.VideoPublished, id, { title: id }))]
-    const refused = { code: 'REFUSED', message: expect.stringMatching(/A trigger on the outbox .* dropped event .* of video dropped/) }
-    if (table === 'outbox_dispatch') many.shift()
-    await expect(transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, 'dropped', one))).rejects.toMatchObject(refused)
-    await expect(transaction(db, (tx) => outbox.addMany(tx, many))).rejects.toMatchObject(refused)
-    expect(await dispatch()).toEqual([])
-    expect((await db.query(`select from ${schema}.outbox`)).rowCount).toBe(0)
-  })
+      const [one, many] = [{ title: 'one' }, ['kept', 'dropped'].map((id) => event(videos.VideoPublished, id, { title: id }))]
+      const refused = {
+        code: 'REFUSED',
+        message: expect.stringMatching(/A trigger on the outbox .* dropped event .* of video dropped/),
+      }
+      if (table === 'outbox_dispatch') many.shift()
+      await expect(transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, 'dropped', one))).rejects.toMatchObject(refused)
+      await expect(transaction(db, (tx) => outbox.addMany(tx, many))).rejects.toMatchObject(refused)
+      expect(await dispatch()).toEqual([])
+      expect((await db.query(`select from ${schema}.outbox`)).rowCount).toBe(0)
+    },
+  )
 })
 
 test('a read-only transaction records nothing, and says so', async () => {
   const { outbox } = await outboxFixture(db)
   const adding = transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, 'a', { title: 'never' }), { readOnly: true })
-  await expect(adding).rejects.toMatchObject({ code: 'REFUSED', message: expect.stringContaining('this transaction is read only') })
+  await expect(adding).rejects.toMatchObject({
+    code: 'REFUSED',
+    message: expect.stringContaining('this transaction is read only'),
+  })
 })

@@ -16,6 +16,7 @@ import type { EventInput, EventKind } from '../core/event.ts'
 import type { EventType } from '../core/stream.ts'
 import { afterCommit } from '../postgres/after-commit.ts'
 import { assertTx, one, rows, type Tx } from '../postgres/database.ts'
+import { within } from '../postgres/tx-scope.ts'
 import { explainAddError } from './add-error.ts'
 import { assertAggregateId, assertContentType, assertHeaders, assertNotBefore, assertSize } from './event-limits.ts'
 import { hintOf, type LaneHint } from './lane-hints.ts'
@@ -103,6 +104,9 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
   const addMany = async (tx: Tx, events: readonly NewEvent[]): Promise<readonly Added[]> => {
     assertTx(tx, 'outbox.add')
     if (events.length === 0) return []
+    return await within(tx, nameOf(events), () => addAll(tx, events))
+  }
+  const addAll = async (tx: Tx, events: readonly NewEvent[]): Promise<readonly Added[]> => {
     const encoded = await Promise.all(events.map((each) => encode(each, { ...tracing.headers(), ...headers() })))
     const found = await record(tx, tables, encoded).catch((error: unknown) => {
       throw explainAddError(error, encoded, schema)
@@ -127,6 +131,12 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
       return () => void listeners.delete(listener)
     },
   }
+}
+
+/** As errors name the call. */
+function nameOf([first, ...rest]: readonly NewEvent[]): string {
+  const more = rest.length > 0 ? ` and ${rest.length} more` : ''
+  return `outbox.add(${String(first?.type?.name)}${more})`
 }
 
 type Recorded = ReadonlyMap<string, { readonly version: string | null; readonly added: boolean }>

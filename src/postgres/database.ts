@@ -5,6 +5,8 @@
  * `Tx` is needed does not compile, and throws at run time. Otherwise an event could commit without its state change.
  */
 import { WaybillError } from '../core/errors.ts'
+import type { SignalBus } from '../core/signals.ts'
+import type { Gate, Scope } from './gate.ts'
 import type { SqlValue, Statement } from './sql.ts'
 
 export interface QueryResult {
@@ -48,6 +50,8 @@ export interface BeginOptions {
   readonly readOnly?: boolean
   /** Aborts when nobody waits for the transaction any more. An adapter that has the connection in its hands closes it then. */
   readonly givenUp?: AbortSignal | undefined
+  /** Told of what is refused because the transaction has ended. @default the default bus */
+  readonly signals?: SignalBus
 }
 
 /** A pool, a driver or an ORM that can run single statements and transactions. Made by the `from…` adapters. */
@@ -59,12 +63,25 @@ export interface Database<Native = unknown> extends Queryable {
   attempt<Result>(options: BeginOptions, work: (tx: Tx<Native>) => Promise<Result>): Promise<Result>
 }
 
-const transactions = new WeakSet<object>()
+/** Where a transaction's object stands: behind which gate, and in which scope of it. */
+export interface Place {
+  readonly gate: Gate
+  readonly scope: Scope | undefined
+  /** Of a scope: the transaction itself. */
+  readonly base?: Tx
+}
 
-/** Marks an adapter's object as a transaction. For adapters only. */
-export function markTx<Native>(tx: Queryable & { readonly native: Native }): Tx<Native> {
-  transactions.add(tx)
+const transactions = new WeakMap<object, Place | undefined>()
+
+/** Marks an adapter's object as a transaction. What stands for another one, around it, takes over its place. */
+export function markTx<Native>(tx: Queryable & { readonly native: Native }, place?: Place): Tx<Native> {
+  transactions.set(tx, place)
   return tx as Tx<Native>
+}
+
+/** Undefined for what was marked without a gate, such as a test's. */
+export function placeOf(tx: Tx): Place | undefined {
+  return transactions.get(tx)
 }
 
 export function isTx(value: unknown): value is Tx {

@@ -63,7 +63,12 @@ test.each(Object.entries(adapters))(
     const outcomes: unknown[] = []
     const uncaught = await uncaughtDuring(async () => {
       for (const work of [() => transaction(db, (tx) => tx.query('select 1')), () => db.query('select 1')]) {
-        outcomes.push(await work().then(() => 'resolved', () => 'rejected'))
+        outcomes.push(
+          await work().then(
+            () => 'resolved',
+            () => 'rejected',
+          ),
+        )
       }
     })
     await close()

@@ -48,7 +48,7 @@ const nestings: Record<
 }
 
 test.each(Object.entries(nestings))(
-  'what a nested %s still has under way cannot spoil the COMMIT that is reported',
+  'what a nested %s still has under way rolls everything back, and nothing of it runs behind that',
   async (_name, nest) => {
     const db = connect(database.url)
     const other = await database.pool.connect()
@@ -58,8 +58,7 @@ test.each(Object.entries(nestings))(
     const ended = transaction(fromKnex(db), async (tx) => {
       const twice = async (nested: Knex.Transaction): Promise<void> => {
         await nested('note').insert({ id: 1, text: 'under way' })
-        // Were it run, its failure would roll everything back.
-        await nested('note').insert({ id: 1, text: 'late' })
+        await nested('note').insert({ id: 2, text: 'late' })
       }
       late = nest(tx.native, twice).catch((error: unknown) => error)
       await eventually(async () => (await database.pool.query(lockWaits)).rowCount === 1, { intervalMs: 1 })
@@ -69,9 +68,10 @@ test.each(Object.entries(nestings))(
     await closed.promise
     await other.query('rollback')
     other.release()
-    await ended
-    expect(await notes(database)).toEqual([{ id: 1, text: 'under way' }])
-    expect(await late).toMatchObject({ code: 'NOT_A_TRANSACTION' })
+    await expect(ended).rejects.toThrow(/while a transaction nested in it; insert into "note".* were still under way/)
+    await expect(late).resolves.toBeInstanceOf(Error)
+    await transaction(fromKnex(db), ({ native }) => native('note').insert({ id: 3, text: 'the next one' }))
+    expect(await notes(database)).toEqual([{ id: 3, text: 'the next one' }])
     await db.destroy()
   },
 )

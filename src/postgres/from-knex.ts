@@ -8,7 +8,8 @@ import { systemClock } from '../core/clock.ts'
 import { unlessLate } from '../core/unless-late.ts'
 import { isCleanAfter, isOfNoUse, throwAway, unlessGivenUp, type PgClient } from './borrow-client.ts'
 import type { Database, Isolation, Queryable, QueryResult, Tx } from './database.ts'
-import { endedTransaction, letsThrough, type Gate } from './gate.ts'
+import { enter, leave, nestedTransaction, refusal, type Gate } from './gate.ts'
+import { guardPgClient } from './guard-pg-client.ts'
 import { notUnderWay, ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
 import type { SqlValue } from './sql.ts'
 
@@ -40,7 +41,10 @@ export function fromKnex<Native extends KnexTransaction>(handle: Native | KnexDa
       borrowConnection(handle.client as Client, givenUp, (connection) => queryOn(connection, text, values)),
     begin: ({ isolation, gate, givenUp }, work) =>
       borrowConnection(handle.client as Client, givenUp, (connection) =>
-        handle.transaction((trx) => work(guardTransaction(trx, gate)), { isolationLevel: isolation, connection }),
+        handle.transaction((trx) => work(guardTransaction(trx, gate)), {
+          isolationLevel: isolation,
+          connection: guardPgClient(connection, gate),
+        }),
       ),
     connection: (trx) => ({
       query: async (text, values) => {
@@ -66,8 +70,7 @@ interface Client {
   releaseConnection(connection: Connection): unknown
 }
 
-interface Connection extends Pick<PgClient, 'getTransactionStatus' | 'end' | 'connection'> {
-  query(text: string, values: readonly SqlValue[]): Promise<{ rows: unknown[]; rowCount: number | null }>
+interface Connection extends PgClient {
   /** Knex's pool throws away what has it. */
   __knex__disposed?: unknown
 }
@@ -109,21 +112,32 @@ async function isRolledBack(connection: Connection): Promise<boolean> {
 interface TransactionClient {
   query(connection: unknown, asked: string | { readonly sql?: string }): Promise<unknown>
   stream(connection: unknown, asked: string | { readonly sql?: string }, ...rest: unknown[]): Promise<unknown>
-  transaction(work: (nested: KnexTransaction) => unknown, ...rest: unknown[]): unknown
+  transaction(work: (nested: KnexTransaction) => unknown, ...rest: unknown[]): PromiseLike<unknown>
 }
 
-/** The client of a transaction is there for it only, and Knex ends it through the same client. Nested ones have their own. */
+/**
+ * The client of a transaction is there for it only, and nested ones have their own; the statements of all go through one connection.
+ * Knex itself would refuse what comes too late, and nobody would be told.
+ */
 function guardTransaction<Native extends KnexTransaction>(trx: Native, gate: Gate): Native {
   const client = trx.client as TransactionClient
   for (const way of ['query', 'stream'] as const) {
     const send = client[way]
     client[way] = (connection, asked, ...rest) => {
-      const text = typeof asked === 'string' ? asked : asked.sql
-      return letsThrough(gate, text) ? send.call(client, connection, asked, ...rest) : Promise.reject(endedTransaction())
+      const refused = refusal(gate, typeof asked === 'string' ? asked : asked.sql)
+      return refused === undefined ? send.call(client, connection, asked, ...rest) : Promise.reject(refused)
     }
   }
   const nest = client.transaction.bind(client)
-  client.transaction = (work, ...rest) => nest((nested) => work(guardTransaction(nested, gate)), ...rest)
+  client.transaction = (work, ...rest) => {
+    const refused = refusal(gate, nestedTransaction)
+    if (refused !== undefined) throw refused
+    const operation = enter(gate, nestedTransaction)
+    const done = (): void => leave(gate, operation)
+    const nested = nest((inner) => work(guardTransaction(inner, gate)), ...rest)
+    nested.then(done, done)
+    return nested
+  }
   return trx
 }
 
@@ -142,6 +156,6 @@ function queryableOf(handle: { readonly client: unknown }): Queryable {
 }
 
 async function queryOn(connection: Connection, text: string, values: readonly SqlValue[] | undefined): Promise<QueryResult> {
-  const { rows, rowCount } = await connection.query(text, values ?? [])
+  const { rows, rowCount } = (await connection.query(text, [...(values ?? [])])) as { rows: unknown[]; rowCount: number | null }
   return { rows, rowCount: rowCount ?? 0 }
 }

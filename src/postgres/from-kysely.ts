@@ -6,7 +6,7 @@
  * of a transaction ends the process: `pool.on('connect', (client) => client.on('error', report))`.
  */
 import type { Database, Isolation, Queryable, Tx } from './database.ts'
-import { endedTransaction, isEnd, letsThrough, type Gate } from './gate.ts'
+import { enter, inLine, isEnd, leave, passOn, refusal, inTurn, type Gate } from './gate.ts'
 import { ormDatabase, ormTx, wrongHandle, type Begin } from './orm-database.ts'
 import { isUnanswered } from './sql-state.ts'
 
@@ -102,7 +102,7 @@ interface ConnectionProvider {
 /** Kysely's own connection, which it keeps for as long as the client lives. */
 interface Connection {
   executeQuery: (query: { readonly sql: string }, ...rest: unknown[]) => Promise<unknown>
-  streamQuery: (query: { readonly sql: string }, ...rest: unknown[]) => unknown
+  streamQuery: (query: { readonly sql: string }, ...rest: unknown[]) => AsyncGenerator<unknown>
 }
 
 /**
@@ -115,21 +115,66 @@ async function guardConnection(trx: KyselyExecutor, gate: Gate): Promise<void> {
   const takeAway = (): void => void Object.assign(connection, { executeQuery, streamQuery })
   const guarded: Connection = {
     executeQuery: (query, ...rest) => {
-      if (!letsThrough(gate, query.sql)) return Promise.reject(endedTransaction())
-      const answer = executeQuery.call(connection, query, ...rest)
+      const answer = inLine(gate, query.sql, () => executeQuery.call(connection, query, ...rest))
       return gate.state === 'ending' && isEnd(query.sql) ? answer.finally(takeAway) : answer
     },
-    streamQuery: (query, ...rest) => {
-      if (!letsThrough(gate, query.sql)) throw endedTransaction()
-      return streamQuery.call(connection, query, ...rest)
-    },
+    streamQuery: (query, ...rest) => streamInLine(gate, query.sql, () => streamQuery.call(connection, query, ...rest)),
   }
   Object.assign(connection, guarded)
+  tellLate(trx, gate)
+}
+
+interface Executor extends ConnectionProvider {
+  executeQuery(query: { readonly sql: string }): Promise<unknown>
+  stream(query: { readonly sql: string }, chunkSize: number): unknown
+}
+
+/** What comes after the answer to the end does not reach the connection: Kysely refuses it, and nobody would be told. */
+function tellLate(trx: KyselyExecutor, gate: Gate): void {
+  const executor = executorOf(trx)
+  const { executeQuery, stream } = executor
+  executor.executeQuery = async (query) => {
+    const refused = gate.state === 'over' ? refusal(gate, query.sql) : undefined
+    if (refused !== undefined) throw refused
+    return await executeQuery.call(executor, query)
+  }
+  executor.stream = (query, chunkSize) => {
+    const refused = gate.state === 'over' ? refusal(gate, query.sql) : undefined
+    if (refused !== undefined) throw refused
+    return stream.call(executor, query, chunkSize)
+  }
+}
+
+function executorOf(trx: KyselyExecutor): Executor {
+  return (trx as unknown as { getExecutor(): Executor }).getExecutor()
+}
+
+/** A stream has the connection until it is read to its end or closed. */
+async function* streamInLine(gate: Gate, text: string, open: () => AsyncGenerator<unknown>): AsyncGenerator<unknown> {
+  const refused = refusal(gate, text)
+  if (refused !== undefined) throw refused
+  const operation = enter(gate, text)
+  let isDone = false
+  const done = (): void => {
+    if (isDone) return
+    isDone = true
+    leave(gate, operation)
+    passOn(gate)
+  }
+  await new Promise<void>((resolve) => inTurn(gate, resolve))
+  try {
+    const late = refusal(gate, text)
+    if (late !== undefined) throw late
+    const rows = open()
+    operation.close = () => void rows.return(undefined).then(done, done)
+    yield* rows
+  } finally {
+    done()
+  }
 }
 
 async function connectionOf(trx: KyselyExecutor): Promise<Connection> {
-  const provider = trx as unknown as { getExecutor(): ConnectionProvider }
-  return await provider.getExecutor().provideConnection(async (connection) => connection)
+  return await executorOf(trx).provideConnection(async (connection) => connection)
 }
 
 interface CompiledQuery {

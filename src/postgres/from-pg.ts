@@ -8,11 +8,13 @@
  * Clients come from the application's own `pg`. One before 8.21 does not say whether it is inside a transaction: then the server
  * is asked, with a round trip of its own.
  */
+import { systemClock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
-import { borrowClient, isOfNoUse, type PgClient, type PgPool, type PgPoolClient } from './borrow-client.ts'
+import { unlessLate } from '../core/unless-late.ts'
+import { borrowClient, isOfNoUse, throwAway, type PgClient, type PgPool, type PgPoolClient } from './borrow-client.ts'
 import type { TransactionId } from './commit-outcome.ts'
 import type { BeginOptions, Database, QueryResult, Queryable, StatementOptions, Tx } from './database.ts'
-import { openGate } from './gate.ts'
+import { assertSettled, inLine, openGate, shut, type Gate } from './gate.ts'
 import { guardPgClient } from './guard-pg-client.ts'
 import { isAbortedTransaction, isConnectionLoss, isOutsideTransaction, sqlState } from './sql-state.ts'
 import { sql, type SqlValue } from './sql.ts'
@@ -23,6 +25,7 @@ import {
   commitFailure,
   endedByItself,
   keepDurable,
+  longestEndMs,
   openTx,
   transactionAborted,
   type Begun,
@@ -73,18 +76,20 @@ async function attemptOn<Result>(
   { client, clean, options }: Attempt,
   work: (tx: Tx<PgPoolClient>) => Promise<Result>,
 ): Promise<Result> {
-  const gate = openGate()
-  const tx = openTx(queryableOf(client), guardPgClient(client, gate), gate)
+  const gate = openGate(options.signals)
+  const tx = openTx(linedUp(client, gate), guardPgClient(client, gate), gate)
   let begun: TransactionId | undefined
   let result: Result
   try {
     begun = await begin(client, options)
     result = await work(tx)
+    assertSettled(gate)
     gate.state = 'over'
     await assertNotEnded(client, begun)
   } catch (error) {
+    gate.hasFailed = true
     gate.state = 'over'
-    await rollBack(client, error, clean)
+    await rollBack(client, { error, clean, gate, options })
     throw error
   }
   const tag = await commit(client, begun)
@@ -104,10 +109,28 @@ async function attemptOn<Result>(
   }
 }
 
-/** The closure's error is the one to report; a client that cannot even roll back, or that leads to a replica, is thrown away. */
-async function rollBack(client: PgClient, error: unknown, clean: () => void): Promise<void> {
+/**
+ * The closure's error is the one to report; a client that cannot even roll back, that leads to a replica, or whose server is silent for
+ * longer than the statement before may take, is thrown away.
+ */
+async function rollBack(
+  client: PgClient,
+  { error, clean, gate, options }: Pick<Attempt, 'clean' | 'options'> & { readonly error: unknown; readonly gate: Gate },
+): Promise<void> {
   if (isOfNoUse(error)) return
-  await client.query('rollback').then(clean, () => undefined)
+  await shut(gate)
+  const answered = client.query('rollback').then(
+    () => clean(),
+    () => undefined,
+  )
+  if (
+    (await unlessLate(
+      answered.then(() => true),
+      longestEndMs(options),
+      systemClock,
+    )) === undefined
+  )
+    throwAway(client)
 }
 
 /** Five statements, one message: the numbers were checked by the options resolver, so they can stand in the text. */
@@ -180,6 +203,12 @@ function notInTransaction(cause?: unknown): WaybillError {
     'fromPg(client): this client is not inside a transaction. Send BEGIN first, or use transaction(fromPg(pool), …).',
     { cause },
   )
+}
+
+/** Statements of ours, in one line with those of the native client. */
+function linedUp(client: PgClient, gate: Gate): Queryable {
+  const { query } = queryableOf(client)
+  return { query: (text, values) => inLine(gate, text, () => query(text, values)) }
 }
 
 function queryableOf(client: PgClient): Queryable {

@@ -67,7 +67,7 @@ test('a savepoint that fails after its transaction has ended is not rolled back 
   const sql = postgres(database.url, { max: 1, prepare: false, debug: (_connection, text) => void sent.push(text) })
   const leave = Promise.withResolvers<void>()
   let late: Promise<unknown> = Promise.resolve()
-  await transaction(fromPostgresJs(sql), async ({ native }) => {
+  const work = transaction(fromPostgresJs(sql), async ({ native }) => {
     const entered = Promise.withResolvers<void>()
     late = native.savepoint(async (inner) => {
       entered.resolve()
@@ -76,10 +76,11 @@ test('a savepoint that fails after its transaction has ended is not rolled back 
     })
     await entered.promise
   })
+  await expect(work).rejects.toThrow(/while a transaction nested in it was still under way/)
   leave.resolve()
   await expect(late).rejects.toMatchObject({ code: 'NOT_A_TRANSACTION' })
   await sql`select 1`
-  expect(sent.filter((text) => /rollback/.test(text))).toEqual([])
+  expect(sent.filter((text) => /rollback/.test(text))).toEqual(['rollback'])
   await sql.end()
 })
 

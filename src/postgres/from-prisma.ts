@@ -7,7 +7,7 @@
  * only common ones, so statements cast the others to text.
  */
 import type { Database, Isolation, Queryable, Tx } from './database.ts'
-import { endedTransaction, letsThrough, type Gate } from './gate.ts'
+import { enter, leave, nestedTransaction, refusal, track, type Gate } from './gate.ts'
 import { ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
 import { returnsRows } from './statement-kind.ts'
 
@@ -70,10 +70,12 @@ function isDatabase<Native extends PrismaExecutor>(handle: PrismaDatabase<Native
 }
 
 interface Extension {
-  readonly query: { $allOperations(asked: Operation): Promise<unknown> }
+  readonly query: { $allOperations(asked: PrismaOperation): Promise<unknown> }
 }
 
-interface Operation {
+interface PrismaOperation {
+  readonly model?: string
+  readonly operation: string
   readonly args: unknown
   readonly query: (args: unknown) => Promise<unknown>
 }
@@ -84,16 +86,17 @@ interface Operation {
  */
 function guardClient<Native>(prisma: PrismaDatabase<Native>, gate: Gate): PrismaDatabase<Native> {
   const extensible = prisma as PrismaDatabase<Native> & { $extends?(extension: Extension): PrismaDatabase<Native> }
-  const begin = async ({ args, query }: Operation): Promise<unknown> => {
-    if (!letsThrough(gate, Array.isArray(args) ? args[0] : undefined)) throw endedTransaction()
-    return await query(args)
-  }
-  const $allOperations = (asked: Operation): Promise<unknown> => {
-    const operation = begin(asked)
-    const forget = (): void => void gate.underWay.delete(operation)
-    gate.underWay.add(operation)
-    operation.then(forget, forget)
-    return operation
+  const $allOperations = async ({ model, operation: name, args, query }: PrismaOperation): Promise<unknown> => {
+    const what: unknown = model === undefined && Array.isArray(args) ? args[0] : `${model}.${name}`
+    const refused = refusal(gate, what)
+    if (refused !== undefined) throw refused
+    const operation = enter(gate, what)
+    try {
+      operation.settled = query(args)
+      return await operation.settled
+    } finally {
+      leave(gate, operation)
+    }
   }
   return extensible.$extends?.({ query: { $allOperations } }) ?? prisma
 }
@@ -108,19 +111,14 @@ function guardNesting<Native extends object>(native: Native, gate: Gate): Native
   const nest = (native as { $transaction?: Nest }).$transaction
   if (nest === undefined) return native
   const guarded: Nest = async (asked, ...rest) => {
-    if (gate.state !== 'open') throw endedTransaction()
-    if (typeof asked !== 'function') return await nest.call(native, asked, ...rest)
-    gate.nested += 1
-    try {
-      const work = async (inner: object): Promise<unknown> => {
-        const result: unknown = await asked(guardNesting(inner, gate))
-        if (gate.state !== 'open') throw endedTransaction()
-        return result
-      }
-      return await nest.call(native, work, ...rest)
-    } finally {
-      gate.nested -= 1
+    if (typeof asked !== 'function') return await track(gate, nestedTransaction, () => nest.call(native, asked, ...rest))
+    const work = async (inner: object): Promise<unknown> => {
+      const result: unknown = await asked(guardNesting(inner, gate))
+      const late = refusal(gate, nestedTransaction)
+      if (late !== undefined) throw late
+      return result
     }
+    return await track(gate, nestedTransaction, () => nest.call(native, work, ...rest))
   }
   return new Proxy(native, { get: (target, key) => (key === '$transaction' ? guarded : Reflect.get(target, key)) })
 }

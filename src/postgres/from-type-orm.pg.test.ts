@@ -61,7 +61,7 @@ test('a manager outside a transaction is refused', async () => {
 
 test('a connection that ends as it is handed out fails the work and never the process', async () => {
   const [dataSource, server] = [await connect(database.url), await endingServer()]
-  const { master } = dataSource.driver as unknown as { master: { options: object; } }
+  const { master } = dataSource.driver as unknown as { master: { options: object } }
   Object.assign(master.options, { connectionString: server.url, max: 4 })
   const db = fromTypeOrm(dataSource)
   const outcomes: unknown[] = []

@@ -9,7 +9,7 @@
  */
 import type { Database, Isolation, Queryable, Tx } from './database.ts'
 import { throwAway, unlessGivenUp, type PgClient } from './borrow-client.ts'
-import { endedTransaction, isEnd, nestedUnderWay, shut, type Gate } from './gate.ts'
+import { endedTransaction, isEnd, nestedUnderWay, refusal, shut, type Gate } from './gate.ts'
 import { guardPgClient } from './guard-pg-client.ts'
 import { notUnderWay, ormDatabase, ormTx, wrongHandle, type Begin } from './orm-database.ts'
 import { endedByItself } from './tx-scope.ts'
@@ -137,6 +137,7 @@ async function runOn<Native, Result>(
   const end: End = {}
   const release = runner.release.bind(runner)
   runner.databaseConnection = guardEnd(client, gate, end)
+  tellLate(runner, gate)
   // Whoever releases it early, the closure or a data source that is destroyed, must not hand out the transaction with it.
   runner.release = async () => {
     end.due = 'rollback'
@@ -153,6 +154,16 @@ async function runOn<Native, Result>(
   } catch (error) {
     await rollBack(runner, { client, gate, end })
     throw error
+  }
+}
+
+/** What comes after the release does not reach the client: TypeORM refuses it, and nobody would be told. */
+function tellLate(runner: TypeOrmQueryRunner, gate: Gate): void {
+  const query = runner.query.bind(runner)
+  runner.query = async (text, ...rest) => {
+    const refused = runner.isReleased ? refusal(gate, text) : undefined
+    if (refused !== undefined) throw refused
+    return await query(text, ...rest)
   }
 }
 

@@ -6,13 +6,16 @@
  */
 import { readFile, type PathOrFileDescriptor } from 'node:fs'
 
-import { endedTransaction, letsThrough, type Gate } from './gate.ts'
+import { enter, leave, nestedTransaction, refusal, track, type Gate } from './gate.ts'
 
 type Sql = (...parts: unknown[]) => unknown
 
 interface Sender {
   strings: readonly string[]
+  active: boolean
+  cursor(...asked: unknown[]): unknown
   handler(query: Sender): unknown
+  resolve(value: unknown): void
   reject(error: Error): void
 }
 
@@ -44,13 +47,66 @@ function stopWhereSent(made: unknown, gate: Gate): unknown {
   const query = made as Partial<Sender>
   const { handler, strings } = query
   if (typeof handler !== 'function') return made
+  let leaveLoop = (): void => undefined
   const guarded = (each: Sender): unknown => {
-    if (letsThrough(gate, strings?.length === 1 ? strings[0] : undefined)) return handler(each)
-    return each.reject(endedTransaction())
+    const refused = refusal(gate, textOf(strings))
+    if (refused !== undefined) return each.reject(refused)
+    const answered = countUntilAnswered(each, gate)
+    leaveLoop = answered
+    return handler(each)
   }
   // The handler carries a setting.
   query.handler = Object.assign(guarded, handler)
+  const cursor = query.cursor?.bind(query)
+  query.cursor = (...asked) => {
+    const loop = cursor?.(...asked) as AsyncIterable<unknown> | Sender
+    return Symbol.asyncIterator in loop ? leftAtOnce(loop, () => leaveLoop()) : loop
+  }
   return made
+}
+
+/** Templates with parameters have their text in pieces. */
+function textOf(strings: readonly string[] | undefined): string | undefined {
+  return strings?.length === 1 ? strings[0] : strings?.join('$')
+}
+
+/** postgres.js closes the cursor of a loop that was left, but nobody can wait for that. */
+function leftAtOnce(loop: AsyncIterable<unknown>, left: () => void): AsyncIterable<unknown> {
+  return {
+    [Symbol.asyncIterator]: () => {
+      const steps = loop[Symbol.asyncIterator]()
+      const end = async (): Promise<IteratorResult<unknown>> => {
+        left()
+        return (await steps.return?.()) ?? { done: true, value: undefined }
+      }
+      return { next: () => steps.next(), return: end }
+    },
+  }
+}
+
+/** Returns how to stop counting. postgres.js sets `active` back at the answer, also for cursors, whose `resolve` it replaces. */
+function countUntilAnswered(query: Sender, gate: Gate): () => void {
+  const operation = enter(gate, textOf(query.strings))
+  const answered = (): void => leave(gate, operation)
+  let active = query.active
+  Object.defineProperty(query, 'active', {
+    configurable: true,
+    get: () => active,
+    set: (now: boolean) => {
+      if (active && !now) answered()
+      active = now
+    },
+  })
+  const { resolve, reject } = query
+  query.resolve = (value) => {
+    answered()
+    resolve(value)
+  }
+  query.reject = (error) => {
+    answered()
+    reject(error)
+  }
+  return answered
 }
 
 interface Files {
@@ -64,11 +120,18 @@ function fileOf(sql: Files, gate: Gate): Files['file'] {
     const query = sql.file(path, ...rest)
     const sender = sql.unsafe('')
     query.handler = (each) => {
-      if (gate.state !== 'open') return each.reject(endedTransaction())
+      const what = `the file ${String(path)}`
+      const refused = refusal(gate, what)
+      if (refused !== undefined) return each.reject(refused)
+      const operation = enter(gate, what)
       return readFile(path, 'utf8', (error, text) => {
+        leave(gate, operation)
         if (error !== null) return each.reject(error)
         each.strings = [text]
-        return gate.state === 'open' ? sender.handler(each) : each.reject(endedTransaction())
+        const late = refusal(gate, what)
+        if (late !== undefined) return each.reject(late)
+        countUntilAnswered(each, gate)
+        return sender.handler(each)
       })
     }
     return query
@@ -83,8 +146,7 @@ type Savepoint = (...asked: unknown[]) => Promise<unknown>
  * savepoint of the same name.
  */
 function savepointOf(savepoint: Savepoint, gate: Gate): Savepoint {
-  return async (...asked) => {
-    if (gate.state !== 'open') throw endedTransaction()
+  const nest: Savepoint = async (...asked) => {
     const isTemplate = Array.isArray((asked[0] as { raw?: unknown } | undefined)?.raw)
     const work = (isTemplate ? (sql: Sql) => sql(...asked) : asked.at(-1)) as (sql: object) => unknown
     const tooLate = Promise.withResolvers<unknown>()
@@ -101,4 +163,5 @@ function savepointOf(savepoint: Savepoint, gate: Gate): Savepoint {
     }
     return await Promise.race([savepoint(...(isTemplate ? [] : asked.slice(0, -1)), guarded), tooLate.promise])
   }
+  return (...asked) => track(gate, nestedTransaction, () => nest(...asked))
 }

@@ -10,6 +10,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 
 import { systemClock, type Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
+import { underSignals } from '../core/under-signals.ts'
 import { unlessLate } from '../core/unless-late.ts'
 import type { TransactionId } from './commit-outcome.ts'
 import {
@@ -22,9 +23,9 @@ import {
   type StatementOptions,
   type Tx,
 } from './database.ts'
-import { currentTransaction, nestedUnderWay, openGate, shut, type Gate } from './gate.ts'
+import { assertSettled, currentTransaction, openGate, shut, track, type Gate } from './gate.ts'
 import { isUnanswered } from './sql-state.ts'
-import { assertUnderWay, commitFailure, endedByItself, openTx, setUp } from './tx-scope.ts'
+import { assertUnderWay, commitFailure, endedByItself, longestEndMs, openTx, setUp } from './tx-scope.ts'
 
 /** What an adapter must be able to do with its ORM. */
 export interface Orm<Native> extends Interruptible {
@@ -41,8 +42,8 @@ export interface Orm<Native> extends Interruptible {
 export interface Begin {
   readonly isolation: Isolation
   readonly gate: Gate
-  /** Aborts when nobody waits for the transaction any more: its connection is to be closed, where the library shows it. */
-  readonly givenUp: AbortSignal | undefined
+  /** Aborts when nobody waits for the transaction any more, or its ROLLBACK has no answer: its connection is to be closed, where the library shows it. */
+  readonly givenUp: AbortSignal
   /** Keeps a connection on which the transaction failed until its server has answered, or the connection is gone. */
   readonly untilAnswered: (ask: () => Promise<unknown>, error: unknown) => Promise<void>
 }
@@ -91,39 +92,56 @@ async function attemptWith<Native, Result>(
   options: BeginOptions,
   work: (tx: Tx<Native>) => Promise<Result>,
 ): Promise<Result> {
-  const { isolation, givenUp } = options
-  const gate = openGate()
+  const { isolation } = options
+  const gate = openGate(options.signals)
   const run: Run<Result> = {}
-  const mute = Promise.withResolvers<never>()
+  const [mute, late] = [Promise.withResolvers<never>(), new AbortController()]
+  /** The caller has waited long enough then; a connection that is in our hands is closed. */
+  const orMute = async (settled: Promise<unknown>, error: unknown): Promise<void> => {
+    const heard = settled.then(
+      () => true,
+      () => true,
+    )
+    if ((await unlessLate(heard, longestEndMs(options), orm.clock)) !== undefined) return
+    late.abort()
+    mute.reject(error)
+  }
   const untilAnswered = async (ask: () => Promise<unknown>, error: unknown): Promise<void> => {
     const answered = isAnswered(ask)
-    const longestMs = (options.statementTimeoutMs || longestStatementMs) + answerMs
-    // The caller has waited long enough then; the connection has not.
-    if ((await unlessLate(answered, longestMs, orm.clock)) === undefined) mute.reject(error)
+    await orMute(answered, error)
     await answered
   }
   const conclude = async (connection: Queryable, id: TransactionId | undefined): Promise<void> => {
+    if (isOver(gate)) throw endedByItself()
+    assertSettled(gate)
     // Before the last question: a statement behind that could fail, and COMMIT would not say so.
     await shut(gate)
-    if (isOver(gate)) throw endedByItself()
-    if (gate.nested > 0) throw nestedUnderWay()
     await assertUnderWay(connection, id)
   }
   const refusing = async <Outcome>(step: () => Promise<Outcome>): Promise<Outcome> => {
     try {
       return await step()
     } catch (error) {
+      gate.hasFailed = true
       run.refused = { error }
+      void orMute(ended, error)
       throw error
     }
   }
-  const begin = async (): Promise<void> => {
+  const workOn = async (tx: Tx<Native>): Promise<Result> => {
+    const result = await work(tx)
+    // A statement that was not awaited takes some steps through its library before it comes by the gate.
+    await nextTurn()
+    if (!isOver(gate)) assertSettled(gate)
+    return result
+  }
+  const begin = async (givenUp: AbortSignal): Promise<void> => {
     try {
       await orm.begin({ isolation, gate, givenUp, untilAnswered }, (native) =>
         silentOnceOver(gate, { ...orm, connection: orm.connection(native), untilAnswered }, async (connection) => {
           const id = await setUp(connection, options)
           run.id = id
-          const result = await refusing(() => work(openTx(connection, native, gate)))
+          const result = await refusing(() => workOn(openTx(counted(connection, gate), native, gate)))
           gate.beforeCommit = () => refusing(() => conclude(connection, id)).then(() => void (run.done = { result }))
           if (orm.hasHooks !== true) await gate.beforeCommit()
         }),
@@ -133,8 +151,10 @@ async function attemptWith<Native, Result>(
       gate.state = 'over'
     }
   }
+  const { givenUp } = options
+  const ended = givenUp === undefined ? begin(late.signal) : underSignals([late.signal, givenUp], begin)
   try {
-    await Promise.race([begin(), mute.promise])
+    await Promise.race([ended, mute.promise])
   } catch (error) {
     if (run.refused !== undefined) throw run.refused.error
     throw run.done === undefined ? error : commitFailure(error, run.id)
@@ -166,10 +186,10 @@ interface Ending extends Pick<Orm<unknown>, 'hasHooks' | 'losesRollback'>, Pick<
   readonly connection: Queryable
 }
 
-/** Of statements that may take any time. */
-const longestStatementMs = 60_000
-/** How long after the last statement must have ended an answer may still be on its way. */
-const answerMs = 2_000
+/** What the library takes its time with is counted from the call on. */
+function counted({ query }: Queryable, gate: Gate): Queryable {
+  return { query: (text, values) => track(gate, text, () => query(text, values)) }
+}
 
 /**
  * Asks until the server is done with what was sent, or the connection is gone. Behind a statement without an answer node-postgres with

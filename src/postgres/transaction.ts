@@ -21,6 +21,7 @@ import { isTx, type BeginOptions, type Database, type Isolation, type Tx } from 
 import { runAfterCommit } from './after-commit.ts'
 import { commitOutcome, transactionIdOf } from './commit-outcome.ts'
 import { isRetryableState, sqlState } from './sql-state.ts'
+import { within } from './tx-scope.ts'
 
 export interface TransactionOptions {
   /** @default 'read committed' */
@@ -52,8 +53,10 @@ export async function transaction<Native, Result>(
 ): Promise<Result> {
   const settings = isResolved(options) ? options : transactionOptions(options)
   if (isTx(db)) {
-    if (settings.isolation !== 'read committed') await assertIsolation(db, settings.isolation)
-    return await work(db)
+    return await within(db, 'a nested transaction', async () => {
+      if (settings.isolation !== 'read committed') await assertIsolation(db, settings.isolation)
+      return await work(db)
+    })
   }
   assertDatabase(db)
   for (let attempt = 1; ; attempt += 1) {

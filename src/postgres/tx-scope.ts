@@ -1,22 +1,65 @@
 /**
- * What every adapter's transaction shares: it is marked as one while it lasts, and it refuses statements afterwards.
- *
- * A statement that a closure forgot to await would otherwise run on a connection that already serves somebody else. The adapters
- * hang the driver's own transaction object, `native`, behind the same gate.
+ * What every adapter's transaction shares: it is marked as one, stands behind a gate, and can be handed out in scopes.
  */
 import { WaybillError } from '../core/errors.ts'
 import { serverStart, type TransactionId } from './commit-outcome.ts'
-import { markTx, one, type BeginOptions, type Queryable, type Tx } from './database.ts'
-import { currentTransaction, endedTransaction, openGate, type Gate } from './gate.ts'
+import { markTx, one, placeOf, type BeginOptions, type Queryable, type Tx } from './database.ts'
+import {
+  currentTransaction,
+  endScope,
+  inScope,
+  openGate,
+  openScope,
+  refusal,
+  track,
+  type Gate,
+  type ScopeOptions,
+} from './gate.ts'
 import { isAbortedTransaction, isConnectionLoss, isReadOnly, isSystemFailure, sqlState } from './sql-state.ts'
 import { part, sql, type Part, type Statement } from './sql.ts'
 
-/** Wraps a connection that is inside a transaction. Once the gate is shut, the transaction refuses statements. */
+/** Wraps a connection that is inside a transaction. Its statements pass the gate. */
 export function openTx<Native>(connection: Queryable, native: Native, gate: Gate = openGate()): Tx<Native> {
-  return markTx({
-    native,
-    query: (text, values) => (gate.state === 'open' ? connection.query(text, values) : Promise.reject(endedTransaction())),
-  } satisfies Queryable & { readonly native: Native })
+  return markTx({ native, query: connection.query }, { gate, scope: undefined })
+}
+
+/** Counts a function of ours as under way on `tx`, from its first line until it has settled. */
+export async function within<Result>(tx: Tx, what: string, work: () => Promise<Result>): Promise<Result> {
+  const place = placeOf(tx)
+  if (place === undefined) return await work()
+  const { gate, scope } = place
+  return await (scope === undefined ? track(gate, what, work) : inScope(scope, () => track(gate, what, work)))
+}
+
+/**
+ * Runs work as a scope of the transaction: it gets a `Tx` that ends with it, and fails if it leaves anything under way. The native
+ * object is the same for all scopes, and knows by the asynchronous context who uses it.
+ */
+export async function runScope<Native, Result>(
+  tx: Tx<Native>,
+  options: ScopeOptions,
+  work: (tx: Tx<Native>) => Promise<Result>,
+): Promise<Result> {
+  const place = placeOf(tx)
+  if (place === undefined) return await work(tx)
+  const { gate, base = tx } = place
+  const scope = openScope(gate, options)
+  const query: Tx['query'] = (text, values) => inScope(scope, () => base.query(text, values))
+  const view = markTx({ native: tx.native, query }, { gate, scope, base })
+  try {
+    const result = await inScope(scope, () => work(view))
+    endScope(scope)
+    return result
+  } catch (error) {
+    scope.state = 'failed'
+    throw error
+  }
+}
+
+/** For what of ours is refused without a statement because its scope has ended: the same follows from it as from a statement. */
+export function reportLate(tx: Tx, what: string): void {
+  const place = placeOf(tx)
+  if (place?.scope !== undefined) inScope(place.scope, () => refusal(place.gate, what))
 }
 
 /** What the first statement tells of a transaction that may write. */
@@ -123,4 +166,14 @@ export function commitFailure(error: unknown, id: TransactionId | undefined): un
   if (state === '25P02') return transactionAborted(error)
   if (id === undefined) return error
   return state === undefined || isConnectionLoss(error) || isSystemFailure(state) ? commitUnknown(id, error) : error
+}
+
+/** Of statements that may take any time. */
+const longestStatementMs = 60_000
+/** How long after the last statement must have ended an answer may still be on its way. */
+const answerMs = 2_000
+
+/** How long the end of a transaction may take: what was sent before it is answered first. */
+export function longestEndMs({ statementTimeoutMs }: BeginOptions): number {
+  return (statementTimeoutMs || longestStatementMs) + answerMs
 }

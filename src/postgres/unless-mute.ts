@@ -10,7 +10,7 @@
  */
 import type { Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
-import { markTx, type BeginOptions, type Database, type Tx } from './database.ts'
+import { markTx, placeOf, type BeginOptions, type Database, type Tx } from './database.ts'
 import { commitUnknown } from './tx-scope.ts'
 import { unheard, unlessSilent } from './unless-silent.ts'
 
@@ -75,7 +75,7 @@ async function attemptHeard<Native, Result>(
         assertWanted()
         return await ask(() => tx.query(text, values))
       }
-      const result = await work(markTx({ native: tx.native, query }))
+      const result = await work(markTx({ native: tx.native, query }, placeOf(tx)))
       assertWanted()
       isCommitting = true
       return { result }

@@ -23,6 +23,11 @@ const coreRules = {
   'transaction.retried': { level: 'debug', message: 'A transaction is run again.' },
   'transaction.unknown': { level: 'warn', message: 'The connection broke during COMMIT.' },
   'transaction.hook-failed': { level: 'error', message: 'What was to happen after a commit threw; the commit stands.' },
+  'transaction.used-after-end': {
+    level: ({ rolledBack }) => (rolledBack ? 'debug' : 'warn'),
+    message: 'What came after the end of a transaction was refused. Is an await missing?',
+    kind: ({ what }) => what,
+  },
   'database.idle-connection-lost': { level: 'info', message: 'An idle connection broke.' },
   'service.started': { level: 'info', message: 'A service was started.', kind: byService },
   'service.stopped': {

@@ -30,6 +30,8 @@ const core = {
   'transaction.retried': (sink, { sqlState }) => sink.add('transaction.retries', 1, { sql_state: sqlState }),
   'transaction.unknown': (sink, { outcome }) => sink.add('transaction.unknown', 1, { outcome }),
   'transaction.hook-failed': (sink) => sink.add('transaction.hook_failures', 1),
+  'transaction.used-after-end': (sink, { rolledBack }) =>
+    sink.add('transaction.used_after_end', 1, { rolled_back: String(rolledBack) }),
   'database.idle-connection-lost': (sink) => sink.add('database.connections_lost', 1),
   'service.started': (sink, { service }) => sink.set('service.running', 1, { service: kindOfService(service) }),
   'service.stopped': (sink, { service, error }) => {

@@ -23,6 +23,7 @@ export type CounterName =
   | 'transaction.retries'
   | 'transaction.unknown'
   | 'transaction.hook_failures'
+  | 'transaction.used_after_end'
   | 'database.connections_lost'
   | 'service.failures'
   | 'service.ended_by_error'
@@ -143,6 +144,7 @@ export const metricDefinitions: Definitions = {
   'transaction.retries': counter('Transactions run again because the database refused to serialise them.', 'sql_state'),
   'transaction.unknown': counter('Connections lost during COMMIT, by what looking found.', 'outcome'),
   'transaction.hook_failures': counter('What was to happen after a commit and threw.'),
+  'transaction.used_after_end': counter('What was refused because its transaction had ended.', 'rolled_back'),
   'database.connections_lost': counter('Idle connections that broke.'),
   'service.running': gauge('1 while the service runs in this process.', { labels: ['service'] }),
   'service.failures': counter('Passes that threw; each is tried again.', 'service'),

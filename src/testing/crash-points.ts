@@ -7,7 +7,7 @@
 import { setImmediate } from 'node:timers/promises'
 import type { CommandCache } from '../command/cache.ts'
 import { defaults } from '../core/defaults.ts'
-import { markTx, type Database, type Queryable, type Tx } from '../postgres/database.ts'
+import { markTx, placeOf, type Database, type Queryable, type Tx } from '../postgres/database.ts'
 import type { KafkaClient } from '../transport/kafka/kafka-client.ts'
 import { kafkaErrorName } from '../transport/kafka/kafka-errors.ts'
 import type { Acker, Delivery, Publisher, Transport } from '../transport/transport.ts'
@@ -39,8 +39,8 @@ export function createCrashPoints(role: CrashRole, options: CrashPointOptions = 
   }
   return {
     database: (db) => {
-      const around = (tx: Queryable, texts: string[]): Tx<never> =>
-        markTx(withFailpoints(noting(tx as Queryable & { native: never }, texts), { failpoints, places: places.statements }))
+      const around = (tx: Tx, texts: string[]): Tx<never> =>
+        markTx(withFailpoints(noting(tx as Tx<never>, texts), { failpoints, places: places.statements }), placeOf(tx))
       // A service's own statements are those of its transactions; outside of one it only looks.
       const outside = withFailpoints({ query: db.query.bind(db) }, { failpoints, places: places.ourStatements })
       return {

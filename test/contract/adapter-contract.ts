@@ -12,6 +12,7 @@ import { outbox } from './adapter-outbox.ts'
 import { settings } from './adapter-settings.ts'
 import { statements } from './adapter-statements.ts'
 import { oneTransaction, theTruth } from './adapter-transactions.ts'
+import { underWay } from './adapter-under-way.ts'
 
 type OpenAdapter<Native> = (url: string) => AdapterHarness<Native> | Promise<AdapterHarness<Native>>
 
@@ -38,6 +39,7 @@ export function adapterContract<Native>(name: string, database: FileDatabase, op
     })
     statements(context)
     oneTransaction(context)
+    underWay(context)
     theTruth(context)
     settings(context)
     brokenConnections(context)

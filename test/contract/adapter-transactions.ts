@@ -76,13 +76,13 @@ export function oneTransaction<Native>({ database, use }: AdapterContext<Native>
     expect(await notes(database)).toEqual([{ id: 3, text: 'the next one' }])
   })
 
-  test('what a closure that returned still has under way cannot spoil the COMMIT that is reported', async () => {
+  test('what a closure that returned still has under way rolls everything back, and nothing of it runs behind that', async () => {
     const { db, insertNote } = await use()
-    // Were the second one run, its failure would roll everything back.
-    const { late, ended } = await endedWhileUnderWay(database, { db, insertNote }, 1, () => undefined)
-    await ended
+    const { late, ended } = await endedWhileUnderWay(database, { db, insertNote }, 2, () => undefined)
+    await expect(ended).rejects.toMatchObject({ code: 'NOT_A_TRANSACTION', message: expect.stringMatching(/note/i) })
     expect(await late).toBe('NOT_A_TRANSACTION')
-    expect(await notes(database)).toEqual([{ id: 1, text: 'under way' }])
+    await transaction(db, (tx) => insertNote(tx.native, 3, 'the next one'))
+    expect(await notes(database)).toEqual([{ id: 3, text: 'the next one' }])
   })
 
   test('given a transaction, the runner joins it', async () => {

@@ -69,7 +69,17 @@ type World = Awaited<ReturnType<typeof world>>
 /** Starts a consumer that refuses account "poison" until `heal` is called. */
 function consume({ db, schema, transport, signals }: World, mode: 'direct' | 'stored') {
   let isPoisoned = true
-  const options = { db, schema, transport, signals, name: mode, mode, streams: [accounts, shops], maxAttempts: 1, pollMs: 5 } as const
+  const options = {
+    db,
+    schema,
+    transport,
+    signals,
+    name: mode,
+    mode,
+    streams: [accounts, shops],
+    maxAttempts: 1,
+    pollMs: 5,
+  } as const
   const consumer: Consumer = createConsumer({ ...options, backoff: { firstMs: 1, maxMs: 2 } })
     .project(shops, { table: `${schema}.shop`, key: 'id', set: ({ data }) => ({ closed: data.reason }) })
     .on(accounts.Deposited, async ({ aggregateId, version }, { tx }) => {
@@ -94,7 +104,11 @@ const sessions: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   'no schema in the search path': { search_path: `''` },
   'synchronous_commit = local': { synchronous_commit: 'local' },
   'synchronous_commit = off': { synchronous_commit: 'off' },
-  'fifteen digits and short waits': { extra_float_digits: '0', lock_timeout: '2000', idle_in_transaction_session_timeout: '5000' },
+  'fifteen digits and short waits': {
+    extra_float_digits: '0',
+    lock_timeout: '2000',
+    idle_in_transaction_session_timeout: '5000',
+  },
 }
 
 describe.each(Object.entries(sessions))('in sessions with %s', (_name, settings) => {
@@ -127,7 +141,9 @@ describe.each(Object.entries(sessions))('in sessions with %s', (_name, settings)
       expect(await relay.once()).toBe(deposits + 3)
       await eventually(async () => (await count('dead_letter')) === 1 && (await count('effect')) === deposits + 1)
       await eventually(async () => (await count('shop')) === 1)
-      const closed = await database.pool.query(`select a.closed, o.note from ${schema}.shop a join ${schema}.outbox o on o.aggregate_id = a.id`)
+      const closed = await database.pool.query(
+        `select a.closed, o.note from ${schema}.shop a join ${schema}.outbox o on o.aggregate_id = a.id`,
+      )
       expect(closed.rows).toEqual([{ closed: `it's \\ "over"`, note: `it's \\ noted` }])
 
       consumed.heal()
