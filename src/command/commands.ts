@@ -25,6 +25,7 @@ import { fingerprint } from './fingerprint.ts'
 import { guardCache, noCache } from './guarded-cache.ts'
 import { postgresMarkers } from './marker-store.ts'
 import type { Outcome } from './outcome.ts'
+import { refuseInside } from './open-command.ts'
 import { runPipeline, type Pipeline } from './pipeline.ts'
 import { createRequestIds, type MissingRequestIds, type RequestIdPhase, type RequestIds } from './request-ids.ts'
 
@@ -124,6 +125,7 @@ export function createCommandsOn(
       assertOneName(names, command)
       const startedAtMs = clock.monotonicMs()
       try {
+        refuseInside(pipeline.db, command.name)
         const admitted = await admit(parts, command, request)
         const outcome = 'status' in admitted ? admitted : await traced(pipeline, admitted, request.trace)
         report(signals, command.name, outcome, clock.monotonicMs() - startedAtMs)

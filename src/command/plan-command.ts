@@ -21,6 +21,7 @@ import {
   type RequestContext,
 } from './command.ts'
 import { setReadOnly } from './command.sql.ts'
+import { openCommand } from './open-command.ts'
 
 /** A decided command with its decided children. */
 export interface PlanNode {
@@ -64,7 +65,7 @@ export async function planCommand(
   deepFreeze(input, frozen)
   const aggregate = definition.aggregate?.(input)
   if (aggregate !== undefined) assertAggregate(aggregate)
-  const loaded = definition.load === undefined ? undefined : await load(parts, definition.load, input, request)
+  const loaded = await load(parts, definition, input, request)
   const brood: Brood = { children: new Map(), open: new Set(), isOver: false }
   const context: PlanContext<unknown> = {
     ...withOwnTime(request),
@@ -168,19 +169,23 @@ const ofLoads = new WeakSet<object>()
 
 async function load(
   { db, loading }: PlanParts,
-  reader: NonNullable<CommandDefinition['load']>,
+  { name, load: reader }: CommandDefinition,
   input: unknown,
   request: RequestContext,
 ): Promise<unknown> {
+  if (reader === undefined) return undefined
+  const open = openCommand(db, name)
   const read = async (tx: Tx): Promise<unknown> => {
     await execute(tx, setReadOnly())
-    return await reader(tx, input, withOwnTime(request))
+    return await open.inside(async () => await reader(tx, input, withOwnTime(request)))
   }
   try {
     return await transaction(db, read, { ...loading, isolation: 'repeatable read', onUnknown: 'throw' })
   } catch (error) {
     if (typeof error === 'object' && error !== null) ofLoads.add(error)
     throw error
+  } finally {
+    open.ended()
   }
 }
 

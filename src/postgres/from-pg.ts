@@ -10,7 +10,15 @@
 import { WaybillError } from '../core/errors.ts'
 import { borrowClient, isOfNoUse, type PgClient, type PgPool, type PgPoolClient } from './borrow-client.ts'
 import { serverStart, type TransactionId } from './commit-outcome.ts'
-import type { BeginOptions, Database, QueryResult, Queryable, StatementOptions, Tx } from './database.ts'
+import {
+  connections,
+  type BeginOptions,
+  type Database,
+  type QueryResult,
+  type Queryable,
+  type StatementOptions,
+  type Tx,
+} from './database.ts'
 import { openGate } from './gate.ts'
 import { guardPgClient } from './guard-pg-client.ts'
 import { isAbortedTransaction, isOutsideTransaction } from './sql-state.ts'
@@ -39,6 +47,7 @@ export function fromPg(handle: PgPool | PgClient): Database<PgPoolClient> | Tx<P
 
 function fromPool(pool: PgPool): Database<PgPoolClient> {
   return {
+    [connections]: pool,
     query: async (text, values, { givenUp }: StatementOptions = {}) => {
       if (givenUp === undefined) return toResult(await pool.query(text, toValues(values)))
       return await borrowClient(pool, givenUp, async (client, clean) => {

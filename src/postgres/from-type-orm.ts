@@ -65,6 +65,7 @@ export function fromTypeOrm<Native extends TypeOrmManager>(
 
 function fromDataSource<Native extends TypeOrmManager>(dataSource: TypeOrmDataSource<Native>): Database<Native> {
   return ormDatabase<Native>({
+    pool: dataSource,
     query: async (text, values, { givenUp } = {}) => {
       const runner = dataSource.createQueryRunner()
       try {
