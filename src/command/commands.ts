@@ -55,7 +55,7 @@ export interface CommandsOptions {
   readonly retries?: number
   /** A longer response is not kept for repeats. @default 65_536 */
   readonly maxResponseBytes?: number
-  /** How long the cache believes in a run that does not end. Must exceed the longest transaction. @default 60_000 */
+  /** How long an entry of the cache lasts whose run neither renews nor ends it. Must exceed the longest transaction. @default 60_000 */
   readonly pendingTtlMs?: number
   /** How long the cache answers repeats; at most the TTL of markers. @default 3_600_000 */
   readonly completedTtlMs?: number

@@ -43,7 +43,7 @@ export interface PlanFailure {
 }
 
 /** What a command is to do, before that is decided. */
-interface PlanRequest {
+export interface PlanRequest {
   readonly definition: CommandDefinition
   readonly input: unknown
   readonly request: RequestContext
