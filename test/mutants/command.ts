@@ -69,4 +69,28 @@ export const commandMutants: readonly SourceMutant[] = [
       test: 'of a run that is still planning is told that it is under way, and plans nothing, however long that takes',
     },
   },
+  {
+    mutant: 'takes a request with two consistency tokens for one without',
+    file: 'src/integrations/command-endpoint.ts',
+    from: `  } catch {
+    return null
+  }`,
+    to: `  } catch {
+    return undefined
+  }`,
+    caughtBy: {
+      file: 'src/integrations/express.pg.test.ts',
+      test: 'refuses two consistency tokens instead of reading by one of them, or by none',
+    },
+  },
+  {
+    mutant: 'reads by the first of two consistency tokens',
+    file: 'src/projection/token-header.ts',
+    from: 'if (more.length === 0 && token',
+    to: 'if (more.length >= 0 && token',
+    caughtBy: {
+      file: 'src/projection/token-header.test.ts',
+      test: 'a token that came twice is refused instead of one being chosen',
+    },
+  },
 ]
