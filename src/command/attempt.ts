@@ -13,6 +13,7 @@ import { aggregateKey, lockAggregates, type Aggregate, type LockedAggregate } fr
 import { withCommandId } from './command-id.ts'
 import { selectVersions, type MarkerKey, type MarkerRow } from './command.sql.ts'
 import type { AttemptState } from './execute-plan.ts'
+import { openCommand } from './open-command.ts'
 import type { Pipeline } from './pipeline.ts'
 import { allNodes, validResponse, type PlanFailure, type PlanNode } from './plan-command.ts'
 import { rejectionOf, versionConflict, type Rejection } from './rejection.ts'
@@ -58,15 +59,20 @@ export async function runAttempt(pipeline: Pipeline, work: Work): Promise<Attemp
   const { db, transactions } = pipeline
   const { asked, attempt } = work
   attempt.aggregate = work.node.aggregate
-  return await transaction(
-    db,
-    async (tx) => {
-      attempt.tx = tx
-      attempt.result = await perform(pipeline, work, tx)
-      return attempt.result
-    },
-    asked.requestId === undefined ? transactions.unclaimed : transactions.claiming,
-  )
+  const open = openCommand(db, asked.definition.name)
+  try {
+    return await transaction(
+      db,
+      async (tx) => {
+        attempt.tx = tx
+        attempt.result = await open.inside(() => perform(pipeline, work, tx))
+        return attempt.result
+      },
+      asked.requestId === undefined ? transactions.unclaimed : transactions.claiming,
+    )
+  } finally {
+    open.ended()
+  }
 }
 
 async function perform(pipeline: Pipeline, work: Work, tx: Tx): Promise<AttemptResult> {

@@ -22,7 +22,15 @@ export interface CommandCache {
 }
 
 /** What stands in the cache: a run under way, or the end of one that has committed. */
-export type CacheEntry = { readonly state: 'pending'; readonly fingerprint: string; readonly token: string } | CompletedEntry
+export type CacheEntry = PendingEntry | CompletedEntry
+
+export interface PendingEntry {
+  readonly state: 'pending'
+  readonly fingerprint: string
+  readonly token: string
+  /** When the run last said that it lives, by the clock of its machine. It renews the entry while it plans. */
+  aliveAtMs: number
+}
 
 export interface CompletedEntry {
   readonly state: 'completed'

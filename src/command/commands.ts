@@ -26,6 +26,7 @@ import { fingerprint } from './fingerprint.ts'
 import { guardCache, noCache } from './guarded-cache.ts'
 import { postgresMarkers } from './marker-store.ts'
 import type { Outcome } from './outcome.ts'
+import { refuseInside } from './open-command.ts'
 import { runPipeline, type Pipeline } from './pipeline.ts'
 import { createRequestIds, type MissingRequestIds, type RequestIdPhase, type RequestIds } from './request-ids.ts'
 
@@ -55,7 +56,7 @@ export interface CommandsOptions {
   readonly retries?: number
   /** A longer response is not kept for repeats. @default 65_536 */
   readonly maxResponseBytes?: number
-  /** How long the cache believes in a run that does not end. Must exceed the longest transaction. @default 60_000 */
+  /** How long an entry of the cache lasts whose run neither renews nor ends it. Must exceed the longest transaction. @default 60_000 */
   readonly pendingTtlMs?: number
   /** How long the cache answers repeats; at most the TTL of markers. @default 3_600_000 */
   readonly completedTtlMs?: number
@@ -109,7 +110,7 @@ export function createPipeline(settings: Settings): Pipeline {
     markers: postgresMarkers(tables),
     cache: cache === undefined ? noCache : guardCache(cache, guard),
     cacheScope: cache === undefined ? noScope : deploymentScope(db, settings.schema, { signals, clock }),
-    limits: { lockTimeoutMs, retries, retryBackoff, maxResponseBytes },
+    limits: { markerLockMs, lockTimeoutMs, retries, retryBackoff, maxResponseBytes },
     transactions: {
       claiming: transactionOptions({ ...attempt, lockTimeoutMs: markerLockMs }),
       unclaimed: transactionOptions(attempt),
@@ -132,6 +133,7 @@ export function createCommandsOn(
       assertOneName(names, command)
       const startedAtMs = clock.monotonicMs()
       try {
+        refuseInside(pipeline.db, command.name)
         const admitted = await admit(parts, command, request)
         const outcome = 'status' in admitted ? admitted : await traced(pipeline, admitted, request.trace)
         report(signals, command.name, outcome, clock.monotonicMs() - startedAtMs)

@@ -3,11 +3,11 @@ import { defaults } from '../core/defaults.ts'
 import { createSignals } from '../core/signals.ts'
 import { seededRandom } from '../core/random.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
-import { cacheKey, decodeEntry, type CacheEntry, type CommandCache } from './cache.ts'
+import { cacheKey, decodeEntry, type CommandCache, type PendingEntry } from './cache.ts'
 import { guardCache } from './guarded-cache.ts'
 import { memoryCache } from './memory-cache.ts'
 
-const pending: CacheEntry = { state: 'pending', fingerprint: 'f', token: 't' }
+const pending: PendingEntry = { state: 'pending', fingerprint: 'f', token: 't', aliveAtMs: 0 }
 
 function setup(cache: CommandCache) {
   const signals = createSignals()

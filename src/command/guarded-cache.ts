@@ -11,11 +11,13 @@ import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { Random } from '../core/random.ts'
 import type { SignalBus, Signals } from '../core/signals.ts'
-import { decodeEntry, encodeEntry, type CacheEntry, type CommandCache, type CompletedEntry } from './cache.ts'
+import { decodeEntry, encodeEntry, type CacheEntry, type CommandCache, type CompletedEntry, type PendingEntry } from './cache.ts'
 
 export interface GuardedCache {
   /** `claimed`, or what somebody else set, or `unknown`: go on without. */
-  claim(key: string, pending: CacheEntry): Promise<'claimed' | 'unknown' | CacheEntry>
+  claim(key: string, pending: PendingEntry): Promise<'claimed' | 'unknown' | CacheEntry>
+  /** Says that the run of this entry still lives. */
+  renew(key: string, pending: PendingEntry, nowMs: number): Promise<void>
   complete(key: string, pending: CacheEntry, completed: CompletedEntry): Promise<void>
   release(key: string, pending: CacheEntry): Promise<void>
 }
@@ -34,6 +36,7 @@ type Operation = Signals['command.cache-failed']['operation']
 /** No cache: the database decides alone. */
 export const noCache: GuardedCache = {
   claim: async () => 'unknown',
+  renew: async () => undefined,
   complete: async () => undefined,
   release: async () => undefined,
 }
@@ -83,6 +86,14 @@ export function guardCache(cache: CommandCache, options: GuardOptions): GuardedC
       // A client that lost its connection sends the claim again, and the second meets the first.
       if (found === undefined || found === own) return 'claimed'
       return found === 'unknown' ? found : (decodeEntry(found) ?? 'unknown')
+    },
+    renew: async (key, pending, nowMs) => {
+      await guarded('renew', () => {
+        sent.add(pending)
+        const before = encodeEntry(pending)
+        pending.aliveAtMs = nowMs
+        return cache.complete(key, before, { value: encodeEntry(pending), ttlMs: pendingTtlMs })
+      })
     },
     complete: async (key, pending, completed) => {
       const value = encodeEntry(completed)

@@ -23,7 +23,7 @@ import type { TransactionSettings } from '../postgres/transaction.ts'
 import { isUnavailable } from '../postgres/sql-state.ts'
 import type { Admitted } from './admission.ts'
 import { runAttempts } from './attempts.ts'
-import { cacheKey, type CacheEntry, type CompletedEntry } from './cache.ts'
+import { cacheKey, type CacheEntry, type CompletedEntry, type PendingEntry } from './cache.ts'
 import type { CacheScope } from './cache-scope.ts'
 import type { CommandOutbox } from './command-outbox.ts'
 import type { CommandTables } from './command.sql.ts'
@@ -32,7 +32,8 @@ import type { executePlan } from './execute-plan.ts'
 import type { GuardedCache } from './guarded-cache.ts'
 import type { MarkerStore } from './marker-store.ts'
 import { failed, type Outcome } from './outcome.ts'
-import { failedPlan, planCommand, type PlanNode } from './plan-command.ts'
+import { isBelieved, tryMarker, whileRenewed } from './pending.ts'
+import { failedPlan, planCommand, type PlanNode, type PlanRequest } from './plan-command.ts'
 import { rejectionOf } from './rejection.ts'
 
 /** What the pipeline works with. Tests replace parts to prove that each is needed. */
@@ -63,6 +64,7 @@ export interface CommandTransactions {
 }
 
 export interface CommandLimits {
+  readonly markerLockMs: number
   readonly lockTimeoutMs: number
   readonly retries: number
   readonly retryBackoff: BackoffOptions
@@ -89,13 +91,14 @@ export async function runPipeline(pipeline: Pipeline, asked: Admitted): Promise<
 async function runOnce(pipeline: Pipeline, asked: Admitted, planOnce: () => Promise<PlanNode>): Promise<Outcome> {
   const key = await keyInCache(pipeline, asked)
   if (key === undefined) return await decide(pipeline, asked, planOnce).catch((error: unknown) => unchanged(error, planOnce))
-  const { cache, random } = pipeline
-  const pending: CacheEntry = { state: 'pending', fingerprint: asked.fingerprint, token: newToken(random) }
+  const { cache, random, clock } = pipeline
+  const { fingerprint } = asked
+  const pending: PendingEntry = { state: 'pending', fingerprint, token: newToken(random), aliveAtMs: clock.nowMs() }
   const found = await cache.claim(key, pending)
-  if (typeof found === 'object') return await answerFromCache(pipeline, asked, found)
+  if (typeof found === 'object') return await answerFromCache(pipeline, asked, { key, found, planOnce })
   let completed: CompletedEntry | undefined
   try {
-    const outcome = await decide(pipeline, asked, planOnce)
+    const outcome = await decide(pipeline, asked, () => whileRenewed(pipeline, { key, pending }, planOnce()))
     completed = completedEntry(pipeline, asked, outcome)
     return outcome
   } catch (error) {
@@ -113,18 +116,34 @@ async function keyInCache({ cacheScope }: Pipeline, { principal, requestId }: Ad
   return scope === undefined ? undefined : cacheKey(scope, { principal, requestId })
 }
 
-/** Pending is looked up once in the database: its run may have ended without being able to say so. */
-async function answerFromCache(pipeline: Pipeline, asked: Admitted, found: CacheEntry): Promise<Outcome> {
-  const { db, markers } = pipeline
+interface InCache {
+  readonly key: string
+  readonly found: CacheEntry
+  readonly planOnce: () => Promise<PlanNode>
+}
+
+/** A run that is pending is believed, unless the database knows better; one that is dead leaves the request to this one. */
+async function answerFromCache(pipeline: Pipeline, asked: Admitted, { key, found, planOnce }: InCache): Promise<Outcome> {
   if (found.state === 'completed') return await committedOutcome(pipeline, asked, { ...found, from: 'cache' })
-  const key = { principal: asked.principal, requestId: asked.requestId ?? '' }
   try {
-    const marker = await markers.find(db, key)
-    if (marker !== undefined) return await committedOutcome(pipeline, asked, { ...marker, from: 'marker' })
+    const told = await lookBehind(pipeline, asked, found)
+    if (told !== undefined) return told
   } catch (error) {
     if (!isOutage(error)) throw error
     return failed('UNAVAILABLE', 'The database cannot be reached. Send the same request again.', { cause: error })
   }
+  const outcome = await decide(pipeline, asked, planOnce).catch((error: unknown) => unchanged(error, planOnce))
+  const completed = completedEntry(pipeline, asked, outcome)
+  if (completed !== undefined) await pipeline.cache.complete(key, found, completed)
+  return outcome
+}
+
+/** What the database says of a run that is pending; `undefined` if the run is dead, and has changed nothing. */
+async function lookBehind(pipeline: Pipeline, asked: Admitted, found: PendingEntry): Promise<Outcome | undefined> {
+  const { db, markers } = pipeline
+  const marker = await markers.find(db, { principal: asked.principal, requestId: asked.requestId ?? '' })
+  if (marker !== undefined) return await committedOutcome(pipeline, asked, { ...marker, from: 'marker' })
+  if (!isBelieved(pipeline, found)) return await tryMarker(pipeline, asked, toPlan(pipeline, asked))
   return failed('IN_PROGRESS', 'The same request is being executed right now. Send it again to learn its outcome.')
 }
 
@@ -160,20 +179,17 @@ function isOutage(error: unknown): boolean {
 }
 
 async function plan(pipeline: Pipeline, asked: Admitted): Promise<PlanNode> {
-  const { db, random, clock, transactions } = pipeline
-  const request = {
-    principal: asked.principal,
-    requestId: asked.requestId,
-    now: new Date(clock.nowMs()),
-    token: asked.token,
-    metadata: undefined,
-  }
+  const { db, random, transactions } = pipeline
   const seeded = seededRandom(newToken(random))
-  const what = { definition: asked.definition, input: asked.input, request }
+  const what = toPlan(pipeline, asked)
   if (asked.invalid !== undefined) return failedPlan(what, asked.invalid)
   return await planCommand({ db, random: seeded, loading: transactions.loading }, what).catch((error: unknown) =>
     failedPlan(what, error),
   )
+}
+
+function toPlan({ clock }: Pipeline, { definition, input, principal, requestId, token }: Admitted): PlanRequest {
+  return { definition, input, request: { principal, requestId, now: new Date(clock.nowMs()), token, metadata: undefined } }
 }
 
 /** What repeats may be told from the cache; undefined if the run left nothing behind. */

@@ -20,6 +20,7 @@ import {
   type Planned,
   type RequestContext,
 } from './command.ts'
+import { openCommand } from './open-command.ts'
 
 /** A decided command with its decided children. */
 export interface PlanNode {
@@ -41,7 +42,7 @@ export interface PlanFailure {
 }
 
 /** What a command is to do, before that is decided. */
-interface PlanRequest {
+export interface PlanRequest {
   readonly definition: CommandDefinition
   readonly input: unknown
   readonly request: RequestContext
@@ -63,7 +64,7 @@ export async function planCommand(
   deepFreeze(input, frozen)
   const aggregate = definition.aggregate?.(input)
   if (aggregate !== undefined) assertAggregate(aggregate)
-  const loaded = definition.load === undefined ? undefined : await load(parts, definition.load, input, request)
+  const loaded = await load(parts, definition, input, request)
   const brood: Brood = { children: new Map(), open: new Set(), isOver: false }
   const context: PlanContext<unknown> = {
     ...withOwnTime(request),
@@ -167,16 +168,20 @@ const ofLoads = new WeakSet<object>()
 
 async function load(
   { db, loading }: PlanParts,
-  reader: NonNullable<CommandDefinition['load']>,
+  { name, load: reader }: CommandDefinition,
   input: unknown,
   request: RequestContext,
 ): Promise<unknown> {
-  const read = (tx: Tx): Promise<unknown> => reader(tx, input, withOwnTime(request))
+  if (reader === undefined) return undefined
+  const open = openCommand(db, name)
+  const read = (tx: Tx): Promise<unknown> => open.inside(async () => await reader(tx, input, withOwnTime(request)))
   try {
     return await transaction(db, read, loading)
   } catch (error) {
     if (typeof error === 'object' && error !== null) ofLoads.add(error)
     throw error
+  } finally {
+    open.ended()
   }
 }
 

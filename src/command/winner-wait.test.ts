@@ -21,7 +21,10 @@ function alwaysBeaten() {
     {
       ...pipeline,
       cacheScope: async () => 'here',
-      cache: { ...pipeline.cache, claim: async () => ({ state: 'pending', fingerprint: '', token: 'other' }) },
+      cache: {
+        ...pipeline.cache,
+        claim: async () => ({ state: 'pending', fingerprint: '', token: 'other', aliveAtMs: clock.nowMs() }),
+      },
       markers: { ...pipeline.markers, find: async () => void looks.push(clock.monotonicMs()) },
     },
     settings,

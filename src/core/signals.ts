@@ -258,7 +258,7 @@ export interface Signals {
   /** Request ids were made mandatory while commands still come without them. */
   'command.required-too-early': { readonly command: string; readonly client: string; readonly perMinute: number }
   /** The cache failed or took too long; the command went on without it. */
-  'command.cache-failed': { readonly operation: 'claim' | 'complete' | 'release'; readonly error: unknown }
+  'command.cache-failed': { readonly operation: 'claim' | 'renew' | 'complete' | 'release'; readonly error: unknown }
   /** The cache is left out, being tried, or back. */
   'command.cache-breaker': { readonly state: 'closed' | 'open' | 'probing' }
   /** A clean-up pass is done. `lagMs` is how long the oldest marker has been due for deletion. */

@@ -11,6 +11,7 @@ import type { Commands } from '../command/commands.ts'
 import { httpAnswer, problem, tokenHeader, type HttpAnswer } from '../command/outcome-status.ts'
 import { WaybillError } from '../core/errors.ts'
 import { refuseUnknown, resolve } from '../core/options.ts'
+import { readTokenHeader } from '../projection/token-header.ts'
 import { invalid, readBody } from './read-body.ts'
 
 /** The body of a command is refused above this. */
@@ -54,6 +55,8 @@ export function commandEndpoint<Native, Input, Response>(
     const expectedToken = entityTag(header('if-match'))
     if (requestId === null) return invalid('Idempotency-Key must be one quoted string, or one bare word.')
     if (expectedToken === null) return invalid('If-Match must be one quoted consistency token.')
+    const token = shownToken(header(tokenHeader))
+    if (token === null) return invalid(`${tokenHeader} must be one consistency token, the newest.`)
     const parsed = await readBody(body)
     if ('status' in parsed) return parsed
     const outcome = await commands.run(command, {
@@ -61,7 +64,7 @@ export function commandEndpoint<Native, Input, Response>(
       requestId,
       input: await inputOf(parsed.value, native),
       expectedToken,
-      token: header(tokenHeader),
+      token,
       trace: { traceparent: header('traceparent'), tracestate: header('tracestate') },
       client: header('user-agent'),
       waitForWinnerMs,
@@ -76,12 +79,6 @@ function assertStatus({ name }: { readonly name: string }, status: number | unde
   throw new WaybillError('INVALID_OPTION', `endpoint of ${name}: status must be a whole number from 200 to 599.`)
 }
 
-/** The consistency token of a request, for handlers that read; `undefined` if the client shows none. */
-export function consistencyToken(headers: Headers | Readonly<Record<string, string | string[] | undefined>>): string | undefined {
-  const value = headers instanceof Headers ? headers.get(tokenHeader) : headers[tokenHeader]
-  return typeof value === 'string' && value !== '' ? value : undefined
-}
-
 /** `undefined` if there is none, `null` if it is malformed. */
 function idempotencyKey(header: string | undefined): string | undefined | null {
   if (header === undefined) return undefined
@@ -90,6 +87,15 @@ function idempotencyKey(header: string | undefined): string | undefined | null {
   const quoted = /^"((?:[ !#-[\]-~]|\\["\\])+)"$/.exec(text)?.[1]
   if (quoted !== undefined) return quoted.replaceAll(/\\(["\\])/g, '$1')
   return /^[!#-+\--[\]-~]+$/.test(text) ? text : null
+}
+
+/** The token that the client shows; `null` if it shows several: a read by one of them could be older than the others. */
+function shownToken(header: string | undefined): string | undefined | null {
+  try {
+    return readTokenHeader({ [tokenHeader]: header })
+  } catch {
+    return null
+  }
 }
 
 function entityTag(header: string | undefined): string | undefined | null {

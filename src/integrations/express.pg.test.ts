@@ -2,7 +2,7 @@ import express, { type Request } from 'express'
 import { commandHttpContract } from '../../test/contract/command-http-contract.ts'
 import { listen } from '../../test/integrations/listen.ts'
 import { expressCommand } from './express.ts'
-import { consistencyToken } from './fetch.ts'
+import { readTokenHeader } from './fetch.ts'
 
 const principal = (request: Request): string | undefined => request.get('x-user') || undefined
 
@@ -11,6 +11,6 @@ await commandHttpContract('express', async ({ commands, deposit, note }) => {
   app.use(express.json())
   app.post('/deposit', expressCommand(commands, deposit, { principal }))
   app.post('/note', expressCommand(commands, note, { principal, status: 201 }))
-  app.get('/token', (request, response) => void response.send(consistencyToken(request.headers)))
+  app.get('/token', (request, response) => void response.send(readTokenHeader(request.headers)))
   return await listen(app)
 })

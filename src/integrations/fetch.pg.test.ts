@@ -1,6 +1,6 @@
 import { commandHttpContract } from '../../test/contract/command-http-contract.ts'
 import { listen, nodeListener } from '../../test/integrations/listen.ts'
-import { consistencyToken, fetchCommand } from './fetch.ts'
+import { readTokenHeader, fetchCommand } from './fetch.ts'
 
 const principal = (request: Request): string | undefined => request.headers.get('x-user') || undefined
 
@@ -8,7 +8,7 @@ await commandHttpContract('fetch', async ({ commands, deposit, note }) => {
   const routes: Record<string, (request: Request) => Response | Promise<Response>> = {
     '/deposit': fetchCommand(commands, deposit, { principal }),
     '/note': fetchCommand(commands, note, { principal, status: 201 }),
-    '/token': (request) => new Response(consistencyToken(request.headers)),
+    '/token': (request) => new Response(readTokenHeader(request.headers)),
   }
   return await listen(
     nodeListener((request) => routes[new URL(request.url).pathname]?.(request) ?? new Response(null, { status: 404 })),

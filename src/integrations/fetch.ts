@@ -9,7 +9,8 @@ import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts
 import { toResponse } from './to-response.ts'
 import { readJson } from '../core/read-json.ts'
 
-export { consistencyToken, type CommandEndpointOptions } from './command-endpoint.ts'
+export type { CommandEndpointOptions } from './command-endpoint.ts'
+export { readTokenHeader } from '../projection/token-header.ts'
 export type { IngestEndpointOptions } from './ingest-endpoint.ts'
 
 /** A handler that runs the command with the request's JSON body as its input. */

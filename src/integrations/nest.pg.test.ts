@@ -5,7 +5,7 @@ import express from 'express'
 import { fastify } from 'fastify'
 import { commandHttpContract, type HttpHarness } from '../../test/contract/command-http-contract.ts'
 import { listen } from '../../test/integrations/listen.ts'
-import { consistencyToken } from './fetch.ts'
+import { readTokenHeader } from './fetch.ts'
 import { nestCommand, type NestResponse } from './nest.ts'
 
 interface AnyRequest {
@@ -20,7 +20,7 @@ await commandHttpContract('nest, on what platform-express injects', async ({ com
   app.use(express.json())
   app.post('/deposit', nestCommand(commands, deposit, { principal }))
   app.post('/note', nestCommand(commands, note, { principal, status: 201 }))
-  app.get('/token', (request, response) => void response.send(consistencyToken(request.headers)))
+  app.get('/token', (request, response) => void response.send(readTokenHeader(request.headers)))
   return await listen(app)
 })
 
@@ -32,7 +32,7 @@ await commandHttpContract('nest, on what platform-fastify injects', async ({ com
   ]
   app.post('/deposit', async (request, reply) => (await onDeposit(request, reply), reply))
   app.post('/note', async (request, reply) => (await onNote(request, reply), reply))
-  app.get('/token', async (request) => consistencyToken(request.headers))
+  app.get('/token', async (request) => readTokenHeader(request.headers))
   return { url: await app.listen({ port: 0, host: '127.0.0.1' }), close: () => app.close() }
 })
 
@@ -50,7 +50,7 @@ async function startNest({ commands, deposit, note }: HttpHarness): ReturnType<t
       return this.#note(request, response)
     }
     token(request: AnyRequest): string | undefined {
-      return consistencyToken(request.headers)
+      return readTokenHeader(request.headers)
     }
   }
   class BankModule {}

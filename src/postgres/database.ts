@@ -54,8 +54,13 @@ export interface BeginOptions {
   readonly signals?: SignalBus
 }
 
+/** Where an adapter notes what hands out its connections. A symbol, so that a copy (`{ ...db }`) keeps it. */
+export const connections: unique symbol = Symbol('connections')
+
 /** A pool, a driver or an ORM that can run single statements and transactions. Made by the `from…` adapters. */
 export interface Database<Native = unknown> extends Queryable {
+  /** The pool, or the driver's or ORM's own object where its pool is hidden. */
+  readonly [connections]?: object
   /**
    * Runs `work` in one transaction, once. Resolves only if the database said COMMIT; rejects with COMMIT_UNKNOWN,
    * with the transaction's id in `details.xid` and its server in `details.server`, if the connection broke while it was committing.
@@ -69,6 +74,11 @@ export interface Place {
   readonly scope: Scope | undefined
   /** Of a scope: the transaction itself. */
   readonly base?: Tx
+}
+
+/** The same object for two databases that take their connections from one pool, as far as that can be seen. */
+export function connectionsOf(db: Database): object {
+  return db[connections] ?? db
 }
 
 const transactions = new WeakMap<object, Place | undefined>()

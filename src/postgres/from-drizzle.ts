@@ -41,6 +41,7 @@ export function fromDrizzle<Native extends DrizzleTransaction>(
     throw wrongHandle('fromDrizzle', 'a drizzle database over a pool, not over one connection. Use drizzle({ client: pool })')
   }
   return ormDatabase<Native>({
+    pool: sessionOf((handle as { $primary?: DrizzleExecutor }).$primary ?? handle)?.client ?? handle,
     ...interruptible(handle),
     begin: (how, work) => begin(handle, how, work),
     connection: (native) => queryableOf(native, postgresJsConnection),

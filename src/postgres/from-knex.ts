@@ -37,6 +37,7 @@ export function fromKnex<Native extends KnexTransaction>(handle: Native | KnexDa
   }
   if (isTransaction(handle)) return ormTx(queryableOf(handle), handle, () => assertOpen(handle))
   return ormDatabase<Native>({
+    pool: handle.client as Client,
     query: (text, values, { givenUp } = {}) =>
       borrowConnection(handle.client as Client, givenUp, (connection) => queryOn(connection, text, values)),
     begin: ({ isolation, gate, givenUp }, work) =>

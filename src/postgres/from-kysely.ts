@@ -49,6 +49,7 @@ export function fromKysely<Native extends KyselyTransaction>(
   }
   if (isTransaction(handle)) return ormTx(queryableOf(handle), handle)
   return ormDatabase<Native>({
+    pool: handle,
     ...queryableOf(handle),
     begin: (how, work) => begin(handle, how, work),
     connection: queryableOf,

@@ -13,7 +13,15 @@ import { WaybillError } from '../core/errors.ts'
 import { unlessLate } from '../core/unless-late.ts'
 import { borrowClient, isOfNoUse, throwAway, type PgClient, type PgPool, type PgPoolClient } from './borrow-client.ts'
 import type { TransactionId } from './commit-outcome.ts'
-import type { BeginOptions, Database, QueryResult, Queryable, StatementOptions, Tx } from './database.ts'
+import {
+  connections,
+  type BeginOptions,
+  type Database,
+  type QueryResult,
+  type Queryable,
+  type StatementOptions,
+  type Tx,
+} from './database.ts'
 import { assertSettled, inLine, openGate, shut, type Gate } from './gate.ts'
 import { guardPgClient } from './guard-pg-client.ts'
 import { isAbortedTransaction, isConnectionLoss, isOutsideTransaction, sqlState } from './sql-state.ts'
@@ -53,6 +61,7 @@ export function fromPg(handle: PgPool | PgClient): Database<PgPoolClient> | Tx<P
 
 function fromPool(pool: PgPool): Database<PgPoolClient> {
   return {
+    [connections]: pool,
     query: async (text, values, { givenUp }: StatementOptions = {}) => {
       if (givenUp === undefined) return toResult(await pool.query(text, toValues(values)))
       return await borrowClient(pool, givenUp, async (client, clean) => {

@@ -42,6 +42,7 @@ export function fromPostgresJs<Native extends PostgresJsTransaction>(
     throw wrongHandle('fromPostgresJs', 'a pool or a transaction, not a reserved connection. Use sql.begin(…)')
   }
   return ormDatabase<Native>({
+    pool: handle,
     ...postgresJsQueryable(handle),
     begin: async ({ isolation, gate }, work) => {
       const guarded = (sql: Native): ReturnType<typeof work> => work(guardPostgresJs(sql, gate))

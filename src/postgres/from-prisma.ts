@@ -45,6 +45,7 @@ export function fromPrisma<Native extends PrismaExecutor>(
   }
   if (!isDatabase(handle)) return ormTx(queryableOf(handle), handle)
   return ormDatabase<Native>({
+    pool: handle,
     ...queryableOf(handle),
     begin: ({ isolation, gate }, work) =>
       guardClient(handle, gate).$transaction((native) => work(guardNesting(native, gate)), {

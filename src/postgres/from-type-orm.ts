@@ -70,6 +70,7 @@ function fromDataSource<Native extends TypeOrmManager>(dataSource: TypeOrmDataSo
     return dataSource.createQueryRunner()
   }
   return ormDatabase<Native>({
+    pool: dataSource,
     query: async (text, values, { givenUp } = {}) => {
       const runner = runnerOf()
       try {

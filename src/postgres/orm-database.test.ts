@@ -25,6 +25,7 @@ function muteLibrary() {
   const connection: Queryable = { query: async () => ({ rows: [{ xid: '7', server: '1' }], rowCount: 1 }) }
   const db = ormDatabase<string>(
     {
+      pool: {},
       ...connection,
       connection: () => connection,
       begin: async ({ untilAnswered }, work) => {

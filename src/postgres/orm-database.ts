@@ -14,6 +14,7 @@ import { underSignals } from '../core/under-signals.ts'
 import { unlessLate } from '../core/unless-late.ts'
 import type { TransactionId } from './commit-outcome.ts'
 import {
+  connections,
   one,
   type BeginOptions,
   type Database,
@@ -29,6 +30,8 @@ import { assertUnderWay, commitFailure, endedByItself, longestEndMs, openTx, set
 
 /** What an adapter must be able to do with its ORM. */
 export interface Orm<Native> extends Interruptible {
+  /** What hands out the connections: the driver's pool where the ORM shows it, else the ORM's own object. */
+  readonly pool: object
   /** Runs `work` in a transaction of the ORM, with the isolation set by its first statement. Its statements pass the gate. */
   begin<Result>(how: Begin, work: (native: Native) => Promise<Result>): Promise<Result>
   /** Runs statements inside that transaction. */
@@ -51,6 +54,7 @@ export interface Begin {
 /** Makes a database of an ORM. */
 export function ormDatabase<Native>(orm: Orm<Native>, clock: Clock = systemClock): Database<Native> {
   return {
+    [connections]: orm.pool,
     query: (text, values, given?: StatementOptions) => orm.query(text, values, given),
     attempt: (options, work) => attemptWith({ ...orm, clock }, options, work),
   }

@@ -10,7 +10,7 @@
  */
 import type { Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
-import { markTx, placeOf, type BeginOptions, type Database, type Tx } from './database.ts'
+import { connections, connectionsOf, markTx, placeOf, type BeginOptions, type Database, type Tx } from './database.ts'
 import { commitUnknown } from './tx-scope.ts'
 import { unheard, unlessSilent } from './unless-silent.ts'
 
@@ -26,6 +26,7 @@ const answerMs = 5_000
 /** The same database, with an end to every wait. Transactions whose time-outs are 0, which means for ever, have none. */
 export function unlessMute<Native>(db: Database<Native>, { statementMs, clock }: MuteOptions): Database<Native> {
   return {
+    [connections]: connectionsOf(db),
     ...unlessSilent(db, statementMs + answerMs, clock),
     attempt: async (options, work) => {
       const { statementTimeoutMs, idleInTransactionTimeoutMs } = options

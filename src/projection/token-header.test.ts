@@ -1,8 +1,13 @@
+import { Metadata } from '@grpc/grpc-js'
 import { expect, test } from 'vitest'
 import { readTokenHeader, writeTokenHeader } from './token-header.ts'
 
-test('a token travels in a header of Fetch and of Node alike', () => {
+test('a token travels in a header of Fetch, of Node, and in metadata of gRPC alike', () => {
   const headers = writeTokenHeader('w1.abc')
+  const metadata = new Metadata()
+  for (const [name, value] of Object.entries(headers)) metadata.set(name, value)
+  expect(readTokenHeader(metadata)).toBe('w1.abc')
+  expect(readTokenHeader({ 'waybill-token': ['w1.abc'] })).toBe('w1.abc')
   expect(readTokenHeader(new Headers(headers))).toBe('w1.abc')
   expect(readTokenHeader({ ...headers })).toBe('w1.abc')
 })
@@ -12,6 +17,8 @@ test('no token is no header, and no header is no token', () => {
   expect(writeTokenHeader('')).toEqual({})
   expect(readTokenHeader(new Headers())).toBeUndefined()
   expect(readTokenHeader({})).toBeUndefined()
+  expect(readTokenHeader(new Metadata())).toBeUndefined()
+  expect(readTokenHeader({ 'waybill-token': ' ' })).toBeUndefined()
 })
 
 test('a token that came twice is refused instead of one being chosen', () => {
@@ -19,6 +26,9 @@ test('a token that came twice is refused instead of one being chosen', () => {
     ['waybill-token', 'w1.a'],
     ['waybill-token', 'w1.b'],
   ])
+  const metadata = new Metadata()
+  for (const token of ['w1.a', 'w1.b']) metadata.add('waybill-token', token)
   expect(() => readTokenHeader(twice)).toThrow(/more than once/)
+  expect(() => readTokenHeader(metadata)).toThrow(/more than once/)
   expect(() => readTokenHeader({ 'waybill-token': ['w1.a', 'w1.b'] })).toThrow(/more than once/)
 })

@@ -1,20 +1,22 @@
 /**
  * The consistency token in HTTP headers, both ways: a write's answer carries it, and the next read shows it.
  *
- * Pure: it knows the two shapes in which headers come, Fetch's `Headers` and Node's record, and nothing of a framework.
+ * Pure: it knows the shapes in which headers come (Fetch's `Headers`, Node's record, gRPC's `Metadata`), and nothing of a framework.
  */
 import { WaybillError } from '../core/errors.ts'
 import { tokenHeader } from '../core/token.ts'
 
-/** Headers as Fetch and as Node have them. */
-export type HeadersLike = { get(name: string): string | null } | Readonly<Record<string, string | readonly string[] | undefined>>
+/** Headers as Fetch and as Node have them, and metadata as gRPC has it. */
+export type HeadersLike =
+  | { get(name: string): string | null | readonly unknown[] }
+  | Readonly<Record<string, string | readonly string[] | undefined>>
 
-/** The token that a request or an answer carries, for `atLeast`; `undefined` if it carries none. */
+/** The token that a request or an answer carries, for `atLeast`; `undefined` if it carries none. INVALID_INPUT for more than one. */
 export function readTokenHeader(headers: HeadersLike): string | undefined {
-  const value = isFetchHeaders(headers) ? headers.get(tokenHeader) : headers[tokenHeader]
-  if (value === null || value === undefined || value === '') return undefined
+  const value = hasGet(headers) ? headers.get(tokenHeader) : headers[tokenHeader]
+  const [token, ...more] = [value ?? []].flat().map(String)
   // Fetch joins repeated headers with a comma, which no token contains.
-  if (typeof value === 'string' && !value.includes(',')) return value.trim()
+  if (more.length === 0 && token?.includes(',') !== true) return token?.trim() || undefined
   throw new WaybillError('INVALID_INPUT', `The header ${tokenHeader} came more than once. Send the newest token only.`)
 }
 
@@ -23,6 +25,6 @@ export function writeTokenHeader(token: string | undefined): Readonly<Record<str
   return token === undefined || token === '' ? {} : { [tokenHeader]: token }
 }
 
-function isFetchHeaders(headers: HeadersLike): headers is { get(name: string): string | null } {
+function hasGet(headers: HeadersLike): headers is { get(name: string): string | null | readonly unknown[] } {
   return typeof headers['get'] === 'function'
 }

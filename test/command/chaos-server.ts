@@ -3,7 +3,7 @@
  * that what was to happen there has happened. It may be told to have one of the known mistakes.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
-import type { CacheEntry } from '../../src/command/cache.ts'
+import type { PendingEntry } from '../../src/command/cache.ts'
 import { createCommandsOn, createPipeline, resolveOptions } from '../../src/command/commands.ts'
 import { guardCache } from '../../src/command/guarded-cache.ts'
 import type { Outcome } from '../../src/command/outcome.ts'
@@ -59,7 +59,7 @@ const sound = { ...createPipeline(settings), cache: guarded }
 const pipeline = MUTANT === undefined ? sound : mutants[MUTANT]?.(sound)
 if (pipeline === undefined) throw new Error(`There is no mutant "${MUTANT}".`)
 setForget(async (key) => {
-  const probe: CacheEntry = { state: 'pending', fingerprint: '', token: '' }
+  const probe: PendingEntry = { state: 'pending', fingerprint: '', token: '', aliveAtMs: 0 }
   const found = await guarded.claim(key, probe)
   if (found !== 'unknown') await guarded.release(key, found === 'claimed' ? probe : found)
 })

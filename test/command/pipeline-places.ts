@@ -46,6 +46,7 @@ export function withPlaces(pipeline: Pipeline, hit: (place: Place) => Promise<vo
     },
     cache: {
       claim: (...args) => around('asked', 'claimed', () => cache.claim(...args)),
+      renew: (...args) => cache.renew(...args),
       complete: (...args) => around('completing', 'completed', () => cache.complete(...args)),
       release: (...args) => around('releasing', 'released', () => cache.release(...args)),
     },

@@ -61,7 +61,7 @@ export const mutants: Readonly<Record<string, Variant>> = {
         await pipeline.markers.keep(tx, key, answer)
         const row = await pipeline.markers.find(tx, key)
         const { fingerprint = '' } = row ?? {}
-        const pending = { state: 'pending', fingerprint, token: '' } as const
+        const pending = { state: 'pending' as const, fingerprint, token: '', aliveAtMs: 0 }
         const completed = { state: 'completed', fingerprint, rejected: false, response: answer.response } as const
         // The claim must go first: completing respects another's pending value.
         const place = cacheKey((await pipeline.cacheScope()) ?? '', key)

@@ -160,6 +160,19 @@ export async function commandHttpContract(name: string, open: OpenServer | undef
       expect(await read.text()).toBe(token)
     })
 
+    test('refuses two consistency tokens instead of reading by one of them, or by none', async () => {
+      const body = { account: newAccount(), amount: 5 }
+      const two = { 'idempotency-key': newRequest(), 'waybill-token': 'w1.old, w1.new' }
+      expect(await seen(await post('/deposit', body, two))).toMatchObject({
+        status: 400,
+        type: problem,
+        body: { code: 'INVALID_INPUT' },
+      })
+      expect(await bank.balance(body.account)).toBe(0)
+      const one = { ...two, 'waybill-token': 'w1.new' }
+      expect((await post('/deposit', body, one)).status).toBe(200)
+    })
+
     test('answers a rejection, a body that does not fit and one that is not JSON', async () => {
       const account = newAccount()
       expect(await seen(await post('/deposit', { account, amount: -5 }, { 'idempotency-key': newRequest() }))).toMatchObject({

@@ -40,7 +40,7 @@ async function startWorker(failpoint?: { name: string; action: FailpointAction }
 
 /** Repeats a request, as its client would, until its answer is known, and once more. */
 async function repeatUntilKnown(requestId: string, input: { account: string; amount: number }) {
-  const commands = commandsWith({ cache: open.cache, cacheBudgetMs: 1_000, statementTimeoutMs: 900, pendingTtlMs: 1_000 })
+  const commands = commandsWith({ cache: open.cache, cacheBudgetMs: 1_000, statementTimeoutMs: 900, pendingTtlMs: 3_600_000 })
   const deposit = depositCommand({ store: 'response' })
   const history = newHistory()
   const ask = async (): Promise<boolean> => {
@@ -97,7 +97,7 @@ test.each([
   expect(await bank.effects(requestId)).toBe(1)
 })
 
-test('frozen in the middle for longer than its claim lasts, and thawed: one effect', async () => {
+test('frozen in the middle for longer than its claim is believed, and thawed: one effect', async () => {
   const worker = await startWorker({ name: 'claimed', action: 'freeze' })
   const requestId = newRequest()
   const input = { account: newAccount(), amount: 5 }
