@@ -121,7 +121,7 @@ interface Taken {
 
 async function executeAndAnswer(pipeline: Pipeline, { node, attempt }: Work, taken: Taken): Promise<AttemptResult> {
   const { tx, key, aggregates } = taken
-  const state: AttemptState = { attempt: attempt.number, aggregates, emitted: [] }
+  const state: AttemptState = { attempt: attempt.number, aggregates, emitted: [], handOut: node.decided.handOut() }
   const value = await validResponse(node.definition, await pipeline.execute(tx, node, state))
   const events = key === undefined ? state.emitted : withCommandId(state.emitted, key)
   const added = events.length === 0 ? [] : await pipeline.outbox.addMany(tx, events)

@@ -17,6 +17,8 @@ export interface AttemptState {
   /** By `aggregateKey`. */
   readonly aggregates: ReadonlyMap<string, LockedAggregate>
   readonly emitted: EmittedEvent[]
+  /** What this attempt gets of an input, a plan or metadata. */
+  readonly handOut: <Value>(value: Value) => Value
 }
 
 /** How far a node's `execute` came with its children. */
@@ -32,7 +34,8 @@ export async function executePlan(tx: Tx, node: PlanNode, state: AttemptState): 
   const course: Course = { ran: new Set(), open: new Set(), isOver: false }
   const context: ExecuteContext<unknown> = {
     ...withOwnTime(node.request),
-    input: node.input,
+    metadata: state.handOut(node.request.metadata),
+    input: state.handOut(node.input),
     attempt: state.attempt,
     get aggregate() {
       return aggregateOf(node, state)
@@ -49,7 +52,7 @@ export async function executePlan(tx: Tx, node: PlanNode, state: AttemptState): 
     },
   }
   try {
-    const response = await node.definition.execute(tx, node.plan, context)
+    const response = await node.definition.execute(tx, state.handOut(node.plan), context)
     assertChildrenDone(node, course)
     return response
   } finally {

@@ -29,7 +29,11 @@ class RejectionError extends Error {
  * refused here, with INVALID_INPUT.
  */
 export function reject(reason: string, details: Readonly<Record<string, unknown>> = {}): Error {
-  const text = jsonText(details, { what: `reject(${JSON.stringify(reason)}): details`, maxBytes: maxDetailsBytes, bigint: 'text' })
+  const text = jsonText(details, {
+    what: `reject(${JSON.stringify(reason)}): details`,
+    maxBytes: maxDetailsBytes,
+    bigint: 'text',
+  })
   return new RejectionError({ reason, details: JSON.parse(text ?? '{}') as Rejection['details'] })
 }
 
