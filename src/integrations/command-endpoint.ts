@@ -54,7 +54,7 @@ export function commandEndpoint<Native, Input, Response>(
     const expectedToken = entityTag(header('if-match'))
     if (requestId === null) return invalid('Idempotency-Key must be one quoted string, or one bare word.')
     if (expectedToken === null) return invalid('If-Match must be one quoted consistency token.')
-    const parsed = await readBody(body)
+    const parsed = await readBody({ header, body })
     if ('status' in parsed) return parsed
     const outcome = await commands.run(command, {
       principal,
