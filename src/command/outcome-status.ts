@@ -37,6 +37,7 @@ export type ProblemCode =
   | 'NOT_FOUND'
   | 'TOO_LARGE'
   | 'UNSUPPORTED_MEDIA_TYPE'
+  | 'FACT_CONFLICT'
   | 'OVERLOADED'
   | 'ABORTED'
 
@@ -54,6 +55,7 @@ const titles: Readonly<Record<ProblemCode, string>> = {
   NOT_FOUND: 'There is nothing here',
   TOO_LARGE: 'The request is too large',
   UNSUPPORTED_MEDIA_TYPE: 'The body is not sent as JSON',
+  FACT_CONFLICT: 'The business key is taken by a fact with other content',
   OVERLOADED: 'Too much is under way',
   ABORTED: 'The service is stopping',
 }

@@ -83,8 +83,9 @@ export async function planCommand(
     },
   }
   try {
-    const plan = decided.keepPlan(definition.name, await definition.plan(input, context))
+    const plan = await definition.plan(input, context)
     assertAllPlanned(definition, brood)
+    decided.keepPlan(definition.name, plan)
     return { definition, input, plan, aggregate, request, decided, children: brood.children }
   } finally {
     brood.isOver = true

@@ -130,9 +130,13 @@ function resultOf(outcome: FactOutcome): { readonly status: number } & Record<st
 
 async function statusAnswer(ingest: Ingest, key: readonly string[], own: AcceptOptions): Promise<HttpAnswer> {
   try {
-    const { eventId, processed } = await ingest.status(key, own)
+    const { eventId, processed, conflict } = await ingest.status(key, own)
     if (processed === undefined) return problem('NOT_FOUND', 404, { detail: 'This service cannot tell what was processed.' })
-    return { status: 200, headers: { 'content-type': 'application/json' }, body: { eventId, processed } }
+    return {
+      status: 200,
+      headers: { 'content-type': 'application/json' },
+      body: { eventId, processed, ...(conflict ? { conflict } : {}) },
+    }
   } catch (error) {
     if (isWaybillError(error, 'INVALID_INPUT')) return invalid(error.message)
     throw error
