@@ -28,12 +28,18 @@ const form = (): FormData => {
 }
 
 test.each<[string, () => unknown, (value: never) => unknown, unknown]>([
-  ['Map', () => new Map([['a', 1]]), (map: Map<string, number>) => map.set('b', 2).size, 2],
-  ['Set', () => new Set([1]), (set: Set<number>) => set.add(2).size, 2],
+  ['Map', () => new Map([['a', 1]]), (map: Map<string, number>) => map.set(`b${map.size}`, 2).size, 2],
+  ['Set', () => new Set([1]), (set: Set<number>) => set.add(set.size + 1).size, 2],
   ['Date', () => new Date(0), (date: Date) => date.setTime(date.getTime() + 1), 1],
   ['Uint8Array', () => new Uint8Array([0]), (bytes: Uint8Array) => (bytes[0] = (bytes[0] ?? 0) + 1), 1],
   ['Buffer', () => Buffer.from([0]), (bytes: Buffer) => bytes.writeUInt8(bytes.readUInt8(0) + 1, 0) + bytes.readUInt8(0), 2],
-  ['ArrayBuffer', () => new ArrayBuffer(1), (buffer: ArrayBuffer) => new Uint8Array(buffer).fill(7, 0, 1).length, 1],
+  [
+    'ArrayBuffer',
+    () => new ArrayBuffer(1),
+    (buffer: ArrayBuffer) =>
+      new DataView(buffer).setUint8(0, new DataView(buffer).getUint8(0) + 1) ?? new DataView(buffer).getUint8(0),
+    1,
+  ],
   [
     'DataView',
     () => new DataView(new ArrayBuffer(2), 1),

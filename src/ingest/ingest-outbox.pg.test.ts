@@ -81,12 +81,6 @@ describe('one key with other content through the outbox', () => {
     expect(await recorded('meter-5/40')).toEqual([reading(40)])
   })
 
-  test('is a repeat where only the order of names differs', async () => {
-    const first = await open().accept({ meter: 'm', at: 43, value: 1, note: 'x' })
-    expect(first).toMatchObject({ status: 'accepted' })
-    expect(await open().accept({ note: 'x', value: 1, at: 43, meter: 'm' })).toEqual(first)
-  })
-
   test('within one batch the first is recorded; a repeat of what was recorded before is never called a conflict', async () => {
     const other = { ...reading(44), value: -1 }
     const together = await open().acceptMany([reading(44), other, reading(44)])

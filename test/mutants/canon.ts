@@ -198,7 +198,10 @@ export const canonMutants: readonly SourceMutant[] = [
     file: 'src/core/content-hash.ts',
     from: 'contentType === jsonContentType ?',
     to: "contentType === '' ?",
-    caughtBy: { file: 'src/ingest/ingest-outbox.pg.test.ts', test: 'is a repeat where only the order of names differs' },
+    caughtBy: {
+      file: 'src/core/content-hash.test.ts',
+      test: 'of JSON it is of the value, whatever the order of names and the spelling',
+    },
   },
   {
     mutant: 'takes another fact under a key for a repeat, over a broker',
