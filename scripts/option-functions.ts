@@ -50,6 +50,7 @@ export const optionFunctions: readonly OptionsOf[] = [
       ['ReadOptions', 'src/projection/reads.ts'],
     ],
   },
+  of('processedBy', 'ProcessedByOptions', 'src/consumer/processed-by.ts'),
   of('createInboxRetention', 'InboxRetentionOptions', 'src/consumer/inbox-retention.ts'),
   of('drainBrokerDeadLetters', 'BrokerDeadLettersOptions', 'src/consumer/broker-dead-letters.ts'),
   of('replayConsumer', 'ReplayOptions', 'src/consumer/replay.ts'),

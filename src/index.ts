@@ -121,6 +121,7 @@ export type {
 } from './transport/transport.ts'
 
 export { createConsumer, type Consumer } from './consumer/consumer.ts'
+export { processedBy, type ProcessedByOptions } from './consumer/processed-by.ts'
 export type { ConsumerOptions } from './consumer/consumer-options.ts'
 export type { ConsumedEvent, Handler, HandlerContext } from './consumer/handler.ts'
 export { discard, retryAfter, type Discarded, type RetryAfter } from './consumer/steering.ts'

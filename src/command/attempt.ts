@@ -5,7 +5,8 @@
  * commits with it or not at all. So a rejection that is kept has an attempt of its own, which does nothing else: what was rejected
  * is rolled back first, with whatever it still has under way.
  */
-import { isWaybillError, WaybillError } from '../core/errors.ts'
+import { jsonText } from '../core/canonical.ts'
+import { WaybillError } from '../core/errors.ts'
 import { rows, type Tx } from '../postgres/database.ts'
 import { transaction } from '../postgres/transaction.ts'
 import type { Admitted } from './admission.ts'
@@ -16,7 +17,7 @@ import type { AttemptState } from './execute-plan.ts'
 import { openCommand } from './open-command.ts'
 import type { Pipeline } from './pipeline.ts'
 import { allNodes, validResponse, type PlanFailure, type PlanNode } from './plan-command.ts'
-import { rejectionOf, versionConflict, type Rejection } from './rejection.ts'
+import { keptText, rejectionOf, versionConflict, type Rejection } from './rejection.ts'
 
 /** How far an attempt came; what its failure means depends on that. */
 export interface Attempt {
@@ -98,7 +99,9 @@ async function perform(pipeline: Pipeline, work: Work, tx: Tx): Promise<AttemptR
   if (node.failure === undefined) return await executeAndAnswer(pipeline, work, { tx, key, aggregates })
   const rejection = keptRejection(asked, node.failure.error)
   if (rejection === undefined || key === undefined) throw new NothingPlanned(node.failure)
-  await markers.keep(tx, key, { rejected: true, response: JSON.stringify(rejection), token: null })
+  const { text, dropped } = keptText(rejection, limits.maxResponseBytes)
+  if (dropped !== undefined) reportDropped(pipeline, node, dropped)
+  await markers.keep(tx, key, { rejected: true, response: text, token: null })
   return { kind: 'rejected', rejection }
 }
 
@@ -122,7 +125,7 @@ interface Taken {
 
 async function executeAndAnswer(pipeline: Pipeline, { node, attempt }: Work, taken: Taken): Promise<AttemptResult> {
   const { tx, key, aggregates } = taken
-  const state: AttemptState = { attempt: attempt.number, aggregates, emitted: [] }
+  const state: AttemptState = { attempt: attempt.number, aggregates, emitted: [], handOut: node.decided.handOut() }
   const value = await validResponse(node.definition, await pipeline.execute(tx, node, state))
   const events = key === undefined ? state.emitted : withCommandId(state.emitted, key)
   const added = events.length === 0 ? [] : await pipeline.outbox.addMany(tx, events)
@@ -193,23 +196,19 @@ function keyOfEvent({ type, aggregateId }: AttemptState['emitted'][number]): str
 
 /** Empty text stands for `undefined`. What JSON cannot hold fails here, where it can still be undone. */
 function encodeResponse(node: PlanNode, value: unknown): string {
-  try {
-    return JSON.stringify(value) ?? ''
-  } catch (cause) {
-    if (isWaybillError(cause)) throw cause
-    throw new WaybillError('INVALID_INPUT', `${node.definition.name}: the response cannot be written as JSON.`, { cause })
-  }
+  return jsonText(value, { what: `${node.definition.name}: the response` }) ?? ''
 }
 
 async function keepResponse(
-  { markers, limits, signals }: Pipeline,
+  pipeline: Pipeline,
   node: PlanNode,
   kept: { readonly tx: Tx; readonly key: MarkerKey; readonly response: string; readonly token: string | undefined },
 ): Promise<void> {
   const bytes = Buffer.byteLength(kept.response)
-  if (bytes > limits.maxResponseBytes) {
-    signals.emit('command.response-dropped', { command: node.definition.name, bytes, maxBytes: limits.maxResponseBytes })
-    return
-  }
-  await markers.keep(kept.tx, kept.key, { rejected: false, response: kept.response, token: kept.token ?? null })
+  if (bytes > pipeline.limits.maxResponseBytes) return reportDropped(pipeline, node, bytes)
+  await pipeline.markers.keep(kept.tx, kept.key, { rejected: false, response: kept.response, token: kept.token ?? null })
+}
+
+function reportDropped({ limits, signals }: Pipeline, { definition }: PlanNode, bytes: number): void {
+  signals.emit('command.response-dropped', { command: definition.name, bytes, maxBytes: limits.maxResponseBytes })
 }

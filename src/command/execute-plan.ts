@@ -18,6 +18,8 @@ export interface AttemptState {
   /** By `aggregateKey`. */
   readonly aggregates: ReadonlyMap<string, LockedAggregate>
   readonly emitted: EmittedEvent[]
+  /** What this attempt gets of an input, a plan or metadata. */
+  readonly handOut: <Value>(value: Value) => Value
 }
 
 /** How far a node's `execute` came with its children. */
@@ -33,7 +35,7 @@ export async function executePlan(tx: Tx, node: PlanNode, state: AttemptState): 
   const course: Course = { ran: new Set(), open: new Set(), isOver: false }
   try {
     return await runScope(tx, { who: node.definition.name }, async (own) => {
-      const response = await node.definition.execute(own, node.plan, contextOf(own, { node, state, course }))
+      const response = await node.definition.execute(own, state.handOut(node.plan), contextOf(own, { node, state, course }))
       assertChildrenDone(node, course)
       return response
     })
@@ -51,7 +53,8 @@ interface Execution {
 function contextOf(tx: Tx, { node, state, course }: Execution): ExecuteContext<unknown> {
   return {
     ...withOwnTime(node.request),
-    input: node.input,
+    metadata: state.handOut(node.request.metadata),
+    input: state.handOut(node.input),
     attempt: state.attempt,
     get aggregate() {
       return aggregateOf(node, state)

@@ -30,7 +30,16 @@ export interface RpcStatus {
 export { tokenHeader }
 
 /** The codes that a problem can have: those of commands, and those of the endpoints themselves. */
-export type ProblemCode = CommandErrorCode | 'REJECTED' | 'UNAUTHENTICATED' | 'NOT_FOUND' | 'TOO_LARGE' | 'OVERLOADED' | 'ABORTED'
+export type ProblemCode =
+  | CommandErrorCode
+  | 'REJECTED'
+  | 'UNAUTHENTICATED'
+  | 'NOT_FOUND'
+  | 'TOO_LARGE'
+  | 'UNSUPPORTED_MEDIA_TYPE'
+  | 'FACT_CONFLICT'
+  | 'OVERLOADED'
+  | 'ABORTED'
 
 const titles: Readonly<Record<ProblemCode, string>> = {
   INVALID_INPUT: 'The request is not valid',
@@ -45,6 +54,8 @@ const titles: Readonly<Record<ProblemCode, string>> = {
   UNAUTHENTICATED: 'Nobody is signed in',
   NOT_FOUND: 'There is nothing here',
   TOO_LARGE: 'The request is too large',
+  UNSUPPORTED_MEDIA_TYPE: 'The body is not sent as JSON',
+  FACT_CONFLICT: 'The business key is taken by a fact with other content',
   OVERLOADED: 'Too much is under way',
   ABORTED: 'The service is stopping',
 }

@@ -34,7 +34,7 @@ import type { MarkerStore } from './marker-store.ts'
 import { failed, type Outcome } from './outcome.ts'
 import { isBelieved, tryMarker, whileRenewed } from './pending.ts'
 import { failedPlan, planCommand, type PlanNode, type PlanRequest } from './plan-command.ts'
-import { rejectionOf } from './rejection.ts'
+import { keptText, rejectionOf } from './rejection.ts'
 
 /** What the pipeline works with. Tests replace parts to prove that each is needed. */
 export interface Pipeline {
@@ -202,9 +202,8 @@ function completedEntry({ limits }: Pipeline, asked: Admitted, outcome: Outcome)
     return { state: 'completed', fingerprint, rejected: false, ...(isSmall ? { response } : {}), ...token }
   }
   if (outcome.status === 'rejected') {
-    const { reason, details } = outcome
-    const isKept = definition.storeRejections
-    return isKept ? { state: 'completed', fingerprint, rejected: true, response: JSON.stringify({ reason, details }) } : undefined
+    if (!definition.storeRejections) return undefined
+    return { state: 'completed', fingerprint, rejected: true, response: keptText(outcome, limits.maxResponseBytes).text }
   }
   if (outcome.code === 'ALREADY_COMMITTED') return { state: 'completed', fingerprint, rejected: false }
   return undefined

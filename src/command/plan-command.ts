@@ -1,9 +1,9 @@
 /**
  * Deciding: validates, loads and plans a command and, through its plan, its children. Happens once per run.
  *
- * What was asked and decided is frozen to the bottom, so that an attempt cannot leave traces in it for the next one. Children are
- * planned by the time that their parent's plan returns: their aggregates are locked with its own, and what is planned later would
- * run without.
+ * What was asked and decided is kept so that an attempt cannot leave traces in it for the next one (decided.ts). Children are planned
+ * by the time that their parent's plan returns: their aggregates are locked with its own, and what is planned later would run
+ * without.
  */
 import { WaybillError } from '../core/errors.ts'
 import type { Random } from '../core/random.ts'
@@ -20,6 +20,7 @@ import {
   type Planned,
   type RequestContext,
 } from './command.ts'
+import { createDecided, type Decided } from './decided.ts'
 import { openCommand } from './open-command.ts'
 
 /** A decided command with its decided children. */
@@ -29,6 +30,8 @@ export interface PlanNode {
   readonly plan: unknown
   readonly aggregate: Aggregate | undefined
   readonly request: RequestContext
+  /** How attempts get the input and the plan; one for the whole run. */
+  readonly decided: Decided
   /** By the handles that the plan was given. */
   readonly children: ReadonlyMap<Planned, PlanNode>
   /** Why there is nothing to execute. It is the answer, once the marker is claimed. */
@@ -55,13 +58,13 @@ export interface PlanParts {
   readonly loading: TransactionSettings
 }
 
-/** Decides what a command with a valid input will do. `frozen` is what its run has frozen, and so need not walk again. */
+/** Decides what a command with a valid input will do. */
 export async function planCommand(
   parts: PlanParts,
   { definition, input, request }: PlanRequest,
-  frozen: Set<object> = new Set(),
+  decided: Decided = createDecided(),
 ): Promise<PlanNode> {
-  deepFreeze(input, frozen)
+  decided.keepInput(input)
   const aggregate = definition.aggregate?.(input)
   if (aggregate !== undefined) assertAggregate(aggregate)
   const loaded = await load(parts, definition, input, request)
@@ -71,18 +74,19 @@ export async function planCommand(
     loaded,
     random: parts.random,
     child: (command, childInput, { metadata } = {}) => {
-      const childRequest = { ...request, metadata: deepFreeze(metadata, frozen) }
+      const childRequest = { ...request, metadata: decided.keepInput(metadata) }
       const asked = { command, input: childInput, request: childRequest }
-      const planning = planChild(parts, { parent: definition, brood, frozen }, asked)
+      const planning = planChild(parts, { parent: definition, brood, decided }, asked)
       // Its parent fails with it, also where nobody awaits it: its error is never unheard.
       planning.catch(() => undefined)
       return planning
     },
   }
   try {
-    const plan = deepFreeze(await definition.plan(input, context), frozen)
+    const plan = await definition.plan(input, context)
     assertAllPlanned(definition, brood)
-    return { definition, input, plan, aggregate, request, children: brood.children }
+    decided.keepPlan(definition.name, plan)
+    return { definition, input, plan, aggregate, request, decided, children: brood.children }
   } finally {
     brood.isOver = true
   }
@@ -99,12 +103,12 @@ interface Brood {
 interface ParentPlan {
   readonly parent: CommandDefinition
   readonly brood: Brood
-  readonly frozen: Set<object>
+  readonly decided: Decided
 }
 
 async function planChild(
   parts: PlanParts,
-  { parent, brood, frozen }: ParentPlan,
+  { parent, brood, decided }: ParentPlan,
   { command, input, request }: { readonly command: AnyCommand; readonly input: unknown; readonly request: RequestContext },
 ): Promise<Planned<never>> {
   const handle: Planned<never> = Object.freeze({ command: String(command?.name) })
@@ -113,7 +117,7 @@ async function planChild(
     brood.open.add(handle)
     const definition = definitionOf(command)
     const valid = await validInput(definition, input)
-    brood.children.set(handle, await planCommand(parts, { definition, input: valid, request }, frozen))
+    brood.children.set(handle, await planCommand(parts, { definition, input: valid, request }, decided))
     return handle
   } catch (error) {
     brood.failure ??= { error }
@@ -137,7 +141,8 @@ function misplanned(what: string): WaybillError {
 /** In place of a plan that could not be made, or was rejected: locks nothing, executes nothing, and only asks for the marker. */
 export function failedPlan({ definition, input, request }: PlanRequest, error: unknown): PlanNode {
   const failure = { error, isOfLoad: [...chainOf(error)].some((each) => ofLoads.has(each)) }
-  return { definition, input, request, plan: undefined, aggregate: undefined, children: new Map(), failure }
+  const decided = createDecided()
+  return { definition, input, request, decided, plan: undefined, aggregate: undefined, children: new Map(), failure }
 }
 
 /** The input as its schema returns it, or INVALID_INPUT. */
@@ -188,14 +193,4 @@ async function load(
 /** A Date cannot be frozen: whoever gets it gets one that nobody else has. */
 export function withOwnTime(request: RequestContext): RequestContext {
   return { ...request, now: new Date(request.now) }
-}
-
-/** Goes on below what it finds frozen: others freeze only the outside. */
-function deepFreeze(value: unknown, frozen: Set<object>): unknown {
-  if (typeof value !== 'object' || value === null || frozen.has(value)) return value
-  const prototype: unknown = Object.getPrototypeOf(value)
-  if (!Array.isArray(value) && prototype !== Object.prototype && prototype !== null) return value
-  frozen.add(Object.freeze(value))
-  for (const each of Object.values(value)) deepFreeze(each, frozen)
-  return value
 }

@@ -29,6 +29,7 @@ import {
   claimStored,
   findBlocked,
   lockBlocked,
+  markConflicts,
   moveOnly,
   moveRows,
   unclaim,
@@ -118,15 +119,25 @@ export async function applyIn(
   const emissions = await handle(deps, { tx, items: applied, consumed, isLate, attempts })
   await emissions.record(tx)
   await conclude(deps, { tx, turns, drained, aggregates: claimed.aggregates })
+  const conflicts = await findConflicts(tx, scope, [...turns.seen, ...drained.seen])
   if (attempts.size > 0) await execute(tx, forgetAttempts(scope, [...attempts.keys()]))
   return {
     applied: turns.apply.length,
     effects: applied,
     duplicates: items.length - open.length + turns.seen.length + turns.skip.length,
+    conflicts,
     waiting: turns.wait,
     drained: drained.apply.length,
     emitted: emissions.count,
   }
+}
+
+/** A repeat of a fact is compared with what was recorded; anything else has no hash, and costs nothing. */
+async function findConflicts(tx: Tx, scope: Scope, seen: readonly Item[]): Promise<readonly Item[]> {
+  const facts = seen.filter(({ event }) => event.contentHash !== undefined)
+  if (facts.length === 0) return []
+  const found = new Set((await rows(tx, markConflicts(scope, facts))).map(({ id }) => id))
+  return facts.filter(({ event }) => found.has(event.id))
 }
 
 /** Locks the dead letters among the items; returns what is still to be done. */

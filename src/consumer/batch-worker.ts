@@ -245,6 +245,7 @@ async function applyAndAck(
   const [committedAt, endedAtMs] = [clock.monotonicMs(), clock.nowMs()]
   if (tracing.isOn) recordProjected(spans, done.effects, { startedAtMs, endedAtMs })
   reportWaiting(deps, done)
+  reportConflicts(deps, done)
   deps.onAcking(acknowledge(deps, items, { done, startedAt, committedAt }))
 }
 
@@ -278,6 +279,18 @@ function reportWaiting({ settings, scope }: WorkerDeps, { waiting }: Applied): v
       aggregateType: event.aggregateType,
       aggregateId: event.aggregateId,
       version: event.version.toString(),
+    })
+  }
+}
+
+function reportConflicts({ settings, scope }: WorkerDeps, { conflicts }: Applied): void {
+  for (const { event } of conflicts) {
+    settings.signals.emit('consumer.fact-conflict', {
+      consumer: scope.consumer,
+      eventId: event.id,
+      eventType: event.type,
+      aggregateType: event.aggregateType,
+      aggregateId: event.aggregateId,
     })
   }
 }

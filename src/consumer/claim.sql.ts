@@ -9,7 +9,7 @@ import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
 import { batchVersions, type BatchVersions } from './batch-versions.ts'
 import type { Scope } from './inbox.sql.ts'
 import type { Item } from './item.ts'
-import { aggregateIds, aggregateTypes, ids } from './item-arrays.ts'
+import { aggregateIds, aggregateTypes, contentHashes, ids } from './item-arrays.ts'
 
 /** A duplicate (`id`), or an aggregate that needs a second look: only locked, held, waited for, or ahead of the batch. */
 export interface ClaimRow {
@@ -35,10 +35,11 @@ export function claim({ tables, consumer, generation }: Scope, items: readonly I
   const at = targetsOf(items, ({ sequential, hasGap }) => sequential || hasGap)
   return sql`
     with input as materialized (
-      select * from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[]) as i (event_id, source)
+      select * from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[], ${contentHashes(items)}::text::bytea[])
+        as i (event_id, source, content_hash)
     ), fresh as (
-      insert into ${tables.inbox} (consumer, generation, event_id, source)
-      select ${consumer}::text, ${generation}::int, i.event_id, i.source from input i order by i.event_id
+      insert into ${tables.inbox} (consumer, generation, event_id, source, content_hash)
+      select ${consumer}::text, ${generation}::int, i.event_id, i.source, i.content_hash from input i order by i.event_id
       on conflict do nothing
       returning event_id
     ), target as materialized (
@@ -67,10 +68,11 @@ export function claimRows({ tables, consumer, generation }: Scope, items: readon
   const at = targetsOf(items)
   return sql`
     with input as materialized (
-      select * from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[]) as i (event_id, source)
+      select * from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[], ${contentHashes(items)}::text::bytea[])
+        as i (event_id, source, content_hash)
     ), fresh as (
-      insert into ${tables.inbox} (consumer, generation, event_id, source)
-      select ${consumer}::text, ${generation}::int, i.event_id, i.source from input i order by i.event_id
+      insert into ${tables.inbox} (consumer, generation, event_id, source, content_hash)
+      select ${consumer}::text, ${generation}::int, i.event_id, i.source, i.content_hash from input i order by i.event_id
       on conflict do nothing
       returning event_id
     ), moved as (
@@ -137,10 +139,11 @@ export function moveRows({ tables, consumer, generation }: Scope, items: readonl
 export function claimEvents({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<Pick<ClaimRow, 'id'>> {
   return sql`
     with input as materialized (
-      select * from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[]) as i (event_id, source)
+      select * from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[], ${contentHashes(items)}::text::bytea[])
+        as i (event_id, source, content_hash)
     ), fresh as (
-      insert into ${tables.inbox} (consumer, generation, event_id, source)
-      select ${consumer}::text, ${generation}::int, i.event_id, i.source from input i order by i.event_id
+      insert into ${tables.inbox} (consumer, generation, event_id, source, content_hash)
+      select ${consumer}::text, ${generation}::int, i.event_id, i.source, i.content_hash from input i order by i.event_id
       on conflict do nothing
       returning event_id
     )
@@ -171,9 +174,10 @@ export function lockBlocked({ tables, consumer, generation }: Scope, items: read
 /** Records stored events whose turn came with another's; returns those that are new. */
 export function claimStored({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<{ id: string }> {
   return sql`
-    insert into ${tables.inbox} (consumer, generation, event_id, source)
-    select ${consumer}::text, ${generation}::int, i.event_id, i.source
-      from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[]) as i (event_id, source) order by i.event_id
+    insert into ${tables.inbox} (consumer, generation, event_id, source, content_hash)
+    select ${consumer}::text, ${generation}::int, i.event_id, i.source, i.content_hash
+      from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[], ${contentHashes(items)}::text::bytea[])
+        as i (event_id, source, content_hash) order by i.event_id
     on conflict do nothing
     returning event_id::text as id`
 }
@@ -183,6 +187,15 @@ export function unclaim({ tables, consumer, generation }: Scope, items: readonly
   return sql`
     delete from ${tables.inbox}
      where consumer = ${consumer}::text and generation = ${generation}::int and event_id = any (${ids(items)}::text::uuid[])`
+}
+
+/** Marks the facts that were recorded before with another content, and returns them. Index: the inbox's primary key. */
+export function markConflicts({ tables, consumer, generation }: Scope, facts: readonly Item[]): Statement<{ id: string }> {
+  return sql`
+    update ${tables.inbox} b set conflicted_at = coalesce(b.conflicted_at, clock_timestamp())
+      from unnest(${ids(facts)}::text::uuid[], ${contentHashes(facts)}::text::bytea[]) as i (event_id, content_hash)
+     where b.consumer = ${consumer}::text and b.generation = ${generation}::int and b.event_id = i.event_id and b.content_hash <> i.content_hash
+    returning b.event_id::text as id`
 }
 
 /** The newest version of each aggregate, in the order that everybody locks them in; zero for those that are only locked. */

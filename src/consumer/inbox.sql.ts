@@ -302,6 +302,17 @@ export function readConsumer({
   return sql`select c.generation, c.paused from ${tables.consumer} c where c.name = ${consumer}::text`
 }
 
+/** An event that the consumer's current generation has processed. Index: the inbox's primary key. */
+export function selectProcessed(
+  tables: InboxTables,
+  { consumer, eventId }: { readonly consumer: string; readonly eventId: string },
+): Statement<{ conflict: boolean }> {
+  return sql`
+    select i.conflicted_at is not null as conflict
+      from ${tables.inbox} i join ${tables.consumer} c on c.name = i.consumer and c.generation = i.generation
+     where i.consumer = ${consumer}::text and i.event_id = ${eventId}::text::uuid`
+}
+
 /** Attributes as jsonb takes them, whoever wrote them. What looks unfit is looked at closely: an escape may be part of a text. */
 export function attributesJson(attributes: Readonly<Record<string, string>>): string {
   const json = JSON.stringify(attributes)

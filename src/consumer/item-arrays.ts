@@ -16,6 +16,12 @@ export function aggregateIds(items: readonly Eventful[]): string {
   return sqlArray(items.map(({ event }) => event.aggregateId))
 }
 
+/** The hashes of facts as bytes; null where no item is one. */
+export function contentHashes(items: readonly Eventful[]): string | null {
+  if (items.every(({ event }) => event.contentHash === undefined)) return null
+  return `{${items.map(({ event }) => (event.contentHash === undefined ? 'NULL' : `"\\\\x${event.contentHash}"`)).join(',')}}`
+}
+
 export function versions(items: readonly Eventful[]): string {
   return sqlArray(items.map(({ event }) => event.version))
 }

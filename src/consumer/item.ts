@@ -66,6 +66,8 @@ export interface Applied {
   readonly effects: readonly Item[]
   /** Seen before, older than what was applied, or given up already. */
   readonly duplicates: number
+  /** Facts whose id was recorded before with other content: the first one stays. */
+  readonly conflicts: readonly Item[]
   /** Stored, until their turn comes. */
   readonly waiting: readonly Item[]
   /** Stored ones whose turn came with this batch. */

@@ -5,6 +5,7 @@
  * came over the wire is used as a property name.
  */
 import { createHash } from 'node:crypto'
+import { contentHashAttribute } from '../core/content-hash.ts'
 import { errorMessage } from '../core/errors.ts'
 import { businessKeyId, parseId } from '../core/id.ts'
 import { parseMoment } from '../core/moment.ts'
@@ -35,6 +36,8 @@ export interface ReceivedEvent {
   readonly version: Version
   readonly schemaVersion: number
   readonly occurredAtMs: number
+  /** Of a fact: the hash of its content, by which another one under its id is told apart. */
+  readonly contentHash?: string | undefined
 }
 
 /** The message as it must be kept, should it have to wait or be given up. */
@@ -70,6 +73,7 @@ export function readEvent(message: RawMessage): ReceivedEvent | ForeignMessage {
       version: parseVersion(attributes['version'], 'version'),
       schemaVersion: Number(parseVersion(attributes['schema_version'], 'schema_version')),
       occurredAtMs: Number.isNaN(occurredAtMs) ? storableMs(message.publishedAtMs) : occurredAtMs,
+      contentHash: contentHashOf(attributes),
     }
   } catch (error) {
     return {
@@ -87,6 +91,11 @@ export function isForeign(event: ReceivedEvent | ForeignMessage): event is Forei
 /** One text for an aggregate, for maps; ids cannot contain the separator, because Postgres takes no NUL. */
 export function aggregateKey({ aggregateType, aggregateId }: Pick<ReceivedEvent, 'aggregateType' | 'aggregateId'>): string {
   return `${aggregateType}\u0000${aggregateId}`
+}
+
+function contentHashOf(attributes: IncomingMessage['attributes']): string | undefined {
+  const hash: unknown = attributes[contentHashAttribute]
+  return typeof hash === 'string' && /^[0-9a-f]{32}$/.test(hash) ? hash : undefined
 }
 
 function text(attributes: IncomingMessage['attributes'], name: string, longest: number): string {

@@ -56,6 +56,8 @@ export const errorMeanings = {
   ALREADY_COMMITTED: { grpc: 'ALREADY_EXISTS', http: 409, retryable: false },
   /** The request id was used before with another payload or another command. */
   KEY_REUSED: { grpc: 'INVALID_ARGUMENT', http: 422, retryable: false },
+  /** A fact with the same business key was recorded before, with other content. */
+  FACT_CONFLICT: { grpc: 'ALREADY_EXISTS', http: 409, retryable: false },
   /** Others kept changing the aggregate; every attempt lost the race. */
   VERSION_CONFLICT: { grpc: 'ABORTED', http: 409, retryable: true },
   /** The version the client expected is not the current one. */

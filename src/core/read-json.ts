@@ -1,8 +1,9 @@
 /**
- * The JSON body of a Fetch request, read with a bound: what is larger is refused before it is all in memory.
+ * The JSON body of a Fetch request, read with a bound: what is larger is refused before it is all in memory, and so is what would
+ * change by being read.
  */
-import { decodeJson } from './codec.ts'
 import { WaybillError } from './errors.ts'
+import { parseExactJson } from './exact-json.ts'
 
 /** The body's value, `undefined` if it is empty. TOO_LARGE beyond `maxBytes`; INVALID_INPUT if it is not JSON. */
 export async function readJson(request: Request, maxBytes: number): Promise<unknown> {
@@ -13,14 +14,24 @@ export async function readJson(request: Request, maxBytes: number): Promise<unkn
     if (bytes > maxBytes) throw tooLarge(maxBytes)
     chunks.push(chunk)
   }
-  return bytes === 0 ? undefined : decodeJson(Buffer.concat(chunks))
+  return bytes === 0 ? undefined : parseExactJson(decodeUtf8(Buffer.concat(chunks)))
 }
 
 /** The same of a body that somebody has read before. */
 export function parseJson(text: string, maxBytes: number): unknown {
-  const bytes = Buffer.from(text)
-  if (bytes.length > maxBytes) throw tooLarge(maxBytes)
-  return bytes.length === 0 ? undefined : decodeJson(bytes)
+  if (Buffer.byteLength(text) > maxBytes) throw tooLarge(maxBytes)
+  return text === '' ? undefined : parseExactJson(text)
+}
+
+const decoder = new TextDecoder('utf-8', { fatal: true })
+
+/** The text of bytes; INVALID_INPUT if they are no UTF-8. */
+export function decodeUtf8(bytes: Uint8Array): string {
+  try {
+    return decoder.decode(bytes)
+  } catch (cause) {
+    throw new WaybillError('INVALID_INPUT', 'The body is not UTF-8 text.', { cause })
+  }
 }
 
 function tooLarge(maxBytes: number): WaybillError {

@@ -146,6 +146,14 @@ export interface Signals {
   'consumer.ack-unconfirmed': { readonly consumer: string; readonly count: number }
   /** Events of a stream that the consumer does not read came over a topic of its own; told once a stream. */
   'consumer.ignored': { readonly consumer: string; readonly topic: string; readonly aggregateType: string }
+  /** A fact came under the business key of another one that was applied before, with other content: the first one stays. */
+  'consumer.fact-conflict': {
+    readonly consumer: string
+    readonly eventId: string
+    readonly eventType: string
+    readonly aggregateType: string
+    readonly aggregateId: string
+  }
   /** An event came before its predecessor, or behind a dead letter, and is stored until its turn. */
   'consumer.waiting': {
     readonly consumer: string
@@ -251,7 +259,7 @@ export interface Signals {
   'command.threw': { readonly command: string; readonly error: unknown }
   /** An attempt lost a race and is made again. */
   'command.retried': { readonly command: string; readonly attempt: number; readonly reason: string; readonly delayMs: number }
-  /** A response is too large to be kept; repeats are told that the command was committed. */
+  /** A response, or a rejection with its details, is too large to be kept; repeats are told that the command was committed, or the reason alone. */
   'command.response-dropped': { readonly command: string; readonly bytes: number; readonly maxBytes: number }
   /** A command came without a request id; `refused` where ids are required. */
   'command.request-id-missing': { readonly command: string; readonly client: string; readonly refused: boolean }

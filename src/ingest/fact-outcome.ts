@@ -4,7 +4,15 @@
 import { errorMeanings, isWaybillError } from '../core/errors.ts'
 
 /** Why a fact was not accepted. */
-export const ingestErrorCodes = ['INVALID_INPUT', 'TOO_LARGE', 'REJECTED', 'OVERLOADED', 'UNAVAILABLE', 'ABORTED'] as const
+export const ingestErrorCodes = [
+  'INVALID_INPUT',
+  'TOO_LARGE',
+  'FACT_CONFLICT',
+  'REJECTED',
+  'OVERLOADED',
+  'UNAVAILABLE',
+  'ABORTED',
+] as const
 export type IngestErrorCode = (typeof ingestErrorCodes)[number]
 
 export interface Accepted {

@@ -1,8 +1,8 @@
 /**
  * Where facts go: to a broker, or into an outbox. One outcome per fact, in the order given; sending never rejects.
  *
- * Into the outbox a batch goes in one transaction. A fact that was recorded before counts as confirmed; one that the database
- * refuses is separated from its neighbours by halving. Whatever is unknown is `unavailable`: the sender repeats it, under the
+ * Into the outbox a batch goes in one transaction. A fact that was recorded before counts as confirmed, and one whose key was
+ * recorded with other content is refused with FACT_CONFLICT; one that the database refuses is separated from its neighbours by halving. Whatever is unknown is `unavailable`: the sender repeats it, under the
  * same id. A database that does not answer is waited for until the signal aborts, and no longer; its connection is kept until the
  * server would have ended anything, and then closed, so that the pool does not run dry of connections that fell silent.
  */
@@ -29,10 +29,15 @@ export interface FactOutbox {
         readonly id: string
         readonly version: number
         readonly headers: Readonly<Record<string, string>>
-        readonly source: { readonly name: string; readonly eventId: string; readonly ordinal: number }
+        readonly source: {
+          readonly name: string
+          readonly eventId: string
+          readonly ordinal: number
+          readonly contentHash: string
+        }
       }
     }[],
-  ): Promise<readonly unknown[]>
+  ): Promise<readonly { readonly id: string; readonly conflict: boolean }[]>
 }
 
 interface OutboxTarget {
@@ -71,20 +76,29 @@ function publisherSink(publisher: Publisher): FactSink {
 function outboxSink({ db, outbox }: OutboxTarget, { event, clock }: SinkParts): FactSink {
   const heard = unlessMute(db, { statementMs: defaults.transaction.statementTimeoutMs, clock })
   const options = transactionOptions({ clock })
-  const record = async (facts: readonly Fact[]): Promise<void> => {
-    // The same fact twice in one statement would collide with itself.
-    const unique = [...new Map(facts.map((fact) => [fact.eventId, fact])).values()]
-    const events = unique.map(({ eventId, aggregateId, data, headers }) => {
-      const source = { name: 'waybill.ingest', eventId, ordinal: 0 }
+  /** Returns how each fact ended. */
+  const record = async (facts: readonly Fact[]): Promise<readonly PublishOutcome[]> => {
+    // The same key twice in one statement would collide with itself: the first one is recorded.
+    const firsts = new Map<string, Fact>()
+    for (const fact of facts) if (!firsts.has(fact.eventId)) firsts.set(fact.eventId, fact)
+    const events = [...firsts.values()].map(({ eventId, aggregateId, data, headers, contentHash }) => {
+      const source = { name: 'waybill.ingest', eventId, ordinal: 0, contentHash }
       return { type: event, aggregateId, data, options: { id: eventId, version: 1, headers, source } }
     })
-    await transaction(heard, async (tx) => await outbox.addMany(tx, events), options)
+    const added = await transaction(heard, async (tx) => await outbox.addMany(tx, events), options)
+    const taken = new Set(added.filter(({ conflict }) => conflict).map(({ id }) => id))
+    return facts.map((fact) => {
+      const isFirst = firsts.get(fact.eventId)?.contentHash === fact.contentHash
+      const isTaken = taken.has(fact.eventId)
+      if (isFirst && !isTaken) return { status: 'confirmed', messageId: fact.eventId }
+      // Its neighbour under the same key is not what was recorded before; it may be. Sent again, it is told.
+      return !isFirst && isTaken ? { status: 'not-sent' } : conflict(fact)
+    })
   }
   const send = async (facts: readonly Fact[], signal: AbortSignal): Promise<readonly PublishOutcome[]> => {
     if (signal.aborted) return facts.map(() => ({ status: 'not-sent' }))
     try {
-      await recordUnless(signal, record(facts))
-      return facts.map(({ eventId }) => ({ status: 'confirmed', messageId: eventId }))
+      return await recordUnless(signal, record(facts))
     } catch (cause) {
       const error = cause instanceof Error ? cause : new Error(String(cause))
       if (!isRefusal(cause)) return facts.map(() => ({ status: 'unavailable', error }))
@@ -97,12 +111,18 @@ function outboxSink({ db, outbox }: OutboxTarget, { event, clock }: SinkParts): 
 }
 
 /** The transaction cannot be called back: it may still commit, which is why its facts count as unknown. */
-async function recordUnless(signal: AbortSignal, recording: Promise<void>): Promise<void> {
-  const done = await unlessAborted(
-    recording.then(() => 'recorded'),
-    signal,
-  )
+async function recordUnless<Recorded extends object>(signal: AbortSignal, recording: Promise<Recorded>): Promise<Recorded> {
+  const done = await unlessAborted(recording, signal)
   if (done === undefined) throw new WaybillError('ABORTED', 'The outbox did not record the facts in time.')
+  return done
+}
+
+function conflict({ aggregateId }: Fact): PublishOutcome {
+  const error = new WaybillError(
+    'FACT_CONFLICT',
+    `A fact with the business key ${JSON.stringify(aggregateId.slice(0, 200))} was recorded before, with other content; that one stays. A correction is another fact: give it another key.`,
+  )
+  return { status: 'rejected', error }
 }
 
 /** Whether the outbox refuses a fact for what it is. */

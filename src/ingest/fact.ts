@@ -6,6 +6,7 @@
  * versioned upsert removes them by the version.
  */
 import { businessKeyParts, businessKeyText, type BusinessKey } from '../core/business-key.ts'
+import { contentHash, contentHashAttribute } from '../core/content-hash.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { EventKind } from '../core/event.ts'
 import { businessKeyId, type KeyPart } from '../core/id.ts'
@@ -27,6 +28,8 @@ export interface Fact extends FactName {
   readonly data: unknown
   readonly headers: Readonly<Record<string, string>>
   readonly message: OutgoingMessage
+  /** What makes it this fact and no other one under its key. */
+  readonly contentHash: string
   /** What it takes of the bounds and of the broker's limit. */
   readonly bytes: number
 }
@@ -60,7 +63,8 @@ export async function makeFact(maker: FactMaker, input: unknown, scope?: KeyPart
   const name = nameFact(event, maker.key(data as never), scope)
   const body = await event.codec.encode(data as never)
   const headers = maker.headers()
-  const message = toMessage(maker, name, { body, headers })
+  const hash = contentHash(body, contentTypeOf(event, body))
+  const message = toMessage(maker, name, { body, headers: { ...headers, [contentHashAttribute]: hash } })
   const bytes = messageBytes(message)
   if (bytes > maxBytes) {
     throw new WaybillError(
@@ -71,7 +75,7 @@ export async function makeFact(maker: FactMaker, input: unknown, scope?: KeyPart
       },
     )
   }
-  return { ...name, data, headers, message, bytes }
+  return { ...name, data, headers, message, contentHash: hash, bytes }
 }
 
 function toMessage(
@@ -79,7 +83,7 @@ function toMessage(
   { eventId, aggregateId }: FactName,
   { body, headers }: { readonly body: Uint8Array; readonly headers: Readonly<Record<string, string>> },
 ): OutgoingMessage {
-  const { codec, stream } = event
+  const { stream } = event
   return {
     topic: stream.topic,
     orderingKey: orderingKey(event, { eventId, aggregateId }),
@@ -92,10 +96,14 @@ function toMessage(
       version: '1',
       schema_version: String(event.schemaVersion),
       occurred_at: new Date(nowMs()).toISOString(),
-      content_type: codec.contentTypeOf?.(body) ?? codec.contentType,
+      content_type: contentTypeOf(event, body),
     },
     body,
   }
+}
+
+function contentTypeOf({ codec }: AnyEventType, body: Uint8Array): string {
+  return codec.contentTypeOf?.(body) ?? codec.contentType
 }
 
 /** As the stream asks for it, so that a repeat meets the first at the same place of the broker. */

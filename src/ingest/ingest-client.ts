@@ -44,7 +44,7 @@ export interface IngestClient {
   send(data: unknown, options?: SendOptions): Promise<Accepted>
   /** The same for many: those that were not accepted are sent again, alone. One outcome each, in the order given. */
   sendMany(list: readonly unknown[], options?: SendOptions): Promise<readonly FactOutcome[]>
-  /** Whether the fact with this business key has been processed. */
+  /** Whether the fact with this business key has been processed. Rejects with FACT_CONFLICT if another one came under its key. */
   processed(key: BusinessKey, options?: SendOptions): Promise<boolean>
 }
 
@@ -80,7 +80,9 @@ export function createIngestClient(options: IngestClientOptions): IngestClient {
       let processed = false
       const outcome = await insist(settings, signal, async () => {
         const { status, body, retryAfterMs } = await exchange(settings, { method: 'GET', path, body: undefined, signal })
-        processed = (body as { processed?: unknown } | undefined)?.processed === true
+        const { processed: isProcessed, conflict } = (body ?? {}) as { readonly processed?: unknown; readonly conflict?: unknown }
+        processed = isProcessed === true
+        if (conflict === true) return refused('FACT_CONFLICT', 'Another fact came under this business key; the first one stays.')
         return outcomeOf({ status: status === 200 ? 202 : status, result: body, retryAfterMs })
       })
       if (outcome.status === 'accepted') return processed
@@ -218,6 +220,7 @@ function outcomeOf({
 
 const codes: Readonly<Record<number, Refused['code']>> = {
   408: 'UNAVAILABLE',
+  409: 'FACT_CONFLICT',
   413: 'TOO_LARGE',
   422: 'REJECTED',
   425: 'UNAVAILABLE',

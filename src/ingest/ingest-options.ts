@@ -20,8 +20,8 @@ export interface IngestOptions<Type extends AnyEventType = AnyEventType> {
   readonly key: (data: EventData<Type>) => BusinessKey
   /** A transport, or `{ db, outbox }`. */
   readonly to: FactTarget
-  /** Whether a fact has arrived where it was meant to: asks a projection, an inbox, or your own table. */
-  readonly processed?: ((fact: FactName) => boolean | Promise<boolean>) | undefined
+  /** Whether a fact has arrived where it was meant to: asks a projection, an inbox (`processedBy`), or your own table. `'conflict'`: another one under its key. */
+  readonly processed?: ((fact: FactName) => boolean | 'conflict' | Promise<boolean | 'conflict'>) | undefined
   /** Headers for every message, such as the trace context of the moment. */
   readonly headers?: () => Readonly<Record<string, string>>
   /** Facts that wait for the broker, at most; more are refused with 429. @default 10_000 */

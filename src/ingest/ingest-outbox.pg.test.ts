@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { Database } from '../postgres/database.ts'
 import { reading, readingKey, readings } from '../../test/ingest/readings.ts'
 import { createOutbox } from '../outbox/outbox.ts'
@@ -6,7 +6,9 @@ import { transaction } from '../postgres/transaction.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { migrate } from '../postgres/migrate.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import { fetchIngest } from '../integrations/fetch.ts'
 import { eventually } from '../testing/eventually.ts'
+import { createIngestClient } from './ingest-client.ts'
 import { createIngest } from './ingest.ts'
 
 const database = await testDatabase()
@@ -55,6 +57,72 @@ test('a key that another event of the stream has taken is rejected, and its neig
     `select aggregate_id from waybill.outbox where aggregate_id in ('meter-0/21', 'meter-6/20', 'meter-1/22') order by 1`,
   )
   expect(rows).toEqual([{ aggregate_id: 'meter-0/21' }, { aggregate_id: 'meter-1/22' }, { aggregate_id: 'meter-6/20' }])
+})
+
+describe('one key with other content through the outbox', () => {
+  const open = () => createIngest({ event: readings.ReadingTaken, key: readingKey, to: { db, outbox } })
+  const recorded = async (aggregateId: string): Promise<unknown> => {
+    const { rows } = await db.query('select payload from waybill.outbox where aggregate_id = $1', [aggregateId])
+    return rows.map((row) => JSON.parse(String((row as { payload: Buffer }).payload)) as unknown)
+  }
+
+  test('is refused, alone or among others, and the first one stays', async () => {
+    expect(await open().accept(reading(40))).toMatchObject({ status: 'accepted' })
+    const other = { ...reading(40), value: -1 }
+    const conflict = {
+      status: 'refused',
+      code: 'FACT_CONFLICT',
+      retryable: false,
+      message: expect.stringContaining('meter-5/40'),
+    }
+    expect(await open().accept(other)).toMatchObject(conflict)
+    const among = await open().acceptMany([reading(41), other, reading(40), reading(42)])
+    expect(among).toMatchObject([{ status: 'accepted' }, conflict, expect.anything(), { status: 'accepted' }])
+    expect(await recorded('meter-5/40')).toEqual([reading(40)])
+  })
+
+  test('within one batch the first is recorded; a repeat of what was recorded before is never called a conflict', async () => {
+    const other = { ...reading(44), value: -1 }
+    const together = await open().acceptMany([reading(44), other, reading(44)])
+    expect(together).toMatchObject([{ status: 'accepted' }, { code: 'FACT_CONFLICT' }, { status: 'accepted' }])
+    const behind = await open().acceptMany([other, reading(44)])
+    expect(behind).toMatchObject([{ code: 'FACT_CONFLICT' }, { code: 'UNAVAILABLE', retryable: true }])
+    expect(await recorded('meter-2/44')).toEqual([reading(44)])
+  })
+
+  test('of two senders at once one is accepted, and the other is told', async () => {
+    const outcomes = await Promise.all([1, 2, 3, 4].map((value) => open().accept({ ...reading(45), value })))
+    expect(outcomes.map((outcome) => (outcome.status === 'accepted' ? 'ok' : outcome.code)).toSorted()).toEqual([
+      ...Array<string>(3).fill('FACT_CONFLICT'),
+      'ok',
+    ])
+  })
+
+  test('is taken for a repeat where nothing is known of the first one, as of rows that are older than the hash', async () => {
+    await open().accept(reading(46))
+    await db.query(
+      `update waybill.outbox_source set content_hash = null where event_id = (select id from waybill.outbox where aggregate_id = 'meter-4/46')`,
+    )
+    expect(await open().accept({ ...reading(46), value: -1 })).toMatchObject({ status: 'accepted' })
+  })
+
+  test('is 409 over HTTP, and final for a client', async () => {
+    const handler = fetchIngest(open(), { path: '/' })
+    const client = createIngestClient({
+      url: 'http://service',
+      fetch: async (url, init) => await handler(new Request(url as string, init)),
+    })
+    await client.send(reading(47))
+    await expect(client.send({ ...reading(47), value: -1 })).rejects.toMatchObject({ code: 'FACT_CONFLICT', retryable: false })
+    const headers = { 'content-type': 'application/json' }
+    const answer = await handler(
+      new Request('http://service/', { method: 'POST', headers, body: JSON.stringify({ ...reading(47), value: -1 }) }),
+    )
+    expect([answer.status, await answer.json()]).toMatchObject([
+      409,
+      { type: 'urn:waybill:problem:fact-conflict', code: 'FACT_CONFLICT' },
+    ])
+  })
 })
 
 test('a database that is away confirms nothing, and the same fact is accepted once it is back', async () => {

@@ -266,10 +266,15 @@ test('a business key can be asked about, and a scope keeps the keys of senders a
   const mine = await ingest.accept(reading(1), { scope: 'ann' })
   const shared = await ingest.accept(reading(1))
   expect(mine).not.toEqual(shared)
-  expect(await ingest.status(['meter-1', '1'])).toEqual({ eventId: (shared as { eventId: string }).eventId, processed: true })
+  expect(await ingest.status(['meter-1', '1'])).toEqual({
+    eventId: (shared as { eventId: string }).eventId,
+    processed: true,
+    conflict: false,
+  })
   expect(await ingest.status(['meter-1', '1'], { scope: 'ann' })).toEqual({
     eventId: (mine as { eventId: string }).eventId,
     processed: false,
+    conflict: false,
   })
   expect(asked[1]).toMatchObject({ aggregateId: 'ann/meter-1/1', key: ['ann', 'meter-1', '1'] })
   expect(await open(broker).status('a')).toMatchObject({ processed: undefined })

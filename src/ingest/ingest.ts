@@ -8,7 +8,7 @@
  * flight is bounded; beyond that, and while the broker is slow or away, facts are refused and nothing is kept.
  */
 import type { BusinessKey } from '../core/business-key.ts'
-import { errorMessage } from '../core/errors.ts'
+import { errorMessage, isWaybillError } from '../core/errors.ts'
 import type { KeyPart } from '../core/id.ts'
 import { refuseUnknown } from '../core/options.ts'
 import type { PublishOutcome } from '../transport/transport.ts'
@@ -28,6 +28,8 @@ export interface FactStatus {
   readonly eventId: string
   /** `false`: it is on its way, or was never sent. `undefined`: this ingest was given nobody to ask. */
   readonly processed: boolean | undefined
+  /** A fact with other content came under this key as well; the first one that was processed stays. */
+  readonly conflict: boolean
 }
 
 export interface Ingest {
@@ -77,7 +79,9 @@ export function createIngest<Type extends AnyEventType>(options: IngestOptions<T
     refusal: () => queue.refusal(),
     status: async (key, given) => {
       const name = nameFact(event, key, scopeOf('status', given))
-      return { eventId: name.eventId, processed: await settings.processed?.(name) }
+      const processed = await settings.processed?.(name)
+      const conflict = processed === 'conflict'
+      return { eventId: name.eventId, processed: conflict ? true : processed, conflict }
     },
     close: (aborting) => queue.close(aborting),
   }
@@ -97,6 +101,7 @@ function outcomeOf({ eventId }: Fact, outcome: PublishOutcome, retryAfterMs: num
     case 'confirmed':
       return { status: 'accepted', eventId }
     case 'rejected':
+      if (isWaybillError(outcome.error, 'FACT_CONFLICT')) return refused('FACT_CONFLICT', outcome.error.message)
       return refused('REJECTED', `The broker refuses this fact: ${errorMessage(outcome.error)}`)
     case 'unavailable':
     case 'unroutable':

@@ -57,7 +57,7 @@ export function commandEndpoint<Native, Input, Response>(
     if (expectedToken === null) return invalid('If-Match must be one quoted consistency token.')
     const token = shownToken(header(tokenHeader))
     if (token === null) return invalid(`${tokenHeader} must be one consistency token, the newest.`)
-    const parsed = await readBody(body)
+    const parsed = await readBody({ header, body })
     if ('status' in parsed) return parsed
     const outcome = await commands.run(command, {
       principal,

@@ -5,7 +5,8 @@
  *   app.use('/readings', express.json({ limit: '1mb' }), expressIngest(ingest, { path: '/readings' }))
  *
  * Use them behind `express.json()`, whose `limit` is 100 kB unless told otherwise. A promise that rejects, and a body that cannot
- * be parsed or is too large, reach Express's own error handling.
+ * be parsed or is too large, reach Express's own error handling. What `express.json()` changes in silence (a name that stands twice)
+ * is refused where it keeps the bytes: `express.json({ verify: (request, _response, bytes) => (request.rawBody = bytes) })`.
  */
 import type { Command } from '../command/command.ts'
 import type { Commands } from '../command/commands.ts'
@@ -14,6 +15,7 @@ import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, type CommandEndpointOptions } from './command-endpoint.ts'
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
 import { headerOf, type NodeHeaders } from './node-headers.ts'
+import { parsedBody } from './read-body.ts'
 
 export type { CommandEndpointOptions } from './command-endpoint.ts'
 export type { IngestEndpointOptions } from './ingest-endpoint.ts'
@@ -22,13 +24,17 @@ export type { IngestEndpointOptions } from './ingest-endpoint.ts'
 export interface ExpressRequestLike {
   readonly headers: NodeHeaders
   readonly body?: unknown
+  /** The bytes of the body, where something kept them. */
+  readonly rawBody?: unknown
 }
 
 /** What an ingest reads of it. */
 export interface ExpressIngestRequest {
   readonly method: string
   readonly originalUrl: string
+  readonly headers: NodeHeaders
   readonly body?: unknown
+  readonly rawBody?: unknown
 }
 
 /** The part of Express's response we use. */
@@ -52,7 +58,7 @@ export function expressCommand<Request extends ExpressRequestLike, Input, Output
       await endpoint({
         native: request,
         header: (name) => headerOf(request.headers, name),
-        body: () => request.body,
+        body: () => parsedBody(request),
       }),
     )
 }
@@ -64,8 +70,9 @@ export function expressIngest<Request extends ExpressIngestRequest>(
 ): (request: Request, response: ExpressResponseLike) => Promise<void> {
   const endpoint = ingestEndpoint(ingest, options)
   return async (request, response) => {
-    const { method, originalUrl: url } = request
-    send(response, await endpoint({ native: request, method, url, body: () => request.body }))
+    const { method, originalUrl: url, headers } = request
+    const header = (name: string): string | undefined => headerOf(headers, name)
+    send(response, await endpoint({ native: request, method, url, header, body: () => parsedBody(request) }))
   }
 }
 

@@ -4,7 +4,8 @@
  *   app.post('/use-item', fastifyCommand(commands, useItem, { principal: (request) => … }))
  *   for (const url of ['/readings', '/readings/*']) app.all(url, fastifyIngest(ingest, { path: '/readings' }))
  *
- * Fastify parses the body and answers what it cannot parse with 400, and what exceeds its `bodyLimit` with 413 itself.
+ * Fastify parses the body and answers what it cannot parse with 400, and what exceeds its `bodyLimit` with 413 itself. What it changes
+ * in silence (a name that stands twice) is refused where a plugin keeps the bytes as `request.rawBody`.
  */
 import type { Command } from '../command/command.ts'
 import type { Commands } from '../command/commands.ts'
@@ -13,6 +14,7 @@ import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, type CommandEndpointOptions } from './command-endpoint.ts'
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
 import { headerOf, type NodeHeaders } from './node-headers.ts'
+import { parsedBody } from './read-body.ts'
 
 export type { CommandEndpointOptions } from './command-endpoint.ts'
 export type { IngestEndpointOptions } from './ingest-endpoint.ts'
@@ -21,13 +23,17 @@ export type { IngestEndpointOptions } from './ingest-endpoint.ts'
 export interface FastifyRequestLike {
   readonly headers: NodeHeaders
   readonly body: unknown
+  /** The bytes or text of the body, where a plugin kept them. */
+  readonly rawBody?: unknown
 }
 
 /** What an ingest reads of it. */
 export interface FastifyIngestRequest {
   readonly method: string
   readonly url: string
+  readonly headers: NodeHeaders
   readonly body: unknown
+  readonly rawBody?: unknown
 }
 
 /** The part of Fastify's reply we use. */
@@ -50,7 +56,7 @@ export function fastifyCommand<Request extends FastifyRequestLike, Input, Output
       await endpoint({
         native: request,
         header: (name) => headerOf(request.headers, name),
-        body: () => request.body ?? undefined,
+        body: () => parsedBody(request),
       }),
     )
 }
@@ -62,8 +68,9 @@ export function fastifyIngest<Request extends FastifyIngestRequest>(
 ): (request: Request, reply: FastifyReplyLike) => Promise<unknown> {
   const endpoint = ingestEndpoint(ingest, options)
   return async (request, reply) => {
-    const { method, url } = request
-    return send(reply, await endpoint({ native: request, method, url, body: () => request.body ?? undefined }))
+    const { method, url, headers } = request
+    const header = (name: string): string | undefined => headerOf(headers, name)
+    return send(reply, await endpoint({ native: request, method, url, header, body: () => parsedBody(request) }))
   }
 }
 

@@ -39,6 +39,7 @@ export function fetchIngest(ingest: Ingest, options: IngestEndpointOptions<Reque
         native: request,
         method: request.method,
         url: request.url,
+        header: (name) => request.headers.get(name) ?? undefined,
         body: () => readJson(request, ingest.limits.maxBodyBytes),
       }),
     )

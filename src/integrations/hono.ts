@@ -10,6 +10,7 @@ import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, maxCommandBytes, type CommandEndpointOptions } from './command-endpoint.ts'
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
 import { toResponse } from './to-response.ts'
+import { assertExact } from '../core/exact-json.ts'
 import { parseJson, readJson } from '../core/read-json.ts'
 
 export type { CommandEndpointOptions } from './command-endpoint.ts'
@@ -47,6 +48,8 @@ export function honoCommand<Context extends HonoContext, Input, Output>(
 async function bodyOf(request: HonoContext['req'], maxBytes: number): Promise<unknown> {
   const { raw, bodyCache = {} } = request
   const isRead = raw.bodyUsed || Object.keys(bodyCache).length > 0
+  // What was parsed is written anew for those who want the text.
+  if ('json' in bodyCache) assertExact(await bodyCache.json)
   return isRead ? parseJson(await request.text(), maxBytes) : await readJson(raw, maxBytes)
 }
 
@@ -63,6 +66,7 @@ export function honoIngest<Context extends HonoContext>(
         native: context,
         method: raw.method,
         url: raw.url,
+        header: (name) => raw.headers.get(name) ?? undefined,
         body: () => bodyOf(context.req, ingest.limits.maxBodyBytes),
       }),
     )

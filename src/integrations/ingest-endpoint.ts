@@ -33,6 +33,8 @@ export interface IngestCall<Native> {
   readonly method: string
   /** The address that was asked for, with or without its origin. */
   readonly url: string
+  /** A header by its name in lower case. */
+  readonly header: (name: string) => string | undefined
   /** The parsed body; throws what it likes if it cannot be parsed. */
   readonly body: () => unknown
 }
@@ -42,7 +44,7 @@ export type IngestEndpoint<Native> = (call: IngestCall<Native>) => Promise<HttpA
 export function ingestEndpoint<Native>(ingest: Ingest, options: IngestEndpointOptions<Native>): IngestEndpoint<Native> {
   const { path, principal: principalOf, scope } = resolveEndpoint(ingest, options)
   const prefix = path.replace(/\/+$/, '')
-  return async ({ native, method, url, body }) => {
+  return async ({ native, method, url, header, body }) => {
     const segments = segmentsBelow(prefix, url)
     const isBatch = segments?.length === 1 && segments[0] === 'batch'
     const isPost = method === 'POST' && (segments?.length === 0 || isBatch)
@@ -55,7 +57,7 @@ export function ingestEndpoint<Native>(ingest: Ingest, options: IngestEndpointOp
     // Asked before the body is read, so that an overloaded service does not gather bodies.
     const refusal = ingest.refusal()
     if (refusal !== undefined) return refusedAnswer(refusal)
-    const read = await readBody(body)
+    const read = await readBody({ header, body })
     if ('status' in read) return read
     return isBatch ? await batchAnswer(ingest, read.value, own) : factAnswer(await ingest.accept(read.value, own))
   }
@@ -128,9 +130,13 @@ function resultOf(outcome: FactOutcome): { readonly status: number } & Record<st
 
 async function statusAnswer(ingest: Ingest, key: readonly string[], own: AcceptOptions): Promise<HttpAnswer> {
   try {
-    const { eventId, processed } = await ingest.status(key, own)
+    const { eventId, processed, conflict } = await ingest.status(key, own)
     if (processed === undefined) return problem('NOT_FOUND', 404, { detail: 'This service cannot tell what was processed.' })
-    return { status: 200, headers: { 'content-type': 'application/json' }, body: { eventId, processed } }
+    return {
+      status: 200,
+      headers: { 'content-type': 'application/json' },
+      body: { eventId, processed, ...(conflict ? { conflict } : {}) },
+    }
   } catch (error) {
     if (isWaybillError(error, 'INVALID_INPUT')) return invalid(error.message)
     throw error

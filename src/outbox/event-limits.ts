@@ -69,6 +69,12 @@ export function assertContentType(contentType: string, eventType: string): void 
   throw refused(eventType, `its content type has more than ${longestValueBytes} bytes`)
 }
 
+/** Throws INVALID_INPUT for a hash that would not be kept as it is given. */
+export function assertContentHash(hash: string | undefined, eventType: string): void {
+  if (hash !== undefined && !/^[0-9a-f]{32}$/.test(hash))
+    throw refused(eventType, 'the content hash of its source must have 32 hexadecimal digits')
+}
+
 /** Throws TOO_LARGE when the event would not fit with its attributes and its key, counted as the transports count them. */
 export function assertSize(event: EncodedEvent, maxBytes: number): void {
   const idBytes = Buffer.byteLength(event.aggregateId)

@@ -135,6 +135,20 @@ test('columns that the user added are filled, and the others left alone', async 
   ])
 })
 
+test('a bigint among the values of own columns is written as its digits, and what JSON cannot hold is refused by its path', async () => {
+  const { outbox } = await outboxFixture(db)
+  await db.query(`alter table ${outbox.tables.schema}.outbox add column amount bigint`)
+  const add = (amount: unknown) =>
+    transaction(db, (tx) => outbox.add(tx, videos.VideoPublished, 'v', { title: 'one' }, { columns: { amount } }))
+  await add(9_007_199_254_740_993n)
+  await expect(add(Number.NaN)).rejects.toMatchObject({
+    code: 'INVALID_INPUT',
+    message: expect.stringContaining('columns.amount is NaN'),
+  })
+  const { rows } = await db.query(`select amount::text from ${outbox.tables.schema}.outbox`)
+  expect(rows).toEqual([{ amount: '9007199254740993' }])
+})
+
 test('an event is never changed once it is recorded', async () => {
   const { outbox, publish } = await outboxFixture(db)
   await publish('v', 'one')

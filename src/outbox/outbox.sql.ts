@@ -1,6 +1,7 @@
 /**
  * The statement that adds events, and the names of the outbox's tables. No other file may name them.
  */
+import { jsonText } from '../core/canonical.ts'
 import { name, sql, sqlArray, sqlBytesArray, type Name, type Statement } from '../postgres/sql.ts'
 import type { LaneTables } from '../postgres/lanes.sql.ts'
 
@@ -15,6 +16,7 @@ export interface OutboxTables extends LaneTables {
   readonly version: Name
   readonly addEvent: Name
   readonly addEvents: Name
+  readonly addFacts: Name
   readonly read: Name
   readonly settle: Name
   readonly changeLanes: Name
@@ -37,6 +39,7 @@ export function outboxTables(schema: string): OutboxTables {
     version: name(schema, 'aggregate_version'),
     addEvent: name(schema, 'add_event'),
     addEvents: name(schema, 'add_events'),
+    addFacts: name(schema, 'add_facts'),
     read: name(schema, 'outbox_read'),
     settle: name(schema, 'outbox_settle'),
     changeLanes: name(schema, 'outbox_change_lanes'),
@@ -67,12 +70,15 @@ export interface EventSource {
   readonly name: string
   readonly eventId: string
   readonly ordinal: number
+  /** Of a fact: the hash of its content, 32 hexadecimal digits. Facts and other events are not added together. */
+  readonly contentHash?: string
 }
 
 export interface AddedEvent {
   readonly id: string
   readonly version: string | null
   readonly added: boolean
+  readonly conflict?: boolean
 }
 
 /** One event as most are: three small statements in one call, without the arrays. */
@@ -106,5 +112,27 @@ export function addEvents(tables: OutboxTables, events: readonly EncodedEvent[])
       ${optional((e) => e.source?.name)}::text::text[],
       ${optional((e) => e.source?.eventId)}::text::uuid[],
       ${optional((e) => e.source?.ordinal)}::text::int[],
-      ${optional((e) => (e.columns === undefined ? null : JSON.stringify(e.columns)))}::text::jsonb[])`
+      ${optional((e) => (e.columns === undefined ? null : jsonText(e.columns, { what: `${e.eventType}: columns`, bigint: 'text' })))}::text::jsonb[])`
+}
+
+/** The same for facts, which tells a repeat from another fact under the same key. */
+export function addFacts(tables: OutboxTables, facts: readonly EncodedEvent[]): Statement<AddedEvent> {
+  const column = (value: (fact: EncodedEvent) => string | number | bigint | null | undefined): string =>
+    sqlArray(facts.map(value))
+  return sql`
+    select id::text, version::text, added, conflict from ${tables.addFacts}(
+      ${column((e) => e.id)}::text::uuid[],
+      ${column((e) => e.topic)}::text::text[],
+      ${column((e) => e.aggregateType)}::text::text[],
+      ${column((e) => e.aggregateId)}::text::text[],
+      ${column((e) => e.eventType)}::text::text[],
+      ${sqlBytesArray(facts.map((e) => e.payload))}::text::bytea[],
+      ${column((e) => e.version)}::text::bigint[],
+      ${column((e) => e.schemaVersion)}::text::int[],
+      ${column((e) => e.contentType)}::text::text[],
+      ${column((e) => JSON.stringify(e.headers))}::text::jsonb[],
+      ${column((e) => e.source?.name)}::text::text[],
+      ${column((e) => e.source?.eventId)}::text::uuid[],
+      ${column((e) => e.source?.ordinal)}::text::int[],
+      ${sqlBytesArray(facts.map((e) => Buffer.from(e.source?.contentHash ?? '', 'hex')))}::text::bytea[])`
 }

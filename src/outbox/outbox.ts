@@ -18,9 +18,25 @@ import { afterCommit } from '../postgres/after-commit.ts'
 import { assertTx, one, rows, type Tx } from '../postgres/database.ts'
 import { within } from '../postgres/tx-scope.ts'
 import { explainAddError } from './add-error.ts'
-import { assertAggregateId, assertContentType, assertHeaders, assertNotBefore, assertSize } from './event-limits.ts'
+import {
+  assertAggregateId,
+  assertContentHash,
+  assertContentType,
+  assertHeaders,
+  assertNotBefore,
+  assertSize,
+} from './event-limits.ts'
 import { hintOf, type LaneHint } from './lane-hints.ts'
-import { addEvent, addEvents, outboxTables, type EncodedEvent, type EventSource, type OutboxTables } from './outbox.sql.ts'
+import {
+  addEvent,
+  addEvents,
+  addFacts,
+  outboxTables,
+  type AddedEvent,
+  type EncodedEvent,
+  type EventSource,
+  type OutboxTables,
+} from './outbox.sql.ts'
 
 export interface OutboxOptions {
   /** The schema that holds the outbox. @default 'waybill' */
@@ -56,6 +72,8 @@ export interface Added {
   readonly token: string
   /** `false` if the same source had emitted this event before; then nothing was recorded. */
   readonly added: boolean
+  /** Of a fact: the same source was recorded before, with another content. */
+  readonly conflict: boolean
 }
 
 /** One event for `addMany`. Made by `event(type, id, data, options)`, which checks the data's type. */
@@ -139,14 +157,18 @@ function nameOf([first, ...rest]: readonly NewEvent[]): string {
   return `outbox.add(${String(first?.type?.name)}${more})`
 }
 
-type Recorded = ReadonlyMap<string, { readonly version: string | null; readonly added: boolean }>
+type Recorded = ReadonlyMap<string, Omit<AddedEvent, 'id'>>
 
 async function record(tx: Tx, tables: OutboxTables, events: readonly EncodedEvent[]): Promise<Recorded> {
   const [only] = events
   if (events.length === 1 && only !== undefined && only.source === undefined && only.columns === undefined) {
     return new Map([[only.id, { ...(await one(tx, addEvent(tables, only))), added: true }]])
   }
-  return new Map((await rows(tx, addEvents(tables, events))).map((row) => [row.id, row]))
+  const areFacts = events.map(({ source }) => source?.contentHash !== undefined)
+  if (areFacts.includes(true) && areFacts.includes(false))
+    throw new WaybillError('INVALID_OPTION', 'outbox.addMany: add facts (a source with a contentHash) and other events apart.')
+  const add = areFacts[0] === true ? addFacts : addEvents
+  return new Map((await rows(tx, add(tables, events))).map((row) => [row.id, row]))
 }
 
 async function encode(
@@ -157,6 +179,7 @@ async function encode(
   refuseUnknown(`outbox.add ${type.name}`, options, addOptionNames)
   assertAggregateId(aggregateId, type.name)
   assertNotBefore(options.notBefore, type.name)
+  assertContentHash(options.source?.contentHash, type.name)
   const payload = await type.codec.encode(data as never)
   const headers = { ...common, ...options.headers }
   assertHeaders(headers, type.name)
@@ -189,15 +212,11 @@ function assertEventType(type: unknown): asserts type is EventType<EventKind, ne
   )
 }
 
-function added(
-  encoded: EncodedEvent,
-  row: { readonly version: string | null; readonly added: boolean } | undefined,
-  tokens: Tokens,
-): Added {
+function added(encoded: EncodedEvent, row: Omit<AddedEvent, 'id'> | undefined, tokens: Tokens): Added {
   if (row === undefined) throw new WaybillError('INTERNAL', `The database did not return event ${encoded.id}.`)
   const version = row.version === null ? 0n : BigInt(row.version)
   const token = row.added
     ? tokens.encode({ aggregateType: encoded.aggregateType, aggregateId: encoded.aggregateId, version })
     : ''
-  return { id: encoded.id, version, token, added: row.added }
+  return { id: encoded.id, version, token, added: row.added, conflict: row.conflict ?? false }
 }

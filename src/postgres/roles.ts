@@ -64,7 +64,11 @@ export const tableGrants: Readonly<Record<string, Grants>> = {
   // Readers with a consistency token look at the positions.
   consumer: { app: ['select'], consumer: ['select', 'insert', 'update'], readonly: ['select'] },
   // Whoever locks a row, to remove it beside others, needs an update of some column.
-  inbox: { consumer: ['select', 'insert', 'update (processed_at)', 'delete'], readonly: ['select'] },
+  inbox: {
+    app: ['select (consumer, generation, event_id, conflicted_at)'],
+    consumer: ['select', 'insert', 'update (processed_at, conflicted_at)', 'delete'],
+    readonly: ['select'],
+  },
   consumer_position: { app: ['select'], consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
   consumer_offset: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
   delivery_attempt: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
@@ -88,6 +92,7 @@ export const functionGrants: Readonly<Record<string, readonly GrantedRole[]>> = 
 
   add_events: ['app', 'consumer'],
   add_event: ['app', 'consumer'],
+  add_facts: ['app'],
   outbox_lanes: ['relay', 'readonly'],
   outbox_dispatching: ['relay', 'readonly'],
   outbox_read: ['relay'],

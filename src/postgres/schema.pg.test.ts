@@ -28,7 +28,7 @@ test('a function that turns a kind of plan off is not compiled: before PostgreSQ
       where pronamespace = $1::text::regnamespace and proconfig::text like '%enable\\_%' order by proname`,
     [schema],
   )
-  const names = ['add_events', 'outbox_expire', 'outbox_read', 'outbox_settle', 'transport_sweep_topic']
+  const names = ['add_events', 'add_facts', 'outbox_expire', 'outbox_read', 'outbox_settle', 'transport_sweep_topic']
   const spared = names.map((proname) => ({ proname, spared: true }))
   expect(rows).toEqual(spared)
 })

@@ -74,6 +74,11 @@ const consumerRules = {
     kind: byConsumer,
   },
   'consumer.ignored': { level: 'info', message: 'A topic carries a stream that this consumer does not read.', kind: byConsumer },
+  'consumer.fact-conflict': {
+    level: 'warn',
+    message: 'A fact came under the business key of another one, with other content; the first one stays.',
+    kind: byConsumer,
+  },
   'consumer.waiting': { level: 'debug', message: 'An event came before its turn and is stored.', kind: byConsumer },
   'consumer.backlog': {
     level: ({ alert }) => (alert ? 'error' : 'debug'),
@@ -120,7 +125,11 @@ const commandRules = {
   },
   'command.threw': { level: 'error', message: 'A call of a command threw; it committed nothing.', kind: byCommand },
   'command.retried': { level: 'debug', message: 'An attempt lost a race and is made again.', kind: byCommand },
-  'command.response-dropped': { level: 'warn', message: 'A response is too large to be kept for repeats.', kind: byCommand },
+  'command.response-dropped': {
+    level: 'warn',
+    message: 'A response, or a rejection with its details, is too large to be kept for repeats.',
+    kind: byCommand,
+  },
   'command.request-id-missing': { level: 'info', message: 'A command came without a request id.', kind: byCommand },
   'command.required-too-early': { level: 'warn', message: 'Request ids were made mandatory too early.', kind: byCommand },
   'command.cache-failed': { level: 'debug', message: 'The cache failed; the command went on without it.' },

@@ -108,6 +108,7 @@ const consumer = {
   'consumer.ack-unconfirmed': (sink, { consumer: name, count }) =>
     sink.add('consumer.ack_unconfirmed', count, { consumer: name }),
   'consumer.ignored': (sink, { consumer: name }) => sink.add('consumer.ignored_streams', 1, { consumer: name }),
+  'consumer.fact-conflict': (sink, { consumer: name }) => sink.add('consumer.fact_conflicts', 1, { consumer: name }),
   'consumer.waiting': (sink, { consumer: name }) => sink.add('consumer.came_early', 1, { consumer: name }),
   'consumer.backlog': (sink, { consumer: name, messages, aggregates, held, oldestMs, dead }) => {
     const labels = { consumer: name }

@@ -48,6 +48,7 @@ export type CounterName =
   | 'consumer.ack_unconfirmed'
   | 'consumer.ignored_streams'
   | 'consumer.came_early'
+  | 'consumer.fact_conflicts'
   | 'consumer.disturbances'
   | 'inbox.removed'
   | 'inbox.memory_short'
@@ -199,6 +200,7 @@ export const metricDefinitions: Definitions = {
   'consumer.ack_unconfirmed': counter('Acknowledgements that the broker did not confirm.', 'consumer'),
   'consumer.ignored_streams': counter('Streams of a topic that the consumer does not read.', 'consumer'),
   'consumer.came_early': counter('Events that came before their predecessor.', 'consumer'),
+  'consumer.fact_conflicts': counter('Facts that came under the business key of another one, with other content.', 'consumer'),
   'consumer.waiting': gauge('Messages that are stored until their turn.', perConsumer),
   'consumer.waiting_aggregates': gauge('Aggregates that messages wait for.', perConsumer),
   'consumer.held_aggregates': gauge('Aggregates that stand still behind a dead letter or a pause.', perConsumer),

@@ -1,0 +1,146 @@
+/**
+ * The JSON of a request, read as its sender wrote it or refused: JSON.parse would round 9007199254740993, take 1e400 for Infinity, keep
+ * the last of two values under one name, and make a prototype of `__proto__`, all in silence. Then two requests that differ would be one.
+ *
+ * What is unusual is looked for in the parsed value and by one quick look at the text; only where that finds something is the text
+ * read once more, number by number. All of it is linear.
+ */
+import { WaybillError } from './errors.ts'
+
+/** The value of a JSON text; INVALID_INPUT if it is none, or if reading it would change what it says. */
+export function parseExactJson(text: string): unknown {
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch (cause) {
+    throw new WaybillError('INVALID_INPUT', 'The body is not JSON.', { cause })
+  }
+  const { colons, hasOddNumber } = look(text)
+  // As many colons as names: no value was dropped for another one under its name.
+  if (hasOddNumber || colons !== countNames(value)) refuseInexact(text)
+  return value
+}
+
+/**
+ * Refuses what shows in a value that was parsed elsewhere: numbers that JSON.parse rounds, and names that change prototypes. Names
+ * that stood twice, and integers of more than 21 digits, do not show any more.
+ */
+export function assertExact(value: unknown): void {
+  countNames(value, (number) => {
+    const size = Math.abs(number)
+    // From 1e21 on it is written with an exponent, by which its sender says that the last digits do not count.
+    if (size > Number.MAX_SAFE_INTEGER && !(size >= 1e21 && size < Number.POSITIVE_INFINITY)) throw inexact(String(number))
+  })
+}
+
+/** All names of all objects in a value. It goes from object to object without recursion: bodies have as many levels as they like. */
+function countNames(root: unknown, onNumber?: (number: number) => void): number {
+  let names = 0
+  const open: object[] = []
+  const meet = (value: unknown): void => {
+    if (typeof value === 'object') value === null || open.push(value)
+    else if (typeof value === 'number') onNumber?.(value)
+  }
+  meet(root)
+  for (let value = open.pop(); value !== undefined; value = open.pop()) {
+    if (Array.isArray(value)) {
+      for (const each of value) meet(each)
+      continue
+    }
+    for (const name of Object.keys(value)) {
+      names += 1
+      const each = (value as Readonly<Record<string, unknown>>)[name]
+      if (name === '__proto__' || (name === 'constructor' && hasPrototype(each))) throw pollution(name)
+      meet(each)
+    }
+  }
+  return names
+}
+
+function hasPrototype(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && Object.hasOwn(value, 'prototype')
+}
+
+const [quote, colon, backslash] = [0x22, 0x3a, 0x5c]
+
+/** What stands outside of strings: how many colons, and whether a number has an exponent or 16 digits in a row. */
+function look(text: string): { readonly colons: number; readonly hasOddNumber: boolean } {
+  let [colons, digits, hasOddNumber] = [0, 0, false]
+  for (let at = 0; at < text.length; at += 1) {
+    const code = text.charCodeAt(at)
+    if (code >= 0x30 && code <= 0x39) {
+      digits += 1
+      if (digits === 16) hasOddNumber = true
+      continue
+    }
+    if (code === colon) colons += 1
+    else if (code === quote) at = endOfString(text, at)
+    else if (digits > 0 && (code === 0x65 || code === 0x45)) hasOddNumber = true
+    digits = 0
+  }
+  return { colons, hasOddNumber }
+}
+
+/** The place of the quote that ends the string which begins at `from`. */
+function endOfString(text: string, from: number): number {
+  for (let at = text.indexOf('"', from + 1); ; at = text.indexOf('"', at + 1)) {
+    let escapes = 0
+    while (text.charCodeAt(at - 1 - escapes) === backslash) escapes += 1
+    if (escapes % 2 === 0) return at
+  }
+}
+
+/** Finds the number or the name that the refusal is about; returns where all numbers are exact. */
+function refuseInexact(text: string): void {
+  const open: Set<string>[] = []
+  const token = /["{}]|-?\d[\d.eE+-]*/g
+  const isName = /\s*:/y
+  for (let found = token.exec(text); found !== null; found = token.exec(text)) {
+    const [word] = found
+    if (word === '{') open.push(new Set())
+    else if (word === '}') open.pop()
+    else if (word !== '"') assertDigits(word)
+    else {
+      isName.lastIndex = token.lastIndex = endOfString(text, found.index) + 1
+      if (isName.test(text)) assertFirst(text.slice(found.index, token.lastIndex), open.at(-1))
+    }
+  }
+}
+
+function assertFirst(quoted: string, names: Set<string> | undefined): void {
+  const name = JSON.parse(quoted) as string
+  if (names?.has(name) === true)
+    throw new WaybillError(
+      'INVALID_INPUT',
+      `The body has the name ${quoted.slice(0, 100)} twice in one object. Send each name once.`,
+    )
+  names?.add(name)
+}
+
+function assertDigits(word: string): void {
+  const value = Number(word)
+  const [mantissa = '', exponent] = word.split(/[eE]/)
+  const digits = mantissa.replaceAll(/[-.]/g, '').replace(/^0+/, '')
+  const isLost = value === 0 && digits !== ''
+  const isRounded = Math.abs(value) > Number.MAX_SAFE_INTEGER && (exponent === undefined || !hasDigits(value, digits))
+  if (isLost || isRounded || !Number.isFinite(value)) throw inexact(word)
+}
+
+/** A number keeps 17 digits at most. */
+function hasDigits(value: number, digits: string): boolean {
+  return digits.length <= 17 && value.toExponential(digits.length - 1).replaceAll(/e.*|[-.]/g, '') === digits
+}
+
+function inexact(word: string): WaybillError {
+  return new WaybillError(
+    'INVALID_INPUT',
+    `The body has the number ${word.slice(0, 40)}, which JSON readers round. Send it as a string.`,
+  )
+}
+
+function pollution(name: string): WaybillError {
+  return new WaybillError(
+    'INVALID_INPUT',
+    `The body has the name "${name}", which would change an object's prototype. Leave it out.`,
+  )
+}
