@@ -1,4 +1,5 @@
 /** Every statement of the command pipeline: markers, and the versions of aggregates. No other file names the marker's table. */
+import { standbyBarrier } from '../postgres/commit-outcome.ts'
 import { name, sql, sqlArray, type Name, type Statement } from '../postgres/sql.ts'
 
 export interface CommandTables {
@@ -61,10 +62,10 @@ export interface MarkerRow {
   readonly xmin: string
 }
 
-/** The marker of a request, if it has committed. Index: command_marker_pkey. */
+/** The marker of a request, if it has committed, and on the synchronous standbys when this commits. Index: command_marker_pkey. */
 export function selectMarker(tables: CommandTables, key: MarkerKey): Statement<MarkerRow> {
   return sql`
-    select encode(fingerprint, 'hex') as fingerprint, rejected, response, token, xmin::text as xmin
+    select encode(fingerprint, 'hex') as fingerprint, rejected, response, token, xmin::text as xmin, ${standbyBarrier} as barrier
       from ${tables.marker} where principal = ${key.principal}::text and request_id = ${key.requestId}::text`
 }
 

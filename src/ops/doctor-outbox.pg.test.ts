@@ -181,7 +181,7 @@ test('a role that may not see the transactions of others is told so, and may loo
   }
 })
 
-test('settings that lose commits, stop relays or spoil payloads are found', async () => {
+test('settings that lose commits, slow relays or spoil payloads are found', async () => {
   const { outbox } = await outboxFixture(db)
   await db.query(`alter database ${database.name} set synchronous_commit = off`)
   await db.query(`alter database ${database.name} set default_transaction_isolation = 'repeatable read'`)

@@ -105,7 +105,7 @@ async function serverFindings(db: Queryable): Promise<OutboxFinding[]> {
     ...when(
       server.isolation !== 'read committed',
       'isolation',
-      `default_transaction_isolation is ${server.isolation}: relays and retention need read committed. Set it for their role: alter role … set default_transaction_isolation = 'read committed'`,
+      `default_transaction_isolation is ${server.isolation}: what relays, retention and the Postgres transport send needs read committed, so each of those statements takes two round trips more. Set it for their role: alter role … set default_transaction_isolation = 'read committed'`,
     ),
     ...when(
       server.bytes !== 'hex',

@@ -57,3 +57,27 @@ async function killBackend(_server: Postgres, tx: Queryable, db: Queryable): Pro
   process.kill((rows[0] as { pid: number }).pid, 'SIGKILL')
   await eventually(async () => expect(await recovered()).not.toEqual(before))
 }
+
+test('a commit that no synchronous standby has yet is not told as done when it is looked up', async () => {
+  await using server = await startPostgres()
+  const [db, admin] = [connect({ url: server.url }), connect({ url: `${server.url}?options=-c%20synchronous_commit%3Dlocal` })]
+  const standbys = async (names: string): Promise<void> => {
+    await admin.query(`alter system set synchronous_standby_names = '${names}'`)
+    await admin.query('select pg_reload_conf()')
+    await eventually(async () => (await db.query('show synchronous_standby_names')).rows.some((row) => Object.values(row as object)[0] === names))
+  }
+  const waiting = async (): Promise<readonly number[]> =>
+    (await admin.query(`select pid from pg_stat_activity where wait_event = 'SyncRep'`)).rows.map((row) => (row as { pid: number }).pid)
+  await db.query('create table note (id int)')
+  await standbys('gone')
+  let told: string | undefined
+  const committing = transaction(db, (tx) => tx.query('insert into note values (1)')).then(() => (told = 'committed'))
+  const [first] = await eventually(async () => ((await waiting()).length === 1 ? await waiting() : false))
+  // The wait is cut off: the row is there for all to see, and on no standby.
+  await admin.query('select pg_terminate_backend($1)', [first ?? 0])
+  await eventually(async () => told !== undefined || (await waiting()).some((pid) => pid !== first))
+  expect([told, (await admin.query('select id from note')).rows]).toEqual([undefined, [{ id: 1 }]])
+  await standbys('')
+  expect(await committing).toBe('committed')
+  await Promise.all([db.close(), admin.close()])
+})

@@ -23,12 +23,13 @@ function answering(...answers: Answer[]): Queryable & { asked: () => number } {
 }
 
 test.each([
-  [['committed'], 'committed', 1],
+  // One more each, for the commit of our own.
+  [['committed'], 'committed', 2],
   [['aborted'], 'rolled-back', 1],
   [[null], 'unknown', 1],
-  [['in progress', 'unreachable', 'in progress', 'committed'], 'committed', 4],
+  [['in progress', 'unreachable', 'in progress', 'committed'], 'committed', 5],
   [['unreachable', 'aborted'], 'rolled-back', 2],
-  [['silent', 'committed'], 'committed', 2],
+  [['silent', 'committed'], 'committed', 3],
 ] as const)('the answers %j mean %s', async (answers, outcome, asked) => {
   const clock = createFakeClock()
   const db = answering(...answers)

@@ -7,6 +7,9 @@
  * A server that crashes forgets ids of transactions that had not committed, and gives them out again; a standby that is promoted
  * gives out those it never heard of. Then "committed" may be said of another's transaction. So that word counts only from the
  * very server that gave out the id, not restarted since, and only if it has not crashed since the transaction began.
+ *
+ * A COMMIT whose wait for a synchronous standby was cut off is visible all the same, and gone if the server dies before the standby has
+ * it. So what is found is believed only behind a commit of our own, which waits for the same standby: it has the older one then, too.
  */
 import type { Clock } from '../core/clock.ts'
 import type { WaybillError } from '../core/errors.ts'
@@ -51,12 +54,30 @@ export async function commitOutcome(
     if (status === 'aborted') return 'rolled-back'
     if (status === null) return 'unknown'
     // Measured after the answer, and so not before the server looked.
-    if (status === 'committed')
-      return Number(steadyMs) > clock.monotonicMs() - beganAtMs + clockMarginMs ? 'committed' : 'unknown'
+    if (status === 'committed' && Number(steadyMs) <= clock.monotonicMs() - beganAtMs + clockMarginMs) return 'unknown'
+    if (status === 'committed') return (await isReplicated(db, clock)) ? 'committed' : 'unknown'
     await clock.sleep(askAgainMs)
   }
   return 'unknown'
 }
+
+/** Whether the synchronous standbys have all that was visible when this was asked; without such standbys it costs no commit. */
+async function isReplicated(db: Interruptible, clock: Clock): Promise<boolean> {
+  return await unlessSilent(db, lookForMs, clock)
+    .query(sql`select ${standbyBarrier} as barrier`.text)
+    .then(
+      () => true,
+      () => false,
+    )
+}
+
+/**
+ * Leaves a trace in the log where the server has synchronous standbys, so that the transaction of this statement, which changed nothing,
+ * waits for them when it commits: as those that it saw should have. A session's `local` or `remote_write` holds for both.
+ */
+export const standbyBarrier: Part = part`
+  case when current_setting('synchronous_standby_names') <> '' then pg_logical_emit_message(true, 'waybill',
+    case current_setting('synchronous_commit') when 'off' then set_config('synchronous_commit', 'on', true) else '' end)::text end`
 
 async function ask(db: Queryable, id: TransactionId): Promise<StatusRow> {
   try {

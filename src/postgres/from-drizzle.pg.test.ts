@@ -7,8 +7,10 @@ import postgres from 'postgres'
 import { expect, test } from 'vitest'
 
 import { adapterContract } from '../../test/contract/adapter-contract.ts'
+import { notes } from '../../test/contract/adapter-harness.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromDrizzle } from './from-drizzle.ts'
+import { transaction } from './transaction.ts'
 
 const note = pgTable('note', { id: integer('id').primaryKey(), text: textColumn('text') })
 const database = await testDatabase()
@@ -41,6 +43,30 @@ adapterContract<PostgresJsTx>('fromDrizzle over postgres.js', database, (url) =>
     ownTransaction: (work) => db.transaction((tx) => work(fromDrizzle(tx))),
     close: () => client.end({ timeout: 0 }),
   }
+})
+
+test('transactions nested at once are refused, so that one that is rolled back takes no other with it', async () => {
+  const pool = new pg.Pool({ connectionString: database.url, max: 1 })
+  await database.pool.query('create table if not exists note (id int primary key, text text)')
+  const refusals: unknown[] = []
+  await transaction(fromDrizzle(overPg(pool)), async ({ native }) => {
+    const nested = async (id: number): Promise<void> => {
+      await native
+        .transaction(async (tx) => {
+          await tx.insert(note).values({ id, text: 'nested' })
+          if (id === 2) tx.rollback()
+        })
+        .catch((error: { code?: string }) => void (error.code === 'NOT_A_TRANSACTION' && refusals.push(id)))
+    }
+    await Promise.all([1, 2, 3, 4].map(nested))
+    // One after the other they work as ever, and within each other.
+    for (const id of [2, 5]) await nested(id)
+    await native.transaction((outer) => outer.transaction((inner) => inner.insert(note).values({ id: 6, text: 'deep' })))
+  })
+  await pool.end()
+  expect(refusals).toEqual([2, 3, 4])
+  expect((await notes(database)).map((row) => (row as { id: number }).id)).toEqual([1, 5, 6])
+  await database.pool.query('truncate note')
 })
 
 test('one connection instead of a pool is refused, on which transactions would run into each other; its transactions are not', async () => {

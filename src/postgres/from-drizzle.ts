@@ -4,6 +4,7 @@
  * Over a node-postgres pool we take the client out ourselves: Drizzle never gives one back whose BEGIN was refused, so
  * each broken connection would cost the pool a place for good.
  */
+import { WaybillError } from '../core/errors.ts'
 import { borrowClient, isCleanAfter, type PgPool } from './borrow-client.ts'
 import type { Database, Interruptible, Isolation, Queryable, Tx } from './database.ts'
 import { postgresJsConnection, postgresJsQueryable, type PostgresJsExecutor } from './from-postgres-js.ts'
@@ -74,25 +75,55 @@ function isOneConnection(client: object | undefined): boolean {
 function begin<Native, Result>(
   db: DrizzleDatabase<Native>,
   { isolation, gate, givenUp }: Begin,
-  work: (native: Native) => Promise<Result>,
+  closure: (native: Native) => Promise<Result>,
 ): Promise<Result> {
+  const work = (native: Native): Promise<Result> => closure(nestOneByOne(native))
   const session = sessionOf<Native>(db)
   const beginOn = (client: object): Promise<Result> => {
     return withClient(session as Session<Native>, client).transaction(work, { isolationLevel: isolation })
   }
-  const given = session?.client
-  if (typeof given?.begin === 'function') return beginOn(guardBegin(given, gate))
-  if (given?.totalCount === undefined) return db.transaction(work, { isolationLevel: isolation })
-  return borrowClient(given as PgPool, givenUp, async (client, clean) => {
+  const client = session?.client
+  if (typeof client?.begin === 'function') return beginOn(guardBegin(client, gate))
+  if (client?.totalCount === undefined) return db.transaction(work, { isolationLevel: isolation })
+  return borrowClient(client as PgPool, givenUp, async (borrowed, clean) => {
     try {
-      const result = await beginOn(guardPgClient(client, gate))
+      const result = await beginOn(guardPgClient(borrowed, gate))
       clean()
       return result
     } catch (error) {
-      if (isCleanAfter(error, client)) clean()
+      if (isCleanAfter(error, borrowed)) clean()
       throw error
     }
   })
+}
+
+type Nest = (work: (nested: object) => Promise<unknown>, ...rest: unknown[]) => Promise<unknown>
+
+/**
+ * Refuses a transaction nested in this one while another is under way in it. Drizzle gives their savepoints the same name, so the end of
+ * one would be that of the other: rolled back, it would take the other's statements with it, and nobody would be told.
+ */
+function nestOneByOne<Native>(native: Native): Native {
+  const { transaction } = native as { transaction?: Nest }
+  if (transaction === undefined) return native
+  let isNesting = false
+  const nest: Nest = async (work, ...rest) => {
+    if (isNesting) throw nestedAtOnce()
+    isNesting = true
+    try {
+      return await transaction.call(native, (nested) => work(nestOneByOne(nested)), ...rest)
+    } finally {
+      isNesting = false
+    }
+  }
+  return Object.assign(native as object, { transaction: nest }) as Native
+}
+
+function nestedAtOnce(): WaybillError {
+  return new WaybillError(
+    'NOT_A_TRANSACTION',
+    'Two transactions were nested in the same one at once: Drizzle gives their savepoints one name, so the end of one would end the other. Nothing of this one was run; begin it when the other has ended.',
+  )
 }
 
 /** Over a node-postgres pool, what may be given up runs on a client that we take out ourselves, so that it can be closed. */

@@ -2,8 +2,8 @@
  * Kysely as a `Database` (from a Kysely instance) or as a `Tx` (from a Transaction).
  *
  * Our statements run without the instance's plugins, which may rename columns in results. Kysely leaves a pooled `pg`
- * client without an error listener while it is in use, so give the pool one, or a connection that breaks in the middle
- * of a transaction ends the process: `pool.on('connect', (client) => client.on('error', report))`.
+ * client without an error listener while it is in use, so give the pool one, or a connection that breaks meanwhile, or as it is
+ * handed out, ends the process: `pool.on('connect', (client) => client.on('error', report))`.
  */
 import type { Database, Isolation, Queryable, Tx } from './database.ts'
 import { enter, inLine, isEnd, leave, passOn, refusal, inTurn, type Gate } from './gate.ts'

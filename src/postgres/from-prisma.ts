@@ -5,6 +5,9 @@
  * the server-side time-outs already bound each statement and each pause. A free connection is waited for as long as in a pool of
  * our own (`connect`), because Prisma's two seconds are over in any busy moment. Prisma reads every column by its type and knows
  * only common ones, so statements cast the others to text.
+ *
+ * Prisma's adapter for `pg` awaits a client before it listens to it. Make its pool yourself and give each client a listener, or a
+ * connection that ends as it is handed out ends the process: `pool.on('connect', (client) => client.on('error', report))`.
  */
 import type { Database, Isolation, Queryable, Tx } from './database.ts'
 import { enter, leave, nestedTransaction, refusal, track, type Gate } from './gate.ts'

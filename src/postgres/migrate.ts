@@ -26,7 +26,7 @@ import { packageVersion, renderMigration, shippedMigrations, type Migration } fr
 import { migrationStatus, type MigrationStatus } from './migrate-status.ts'
 import { groupRole } from './roles.ts'
 import { applyRoles, lockSchemaDown } from './roles.sql.ts'
-import { isLockTimeout } from './sql-state.ts'
+import { isLockTimeout, isStatementTimeout } from './sql-state.ts'
 import { transaction } from './transaction.ts'
 
 export interface MigrateOptions extends DeploymentNames {
@@ -172,6 +172,15 @@ export function assertMayMigrate(status: MigrationStatus, { names, migrations }:
  * off stays behind, invalid, and `if not exists` would take it for a good one: it is dropped first.
  */
 async function runAlone({ db, names: { schema } }: Run, migration: Migration): Promise<void> {
-  for (const { index } of await rows(db, selectInvalidIndexes(schema))) await execute(db, dropIndex(schema, index))
-  await db.query(renderMigration(migration, schema))
+  try {
+    for (const { index } of await rows(db, selectInvalidIndexes(schema))) await execute(db, dropIndex(schema, index))
+    await db.query(renderMigration(migration, schema))
+  } catch (cause) {
+    if (!isStatementTimeout(cause)) throw cause
+    throw new WaybillError(
+      'TIMEOUT',
+      `${migration.name} was ended by the statement_timeout of its role, or by hand: it runs in no transaction, so it cannot set its own. Lift it (alter role … set statement_timeout = 0), and run this again.`,
+      { cause },
+    )
+  }
 }
