@@ -13,16 +13,16 @@ test('a repeat is not answered by a commit that no synchronous standby has yet',
   const commands = createCommands({ db, outbox: bank.outbox })
   const deposit = depositCommand({ store: 'response' })
   const run = (): Promise<string> =>
-    commands
-      .run(deposit, { principal: 'ada', requestId: 'one', input: { account: 'a', amount: 1 } })
-      .then(({ status }) => status)
+    commands.run(deposit, { principal: 'ada', requestId: 'one', input: { account: 'a', amount: 1 } }).then(({ status }) => status)
   const standbys = async (names: string): Promise<void> => {
     await admin.query(`alter system set synchronous_standby_names = '${names}'`)
     await admin.query('select pg_reload_conf()')
     await eventually(async () => JSON.stringify((await db.query('show synchronous_standby_names')).rows).includes(`"${names}"`))
   }
   const waiting = async (): Promise<readonly number[]> =>
-    (await admin.query(`select pid from pg_stat_activity where wait_event = 'SyncRep'`)).rows.map((row) => (row as { pid: number }).pid)
+    (await admin.query(`select pid from pg_stat_activity where wait_event = 'SyncRep'`)).rows.map(
+      (row) => (row as { pid: number }).pid,
+    )
   await standbys('gone')
   const first = run()
   const [pid = 0] = await eventually(async () => ((await waiting()).length === 1 ? await waiting() : false))

@@ -24,7 +24,8 @@ async function batchOfTen(leave: (tx: Tx, fixture: ConsumerFixture, next: Promis
   })
   await fixture.publish(...Array.from({ length: 10 }, (_, i) => published(`v${i}`, 1)))
   const stop = fixture.start(consumer)
-  await eventually(async () => (await fixture.count('inbox')) >= 9 && (await fixture.count('dead_letter')) > 0)
+  const settled = async (): Promise<number> => (await fixture.count('inbox')) + (await fixture.count('dead_letter'))
+  await eventually(async () => (await settled()) >= 10)
   await stop()
   return fixture
 }

@@ -64,10 +64,14 @@ test('a commit that no synchronous standby has yet is not told as done when it i
   const standbys = async (names: string): Promise<void> => {
     await admin.query(`alter system set synchronous_standby_names = '${names}'`)
     await admin.query('select pg_reload_conf()')
-    await eventually(async () => (await db.query('show synchronous_standby_names')).rows.some((row) => Object.values(row as object)[0] === names))
+    await eventually(async () =>
+      (await db.query('show synchronous_standby_names')).rows.some((row) => Object.values(row as object)[0] === names),
+    )
   }
   const waiting = async (): Promise<readonly number[]> =>
-    (await admin.query(`select pid from pg_stat_activity where wait_event = 'SyncRep'`)).rows.map((row) => (row as { pid: number }).pid)
+    (await admin.query(`select pid from pg_stat_activity where wait_event = 'SyncRep'`)).rows.map(
+      (row) => (row as { pid: number }).pid,
+    )
   await db.query('create table note (id int)')
   await standbys('gone')
   let told: string | undefined

@@ -7,7 +7,8 @@ import postgres from 'postgres'
 import { expect, test } from 'vitest'
 
 import { adapterContract } from '../../test/contract/adapter-contract.ts'
-import { notes } from '../../test/contract/adapter-harness.ts'
+import { notes, type AdapterHarness } from '../../test/contract/adapter-harness.ts'
+import { refusesBehindCommit } from '../../test/contract/adapter-under-way.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromDrizzle } from './from-drizzle.ts'
 import { transaction } from './transaction.ts'
@@ -18,7 +19,7 @@ const database = await testDatabase()
 type PgTx = Parameters<Parameters<NodePgDatabase['transaction']>[0]>[0]
 type PostgresJsTx = Parameters<Parameters<PostgresJsDatabase['transaction']>[0]>[0]
 
-adapterContract<PgTx>('fromDrizzle over node-postgres', database, (url) => {
+const openOverPg = (url: string): AdapterHarness<PgTx> => {
   const pool = new pg.Pool({ connectionString: url, max: 1 })
   pool.on('error', () => undefined)
   const db = overPg(pool)
@@ -30,7 +31,9 @@ adapterContract<PgTx>('fromDrizzle over node-postgres', database, (url) => {
     ownTransaction: (work) => db.transaction((tx) => work(fromDrizzle(tx))),
     close: () => pool.end(),
   }
-})
+}
+adapterContract('fromDrizzle over node-postgres', database, openOverPg)
+refusesBehindCommit('fromDrizzle over node-postgres', database, openOverPg)
 
 adapterContract<PostgresJsTx>('fromDrizzle over postgres.js', database, (url) => {
   const client = postgres(url, { max: 1, prepare: false, onnotice: () => undefined })

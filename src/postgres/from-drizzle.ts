@@ -8,9 +8,9 @@ import { WaybillError } from '../core/errors.ts'
 import { borrowClient, isCleanAfter, type PgPool } from './borrow-client.ts'
 import type { Database, Interruptible, Isolation, Queryable, Tx } from './database.ts'
 import { postgresJsConnection, postgresJsQueryable, type PostgresJsExecutor } from './from-postgres-js.ts'
-import { guardPgClient } from './guard-pg-client.ts'
+import { guardPgClient, isEnding } from './guard-pg-client.ts'
 import { guardBegin } from './guard-postgres-js.ts'
-import { ormDatabase, ormTx, wrongHandle, type Begin } from './orm-database.ts'
+import { notUnderWay, ormDatabase, ormTx, wrongHandle, type Begin } from './orm-database.ts'
 import type { SqlValue } from './sql.ts'
 
 /** The part of a drizzle handle that runs statements. */
@@ -37,7 +37,7 @@ export function fromDrizzle<Native extends DrizzleTransaction>(
   if (typeof (handle as Partial<DrizzleExecutor> | undefined)?.execute !== 'function') {
     throw wrongHandle('fromDrizzle', 'a drizzle database, or the tx of db.transaction(async (tx) => …)')
   }
-  if (isTransaction(handle)) return ormTx(queryableOf(handle), handle)
+  if (isTransaction(handle)) return ormTx(queryableOf(handle), handle, () => assertNotEnding(handle))
   if (isOneConnection(sessionOf(handle)?.client)) {
     throw wrongHandle('fromDrizzle', 'a drizzle database over a pool, not over one connection. Use drizzle({ client: pool })')
   }
@@ -51,6 +51,13 @@ export function fromDrizzle<Native extends DrizzleTransaction>(
 
 function isTransaction<Native extends DrizzleTransaction>(handle: Native | DrizzleDatabase<Native>): handle is Native {
   return 'rollback' in handle
+}
+
+/** Over node-postgres; Drizzle and postgres.js do not say it. */
+function assertNotEnding(handle: DrizzleExecutor): void {
+  const client = sessionOf(handle)?.client
+  if (client !== undefined && isEnding(client))
+    throw notUnderWay('fromDrizzle', 'Its end was sent. Await everything before that.')
 }
 
 interface Session<Native> {

@@ -2,7 +2,8 @@ import knex, { type Knex } from 'knex'
 import { afterEach, expect, test } from 'vitest'
 
 import { adapterContract } from '../../test/contract/adapter-contract.ts'
-import { lockWaits, notes } from '../../test/contract/adapter-harness.ts'
+import { refusesBehindCommit } from '../../test/contract/adapter-under-way.ts'
+import { lockWaits, notes, type AdapterHarness } from '../../test/contract/adapter-harness.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { eventually } from '../testing/eventually.ts'
 import { fromKnex } from './from-knex.ts'
@@ -15,7 +16,7 @@ function connect(url: string): Knex {
   return knex({ client: 'pg', connection: url, pool: { min: 0, max: 1 } })
 }
 
-adapterContract<Knex.Transaction>('fromKnex', database, (url) => {
+const open = (url: string): AdapterHarness<Knex.Transaction> => {
   const db = connect(url)
   return {
     db: fromKnex(db),
@@ -26,7 +27,9 @@ adapterContract<Knex.Transaction>('fromKnex', database, (url) => {
     ownTransaction: (work) => db.transaction((trx) => work(fromKnex(trx))),
     close: () => db.destroy(),
   }
-})
+}
+adapterContract('fromKnex', database, open)
+refusesBehindCommit('fromKnex', database, open)
 
 test('a transaction that the closure ended through Knex is not reported as committed', async () => {
   const db = connect(database.url)

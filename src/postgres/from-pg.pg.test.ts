@@ -3,7 +3,8 @@ import pg from 'pg'
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 
 import { adapterContract } from '../../test/contract/adapter-contract.ts'
-import { notes } from '../../test/contract/adapter-harness.ts'
+import { refusesBehindCommit } from '../../test/contract/adapter-under-way.ts'
+import { notes, type AdapterHarness } from '../../test/contract/adapter-harness.ts'
 import { outboxFixture, videos } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import type { PgPool } from './borrow-client.ts'
@@ -21,7 +22,7 @@ for (const [name, Client] of [
   ['fromPg', pg.Client],
   ['fromPg of an older pg', OlderClient],
 ] as const) {
-  adapterContract<pg.PoolClient>(name, database, (url) => {
+  const open = (url: string): AdapterHarness<pg.PoolClient> => {
     const pool = new pg.Pool({ connectionString: url, max: 1, Client })
     pool.on('error', () => undefined)
     return {
@@ -44,7 +45,9 @@ for (const [name, Client] of [
       },
       close: () => pool.end(),
     }
-  })
+  }
+  adapterContract(name, database, open)
+  refusesBehindCommit(name, database, open)
 }
 
 test('a client outside a transaction is refused, before it is used and after its transaction ended', async () => {

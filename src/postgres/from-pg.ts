@@ -23,7 +23,7 @@ import {
   type Tx,
 } from './database.ts'
 import { assertSettled, inLine, openGate, shut, type Gate } from './gate.ts'
-import { guardPgClient } from './guard-pg-client.ts'
+import { guardPgClient, isEnding } from './guard-pg-client.ts'
 import { isAbortedTransaction, isConnectionLoss, isOutsideTransaction, sqlState } from './sql-state.ts'
 import { sql, type SqlValue } from './sql.ts'
 import {
@@ -185,8 +185,9 @@ function fromClient(client: PgClient): Tx<PgClient> {
   )
 }
 
-/** `T` is a transaction under way, `E` a failed one (its next statement fails by itself), `I` none. */
+/** `T` is a transaction under way, `E` a failed one (its next statement fails by itself), `I` none. Behind COMMIT it is `T` until the answer. */
 function assertInTransaction(client: PgClient): void {
+  if (isEnding(client)) throw notInTransaction()
   const status = client.getTransactionStatus?.()
   if (status === 'T' || status === 'E' || client.getTransactionStatus === undefined) return
   throw notInTransaction()
@@ -209,7 +210,7 @@ async function askInTransaction(client: PgClient): Promise<void> {
 function notInTransaction(cause?: unknown): WaybillError {
   return new WaybillError(
     'NOT_A_TRANSACTION',
-    'fromPg(client): this client is not inside a transaction. Send BEGIN first, or use transaction(fromPg(pool), …).',
+    'fromPg(client): this client is not inside a transaction, or its COMMIT was sent. Send BEGIN first, or use transaction(fromPg(pool), …).',
     { cause },
   )
 }

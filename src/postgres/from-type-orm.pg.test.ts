@@ -2,8 +2,9 @@ import { DataSource, EntitySchema, type EntityManager, type EntitySubscriberInte
 import { afterEach, describe, expect, test } from 'vitest'
 
 import { adapterContract } from '../../test/contract/adapter-contract.ts'
+import { refusesBehindCommit } from '../../test/contract/adapter-under-way.ts'
+import { notes, type AdapterHarness } from '../../test/contract/adapter-harness.ts'
 import { endingServer, uncaughtDuring } from '../../test/setup/ending-server.ts'
-import { notes } from '../../test/contract/adapter-harness.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { createSignals } from '../core/signals.ts'
 import { fromTypeOrm } from './from-type-orm.ts'
@@ -27,7 +28,7 @@ function connect(url: string): Promise<DataSource> {
   }).initialize()
 }
 
-adapterContract<EntityManager>('fromTypeOrm', database, async (url) => {
+const open = async (url: string): Promise<AdapterHarness<EntityManager>> => {
   const dataSource = await connect(url)
   return {
     db: fromTypeOrm(dataSource),
@@ -37,7 +38,9 @@ adapterContract<EntityManager>('fromTypeOrm', database, async (url) => {
     ownTransaction: (work) => dataSource.transaction((manager) => work(fromTypeOrm(manager))),
     close: () => dataSource.destroy(),
   }
-})
+}
+adapterContract('fromTypeOrm', database, open)
+refusesBehindCommit('fromTypeOrm', database, open)
 
 test('a query runner inside a transaction will do, until that ends', async () => {
   const dataSource = await connect(database.url)

@@ -10,7 +10,7 @@
 import type { Database, Isolation, Queryable, Tx } from './database.ts'
 import { throwAway, unlessGivenUp, type PgClient } from './borrow-client.ts'
 import { endedTransaction, isEnd, nestedUnderWay, refusal, shut, type Gate } from './gate.ts'
-import { guardPgClient } from './guard-pg-client.ts'
+import { guardPgClient, isEnding } from './guard-pg-client.ts'
 import { notUnderWay, ormDatabase, ormTx, wrongHandle, type Begin } from './orm-database.ts'
 import { endedByItself } from './tx-scope.ts'
 
@@ -226,7 +226,9 @@ function guardEnd(client: PgClient, gate: Gate, end: End): PgClient {
 
 function activeRunner(handle: TypeOrmManager | TypeOrmQueryRunner): TypeOrmQueryRunner {
   const runner = 'isTransactionActive' in handle ? handle : handle.queryRunner
-  if (runner?.isTransactionActive === true && !runner.isReleased) return runner
+  const { databaseConnection: client } = (runner ?? {}) as { databaseConnection?: PgClient }
+  const isEnded = client !== undefined && isEnding(client)
+  if (runner?.isTransactionActive === true && !runner.isReleased && !isEnded) return runner
   throw notUnderWay(
     'fromTypeOrm',
     'Pass the manager that dataSource.transaction(async (manager) => …) gives you, or a QueryRunner after startTransaction().',

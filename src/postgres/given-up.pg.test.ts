@@ -78,3 +78,17 @@ test.each(Object.entries(closing))(
     await close()
   },
 )
+
+test.each(Object.entries(closing))(
+  '%s closes the connection of a ROLLBACK that is not answered in time, and its caller hears why it rolled back',
+  async (name, open) => {
+    const { db, close } = await open(proxy.url(database.directUrl))
+    const fault = `${name} ROLLBACK`
+    proxy.arm({ name: fault, direction: 'toServer', on: { match: isStatement(/^\s*rollback/i) }, action: 'stall' })
+    const failing = db.attempt({ ...options, statementTimeoutMs: 500 }, () => Promise.reject(new Error('card declined')))
+    await expect(failing).rejects.toThrow('card declined')
+    expect(proxy.firings(fault)).toBe(1)
+    expect((await db.attempt(options, say)).rows).toEqual([{ said: 'yes' }])
+    await close()
+  },
+)

@@ -22,6 +22,26 @@ export function guardPgClient<Client extends PgClient>(client: Client, gate: Gat
   })
 }
 
+/** What node-postgres has sent and has still to send, as its releases name it. */
+interface Queues {
+  readonly _activeQuery?: unknown
+  readonly _queryQueue?: readonly unknown[]
+  readonly _sentQueryQueue?: readonly unknown[]
+  readonly activeQuery?: unknown
+  readonly queryQueue?: readonly unknown[]
+}
+
+const endsTransaction = /^\s*(?:commit|end|abort|prepare\s+transaction|rollback(?!(?:\s+(?:work|transaction))?\s+to\b))\b/i
+
+/** Whether what ends the transaction was given to the client, so that a statement now would come behind it. */
+export function isEnding(client: object): boolean {
+  const { _activeQuery, _queryQueue, _sentQueryQueue } = client as Queues
+  // The older names warn where there are newer ones.
+  const { activeQuery, queryQueue } = (_queryQueue === undefined ? client : {}) as Queues
+  const given = [_activeQuery, activeQuery, ...(_sentQueryQueue ?? []), ...(_queryQueue ?? queryQueue ?? [])]
+  return given.some((each) => endsTransaction.test(String(textOf(each ?? null))))
+}
+
 /** Inside of the transaction somebody else would go on with it; after it the client may serve somebody else. */
 function refuseRelease(): never {
   throw new WaybillError(

@@ -8,6 +8,7 @@ import type { Tx } from '../../src/postgres/database.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { outboxFixture, videos } from '../setup/outbox-fixture.ts'
+import type { FileDatabase } from '../setup/test-database.ts'
 import { lockWaits, notes, type AdapterContext, type AdapterHarness } from './adapter-harness.ts'
 
 /** What no closure left behind may write. */
@@ -172,5 +173,38 @@ export function underWay<Native>({ database, use }: AdapterContext<Native>): voi
     await Promise.allSettled([second])
     await transaction(db, (tx) => insertNote(tx.native, 3, 'the next one'))
     expect(await notes(database)).toEqual([{ id: 3, text: 'the next one' }])
+  })
+}
+
+/** For libraries that show it: in the user's own transaction we see its end only by what was sent. */
+export function refusesBehindCommit<Native>(
+  name: string,
+  database: FileDatabase,
+  open: (url: string) => AdapterHarness<Native> | Promise<AdapterHarness<Native>>,
+): void {
+  test(`${name}: an event that is added behind the COMMIT of the user’s own transaction is refused, before that is answered`, async () => {
+    const harness = await open(database.url)
+    const { outbox: box, states } = await outboxFixture(harness.db)
+    await database.pool.query('create table if not exists slot (id int unique deferrable initially deferred)')
+    const other = await database.pool.connect()
+    await other.query('begin; insert into slot values (7)')
+    const committing = Promise.withResolvers<Tx<Native>>()
+    // Its COMMIT waits for the other one.
+    const own = harness.ownTransaction(async (tx) => {
+      await tx.query('insert into slot values (7)')
+      committing.resolve(tx)
+    })
+    const tx = await committing.promise
+    await eventually(async () => (await database.pool.query(lockWaits)).rowCount === 1, { intervalMs: 1 })
+    const late = box.add(tx, videos.VideoPublished, 'v1', { title: 'late' })
+    late.catch(() => undefined)
+    await nextTurn()
+    await other.query('rollback')
+    other.release()
+    await own
+    await expect(late).rejects.toMatchObject({ code: 'NOT_A_TRANSACTION' })
+    expect(await states()).toEqual({})
+    await harness.close()
+    await database.pool.query('truncate slot')
   })
 }
