@@ -109,7 +109,7 @@ describe('a request', () => {
       notes: [],
     })
     const said = traceTimeline(found).map(({ service, text }) => `${service}: ${text}`)
-    // The relay notes what it published after the broker has it, so a quick consumer may be first.
+    // By causes: the receipt of a publish may be written when a quick consumer is done already.
     const expected = [
       'films: PublishVideo of ann, request r1: committed',
       expect.stringMatching(/^films: VideoPublished \S+: video video-r1, version 1, for video.events$/),
@@ -121,9 +121,7 @@ describe('a request', () => {
       ),
       expect.stringContaining('mail video-r1 version 1 not published: PENDING, no relay works its lane'),
     ]
-    expect(said).toEqual(expect.arrayContaining(expected))
-    expect(said).toHaveLength(expected.length)
-    expect(said.slice(0, 2)).toEqual(expected.slice(0, 2))
+    expect(said).toEqual(expected)
     expect(JSON.stringify(found)).not.toContain('Alien')
   })
 
@@ -196,6 +194,8 @@ describe('an event', () => {
     await all.published()
     await eventually(async () => (await all.reader.count('dead_letter')) === 1)
     await stop()
+    // A relay writes its receipt when the broker has the event, so a consumer may be done before.
+    await all.owner.query(`update $schema.outbox_receipt set published_at = published_at + interval '1 hour'`)
     const found = await trace(all.services, { id: 'bad', principal: 'ann' })
     expect(found.events[0]?.deliveries).toMatchObject([
       { state: 'dead', attempts: 2, error: 'it is poison', deadLetter: { reason: 'failed' } },
