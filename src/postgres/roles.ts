@@ -103,6 +103,8 @@ export const functionGrants: Readonly<Record<string, readonly GrantedRole[]>> = 
   lock_aggregates: ['app', 'consumer'],
   claim_command: ['app'],
 
+  lock_letters: ['consumer'],
+
   transport_publish: ['relay'],
   transport_subscribe: ['consumer'],
   transport_seek: ['consumer'],
