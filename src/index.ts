@@ -146,7 +146,7 @@ export {
   type RedriveOutcome,
   type RedriveVerdict,
 } from './consumer/redrive.ts'
-export { discardDeadLetters, type DiscardAction } from './consumer/discard-dead-letters.ts'
+export { discardDeadLetters, type DiscardAction, type DiscardOutcome } from './consumer/discard-dead-letters.ts'
 export { drainBrokerDeadLetters, type BrokerDeadLettersOptions } from './consumer/broker-dead-letters.ts'
 export { deadLetterDrains } from './consumer/dead-letter-drains.ts'
 export { pauseConsumer, resumeConsumer, type ConsumerPauseAction } from './consumer/pause-consumer.ts'

@@ -137,7 +137,8 @@ export const dlqDiscard: Command = {
   summary: 'Give dead letters up for good: their effect never happens',
   details: [
     'What waited behind them goes on in order. The letters themselves are kept, as discarded. Letters that were redriven',
-    'and are not applied yet are taken back; one that is being applied at this moment is left alone.',
+    'and are not applied yet are taken back; one that is being applied at this moment is left alone, and one whose event has',
+    'taken effect meanwhile is closed as redriven.',
   ],
   options: { ...actOptions, yes: { type: 'boolean', help: 'do it; without this it is only explained' } },
   run: async (context) =>
@@ -148,15 +149,20 @@ export const dlqDiscard: Command = {
         const found = await planDiscard({ ...store, filter })
         note('Nothing was changed. To discard, run the same with --yes.')
         const lines = found.map(
-          (each) => `would discard ${each.id} of ${each.consumer}: ${each.eventType} ${each.eventId}: ${each.error}`,
+          ({ applied, id, consumer, eventType, eventId, error }) =>
+            `would ${applied ? 'close' : 'discard'} ${id} of ${consumer}: ${eventType} ${eventId}: ${applied ? appliedText : error}`,
         )
         return { text: lines.join('\n') || 'No dead letter fits.', data: { wouldDiscard: found }, exitCode: exitCodes.refused }
       }
-      const discarded = await discardDeadLetters({ ...store, filter, actor: user, reason: textOption(values, 'why') })
-      const text = discarded.length === 0 ? 'No dead letter fits.' : `Discarded ${count(discarded.length)}.`
-      return { text, data: { discarded }, exitCode: discarded.length === 0 ? exitCodes.checkFailed : exitCodes.ok }
+      const outcome = await discardDeadLetters({ ...store, filter, actor: user, reason: textOption(values, 'why') })
+      const { discarded, applied } = outcome
+      for (const id of applied) note(`closed as redriven: ${id}: ${appliedText}`)
+      const text = discarded.length === 0 ? 'No dead letter was discarded.' : `Discarded ${count(discarded.length)}.`
+      return { text, data: outcome, exitCode: discarded.length === 0 ? exitCodes.checkFailed : exitCodes.ok }
     }),
 }
+
+const appliedText = 'its event was delivered again, and its effect is committed.'
 
 async function withStore(
   { settings }: CommandContext,

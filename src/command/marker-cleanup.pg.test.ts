@@ -1,9 +1,10 @@
 import { afterEach, expect, test } from 'vitest'
 import { depositCommand } from '../../test/command/bank.ts'
 import { commandSetup, heard } from '../../test/command/command-setup.ts'
+import { skewedClock, type SkewedClock } from '../../test/setup/skewed-clock.ts'
 import { run } from '../core/lifetime.ts'
 import { transaction } from '../postgres/transaction.ts'
-import { createFakeClock } from '../testing/fake-clock.ts'
+import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
 import { eventually } from '../testing/eventually.ts'
 import { commandTables, deleteExpired } from './command.sql.ts'
 import { createMarkerCleanup } from './marker-cleanup.ts'
@@ -26,7 +27,20 @@ async function markers(): Promise<number> {
   return ((await db.query('select count(*)::int as n from waybill.command_marker')).rows[0] as { n: number }).n
 }
 
-afterEach(async () => void (await db.query('truncate waybill.command_marker')))
+afterEach(async () => void (await db.query('truncate waybill.command_marker, waybill.retention_clock')))
+
+/** A database whose clock goes on with that of the process, and steps alone. */
+function clocks(): { readonly clock: FakeClock; readonly skewed: SkewedClock; readonly pass: (ms: number) => Promise<void> } {
+  const [clock, skewed] = [createFakeClock(), skewedClock(db)]
+  return {
+    clock,
+    skewed,
+    pass: async (ms) => {
+      skewed.step(ms)
+      await clock.advance(ms)
+    },
+  }
+}
 
 test('a marker is honoured until its TTL and beyond, and deleted a margin later', async () => {
   const commands = commandsWith()
@@ -123,4 +137,65 @@ test('what is old is found by the index, and what is young is not looked at', as
   const { rows } = await db.query(`explain ${text}`, values)
   const plan = (rows as { 'QUERY PLAN': string }[]).map((row) => row['QUERY PLAN']).join('\n')
   expect(plan).toMatch(/Index Cond: \(created_at < /)
+})
+
+test('a step of the database’s clock removes no marker before its TTL has passed since, and is told', async () => {
+  const { clock, skewed, pass } = clocks()
+  const { signals, all } = heard('retention.clock-leapt')
+  const cleanup = (): ReturnType<typeof createMarkerCleanup> => createMarkerCleanup({ db: skewed.db, clock, signals })
+  const running = cleanup()
+  await running.pass(never)
+  await insertMarkers(10, 0)
+  skewed.step(48 * hourMs)
+  await running.pass(never)
+  // Nor does a process that starts after the step take anything for old.
+  await cleanup().pass(never)
+  expect(await markers()).toBe(10)
+  expect(all.map(({ byMs }) => Math.round(byMs / hourMs))).toEqual([48])
+
+  await pass(hourMs)
+  await running.pass(never)
+  expect(await markers()).toBe(10)
+  await pass(keptMs - hourMs + 60_000)
+  await running.pass(never)
+  expect([await markers(), all.length]).toEqual([0, 1])
+})
+
+test('a process that starts behind a step which nobody has seen takes nothing for old', async () => {
+  const { clock, skewed } = clocks()
+  await createMarkerCleanup({ db: skewed.db, clock }).pass(never)
+  await insertMarkers(10, 0)
+  skewed.step(48 * hourMs)
+  await createMarkerCleanup({ db: skewed.db, clock }).pass(never)
+  expect(await markers()).toBe(10)
+})
+
+test('markers that were written after a step go when their TTL is over', async () => {
+  const { clock, skewed, pass } = clocks()
+  const running = createMarkerCleanup({ db: skewed.db, clock })
+  await running.pass(never)
+  skewed.step(48 * hourMs)
+  await running.pass(never)
+  await insertMarkers(5, -48 * hourMs)
+  await pass(keptMs - 60_000)
+  await running.pass(never)
+  expect(await markers()).toBe(5)
+  await pass(120_000)
+  await running.pass(never)
+  expect(await markers()).toBe(0)
+})
+
+test('a step that is taken back keeps no marker longer than its TTL', async () => {
+  const { clock, skewed, pass } = clocks()
+  const running = createMarkerCleanup({ db: skewed.db, clock })
+  await running.pass(never)
+  await insertMarkers(5, 0)
+  skewed.step(20 * 365 * 24 * hourMs)
+  await running.pass(never)
+  skewed.step(-20 * 365 * 24 * hourMs)
+  await running.pass(never)
+  expect(await markers()).toBe(5)
+  await pass(keptMs + 60_000)
+  await running.pass(never)
+  expect(await markers()).toBe(0)
 })

@@ -2,7 +2,8 @@
  * Deletes markers whose time is over. Run it in every instance: they share the work.
  *
  * A marker is honoured for its TTL and deleted a margin later, so clean-up never shortens the protection, however far it is
- * behind: being late only keeps rows longer. A full batch is followed by the next at once.
+ * behind: being late only keeps rows longer. Nor does a step of the database's clock (see witnessed-clock.ts). A full batch is
+ * followed by the next at once.
  */
 import { systemClock, type Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
@@ -13,6 +14,7 @@ import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { execute, one, type Database } from '../postgres/database.ts'
 import { transaction, transactionOptions } from '../postgres/transaction.ts'
 import { unlessMute } from '../postgres/unless-mute.ts'
+import { createWitness } from '../postgres/witnessed-clock.ts'
 import { commandTables, deleteExpired, selectLag } from './command.sql.ts'
 
 export interface MarkerCleanupOptions {
@@ -47,13 +49,15 @@ export function createMarkerCleanup(options: MarkerCleanupOptions): MarkerCleanu
   const tables = commandTables(schema)
   const keepMs = ttlMs + Math.ceil((ttlMs * marginPercent) / 100)
   const name = 'marker clean-up'
+  const look = createWitness({ db, schema, clock, signals })
   // A batch that a crash takes back is deleted again, so it need not wait for the disk.
   const deleting = transactionOptions({ synchronousCommit: 'off', statementTimeoutMs, signals })
 
   const pass: Pass = async () => {
     const startedAtMs = clock.monotonicMs()
-    const deleted = await transaction(db, (tx) => execute(tx, deleteExpired(tables, keepMs, batchSize)), deleting)
-    const lagMs = Math.max(0, Number((await one(db, selectLag(tables, keepMs))).lag_ms ?? 0))
+    const ageMs = (await look())(keepMs)
+    const deleted = await transaction(db, (tx) => execute(tx, deleteExpired(tables, ageMs, batchSize)), deleting)
+    const lagMs = Math.max(0, Number((await one(db, selectLag(tables, ageMs))).lag_ms ?? 0))
     signals.emit('command.cleaned', { deleted, lagMs, durationMs: clock.monotonicMs() - startedAtMs })
     if (lagMs > alertLagMs) signals.emit('command.cleanup-lagging', { lagMs, alertLagMs })
     return deleted >= batchSize ? 'more' : 'idle'

@@ -16,7 +16,7 @@ import { upsertChanges, type VersionedChange } from '../projection/versioned-ups
 import { archiveReceived, archiveWaiting } from './archive.sql.ts'
 import { observeHandler } from './batch-spans.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
-import { forgetAttempts, handOver, lockRedriving, markRedriven, selectHeirs } from './dead-letter.sql.ts'
+import { handOver, lockRedriving, markRedriven, selectHeirs, settleApplied } from './dead-letter.sql.ts'
 import { fromStored, readItems, withinBytes } from './decode.ts'
 import { createEmissions, type Emissions } from './emissions.ts'
 import { dataForRun, type DataOf } from './handed-out.ts'
@@ -25,6 +25,7 @@ import { createHandlerCalls, type HandlerCall } from './call-handler.ts'
 import {
   claim,
   claimEvents,
+  claimLetters,
   claimRows,
   claimStored,
   findBlocked,
@@ -49,7 +50,7 @@ import {
   takeBehind,
   takeStoredTurns,
   takeTurns,
-  type AggregateState,
+  type Claimed,
   type TurnOptions,
   type Turns,
 } from './turns.ts'
@@ -70,7 +71,7 @@ export interface ApplyDeps {
 export interface ApplyOptions {
   /** Also apply stored messages whose turn comes with this batch. */
   readonly drain: boolean
-  /** Earlier attempts by event id; their marks go with the effect. */
+  /** Earlier attempts by event id. */
   readonly attempts: ReadonlyMap<string, number>
 }
 
@@ -107,8 +108,8 @@ export async function applyIn(
   const unapplied = [...first.wait, ...first.behind, ...first.skip]
   // Before anything stored is looked at: a stored copy of one that waits here may be what is applied.
   if (settings.inbox && unapplied.length > 0) await execute(tx, unclaim(scope, unapplied))
-  const drained = drain ? await takeStored(deps, tx, claimed.aggregates) : nothingStored
-  const turns = await takeFollowers(deps, tx, { turns: first, drained, aggregates: claimed.aggregates })
+  const drained = drain ? await takeStored(deps, tx, claimed) : nothingStored
+  const turns = await takeFollowers(deps, tx, { turns: first, drained, claimed })
   const refused = turns.apply.find(({ refusal }) => refusal !== undefined)
   if (refused !== undefined) throw new ItemFailure(refused, new Error(refused.refusal?.error))
 
@@ -118,9 +119,8 @@ export async function applyIn(
   await writeRows(tx, routes, { items: applied, consumed })
   const emissions = await handle(deps, { tx, items: applied, consumed, isLate, attempts })
   await emissions.record(tx)
-  await conclude(deps, { tx, turns, drained, aggregates: claimed.aggregates })
+  await conclude(deps, { tx, turns, drained, claimed })
   const conflicts = await findConflicts(tx, scope, [...turns.seen, ...drained.seen])
-  if (attempts.size > 0) await execute(tx, forgetAttempts(scope, [...attempts.keys()]))
   return {
     applied: turns.apply.length,
     effects: applied,
@@ -182,12 +182,21 @@ function claimPlaced({ scope, routes, settings }: ApplyDeps, items: readonly Ite
 
 async function claimUnplaced({ scope, settings }: ApplyDeps, tx: Tx, items: readonly Item[]): Promise<readonly ClaimRow[]> {
   const seen = settings.inbox ? await rows(tx, claimEvents(scope, items)) : []
-  const isAnyBlocked = (await one(tx, findBlocked(scope))).blocked
-  const blocked = isAnyBlocked ? await rows(tx, lockBlocked(scope, items)) : []
-  return [...seen.map(({ id }) => ({ ...noAggregate, id })), ...blocked]
+  const is = await one(tx, findBlocked(scope))
+  const letters = is.failed && !settings.inbox ? await rows(tx, claimLetters(scope, items)) : []
+  const blocked = is.blocked ? await rows(tx, lockBlocked(scope, items)) : []
+  return [...seen.map((row) => ({ ...noAggregate, ...row })), ...letters.map((row) => ({ ...noAggregate, ...row })), ...blocked]
 }
 
-const noAggregate = { aggregate_type: null, aggregate_id: null, version: null, waiting: null, held_by: null }
+const noAggregate = {
+  id: null,
+  letter_of: null,
+  aggregate_type: null,
+  aggregate_id: null,
+  version: null,
+  waiting: null,
+  held_by: null,
+}
 
 /** Without an inbox a handler's event is known by its version, which is in order because the log is. */
 function turnOptions({ settings: { deltaStart, inbox }, routes }: ApplyDeps): TurnOptions {
@@ -199,32 +208,33 @@ function hasRowOnly({ route, refusal }: Item): boolean {
   return refusal === undefined && route !== undefined && route.handler === undefined && writesRow(route)
 }
 
-type Aggregates = ReadonlyMap<string, AggregateState>
+type Aggregates = Claimed['aggregates']
 type Drained = Pick<Turns, 'apply' | 'skip' | 'seen'>
 
 const nothingStored: Drained = { apply: [], skip: [], seen: [] }
 
 /** Stored messages that are next in turn now. */
-async function takeStored(deps: ApplyDeps, tx: Tx, aggregates: Aggregates): Promise<Drained> {
+async function takeStored(deps: ApplyDeps, tx: Tx, claimed: Claimed): Promise<Drained> {
   const { scope, routes, settings } = deps
+  const { aggregates } = claimed
   const open = [...aggregates.values()].filter((each) => each.waiting > 0 && each.heldBy === undefined)
   if (open.length === 0) return nothingStored
   const found = withinBytes(await rows(tx, readWaiting(scope, open, settings)), settings.batchBytes, routes)
   const stored = found.map((row) => fromStored(row, 'waiting', routes)).filter((item) => item !== undefined)
   const turns = takeStoredTurns(await readItems(stored, routes), aggregates, turnOptions(deps))
-  return { ...(await claimTaken(deps, tx, turns.apply)), skip: turns.skip }
+  return { ...(await claimTaken(deps, tx, { items: turns.apply, claimed })), skip: turns.skip }
 }
 
 /** Lets those that come behind what waited follow it, if nothing of it is left; otherwise they wait with the rest. */
 async function takeFollowers(
   deps: ApplyDeps,
   tx: Tx,
-  { turns, drained, aggregates }: { readonly turns: Turns; readonly drained: Drained; readonly aggregates: Aggregates },
+  { turns, drained, claimed }: { readonly turns: Turns; readonly drained: Drained; readonly claimed: Claimed },
 ): Promise<Turns> {
   if (turns.behind.length === 0) return turns
-  const { apply, wait } = takeBehind(turns.behind, aggregates, [...drained.apply, ...drained.skip, ...drained.seen])
+  const { apply, wait } = takeBehind(turns.behind, claimed.aggregates, [...drained.apply, ...drained.skip, ...drained.seen])
   // One whose stored copy is applied by this batch is its duplicate.
-  const taken = await claimTaken(deps, tx, apply)
+  const taken = await claimTaken(deps, tx, { items: apply, claimed })
   return {
     ...turns,
     apply: [...turns.apply, ...taken.apply].toSorted(byVersion),
@@ -237,10 +247,16 @@ async function takeFollowers(
 async function claimTaken(
   { scope, settings }: ApplyDeps,
   tx: Tx,
-  items: readonly Item[],
+  { items, claimed }: { readonly items: readonly Item[]; readonly claimed: Claimed },
 ): Promise<Pick<Turns, 'apply' | 'seen'>> {
-  if (items.length === 0 || !settings.inbox) return { apply: items, seen: [] }
-  const fresh = new Set((await rows(tx, claimStored(scope, items))).map(({ id }) => id))
+  if (items.length === 0) return { apply: items, seen: [] }
+  if (!settings.inbox) {
+    for (const row of await rows(tx, claimLetters(scope, items))) claimed.letters.add(row.letter_of)
+    return { apply: items, seen: [] }
+  }
+  const found = await rows(tx, claimStored(scope, items))
+  for (const { id, has_letter: hasLetter } of found) if (hasLetter) claimed.letters.add(id)
+  const fresh = new Set(found.flatMap(({ id, is_new: isNew }) => (isNew ? id : [])))
   return { apply: items.filter(({ event }) => fresh.has(event.id)), seen: items.filter(({ event }) => !fresh.has(event.id)) }
 }
 
@@ -310,10 +326,11 @@ async function conclude(
     readonly tx: Tx
     readonly turns: Turns
     readonly drained: Drained
-    readonly aggregates: Aggregates
+    readonly claimed: Claimed
   },
 ): Promise<void> {
-  const { tx, turns, drained, aggregates } = batch
+  const { tx, turns, drained, claimed } = batch
+  const { aggregates } = claimed
   const unstored = turns.wait.filter(({ origin }) => origin.kind === 'delivery' || origin.kind === 'dead')
   if (unstored.length > 0) await execute(tx, storeWaiting(scope, unstored))
   // What came from the broker is settled there; usually nothing else is left.
@@ -330,6 +347,10 @@ async function conclude(
   if (waited.length > 0) await execute(tx, removeStored(scope, waited))
   const letters = lettersOf([...finished, ...unstored])
   if (letters.length > 0) await execute(tx, markRedriven(scope, letters))
+  const settled = [...turns.apply, ...turns.seen, ...drained.apply, ...drained.seen].flatMap(({ event }) =>
+    claimed.letters.has(event.id) ? event.id : [],
+  )
+  if (settled.length > 0) await execute(tx, settleApplied(scope, settled))
   const changes = positionChanges(aggregates)
   if (changes.length > 0) await execute(tx, movePositions(scope, changes))
   const held = handedOver(aggregates)

@@ -1,19 +1,27 @@
 /**
  * What a batch begins with: its events are recorded in the inbox, and its aggregates' positions moved and locked.
  *
- * Locks are taken in one order everywhere: inbox rows by event id, then positions by aggregate, then what projections and
- * handlers touch. So two batches that meet wait for each other in one direction only. Arrays of aggregates come in that order
- * already: sorting and grouping them here costs the database more than us. Ids are unpacked once, for the same reason.
+ * It also ends what was known of the events' failures: their attempts are forgotten, and those that have an open dead letter are
+ * returned, with the letter locked: who applies an event settles its letter in the same transaction. Where a consumer has neither
+ * attempts nor letters, a look at an index says so.
+ *
+ * Locks are taken in one order everywhere: letters, inbox rows by event id, attempts, then positions by aggregate, then what
+ * projections and handlers touch. So two batches that meet wait for each other in one direction only. Arrays of aggregates come in
+ * that order already: sorting and grouping them here costs the database more than us. Ids are unpacked once, for the same reason.
  */
-import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import { name, part, sql, sqlArray, type Part, type Statement } from '../postgres/sql.ts'
 import { batchVersions, type BatchVersions } from './batch-versions.ts'
 import type { Scope } from './inbox.sql.ts'
 import type { Item } from './item.ts'
 import { aggregateIds, aggregateTypes, contentHashes, ids } from './item-arrays.ts'
 
-/** A duplicate (`id`), or an aggregate that needs a second look: only locked, held, waited for, or ahead of the batch. */
+/**
+ * A duplicate (`id`), an event with an open dead letter (`letter_of`), or an aggregate that needs a second look: only locked, held,
+ * waited for, or ahead of the batch.
+ */
 export interface ClaimRow {
   readonly id: string | null
+  readonly letter_of: string | null
   readonly aggregate_type: string | null
   readonly aggregate_id: string | null
   readonly version: string | null
@@ -31,18 +39,11 @@ export interface ClaimRow {
  * Each aggregate's row is read after it was locked, whatever this statement's snapshot says.
  * Indexes: the primary keys of inbox and consumer_position.
  */
-export function claim({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
+export function claim(scope: Scope, items: readonly Item[]): Statement<ClaimRow> {
+  const { tables, consumer, generation } = scope
   const at = targetsOf(items, ({ sequential, hasGap }) => sequential || hasGap)
   return sql`
-    with input as materialized (
-      select * from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[], ${contentHashes(items)}::text::bytea[])
-        as i (event_id, source, content_hash)
-    ), fresh as (
-      insert into ${tables.inbox} (consumer, generation, event_id, source, content_hash)
-      select ${consumer}::text, ${generation}::int, i.event_id, i.source, i.content_hash from input i order by i.event_id
-      on conflict do nothing
-      returning event_id
-    ), target as materialized (
+    with ${recorded(scope, items)}, target as materialized (
       select * from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
     ), moved as (
       insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
@@ -52,10 +53,12 @@ export function claim({ tables, consumer, generation }: Scope, items: readonly I
             updated_at = clock_timestamp()
       returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
     )
-    select i.event_id::text as id, null as aggregate_type, null as aggregate_id, null as version, null as waiting, null as held_by
+    select i.event_id::text as id, null as letter_of, null as aggregate_type, null as aggregate_id, null as version, null::int as waiting, null as held_by
       from input i where i.event_id not in (select event_id from fresh)
     union all
-    select null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
+    select null, l.event_id::text, null, null, null, null, null from letter l
+    union all
+    select null, null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
       from moved m join target t on t.aggregate_type = m.aggregate_type and t.aggregate_id = m.aggregate_id
      where m.waiting > 0 or m.held_by is not null or m.version > t.version or t.version = 0`
 }
@@ -64,18 +67,11 @@ export function claim({ tables, consumer, generation }: Scope, items: readonly I
  * The same for batches without handlers: nobody asks who is ahead, and without looking for that it costs a third less.
  * Indexes: the primary keys of inbox and consumer_position.
  */
-export function claimRows({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
+export function claimRows(scope: Scope, items: readonly Item[]): Statement<ClaimRow> {
+  const { tables, consumer, generation } = scope
   const at = targetsOf(items)
   return sql`
-    with input as materialized (
-      select * from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[], ${contentHashes(items)}::text::bytea[])
-        as i (event_id, source, content_hash)
-    ), fresh as (
-      insert into ${tables.inbox} (consumer, generation, event_id, source, content_hash)
-      select ${consumer}::text, ${generation}::int, i.event_id, i.source, i.content_hash from input i order by i.event_id
-      on conflict do nothing
-      returning event_id
-    ), moved as (
+    with ${recorded(scope, items)}, moved as (
       insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
       select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version
         from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
@@ -84,51 +80,59 @@ export function claimRows({ tables, consumer, generation }: Scope, items: readon
             updated_at = clock_timestamp()
       returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
     )
-    select i.event_id::text as id, null as aggregate_type, null as aggregate_id, null as version, null as waiting, null as held_by
+    select i.event_id::text as id, null as letter_of, null as aggregate_type, null as aggregate_id, null as version, null::int as waiting, null as held_by
       from input i where i.event_id not in (select event_id from fresh)
     union all
-    select null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
+    select null, l.event_id::text, null, null, null, null, null from letter l
+    union all
+    select null, null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
       from moved m where m.waiting > 0 or m.held_by is not null`
 }
 
 /** The same without an inbox: versions alone decide. Those of `lockedTypes` are moved later, by what is applied. */
-export function moveOnly(
-  { tables, consumer, generation }: Scope,
-  items: readonly Item[],
-  lockedTypes: readonly string[],
-): Statement<ClaimRow> {
+export function moveOnly(scope: Scope, items: readonly Item[], lockedTypes: readonly string[]): Statement<ClaimRow> {
+  const { tables, consumer, generation } = scope
   const at = targetsOf(items)
   return sql`
-    with target as materialized (
+    with ${unrecorded(scope, items)}, target as materialized (
       select t.*, t.aggregate_type = any (${sqlArray(lockedTypes)}::text::text[]) as locked
         from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
     ), moved as (
       insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
       select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, case when t.locked then 0 else t.version end from target t
+       where (select count(*) from letter) >= 0
       on conflict (consumer, generation, aggregate_type, aggregate_id) do update
         set version = case when p.held_by is null and p.waiting = 0 then greatest(p.version, excluded.version) else p.version end,
             updated_at = clock_timestamp()
       returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
     )
-    select null as id, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
+    select null as id, l.event_id::text as letter_of, null as aggregate_type, null as aggregate_id, null as version, null::int as waiting, null as held_by
+      from letter l
+    union all
+    select null, null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
       from moved m join target t on t.aggregate_type = m.aggregate_type and t.aggregate_id = m.aggregate_id
      where m.waiting > 0 or m.held_by is not null or t.locked`
 }
 
 /** The same for batches without handlers. Index: the primary key of consumer_position. */
-export function moveRows({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
+export function moveRows(scope: Scope, items: readonly Item[]): Statement<ClaimRow> {
+  const { tables, consumer, generation } = scope
   const at = targetsOf(items)
   return sql`
-    with moved as (
+    with ${unrecorded(scope, items)}, moved as (
       insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
       select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version
         from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
+       where (select count(*) from letter) >= 0
       on conflict (consumer, generation, aggregate_type, aggregate_id) do update
         set version = case when p.held_by is null and p.waiting = 0 then greatest(p.version, excluded.version) else p.version end,
             updated_at = clock_timestamp()
       returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
     )
-    select null as id, m.aggregate_type, m.aggregate_id, m.version::text as version, m.waiting, m.held_by::text as held_by
+    select null as id, l.event_id::text as letter_of, null as aggregate_type, null as aggregate_id, null as version, null::int as waiting, null as held_by
+      from letter l
+    union all
+    select null, null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
       from moved m where m.waiting > 0 or m.held_by is not null`
 }
 
@@ -136,32 +140,39 @@ export function moveRows({ tables, consumer, generation }: Scope, items: readonl
  * For batches whose every event becomes a row that has its version, or its key: records the events, and writes no position.
  * Index: the inbox's primary key.
  */
-export function claimEvents({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<Pick<ClaimRow, 'id'>> {
+export function claimEvents(scope: Scope, items: readonly Item[]): Statement<Pick<ClaimRow, 'id' | 'letter_of'>> {
   return sql`
-    with input as materialized (
-      select * from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[], ${contentHashes(items)}::text::bytea[])
-        as i (event_id, source, content_hash)
-    ), fresh as (
-      insert into ${tables.inbox} (consumer, generation, event_id, source, content_hash)
-      select ${consumer}::text, ${generation}::int, i.event_id, i.source, i.content_hash from input i order by i.event_id
-      on conflict do nothing
-      returning event_id
-    )
-    select i.event_id::text as id from input i where i.event_id not in (select event_id from fresh)`
+    with ${recorded(scope, items)}
+    select i.event_id::text as id, null as letter_of from input i where i.event_id not in (select event_id from fresh)
+    union all
+    select null, l.event_id::text from letter l`
 }
 
-/** Whether any aggregate of the consumer is held or waited for; usually none is. Index: consumer_position_waiting_idx. */
-export function findBlocked({ tables, consumer, generation }: Scope): Statement<{ blocked: boolean }> {
+/**
+ * Whether any aggregate of the consumer is held or waited for, and whether it has open letters or attempts; usually it has neither.
+ * Indexes: consumer_position_waiting_idx, dead_letter_group_idx, dead_letter_redriving_idx, the primary key of delivery_attempt.
+ */
+export function findBlocked({ tables, consumer, generation }: Scope): Statement<{ blocked: boolean; failed: boolean }> {
   return sql`
     select exists (
       select from ${tables.position} p
-       where p.consumer = ${consumer}::text and p.generation = ${generation}::int and (p.waiting > 0 or p.held_by is not null)) as blocked`
+       where p.consumer = ${consumer}::text and p.generation = ${generation}::int and (p.waiting > 0 or p.held_by is not null)) as blocked,
+           exists (select from ${tables.deadLetter} d where d.consumer = ${consumer}::text and d.state = 'dead')
+             or exists (select from ${tables.deadLetter} d where d.consumer = ${consumer}::text and d.generation = ${generation}::int and d.state = 'redriving')
+             or exists (select from ${tables.attempt} a where a.consumer = ${consumer}::text and a.generation = ${generation}::int) as failed`
+}
+
+/** What a claim does with letters and attempts, where nothing else is to be claimed. Indexes: the unique ones on the event. */
+export function claimLetters(scope: Scope, items: readonly Item[]): Statement<{ letter_of: string }> {
+  return sql`
+    with ${unrecorded(scope, items)}
+    select l.event_id::text as letter_of from letter l`
 }
 
 /** Locks those of the items' aggregates that are held or waited for. Index: consumer_position_waiting_idx. */
 export function lockBlocked({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
   return sql`
-    select null as id, p.aggregate_type, p.aggregate_id, p.version::text as version, p.waiting, p.held_by::text as held_by
+    select null as id, null as letter_of, p.aggregate_type, p.aggregate_id, p.version::text as version, p.waiting, p.held_by::text as held_by
       from ${tables.position} p
      where p.consumer = ${consumer}::text and p.generation = ${generation}::int and (p.waiting > 0 or p.held_by is not null)
        and (p.aggregate_type, p.aggregate_id) in (
@@ -171,15 +182,15 @@ export function lockBlocked({ tables, consumer, generation }: Scope, items: read
        for update of p`
 }
 
-/** Records stored events whose turn came with another's; returns those that are new. */
-export function claimStored({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<{ id: string }> {
+/** Records stored events whose turn came with another's, and says of each whether it is new and has an open letter. */
+export function claimStored(
+  scope: Scope,
+  items: readonly Item[],
+): Statement<{ id: string; is_new: boolean; has_letter: boolean }> {
   return sql`
-    insert into ${tables.inbox} (consumer, generation, event_id, source, content_hash)
-    select ${consumer}::text, ${generation}::int, i.event_id, i.source, i.content_hash
-      from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[], ${contentHashes(items)}::text::bytea[])
-        as i (event_id, source, content_hash) order by i.event_id
-    on conflict do nothing
-    returning event_id::text as id`
+    with ${recorded(scope, items)}
+    select i.event_id::text as id, i.event_id in (select event_id from fresh) as is_new, i.event_id in (select event_id from letter) as has_letter
+      from input i`
 }
 
 /** Takes back what `claim` recorded in this same transaction, for events that are not applied after all. */
@@ -196,6 +207,50 @@ export function markConflicts({ tables, consumer, generation }: Scope, facts: re
       from unnest(${ids(facts)}::text::uuid[], ${contentHashes(facts)}::text::bytea[]) as i (event_id, content_hash)
      where b.consumer = ${consumer}::text and b.generation = ${generation}::int and b.event_id = i.event_id and b.content_hash <> i.content_hash
     returning b.event_id::text as id`
+}
+
+/**
+ * The events (`input`), those that the inbox did not have (`fresh`), and those that have an open letter (`letter`). Letters are
+ * locked before the inbox rows, and looked for again behind them: who buried an event meanwhile was waited for there.
+ */
+function recorded({ tables, consumer, generation }: Scope, items: readonly Item[]): Part {
+  const lockLetters = name(tables.schema, 'lock_letters')
+  return part`input as materialized (
+      select * from unnest(${ids(items)}::text::uuid[], ${aggregateTypes(items)}::text::text[], ${contentHashes(items)}::text::bytea[])
+        as i (event_id, source, content_hash)
+    ), known as materialized (
+      select l as event_id from ${lockLetters}(${consumer}::text, ${generation}::int, array(select event_id from input)) l
+    ), fresh as (
+      insert into ${tables.inbox} (consumer, generation, event_id, source, content_hash)
+      select ${consumer}::text, ${generation}::int, i.event_id, i.source, i.content_hash from input i where (select count(*) from known) >= 0 order by i.event_id
+      on conflict do nothing
+      returning event_id
+    ), letter as materialized (
+      select event_id from known
+      union
+      select l from ${lockLetters}(${consumer}::text, ${generation}::int, array(select event_id from fresh)) l
+    ), ${forgotten({ tables, consumer, generation })}`
+}
+
+/** The same without an inbox: versions decide what is new. */
+function unrecorded({ tables, consumer, generation }: Scope, items: readonly Item[]): Part {
+  return part`input as materialized (
+      select event_id from unnest(${ids(items)}::text::uuid[]) as i (event_id)
+    ), letter as materialized (
+      select l as event_id from ${name(tables.schema, 'lock_letters')}(${consumer}::text, ${generation}::int, array(select event_id from input)) l
+    ), ${forgotten({ tables, consumer, generation })}`
+}
+
+/** Forgets the attempts of `input`. A consumer that has none does not look for them. Index: the primary key of delivery_attempt. */
+function forgotten({ tables, consumer, generation }: Scope): Part {
+  return part`forgotten as (
+      delete from ${tables.attempt} a
+       where a.consumer = ${consumer}::text and a.generation = ${generation}::int and a.event_id = any (array(
+         select f.event_id from ${tables.attempt} f
+          where f.consumer = ${consumer}::text and f.generation = ${generation}::int and f.event_id = any (array(select event_id from input))
+            and exists (select from ${tables.attempt} o where o.consumer = ${consumer}::text and o.generation = ${generation}::int)
+          order by f.event_id for update of f))
+    )`
 }
 
 /** The newest version of each aggregate, in the order that everybody locks them in; zero for those that are only locked. */

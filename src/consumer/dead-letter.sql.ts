@@ -55,11 +55,22 @@ export function chargeAttempt(
     returning a.attempts`
 }
 
-/** Attempts that ended without a verdict: they were given back to the broker untried. */
+/**
+ * Attempts that ended without a verdict: they were given back to the broker untried. Of an event that never failed nothing is left
+ * to know: who applies it may be another, or nobody, if it was applied already.
+ */
 export function releaseAttempts({ tables, consumer, generation }: Scope, eventIds: readonly string[]): Statement {
   return sql`
-    update ${tables.attempt} set unfinished = 0, finished_at = clock_timestamp()
-     where consumer = ${consumer}::text and generation = ${generation}::int and event_id = any (${sqlArray(eventIds)}::text::uuid[])`
+    with mine as materialized (
+      select a.event_id, a.attempts from ${tables.attempt} a
+       where a.consumer = ${consumer}::text and a.generation = ${generation}::int and a.event_id = any (${sqlArray(eventIds)}::text::uuid[])
+       order by a.event_id for update
+    ), gone as (
+      delete from ${tables.attempt} a
+       where a.consumer = ${consumer}::text and a.generation = ${generation}::int and a.event_id = any (array(select event_id from mine where attempts = 0))
+    )
+    update ${tables.attempt} a set unfinished = 0, finished_at = clock_timestamp()
+     where a.consumer = ${consumer}::text and a.generation = ${generation}::int and a.event_id = any (array(select event_id from mine where attempts > 0))`
 }
 
 /** Forgets attempts, in the transaction that makes them unimportant. */
@@ -271,6 +282,22 @@ export function markRedriven({ tables }: Scope, letterIds: readonly string[]): S
     update ${tables.deadLetter} d
        set state = 'redriven', redrives = d.redrives + 1, history = d.history || jsonb_build_object('at', clock_timestamp(), 'state', 'redriven')
      where d.id = any (${sqlArray(letterIds)}::text::bigint[]) and d.state <> 'redriven'`
+}
+
+/** What the history of a letter says of one whose event was applied without a redrive. */
+export const appliedMeanwhile = 'Its event was delivered again, and applied.'
+
+/**
+ * Settles the letters of events whose effect is committed, or is with this transaction, by another way than a redrive. Index: the
+ * unique one on the event.
+ */
+export function settleApplied({ tables, consumer, generation }: Scope, eventIds: readonly string[]): Statement {
+  return sql`
+    update ${tables.deadLetter} d
+       set state = 'redriven', next_attempt_at = null,
+           history = d.history || jsonb_build_object('at', clock_timestamp(), 'state', 'redriven', 'reason', ${appliedMeanwhile}::text)
+     where d.consumer = ${consumer}::text and d.generation = ${generation}::int and d.event_id = any (${sqlArray(eventIds)}::text::uuid[])
+       and d.state in ('dead', 'redriving')`
 }
 
 /** A redrive met an outage: the letter rests, and is tried again. Index: primary key. */

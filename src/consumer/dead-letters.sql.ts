@@ -157,7 +157,7 @@ export function selectLetterDetail(tables: InboxTables, id: string): Statement<L
 }
 
 /** From which states letters may be moved to another. */
-const movable = { redriving: ['dead'], discarded: ['dead', 'redriving'] } as const
+const movable = { redriving: ['dead'], discarded: ['dead', 'redriving'], redriven: ['dead', 'redriving'] } as const
 
 /** The states of letters that can still be discarded. */
 export const discardable: readonly DeadLetterState[] = movable.discarded
@@ -169,7 +169,7 @@ export const discardable: readonly DeadLetterState[] = movable.discarded
 export function moveLetters(
   tables: InboxTables,
   ids: readonly string[],
-  to: { readonly state: 'redriving' | 'discarded'; readonly actor: string; readonly reason: string },
+  to: { readonly state: keyof typeof movable; readonly actor: string; readonly reason: string },
 ): Statement<{ id: string }> {
   return sql`
     with free as materialized (
@@ -184,13 +184,38 @@ export function moveLetters(
     returning d.id::text`
 }
 
-/** Remembers discarded events in the inbox, so that a late delivery of one is a duplicate. Index: primary key. */
-export function rememberDiscarded(tables: InboxTables, ids: readonly string[]): Statement {
+/** Locks letters that can still be discarded, except those that somebody has in hand; returns which. Index: primary key. */
+export function lockDiscardable(tables: InboxTables, ids: readonly string[]): Statement<{ id: string }> {
   return sql`
-    insert into ${tables.inbox} (consumer, generation, event_id, source)
-    select d.consumer, d.generation, d.event_id, coalesce(d.aggregate_type, d.topic) from ${tables.deadLetter} d
-     where d.id = any (${sqlArray(ids)}::text::bigint[]) order by d.event_id
-    on conflict do nothing`
+    select d.id::text from ${tables.deadLetter} d
+     where d.id = any (${sqlArray(ids)}::text::bigint[]) and d.state = any (${sqlArray(discardable)}::text::text[])
+     order by d.id for update skip locked`
+}
+
+/**
+ * Remembers discarded events in the inbox, so that a late delivery of one is a duplicate; returns those that it did not have. One
+ * that is being applied is waited for: if that commits, it is not discarded. Index: primary key.
+ */
+export function rememberDiscarded(tables: InboxTables, ids: readonly string[]): Statement<{ id: string }> {
+  return sql`
+    with fresh as (
+      insert into ${tables.inbox} (consumer, generation, event_id, source)
+      select d.consumer, d.generation, d.event_id, coalesce(d.aggregate_type, d.topic) from ${tables.deadLetter} d
+       where d.id = any (${sqlArray(ids)}::text::bigint[]) order by d.event_id
+      on conflict do nothing
+      returning consumer, generation, event_id
+    )
+    select d.id::text from fresh f
+      join ${tables.deadLetter} d on d.consumer = f.consumer and d.generation = f.generation and d.event_id = f.event_id`
+}
+
+/** Lets go of the aggregates that these letters hold. They are locked. Index: the primary key of consumer_position. */
+export function releaseHolds(tables: InboxTables, ids: readonly string[]): Statement {
+  return sql`
+    update ${tables.position} p set held_by = null, updated_at = clock_timestamp()
+      from ${tables.deadLetter} d
+     where d.id = any (${sqlArray(ids)}::text::bigint[]) and p.consumer = d.consumer and p.generation = d.generation
+       and p.aggregate_type = d.aggregate_type and p.aggregate_id = d.aggregate_id and p.held_by = d.event_id`
 }
 
 /** Locks the aggregates of letters, so that nobody moves them or puts anything in line. Index: primary key. */

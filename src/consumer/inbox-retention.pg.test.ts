@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import { consumerFixture, deposited, published, videos, type ConsumerFixture } from '../../test/setup/consumer-fixture.ts'
+import { skewedClock } from '../../test/setup/skewed-clock.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { errorMessage } from '../core/errors.ts'
 import { one } from '../postgres/database.ts'
@@ -108,7 +109,7 @@ test('a pass over a large inbox whose space was used again looks at a part of it
   })
   for (let i = 0; i < 3; i += 1) expect(await pass(aborting)).toBe('idle')
   expect(await fixture.count('inbox')).toBe(4_000)
-  const looks = asked.filter(([text]) => text.includes('."inbox" '))
+  const looks = asked.filter(([text]) => text.includes('noted as'))
   expect(looks).toHaveLength(3)
   for (const look of looks) expect(await lookedAt('inbox', ...look)).toBeLessThanOrEqual(4 * 512)
 })
@@ -157,6 +158,35 @@ test('an inbox that forgets before the broker does is refused at the start, or r
   await retention(fixture, { inboxMs: 7 * dayMs, onShortMemory: 'warn' }).run(life)
   expect(fixture.heard('inbox.memory-short')).toEqual([{ inboxMs: 7 * dayMs, brokerMs: 31 * dayMs }])
   await retention(fixture, { inboxMs: 7 * dayMs, brokerMs: 7 * dayMs }).run(life)
+})
+
+test('a step of the database’s clock removes nothing from the inbox, and nothing is called forgotten', async () => {
+  const fixture = await consumerFixture(db)
+  const insert = (): Promise<unknown> =>
+    fixture.query(
+      `insert into $schema.inbox (consumer, generation, event_id, source) select 'catalog', 1, gen_random_uuid(), 'video' from generate_series(1, 10)`,
+    )
+  const { db: skewed, step } = skewedClock(db)
+  await insert()
+  await retention(fixture, { db: skewed }).pass(aborting)
+  step(365 * dayMs)
+  for (let i = 0; i < 2; i += 1) await retention(fixture, { db: skewed }).pass(aborting)
+  expect(await fixture.count('inbox')).toBe(10)
+  expect(await fixture.count('consumer', 'forgotten_before is not null')).toBe(0)
+  expect(fixture.heard('inbox.retained')).toEqual([])
+  expect(fixture.heard('retention.clock-leapt').map(({ byMs }) => Math.round(byMs / dayMs))).toEqual([365])
+})
+
+test('what was written of an event after its effect had committed goes with the next round, however young', async () => {
+  const fixture = await consumerFixture(db)
+  await fixture.query(
+    `insert into $schema.delivery_attempt (consumer, generation, event_id) select 'catalog', 1, gen_random_uuid() from generate_series(1, 2)`,
+  )
+  await fixture.query(
+    `insert into $schema.inbox (consumer, generation, event_id, source) select consumer, generation, event_id, 'video' from $schema.delivery_attempt limit 1`,
+  )
+  await retention(fixture).pass(aborting)
+  expect(await fixture.count('delivery_attempt')).toBe(1)
 })
 
 test('a replay beyond the memory of the inbox is refused and says why; within it, it changes nothing', async () => {

@@ -44,13 +44,17 @@ export function expireInbox(tables: InboxTables, { ageMs, batchSize, stretch }: 
     select count(*)::int as removed, pg_relation_size(${tables.inbox.quoted}::text::regclass)::float8 / current_setting('block_size')::int as blocks from gone`
 }
 
-/** Removes what is known of attempts that nobody ever finished. Index: none, the stretch is read as it lies. */
+/**
+ * Removes what is known of attempts that nobody ever finished, and what was written of an event after its effect had committed: a
+ * charge of an instance that lost the race for it. Index: the primary key of inbox; the stretch is read as it lies.
+ */
 export function expireAttempts(tables: InboxTables, { ageMs, batchSize, stretch }: StretchExpiry): Statement<ExpiredStretch> {
   return sql`
     with old as materialized (
       select a.ctid from ${tables.attempt} a
        where a.ctid >= ${firstOf(stretch.from)}::text::tid and a.ctid < ${firstOf(stretch.to)}::text::tid
-         and a.first_at < (select clock_timestamp() - ${ageMs}::float8 * interval '1 millisecond')
+         and (a.first_at < (select clock_timestamp() - ${ageMs}::float8 * interval '1 millisecond')
+              or exists (select from ${tables.inbox} i where i.consumer = a.consumer and i.generation = a.generation and i.event_id = a.event_id))
        limit ${batchSize}::int for update skip locked
     ), gone as (
       delete from ${tables.attempt} a where a.ctid = any (array(select ctid from old)) returning 1

@@ -12,8 +12,9 @@ function littleOld(
 ): { readonly db: Queryable; readonly stretches: (readonly [from: number, to: number])[] } {
   const stretches: (readonly [number, number])[] = []
   const query: Queryable['query'] = async (text, values = []) => {
+    if (text.includes('retention_clock')) return { rows: [{ now_ms: '0', leaps: '[]' }], rowCount: 1 }
     const edges = values.flatMap((value) => (typeof value === 'string' ? (/^\((\d+),0\)$/.exec(value)?.[1] ?? []) : []))
-    if (text.includes('."inbox" ')) stretches.push([Number(edges[0]), Number(edges[1])])
+    if (text.includes('noted as')) stretches.push([Number(edges[0]), Number(edges[1])])
     return { rows: [{ removed: text.includes('dead_letter') ? 0 : removed, blocks }], rowCount: 1 }
   }
   return { db: { query }, stretches }

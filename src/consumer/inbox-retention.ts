@@ -7,7 +7,8 @@
  *
  * The inbox must remember for longer than anything can come again: the broker's retention, its dead letters, a replay. That
  * is checked at the start, and how far back it remembers is written down with every removal, so that a redrive or a replay
- * from before can be refused. A dead letter that nobody settled is never removed. Any number of instances share the work.
+ * from before can be refused. A dead letter that nobody settled is never removed. Any number of instances share the work. A step of
+ * the database's clock makes nothing old (see witnessed-clock.ts).
  */
 import { systemClock, type Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
@@ -20,6 +21,7 @@ import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { one, type Queryable } from '../postgres/database.ts'
 import { removalMs, unlessSilent } from '../postgres/unless-silent.ts'
 import type { Statement } from '../postgres/sql.ts'
+import { createWitness, type AgeByClock } from '../postgres/witnessed-clock.ts'
 import { expireArchive } from './archive.sql.ts'
 import { inboxTables } from './inbox.sql.ts'
 import { expireAttempts, expireDeadLetters, expireInbox, type ExpiredStretch, type Stretch } from './inbox-retention.sql.ts'
@@ -66,15 +68,18 @@ export function createInboxRetention(options: InboxRetentionOptions): InboxReten
   const { db, schema, batchSize, idleMs, signals, clock } = settings
   const name = `inbox retention ${schema}`
   const tables = inboxTables(schema)
+  const look = createWitness({ db, schema, clock, signals })
+  let aged: AgeByClock = (ageMs) => ageMs
   const walks = {
-    inbox: createWalk(settings, (stretch) => expireInbox(tables, { ageMs: settings.inboxMs, batchSize, stretch })),
-    attempts: createWalk(settings, (stretch) => expireAttempts(tables, { ageMs: settings.attemptsMs, batchSize, stretch })),
-    archive: createWalk(settings, (stretch) => expireArchive(tables, { ageMs: settings.archiveMs, batchSize, stretch })),
+    inbox: createWalk(settings, (stretch) => expireInbox(tables, { ageMs: aged(settings.inboxMs), batchSize, stretch })),
+    attempts: createWalk(settings, (stretch) => expireAttempts(tables, { ageMs: aged(settings.attemptsMs), batchSize, stretch })),
+    archive: createWalk(settings, (stretch) => expireArchive(tables, { ageMs: aged(settings.archiveMs), batchSize, stretch })),
   }
   const pass: Pass = async (aborting) => {
+    aged = await look()
     const inbox = await walks.inbox(aborting)
     const attempts = await walks.attempts(aborting)
-    const deadLetters = (await one(db, expireDeadLetters(tables, { ageMs: settings.deadLettersMs, batchSize }))).removed
+    const deadLetters = (await one(db, expireDeadLetters(tables, { ageMs: aged(settings.deadLettersMs), batchSize }))).removed
     const archive = await walks.archive(aborting)
     const removed = { inbox: inbox.removed, attempts: attempts.removed, deadLetters, archive: archive.removed }
     if (Object.values(removed).some((count) => count > 0)) signals.emit('inbox.retained', removed)

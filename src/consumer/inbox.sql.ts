@@ -238,13 +238,19 @@ export function readReleased(
      order by f.aggregate_type, f.aggregate_id, f.version, f.seq desc`
 }
 
-/** Removes stored messages that were applied, or are not needed any more. Index: the unique one on the event. */
+/**
+ * Removes stored messages that were applied, or are not needed any more, and their attempts. Indexes: the unique one on the event,
+ * the primary key of delivery_attempt.
+ */
 export function removeStored({ tables, consumer, generation }: Scope, eventIds: readonly string[]): Statement {
   return sql`
     with gone as (
       delete from ${tables.message} m
        where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.event_id = any (${sqlArray(eventIds)}::text::uuid[]) and m.state = 4
-      returning m.aggregate_type, m.aggregate_id
+      returning m.event_id, m.aggregate_type, m.aggregate_id
+    ), forgotten as (
+      delete from ${tables.attempt} a
+       where a.consumer = ${consumer}::text and a.generation = ${generation}::int and a.event_id = any (array(select event_id from gone))
     )
     update ${tables.position} p set waiting = p.waiting - g.count
       from (select aggregate_type, aggregate_id, count(*)::int as count from gone group by 1, 2) g

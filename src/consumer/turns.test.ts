@@ -26,12 +26,20 @@ interface Position {
 
 function claimed({ version, waiting = 0, heldBy, heir }: Position, seen: readonly string[] = []): ReturnType<typeof readClaim> {
   const { aggregates } = readClaim([
-    { id: null, aggregate_type: 'account', aggregate_id: 'x', version: `${version}`, waiting, held_by: heldBy ?? null },
+    {
+      id: null,
+      letter_of: null,
+      aggregate_type: 'account',
+      aggregate_id: 'x',
+      version: `${version}`,
+      waiting,
+      held_by: heldBy ?? null,
+    },
   ])
   const [only] = aggregates.values()
   if (only === undefined) throw new Error('There is no aggregate.')
   if (heir !== undefined) only.heir = { eventId: `v${heir}`, version: BigInt(heir) }
-  return { seen: new Set(seen), aggregates: new Map([[aggregate, only]]) }
+  return { seen: new Set(seen), letters: new Set(), aggregates: new Map([[aggregate, only]]) }
 }
 
 /** What becomes of the items, and where the aggregate is then. */

@@ -55,16 +55,26 @@ export interface Turns {
   readonly seen: readonly Item[]
 }
 
-/** The duplicates and the aggregates of a claim's answer. */
-export function readClaim(found: readonly ClaimRow[]): {
+/** What a claim found. */
+export interface Claimed {
+  /** The duplicates. */
   readonly seen: ReadonlySet<string>
+  /** Events with an open dead letter, which is locked. */
+  readonly letters: Set<string>
   readonly aggregates: Map<string, AggregateState>
-} {
+}
+
+export function readClaim(found: readonly ClaimRow[]): Claimed {
   const seen = new Set<string>()
+  const letters = new Set<string>()
   const aggregates = new Map<string, AggregateState>()
   for (const row of found) {
     if (row.id !== null) {
       seen.add(row.id)
+      continue
+    }
+    if (row.letter_of !== null) {
+      letters.add(row.letter_of)
       continue
     }
     const at = { aggregateType: row.aggregate_type ?? '', aggregateId: row.aggregate_id ?? '' }
@@ -78,13 +88,13 @@ export function readClaim(found: readonly ClaimRow[]): {
       released: false,
     })
   }
-  return { seen, aggregates }
+  return { seen, letters, aggregates }
 }
 
 /** Decides for the items of a batch, which come in the order of their versions. Aggregates that move are changed in place. */
 export function takeTurns(
   items: readonly Item[],
-  { seen, aggregates }: ReturnType<typeof readClaim>,
+  { seen, aggregates }: Pick<Claimed, 'seen' | 'aggregates'>,
   options: TurnOptions,
 ): Turns {
   const turns = { apply: [] as Item[], wait: [] as Item[], behind: [] as Item[], skip: [] as Item[], seen: [] as Item[] }
@@ -121,7 +131,7 @@ export function takeBehind(
  */
 export function latenessOf(
   items: readonly Item[],
-  { seen, aggregates }: ReturnType<typeof readClaim>,
+  { seen, aggregates }: Pick<Claimed, 'seen' | 'aggregates'>,
   { byVersion }: TurnOptions,
 ): (item: Item) => boolean {
   if (seen.size === 0 && aggregates.size === 0) return () => false

@@ -170,8 +170,8 @@ async function charge(deps: UndertakerDeps, { item, error }: Failed): ReturnType
   if (origin.kind === 'dead') {
     const held = settings.onDead === 'hold'
     const followers = await counting(settings, async (tx) => {
-      await execute(tx, forgetAttempts(scope, [event.id]))
       const isDead = (await execute(tx, markFailed(scope, origin.letterId, text))) > 0
+      await execute(tx, forgetAttempts(scope, [event.id]))
       if (!isDead) return []
       const later = await failFollowers(tx, deps, item)
       // Whoever held it may have been settled since.

@@ -237,6 +237,11 @@ export interface Signals {
     readonly deadLetters: number
     readonly archive: number
   }
+  /**
+   * The database's clock has gained time that no clean-up witnessed: it was set, another server took over, or no clean-up ran. Rows
+   * from before that are kept for longer by as much.
+   */
+  'retention.clock-leapt': { readonly schema: string; readonly byMs: number }
   /** The inbox forgets before the broker does: what is delivered again in between is applied twice. */
   'inbox.memory-short': { readonly inboxMs: number; readonly brokerMs: number }
 

@@ -67,9 +67,12 @@ const actions: Readonly<Record<string, Action>> = {
     return { text: `${redriven === 0 ? nothing : `Redriving ${count(redriven, 'dead letter')}.`}${left}`, done: redriven > 0 }
   },
   'discard-letters': async (task) => {
-    const discarded = await discardDeadLetters(lettersOf(task))
-    const done = discarded.length > 0
-    return { text: done ? `Discarded ${count(discarded.length, 'dead letter')}.` : 'No dead letter fits.', done }
+    const { discarded, applied } = await discardDeadLetters(lettersOf(task))
+    const nothing = applied.length === 0 ? 'No dead letter fits.' : 'Nothing is discarded.'
+    const closed =
+      applied.length === 0 ? '' : ` Closed, because their events have taken effect: ${count(applied.length, 'dead letter')}.`
+    const text = discarded.length === 0 ? nothing : `Discarded ${count(discarded.length, 'dead letter')}.`
+    return { text: `${text}${closed}`, done: discarded.length > 0 }
   },
 }
 

@@ -8,6 +8,7 @@ import { groupDeadLetters, listDeadLetters, showDeadLetter, type DeadLetterState
 import { planRedrive } from '../consumer/redrive.ts'
 import { WaybillError } from '../core/errors.ts'
 import { unlessLate } from '../core/unless-late.ts'
+import { doctorConsumers } from '../ops/doctor-consumers.ts'
 import { doctorOutbox } from '../ops/doctor-outbox.ts'
 import { checkStatus, type StatusFinding } from '../ops/status-check.ts'
 import { status, type Status } from '../ops/status.ts'
@@ -77,7 +78,9 @@ export const looks: Readonly<Record<string, Look>> = {
     const plan = planned === undefined ? undefined : { verdict: planned.verdict, because: planned.because }
     return { letter: { ...letter, bodyBytes: body.byteLength, ...payload }, plan }
   }),
-  doctor: ofService(async ({ db, schema }) => ({ findings: await doctorOutbox(db, createOutbox({ schema })) })),
+  doctor: ofService(async ({ db, schema }) => ({
+    findings: [...(await doctorOutbox(db, createOutbox({ schema }))), ...(await doctorConsumers(db, schema))],
+  })),
   trace: async (settings, asked) => {
     const id = needed(asked, 'id')
     const { reached, notes } = await reachable(settings)

@@ -9,6 +9,7 @@ import { WaybillError } from '../core/errors.ts'
 import { execute, rows, type Queryable, type Tx } from '../postgres/database.ts'
 import { qualifiedName } from '../postgres/sql.ts'
 import type { Projection } from '../projection/projection.ts'
+import { findNames, findStorage } from './rebuild-names.sql.ts'
 import {
   compareShapes,
   compareTables,
@@ -26,15 +27,19 @@ export interface Shadow {
   readonly live: Projection
   readonly shadow: Projection
   readonly oldTable: string
+  /** What the names of its indexes, constraints and statistics get, to make room for those of the new table. */
+  readonly oldSuffix: string
 }
 
 export function shadowsOf({ projections }: Routes, generation: number): readonly Shadow[] {
+  const oldSuffix = `_before_g${generation}`
   return projections.map((live) => {
     const tableText = renamed(live.tableText, `_g${generation}`)
     return {
       live,
       shadow: { ...live, table: qualifiedName(tableText), tableText },
-      oldTable: renamed(live.tableText, `_before_g${generation}`),
+      oldTable: renamed(live.tableText, oldSuffix),
+      oldSuffix,
     }
   })
 }
@@ -77,21 +82,23 @@ export async function createShadows(tx: Tx, shadows: readonly Shadow[]): Promise
   for (const { live, shadow } of shadows) {
     await refuseObstacles(tx, live)
     await execute(tx, createShadow(live.tableText, shadow.tableText))
+    await runAll(tx, await rows(tx, findStorage(live.tableText, shadow.tableText)))
     await runAll(tx, await rows(tx, findAccess(live.tableText, shadow.tableText)))
   }
 }
 
 /**
- * Gives the shadows the names of the live tables. What hangs on those, what they look like and who may use them is looked at
+ * Gives the shadows the names of the live tables, and their parts those of theirs. What hangs on those, what they look like and who may use them is looked at
  * again: hours may lie between. REFUSED if a migration has changed one meanwhile and not the other.
  */
 export async function swapNames(tx: Tx, shadows: readonly Shadow[]): Promise<void> {
   // Whoever reads a view locks it before its table. So do we, or both would wait crosswise; the same definition again changes nothing.
   for (const { live } of shadows) await runAll(tx, await rows(tx, findViews(live.tableText)))
-  for (const { live, shadow, oldTable } of shadows) {
+  for (const { live, shadow, oldTable, oldSuffix } of shadows) {
     await refuseObstacles(tx, live)
     await refuseOtherShape(tx, live.tableText, shadow.tableText)
     await runAll(tx, await rows(tx, findAccess(live.tableText, shadow.tableText)))
+    await runAll(tx, await rows(tx, findNames(live.tableText, shadow.tableText, oldSuffix)))
     const views = await rows(tx, findViews(live.tableText))
     await execute(tx, renameTable(live.tableText, oldTable))
     await execute(tx, renameTable(shadow.tableText, live.tableText))

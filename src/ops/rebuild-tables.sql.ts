@@ -124,8 +124,11 @@ export function findAccess(live: string, shadow: string): Statement<{ statement:
     select statement from step order by place`
 }
 
+/** Extended statistics (`e`) without the names. */
+export const statisticsShape = part`concat_ws(' ', 'statistics', e.stxkind::text, 'on', substring(pg_get_statisticsobjdef(e.oid) from ' ON (.*) FROM '))`
+
 /** An index (`x`, of the table `c` in `n`) without the names, which those that `like` gives have others. */
-const indexShape = part`replace(pg_get_indexdef(x.oid), format('INDEX %I ON %I.%I', x.relname, n.nspname, c.relname), 'INDEX')`
+export const indexShape = part`replace(pg_get_indexdef(x.oid), format('INDEX %I ON %I.%I', x.relname, n.nspname, c.relname), 'INDEX')`
 
 export interface ShapeRow {
   /** Which of the two has it. */
@@ -134,7 +137,7 @@ export interface ShapeRow {
 }
 
 /**
- * What only one of the two tables has of columns, constraints and indexes, in words. Names and order do not count: those that
+ * What only one of the two tables has of columns, constraints, indexes and statistics, in words. Names and order do not count: those that
  * `like` gives are others. Nor does it count whether a constraint was ever validated: that of a copy always is.
  *
  * Foreign keys and sequences of its own are none of it, for a table that has them is not replaced. PostgreSQL 18 keeps `not null`
@@ -161,6 +164,8 @@ export function compareShapes(live: string, shadow: string): Statement<ShapeRow>
       select t.owner, ${indexShape}
         from t join pg_class c on c.oid = t.oid join pg_namespace n on n.oid = c.relnamespace
                join pg_index i on i.indrelid = t.oid join pg_class x on x.oid = i.indexrelid
+      union
+      select t.owner, ${statisticsShape} from t join pg_statistic_ext e on e.stxrelid = t.oid
     )
     select min(owner) as owner, what from shape group by what having count(*) = 1 order by what`
 }

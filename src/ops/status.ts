@@ -14,6 +14,8 @@ import type { Pause } from '../outbox/pause.ts'
 import { listPauses } from '../outbox/pause.ts'
 import { outboxTables, type OutboxTables } from '../outbox/outbox.sql.ts'
 import { first, one, rows, type Queryable } from '../postgres/database.ts'
+import { ageByClock } from '../postgres/witnessed-clock.ts'
+import { readWitnessed } from '../postgres/witnessed-clock.sql.ts'
 import { selectRelays } from './outbox.sql.ts'
 import {
   selectApplied,
@@ -148,7 +150,8 @@ export async function status(options: StatusOptions): Promise<Status> {
   const where = await one(db, selectWhere(schema))
   const sizes = await rows(db, selectSizes(schema))
   const keepMs = Math.ceil(markerTtlMs * (1 + defaults.markerCleanup.marginPercent / 100))
-  const lag = await first(db, selectLag(commandTables(schema), keepMs))
+  const aged = ageByClock(await first(db, readWitnessed(schema)))
+  const lag = await first(db, selectLag(commandTables(schema), aged(keepMs)))
   return {
     service: where.service,
     schema,

@@ -61,6 +61,9 @@ export const tableGrants: Readonly<Record<string, Grants>> = {
     readonly: ['select (created_at, rejected, principal, request_id, command)'],
   },
 
+  // Whoever removes rows by age.
+  retention_clock: { app: ['select', 'insert', 'update'], consumer: ['select', 'insert', 'update'], readonly: ['select'] },
+
   // Readers with a consistency token look at the positions.
   consumer: { app: ['select'], consumer: ['select', 'insert', 'update'], readonly: ['select'] },
   // Whoever locks a row, to remove it beside others, needs an update of some column.
@@ -108,6 +111,8 @@ export const functionGrants: Readonly<Record<string, readonly GrantedRole[]>> = 
 
   lock_aggregates: ['app', 'consumer'],
   claim_command: ['app'],
+
+  lock_letters: ['consumer'],
 
   transport_publish: ['relay'],
   transport_subscribe: ['consumer'],

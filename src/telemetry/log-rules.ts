@@ -101,6 +101,10 @@ const consumerRules = {
   },
   'transport.lag': silent('What a consumer has not settled was counted.'),
   'inbox.retained': { level: 'debug', message: 'Retention removed rows.' },
+  'retention.clock-leapt': {
+    level: 'warn',
+    message: 'The clock of the database has leapt, or no clean-up ran: rows are kept for longer by as much.',
+  },
   'inbox.memory-short': { level: 'error', message: 'The inbox forgets before the broker does: repeats could be applied twice.' },
 } satisfies Partial<LogRules>
 

@@ -131,6 +131,7 @@ const consumer = {
     sink.add('inbox.removed', deadLetters, { kind: 'dead_letters' })
     sink.add('inbox.removed', archive, { kind: 'archive' })
   },
+  'retention.clock-leapt': (sink, { byMs }) => sink.add('retention.clock_leap_seconds', seconds(byMs)),
   'inbox.memory-short': (sink) => sink.add('inbox.memory_short', 1),
 } satisfies Partial<Measures>
 

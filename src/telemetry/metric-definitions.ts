@@ -52,6 +52,7 @@ export type CounterName =
   | 'consumer.disturbances'
   | 'inbox.removed'
   | 'inbox.memory_short'
+  | 'retention.clock_leap_seconds'
   | 'ingest.accepted'
   | 'ingest.refused'
   | 'command.outcomes'
@@ -216,6 +217,7 @@ export const metricDefinitions: Definitions = {
     maxAgeMs: toldOftenMs,
   }),
   'inbox.removed': counter('Rows that retention removed.', 'kind'),
+  'retention.clock_leap_seconds': counter('Time that the clock of the database has gained and no clean-up has witnessed.', 's'),
   'inbox.memory_short': counter('Starts at which the inbox would forget before the broker does.'),
 
   'ingest.accepted': counter('Facts that the broker confirmed.', 'event'),

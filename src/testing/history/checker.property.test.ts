@@ -39,6 +39,8 @@ function soundSources(random: Random): Sources {
     for (const consumer of ['catalog', 'search']) put('end', { op: 'state', consumer, aggregate, value: `at ${versions}` })
   }
   for (let requests = randomInt(random, 1, 4), nth = 0; nth < requests; nth += 1) command(`r${nth}`, random, put)
+  // A letter that somebody settled: what becomes of it is up to the event's effects.
+  put('end', { op: 'excuse', consumer: 'search', event: 'e0-1', why: 'dead letter: failed' })
   put('end', { op: 'rest', left: { rows: 0 }, tookMs: 5, limitMs: 10 })
   return sources
 }
@@ -163,7 +165,11 @@ const mutations: Readonly<Record<string, Mutation>> = {
     },
   },
   'an effect is doubled': { breaks: 'one-effect', change: one('catalog', 'apply', (entry) => [entry, entry]) },
-  'an effect is dropped': { breaks: 'one-effect', change: one('search', 'apply', () => []) },
+  'the letter of what was applied stays dead': {
+    breaks: 'one-fate',
+    change: one('end', 'excuse', (entry) => [{ ...entry, isDead: true }]),
+  },
+  'an effect is dropped': { breaks: 'one-effect', change: one('catalog', 'apply', () => []) },
   'an observer sees an older version': {
     breaks: 'version-monotonic',
     change: one('observer', 'observe', (entry) => [entry, { ...entry, version: entry.version - 1 }]),

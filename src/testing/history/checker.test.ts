@@ -56,13 +56,14 @@ const sound: readonly HistoryEntry[] = [
   invoke('c2'),
   { ...answer('c2', 'ok'), response: '17' } as HistoryEntry,
   effect({ call: 'c1', payload: '5', response: '17' }),
+  { op: 'excuse', consumer: 'catalog', event: 'b1', why: 'dead letter: failed' },
   rest,
 ]
 
-test('a history in which everything was kept passes, and each of the ten invariants was put to the test', () => {
+test('a history in which everything was kept passes, and each of the eleven invariants was put to the test', () => {
   const verdict = checkHistory(sound)
-  expect(explainVerdict(verdict)).toBe(`pass: 0 violations in 24 entries at rest; judged: ${invariantIds.join(', ')}`)
-  expect(verdict.counts).toMatchObject({ entries: 24, events: 3, duplicates: 1, ops: { commit: 3, log: 4 } })
+  expect(explainVerdict(verdict)).toBe(`pass: 0 violations in 25 entries at rest; judged: ${invariantIds.join(', ')}`)
+  expect(verdict.counts).toMatchObject({ entries: 25, events: 3, duplicates: 1, ops: { commit: 3, log: 4 } })
   expect(Object.values(verdict.invariants).map(({ state }) => state)).toEqual(invariantIds.map(() => 'held'))
 })
 
@@ -120,6 +121,17 @@ const broken: readonly {
     what: 'an effect happens twice',
     history: [commit('a', 1), log('a', 1), apply('a1'), apply('a1')],
     found: ['one-effect: video a v1 was applied twice by catalog'],
+  },
+  {
+    what: 'an event is applied, and its dead letter still waits for somebody',
+    history: [
+      commit('a', 1),
+      log('a', 1),
+      apply('a1'),
+      { op: 'excuse', consumer: 'catalog', event: 'a1', why: 'dead letter: failed', isDead: true },
+      rest,
+    ],
+    found: ['one-fate: event a1 was applied by catalog, which has a dead letter of it that is not settled'],
   },
   {
     what: 'an effect never happens',
@@ -211,6 +223,17 @@ const allowed: readonly { readonly what: string; readonly history: readonly Hist
     history: [follow, commit('a', 1), log('a', 1), { op: 'excuse', event: 'a1', consumer: 'catalog', why: 'dead letter' }, rest],
   },
   {
+    what: 'an effect whose dead letter was settled with it',
+    history: [
+      commit('a', 1),
+      log('a', 1),
+      { op: 'excuse', consumer: 'catalog', event: 'a1', why: 'dead letter: failed', isDead: true },
+      apply('a1'),
+      { op: 'excuse', consumer: 'catalog', event: 'a1', why: 'dead letter: failed' },
+      rest,
+    ],
+  },
+  {
     what: 'a void in the place of an event, without an effect',
     history: [follow, commit('a', 1), voided, rest],
   },
@@ -292,10 +315,10 @@ test('a violation is explained by the few lines that show it', () => {
   const history = [...sound.slice(0, -1), commit('c', 1), commit('c', 2), log('c', 2), log('b', 1), log('c', 1), apply('c1')]
   expect(explainVerdict(checkHistory(history))).toBe(
     [
-      `fail: 1 violations in 29 entries, still under way; judged: ${invariantIds.filter((id) => !['no-loss', 'projection-equals-owner', 'liveness'].includes(id)).join(', ')}`,
+      `fail: 1 violations in 30 entries, still under way; judged: ${invariantIds.filter((id) => !['no-loss', 'projection-equals-owner', 'liveness'].includes(id)).join(', ')}`,
       'first-occurrence-order: video c v1 was first published after v2',
-      '    26  broker   log     video c v2 (c2) in video.events',
-      '    28  broker   log     video c v1 (c1) in video.events',
+      '    27  broker   log     video c v2 (c2) in video.events',
+      '    29  broker   log     video c v1 (c1) in video.events',
     ].join('\n'),
   )
 })

@@ -1,5 +1,5 @@
 /**
- * The history checker: holds what was recorded to the ten promises (see invariants.ts), while it happens or afterwards.
+ * The history checker: holds what was recorded to the eleven promises (see invariants.ts), while it happens or afterwards.
  *
  * Every entry is looked at once. A verdict costs what is open at that moment, such as events that are committed and not yet
  * published, so it may be asked for again and again. Before the history comes to rest it tells only what no later entry could

@@ -31,7 +31,7 @@ function detailsOf(entry: HistoryEntry): string {
     case 'apply':
       return `${eventText(entry)} at ${readerText(entry)}${given(', which is then at v', entry.after)}`
     case 'excuse':
-      return `event ${entry.event}${given(' at ', entry.consumer)}: ${entry.why}`
+      return `event ${entry.event}${given(' at ', entry.consumer)}: ${entry.why}${entry.isDead === true ? ', not settled' : ''}`
     case 'follow':
       return `${readerText(entry)} reads ${entry.types.join(', ')}${given('; projects ', entry.projects?.join(', '))}`
     case 'observe':

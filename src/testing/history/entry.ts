@@ -95,6 +95,8 @@ export interface Excuse extends Recorded {
   readonly consumer?: string
   readonly generation?: number
   readonly why: string
+  /** Nobody has settled its dead letter: it has no effect there. What is recorded last counts. @default false */
+  readonly isDead?: boolean
 }
 
 /** A consumer reads these aggregate types: at rest each of their events has had its effect there. */

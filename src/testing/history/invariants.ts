@@ -1,5 +1,5 @@
 /**
- * The ten promises that a history is held to, and the book in which their judges write what they find.
+ * The eleven promises that a history is held to, and the book in which their judges write what they find.
  *
  * A judge sees every entry once, in the order of the history, and keeps only what it needs to decide: time and memory grow with
  * the history, never faster. What can only be said of a complete history it says at the end, if the history came to rest.
@@ -13,6 +13,7 @@ export const invariants = {
   'no-ghost': { promise: 'what is published, delivered, applied or read was committed, as one version', order: 'none' },
   'first-occurrence-order': { promise: 'per aggregate, versions reach the broker in order', order: 'of each topic’s log' },
   'one-effect': { promise: 'each consumer applies each event once', order: 'none' },
+  'one-fate': { promise: 'at rest, what a consumer applied is no dead letter of it', order: 'of each source of dead letters' },
   'version-monotonic': { promise: 'a projection’s version never decreases', order: 'of each source that watches a projection' },
   'projection-equals-owner': { promise: 'at rest, projections are what the owner has', order: 'of each source of states' },
   'read-your-writes': { promise: 'a reader with a token sees that write or a later one', order: 'none' },

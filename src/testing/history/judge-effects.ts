@@ -1,8 +1,8 @@
 /**
- * What consumers made of the events: each effect once, and versions that never decrease.
+ * What consumers made of the events: each effect once, or a dead letter, and versions that never decrease.
  */
 import { readerText, type Evidence } from './describe-entry.ts'
-import { aggregateTypeOf, type Apply, type Follow, type HistoryEntry, type Observe } from './entry.ts'
+import { aggregateTypeOf, type Apply, type Excuse, type Follow, type HistoryEntry, type Observe } from './entry.ts'
 import { commitOf, versionText, type EventBook, type EventTrack } from './event-book.ts'
 import type { Findings, Judge, RestEvidence } from './invariants.ts'
 
@@ -13,13 +13,18 @@ interface Reader {
   /** The line of each effect. */
   readonly applied: Map<string, number>
   readonly excused: Set<string>
+  /** Events whose dead letter nobody has settled, and where that stands. */
+  readonly dead: Map<string, Evidence>
   /** What it reads, and where it said so. */
   readonly follows: Map<string, Evidence>
   /** Committed, of a type that it reads, and without an effect so far. */
   readonly outstanding: Set<EventTrack>
 }
 
-/** No effect twice; and at rest, one effect of every event that the consumer reads, unless it is excused. */
+/**
+ * No effect twice; and at rest, one effect of every event that the consumer reads, unless it is excused, and none of an event
+ * whose dead letter waits for somebody.
+ */
 export function judgeEffects(book: EventBook, findings: Findings): Judge {
   const readers = new Map<string, Reader>()
   const readerOf = ({ consumer, generation = 1 }: { readonly consumer: string; readonly generation?: number }): Reader => {
@@ -31,6 +36,7 @@ export function judgeEffects(book: EventBook, findings: Findings): Judge {
       generation,
       applied: new Map(),
       excused: new Set(),
+      dead: new Map(),
       follows: new Map(),
       outstanding: new Set(),
     }
@@ -58,13 +64,35 @@ export function judgeEffects(book: EventBook, findings: Findings): Judge {
       if (entry.op === 'apply') return apply(entry, line)
       if (entry.op === 'follow') return follow(readerOf(entry), { line, entry }, book)
       if (entry.op === 'excuse' && entry.consumer !== undefined)
-        return void readerOf({ ...entry, consumer: entry.consumer }).excused.add(entry.event)
+        return excuse(readerOf({ ...entry, consumer: entry.consumer }), { line, entry }, findings)
       const track = entry.op === 'commit' ? book.find(entry.event) : undefined
       if (track !== undefined) for (const reader of readers.values()) expect(reader, track)
     },
     end: (ended, rest) => {
-      for (const reader of readers.values()) judgeMissing(reader, { book, findings: ended, rest })
+      for (const reader of readers.values()) {
+        judgeMissing(reader, { book, findings: ended, rest })
+        judgeDead(reader, ended, rest)
+      }
     },
+  }
+}
+
+function excuse(reader: Reader, evidence: Evidence & { readonly entry: Excuse }, findings: Findings): void {
+  const { event, isDead = false } = evidence.entry
+  reader.excused.add(event)
+  findings.check('one-fate')
+  if (isDead) reader.dead.set(event, evidence)
+  else reader.dead.delete(event)
+}
+
+/** The letter of what was applied was settled with the effect. */
+function judgeDead({ dead, applied, consumer, generation }: Reader, findings: Findings, rest: RestEvidence): void {
+  for (const [event, letter] of dead) {
+    const line = applied.get(event)
+    if (line === undefined) continue
+    const entry = { op: 'apply', consumer, generation, event } as const
+    const text = `event ${event} was applied by ${readerText(entry)}, which has a dead letter of it that is not settled`
+    findings.violate('one-fate', text, [{ line, entry }, letter, ...rest])
   }
 }
 

@@ -133,7 +133,7 @@ async function recordReader(into: Recorder, { name, scope, effectList, ...reader
   into.record({ op: 'follow', ...common, types, projects: Object.keys(reader.states ?? {}) })
   for (const effect of effectList) into.record({ op: 'apply', ...common, ...effect })
   const givenUp = await rows(db, statements.readGivenUp(scope))
-  for (const { event, why } of givenUp) into.record({ op: 'excuse', ...common, event, why })
+  for (const { event, why, is_dead: isDead } of givenUp) into.record({ op: 'excuse', ...common, event, why, isDead })
   const { count: stored } = await one(db, statements.countStored(scope))
   return { stored, dead: givenUp.filter((letter) => letter.is_dead).map(({ event }) => event) }
 }

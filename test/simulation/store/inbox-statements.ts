@@ -5,7 +5,7 @@ import { claim, claimRows, claimStored, unclaim } from '../../../src/consumer/cl
 import { movePositions, readConsumer, registerConsumer, type Scope } from '../../../src/consumer/inbox.sql.ts'
 import type { SqlValue } from '../../../src/postgres/sql.ts'
 import type { FakeStore } from './fake-store.ts'
-import type { InboxStore, Position } from './inbox-tables.ts'
+import type { Attempt, InboxStore, Position } from './inbox-tables.ts'
 import { booleans, numbers, texts } from './sql-text.ts'
 import type { StatementContext } from './statement-context.ts'
 
@@ -21,7 +21,8 @@ export function defineInbox(store: FakeStore, scope: Scope, data: InboxStore): v
   store.define('readConsumer', readConsumer(scope), () => Promise.resolve([{ generation: scope.generation, paused: false }]))
 
   store.define('claim', claim(scope, []), async (context, values) => {
-    const [ids, , , , types, aggregates, versions] = values
+    const [ids] = values
+    const [types, aggregates, versions] = values.slice(recordedValues)
     const fresh = await record(context, data, { ...mine, ids: texts(ids) })
     const moved: object[] = []
     for (const target of targetsOf(types, aggregates, versions)) {
@@ -29,6 +30,7 @@ export function defineInbox(store: FakeStore, scope: Scope, data: InboxStore): v
       const isLookedAt = row.version > target.version || target.version === 0
       if (row.waiting > 0 || row.heldBy !== null || isLookedAt) moved.push(aggregateRow(row))
     }
+    await forgetAttempts(context, data, { isMine, ids: texts(ids) })
     return [
       ...texts(ids)
         .filter((id) => !fresh.has(id))
@@ -38,13 +40,15 @@ export function defineInbox(store: FakeStore, scope: Scope, data: InboxStore): v
   })
 
   store.define('claimRows', claimRows(scope, []), async (context, values) => {
-    const [ids, , , , , , types, aggregates, versions] = values
+    const [ids] = values
+    const [types, aggregates, versions] = values.slice(recordedValues + 2)
     const fresh = await record(context, data, { ...mine, ids: texts(ids) })
     const moved: object[] = []
     for (const target of targetsOf(types, aggregates, versions)) {
       const row = await move(context, data, { ...mine, ...target })
       if (row.waiting > 0 || row.heldBy !== null) moved.push(aggregateRow(row))
     }
+    await forgetAttempts(context, data, { isMine, ids: texts(ids) })
     return [
       ...texts(ids)
         .filter((id) => !fresh.has(id))
@@ -53,9 +57,10 @@ export function defineInbox(store: FakeStore, scope: Scope, data: InboxStore): v
     ]
   })
 
-  store.define('claimStored', claimStored(scope, []), async (context, [, , ids]) => {
+  store.define('claimStored', claimStored(scope, []), async (context, [ids]) => {
     const fresh = await record(context, data, { ...mine, ids: texts(ids) })
-    return [...fresh].map((id) => ({ id }))
+    await forgetAttempts(context, data, { isMine, ids: texts(ids) })
+    return texts(ids).map((id) => ({ id, is_new: fresh.has(id), has_letter: false }))
   })
 
   store.define('unclaim', unclaim(scope, []), async (context, [, , ids]) => {
@@ -110,6 +115,20 @@ async function record(
   return fresh
 }
 
+/** What recording events binds before anything else. */
+const recordedValues = 14
+
+/** Attempts go with what is recorded. No letter is made here. */
+async function forgetAttempts(
+  context: StatementContext,
+  data: InboxStore,
+  { isMine, ids }: { readonly isMine: (row: Attempt) => boolean; readonly ids: readonly string[] },
+): Promise<void> {
+  const isIt = (row: Attempt): boolean => isMine(row) && ids.includes(row.eventId)
+  const found = context.see(data.attempt, isIt).toSorted((a, b) => (a.row.eventId < b.row.eventId ? -1 : 1))
+  await context.remove(data.attempt, found, isIt)
+}
+
 /** Moves an aggregate's position forward, unless it is held or waited for; returns the row as it is after it was locked. */
 async function move(
   context: StatementContext,
@@ -128,9 +147,9 @@ function later(data: InboxStore, now: number, next: number): number {
 }
 
 function duplicateRow(id: string): object {
-  return { id, aggregate_type: null, aggregate_id: null, version: null, waiting: null, held_by: null }
+  return { id, letter_of: null, aggregate_type: null, aggregate_id: null, version: null, waiting: null, held_by: null }
 }
 
 function aggregateRow({ type, id, version, waiting, heldBy }: Position): object {
-  return { id: null, aggregate_type: type, aggregate_id: id, version: String(version), waiting, held_by: heldBy }
+  return { id: null, letter_of: null, aggregate_type: type, aggregate_id: id, version: String(version), waiting, held_by: heldBy }
 }

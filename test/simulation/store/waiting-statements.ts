@@ -87,6 +87,8 @@ export function defineWaiting(store: FakeStore, scope: Scope, data: InboxStore):
     const asked = new Set(texts(eventIds))
     const isAsked = (row: StoredMessage): boolean => isWaiting(row) && asked.has(row.eventId)
     const gone = await context.remove(data.message, context.see(data.message, isAsked), isAsked)
+    const isGone = (row: Attempt): boolean => isMine(row) && gone.some(({ eventId }) => eventId === row.eventId)
+    await context.remove(data.attempt, context.see(data.attempt, isGone), isGone)
     await count(context, data, { scope, messages: gone, sign: -1 })
     return []
   })
@@ -200,10 +202,12 @@ export function defineAttempts(store: FakeStore, scope: Scope, data: InboxStore)
   })
   store.define('releaseAttempts', releaseAttempts(scope, []), async (context, [, , ids]) => {
     const isIt = (row: Attempt): boolean => isMine(row) && texts(ids).includes(row.eventId)
-    await context.updateAll(data.attempt, context.see(data.attempt, isIt), {
-      set: (row) => ({ ...row, unfinished: 0 }),
-      still: isIt,
-    })
+    for (const seen of context.see(data.attempt, isIt).toSorted((a, b) => (a.row.eventId < b.row.eventId ? -1 : 1))) {
+      const mine = await context.lock(seen, { still: isIt })
+      if (mine?.attempts === 0) await context.remove(data.attempt, [seen], isIt)
+      else if (mine !== undefined)
+        await context.update(data.attempt, seen, { set: (row) => ({ ...row, unfinished: 0 }), still: isIt })
+    }
     return []
   })
   store.define('forgetAttempts', forgetAttempts(scope, []), async (context, [, , ids]) => {

@@ -1,0 +1,27 @@
+import { expect, test } from 'vitest'
+import { consumerFixture } from '../../test/setup/consumer-fixture.ts'
+import { testDatabase } from '../../test/setup/test-database.ts'
+import { discardDeadLetters } from '../consumer/discard-dead-letters.ts'
+import { fromPg } from '../postgres/from-pg.ts'
+import { doctorConsumers } from './doctor-consumers.ts'
+
+const database = await testDatabase()
+const db = fromPg(database.pool)
+
+test('the doctor finds dead letters whose event has taken effect, and what it advises closes them', async () => {
+  const { schema, query } = await consumerFixture(db)
+  await query(
+    `insert into $schema.dead_letter (consumer, generation, event_id, event_type, topic, reason, error, attempts, message_id, attributes, body, published_at, first_failed_at)
+     select 'catalog', 1, gen_random_uuid(), 'Deposited', 'bank.events', 'failed', 'broken', 1, 'm', '{}', '', clock_timestamp(), clock_timestamp() from generate_series(1, 3)`,
+  )
+  expect(await doctorConsumers(db, schema)).toEqual([])
+  await query(
+    `insert into $schema.inbox (consumer, generation, event_id, source) select consumer, generation, event_id, 'account' from $schema.dead_letter where id < 3`,
+  )
+  const [finding, ...others] = await doctorConsumers(db, schema)
+  expect(others).toEqual([])
+  expect(finding).toMatchObject({ problem: 'letter-applied' })
+  expect(finding?.text).toMatch(/^2 dead letters are of events that have taken effect.*waybill dlq discard --id 1,2 --yes/)
+  await discardDeadLetters({ db, schema, filter: { ids: ['1', '2'] }, actor: 'ada' })
+  expect(await doctorConsumers(db, schema)).toEqual([])
+})

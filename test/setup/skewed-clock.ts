@@ -1,0 +1,26 @@
+/** A database whose clock a test may set: what statements ask of `clock_timestamp()` is shifted on its way. */
+import { markTx, type Database, type Queryable } from '../../src/postgres/database.ts'
+
+export interface SkewedClock {
+  readonly db: Database
+  /** Sets the clock ahead by so much, or back. */
+  step(ms: number): void
+}
+
+export function skewedClock(real: Database): SkewedClock {
+  let skewMs = 0
+  const shifted = ({ query }: Queryable): Queryable['query'] => {
+    const at = (): string => `(clock_timestamp() + ${skewMs} * interval '1 millisecond')`
+    return (text, values) => query(text.replaceAll('clock_timestamp()', at()), values)
+  }
+  return {
+    step: (ms) => {
+      skewMs += ms
+    },
+    db: {
+      ...real,
+      query: shifted(real),
+      attempt: (options, work) => real.attempt(options, (tx) => work(markTx({ native: tx.native, query: shifted(tx) }))),
+    },
+  }
+}
