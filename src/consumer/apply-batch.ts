@@ -19,6 +19,7 @@ import type { ConsumerSettings } from './consumer-options.ts'
 import { handOver, lockRedriving, markRedriven, selectHeirs, settleApplied } from './dead-letter.sql.ts'
 import { fromStored, readItems, withinBytes } from './decode.ts'
 import { createEmissions, type Emissions } from './emissions.ts'
+import { settleForks } from './forks.ts'
 import { dataForRun, type DataOf } from './handed-out.ts'
 import type { ConsumedEvent } from './handler.ts'
 import { createHandlerCalls, type HandlerCall } from './call-handler.ts'
@@ -33,6 +34,7 @@ import {
   markConflicts,
   moveOnly,
   moveRows,
+  noAggregate,
   unclaim,
   type ClaimRow,
 } from './claim.sql.ts'
@@ -105,7 +107,9 @@ export async function applyIn(
   const options = turnOptions(deps)
   const isLate = latenessOf(open, claimed, options)
   const first = takeTurns(open, claimed, options)
-  const unapplied = [...first.wait, ...first.behind, ...first.skip]
+  const forks = await settleForks(tx, deps, first.forks)
+  // A fork without effect stays in the inbox: when it comes again it is a duplicate, and not told of again.
+  const unapplied = [...first.wait, ...first.behind, ...first.skip].filter((item) => !forks.includes(item))
   // Before anything stored is looked at: a stored copy of one that waits here may be what is applied.
   if (settings.inbox && unapplied.length > 0) await execute(tx, unclaim(scope, unapplied))
   const drained = drain ? await takeStored(deps, tx, claimed) : nothingStored
@@ -127,6 +131,7 @@ export async function applyIn(
     duplicates: items.length - open.length + turns.seen.length + turns.skip.length,
     conflicts,
     waiting: turns.wait,
+    forks: [...forks, ...drained.forks, ...turns.forks],
     drained: drained.apply.length,
     emitted: emissions.count,
   }
@@ -188,16 +193,6 @@ async function claimUnplaced({ scope, settings }: ApplyDeps, tx: Tx, items: read
   return [...seen.map((row) => ({ ...noAggregate, ...row })), ...letters.map((row) => ({ ...noAggregate, ...row })), ...blocked]
 }
 
-const noAggregate = {
-  id: null,
-  letter_of: null,
-  aggregate_type: null,
-  aggregate_id: null,
-  version: null,
-  waiting: null,
-  held_by: null,
-}
-
 /** Without an inbox a handler's event is known by its version, which is in order because the log is. */
 function turnOptions({ settings: { deltaStart, inbox }, routes }: ApplyDeps): TurnOptions {
   return { deltaStart, byVersion: inbox ? [] : routes.handledTypes }
@@ -209,9 +204,9 @@ function hasRowOnly({ route, refusal }: Item): boolean {
 }
 
 type Aggregates = Claimed['aggregates']
-type Drained = Pick<Turns, 'apply' | 'skip' | 'seen'>
+type Drained = Pick<Turns, 'apply' | 'skip' | 'seen' | 'forks'>
 
-const nothingStored: Drained = { apply: [], skip: [], seen: [] }
+const nothingStored: Drained = { apply: [], skip: [], seen: [], forks: [] }
 
 /** Stored messages that are next in turn now. */
 async function takeStored(deps: ApplyDeps, tx: Tx, claimed: Claimed): Promise<Drained> {
@@ -222,21 +217,22 @@ async function takeStored(deps: ApplyDeps, tx: Tx, claimed: Claimed): Promise<Dr
   const found = withinBytes(await rows(tx, readWaiting(scope, open, settings)), settings.batchBytes, routes)
   const stored = found.map((row) => fromStored(row, 'waiting', routes)).filter((item) => item !== undefined)
   const turns = takeStoredTurns(await readItems(stored, routes), aggregates, turnOptions(deps))
-  return { ...(await claimTaken(deps, tx, { items: turns.apply, claimed })), skip: turns.skip }
+  return { ...(await claimTaken(deps, tx, { ...turns, claimed })), skip: turns.skip }
 }
 
-/** Lets those that come behind what waited follow it, if nothing of it is left; otherwise they wait with the rest. */
+/** Lets those that come behind what waited follow it, if nothing of it is left; otherwise they wait with the rest. The forks are of these alone. */
 async function takeFollowers(
   deps: ApplyDeps,
   tx: Tx,
   { turns, drained, claimed }: { readonly turns: Turns; readonly drained: Drained; readonly claimed: Claimed },
 ): Promise<Turns> {
-  if (turns.behind.length === 0) return turns
-  const { apply, wait } = takeBehind(turns.behind, claimed.aggregates, [...drained.apply, ...drained.skip, ...drained.seen])
+  if (turns.behind.length === 0) return { ...turns, forks: [] }
+  const { wait, ...behind } = takeBehind(turns.behind, claimed.aggregates, [...drained.apply, ...drained.skip, ...drained.seen])
   // One whose stored copy is applied by this batch is its duplicate.
-  const taken = await claimTaken(deps, tx, { items: apply, claimed })
+  const taken = await claimTaken(deps, tx, { ...behind, claimed })
   return {
     ...turns,
+    forks: taken.forks,
     apply: [...turns.apply, ...taken.apply].toSorted(byVersion),
     wait: [...turns.wait, ...wait],
     seen: [...turns.seen, ...taken.seen],
@@ -245,19 +241,26 @@ async function takeFollowers(
 
 /** Records events whose turn came within the batch, and tells those that are new from duplicates. */
 async function claimTaken(
-  { scope, settings }: ApplyDeps,
+  deps: ApplyDeps,
   tx: Tx,
-  { items, claimed }: { readonly items: readonly Item[]; readonly claimed: Claimed },
-): Promise<Pick<Turns, 'apply' | 'seen'>> {
-  if (items.length === 0) return { apply: items, seen: [] }
+  { apply, forks, claimed }: Pick<Turns, 'apply' | 'forks'> & { readonly claimed: Claimed },
+): Promise<Pick<Turns, 'apply' | 'seen' | 'forks'>> {
+  const { scope, settings } = deps
+  const taken = [...new Set([...apply, ...forks])]
+  if (taken.length === 0) return { apply, seen: [], forks: [] }
   if (!settings.inbox) {
-    for (const row of await rows(tx, claimLetters(scope, items))) claimed.letters.add(row.letter_of)
-    return { apply: items, seen: [] }
+    for (const row of await rows(tx, claimLetters(scope, apply))) claimed.letters.add(row.letter_of)
+    return { apply, seen: [], forks: [] }
   }
-  const found = await rows(tx, claimStored(scope, items))
+  const found = await rows(tx, claimStored(scope, taken))
   for (const { id, has_letter: hasLetter } of found) if (hasLetter) claimed.letters.add(id)
   const fresh = new Set(found.flatMap(({ id, is_new: isNew }) => (isNew ? id : [])))
-  return { apply: items.filter(({ event }) => fresh.has(event.id)), seen: items.filter(({ event }) => !fresh.has(event.id)) }
+  const isFresh = ({ event }: Item): boolean => fresh.has(event.id)
+  return {
+    apply: apply.filter(isFresh),
+    seen: apply.filter((item) => !isFresh(item)),
+    forks: await settleForks(tx, deps, forks.filter(isFresh)),
+  }
 }
 
 interface Handing {
@@ -351,7 +354,7 @@ async function conclude(
     claimed.letters.has(event.id) ? event.id : [],
   )
   if (settled.length > 0) await execute(tx, settleApplied(scope, settled))
-  const changes = positionChanges(aggregates)
+  const changes = positionChanges(aggregates).map((change) => (settings.inbox ? change : { ...change, taken: undefined }))
   if (changes.length > 0) await execute(tx, movePositions(scope, changes))
   const held = handedOver(aggregates)
   if (held.length > 0) await execute(tx, handOver(scope, held))

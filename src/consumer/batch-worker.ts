@@ -22,6 +22,7 @@ import { counting } from './counting.ts'
 import { readAttempts, releaseAttempts, startAttempts, type AttemptRow } from './dead-letter.sql.ts'
 import { readItems } from './decode.ts'
 import { Fenced } from './fenced.ts'
+import { reportForks } from './forks.ts'
 import { ItemFailure, keepsLine, lineOf, type Applied, type Item, type UnreadItem } from './item.ts'
 import type { Patience } from './patience.ts'
 import { settleUntried } from './settle-untried.ts'
@@ -246,6 +247,7 @@ async function applyAndAck(
   if (tracing.isOn) recordProjected(spans, done.effects, { startedAtMs, endedAtMs })
   reportWaiting(deps, done)
   reportConflicts(deps, done)
+  reportForks(deps, done.forks)
   deps.onAcking(acknowledge(deps, items, { done, startedAt, committedAt }))
 }
 

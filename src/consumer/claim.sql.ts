@@ -17,7 +17,7 @@ import { aggregateIds, aggregateTypes, contentHashes, ids } from './item-arrays.
 
 /**
  * A duplicate (`id`), an event with an open dead letter (`letter_of`), or an aggregate that needs a second look: only locked, held,
- * waited for, or ahead of the batch.
+ * waited for, ahead of the batch, or one that has taken a version of it. `taken_to` is from before the batch.
  */
 export interface ClaimRow {
   readonly id: string | null
@@ -27,40 +27,78 @@ export interface ClaimRow {
   readonly version: string | null
   readonly waiting: number | null
   readonly held_by: string | null
+  readonly taken_from: string | null
+  readonly taken_to: string | null
 }
+
+/** A row of a claim that is about no aggregate, and no event either. */
+export const noAggregate = {
+  id: null,
+  letter_of: null,
+  aggregate_type: null,
+  aggregate_id: null,
+  version: null,
+  waiting: null,
+  held_by: null,
+  taken_from: null,
+  taken_to: null,
+}
+
+/** Duplicates, and events that have an open letter. */
+const seenBefore = part`select i.event_id::text as id, null as letter_of, null as aggregate_type, null as aggregate_id, null as version, null::int as waiting,
+           null as held_by, null as taken_from, null as taken_to
+      from input i where i.event_id not in (select event_id from fresh)
+    union all
+    select null, l.event_id::text, null, null, null, null, null, null, null from letter l`
+
+/** What an aggregate's row becomes where no ids are kept. */
+const movedForward = part`
+            version = case when p.held_by is null and p.waiting = 0 then greatest(p.version, excluded.version) else p.version end,
+            updated_at = clock_timestamp()`
+
+/** Of a batch with a gap that has a version which was taken: what is known is left for the second look. */
+const grows = part`p.held_by is null and p.waiting = 0 and excluded.version > p.version and not coalesce(excluded.overlapped <= p.taken_to, false)`
+
+/**
+ * The same where the batch's ids are kept: what is known to be taken grows by its versions. The row that is offered has where they
+ * begin, or the newest if there is a gap, and in `overlapped` the oldest if there is a gap, or zero if it is only to be locked.
+ */
+const movedOver = part`${movedForward},
+            taken_from = case when not (${grows}) then p.taken_from
+                              when p.taken_to = p.version and excluded.taken_from <= p.version + 1 then p.taken_from
+                              else greatest(excluded.taken_from, p.version + 1) end,
+            taken_to = case when ${grows} then excluded.version else p.taken_to end,
+            overlapped = case when excluded.version = 0 then coalesce(p.taken_to, 0)
+                              when coalesce(excluded.overlapped, excluded.taken_from) <= p.taken_to and excluded.version >= p.taken_from then p.taken_to end
+      returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by, p.taken_from, coalesce(p.overlapped, p.taken_to) as taken_to, p.overlapped`
 
 /**
  * The first statement of every batch: records the events that are new, and moves their aggregates' positions forward.
  *
  * A duplicate whose first delivery is still under way waits here for its end (`lock_timeout` bounds it): committed makes it a
  * duplicate, rolled back makes it new. Positions of sequential aggregates, and of those that the batch has with a gap, are only
- * locked and read: their target is zero, and they are moved later, by what is applied. So is one that something waits for; a
- * held aggregate stays where it is.
+ * locked and read: their target is zero, and they are moved later, by what is applied. So is one of which the batch has a version twice, and one that
+ * something waits for; a held aggregate stays where it is.
  * Each aggregate's row is read after it was locked, whatever this statement's snapshot says.
  * Indexes: the primary keys of inbox and consumer_position.
  */
 export function claim(scope: Scope, items: readonly Item[]): Statement<ClaimRow> {
   const { tables, consumer, generation } = scope
-  const at = targetsOf(items, ({ sequential, hasGap }) => sequential || hasGap)
+  const at = targetsOf(items, ({ sequential, hasGap, hasTwins }) => sequential || hasGap || hasTwins)
   return sql`
     with ${recorded(scope, items)}, target as materialized (
-      select * from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
+      select * from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[], ${at.begins}::text::bigint[], ${at.overlaps}::text::bigint[])
+               as t (aggregate_type, aggregate_id, version, taken_from, overlapped)
     ), moved as (
-      insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
-      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version from target t
-      on conflict (consumer, generation, aggregate_type, aggregate_id) do update
-        set version = case when p.held_by is null and p.waiting = 0 then greatest(p.version, excluded.version) else p.version end,
-            updated_at = clock_timestamp()
-      returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
+      insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version, taken_from, taken_to, overlapped)
+      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version, t.taken_from, nullif(t.version, 0), t.overlapped from target t
+      on conflict (consumer, generation, aggregate_type, aggregate_id) do update set ${movedOver}
     )
-    select i.event_id::text as id, null as letter_of, null as aggregate_type, null as aggregate_id, null as version, null::int as waiting, null as held_by
-      from input i where i.event_id not in (select event_id from fresh)
+    ${seenBefore}
     union all
-    select null, l.event_id::text, null, null, null, null, null from letter l
-    union all
-    select null, null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
+    select null, null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text, m.taken_from::text, m.taken_to::text
       from moved m join target t on t.aggregate_type = m.aggregate_type and t.aggregate_id = m.aggregate_id
-     where m.waiting > 0 or m.held_by is not null or m.version > t.version or t.version = 0`
+     where m.waiting > 0 or m.held_by is not null or m.version > t.version or m.overlapped is not null`
 }
 
 /**
@@ -69,24 +107,19 @@ export function claim(scope: Scope, items: readonly Item[]): Statement<ClaimRow>
  */
 export function claimRows(scope: Scope, items: readonly Item[]): Statement<ClaimRow> {
   const { tables, consumer, generation } = scope
-  const at = targetsOf(items)
+  const at = targetsOf(items, ({ hasTwins }) => hasTwins)
   return sql`
     with ${recorded(scope, items)}, moved as (
-      insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
-      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version
-        from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
-      on conflict (consumer, generation, aggregate_type, aggregate_id) do update
-        set version = case when p.held_by is null and p.waiting = 0 then greatest(p.version, excluded.version) else p.version end,
-            updated_at = clock_timestamp()
-      returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
+      insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version, taken_from, taken_to, overlapped)
+      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version, t.taken_from, nullif(t.version, 0), t.overlapped
+        from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[], ${at.begins}::text::bigint[], ${at.overlaps}::text::bigint[])
+               as t (aggregate_type, aggregate_id, version, taken_from, overlapped)
+      on conflict (consumer, generation, aggregate_type, aggregate_id) do update set ${movedOver}
     )
-    select i.event_id::text as id, null as letter_of, null as aggregate_type, null as aggregate_id, null as version, null::int as waiting, null as held_by
-      from input i where i.event_id not in (select event_id from fresh)
+    ${seenBefore}
     union all
-    select null, l.event_id::text, null, null, null, null, null from letter l
-    union all
-    select null, null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
-      from moved m where m.waiting > 0 or m.held_by is not null`
+    select null, null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text, m.taken_from::text, m.taken_to::text
+      from moved m where m.waiting > 0 or m.held_by is not null or m.overlapped is not null`
 }
 
 /** The same without an inbox: versions alone decide. Those of `lockedTypes` are moved later, by what is applied. */
@@ -101,15 +134,13 @@ export function moveOnly(scope: Scope, items: readonly Item[], lockedTypes: read
       insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
       select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, case when t.locked then 0 else t.version end from target t
        where (select count(*) from letter) >= 0
-      on conflict (consumer, generation, aggregate_type, aggregate_id) do update
-        set version = case when p.held_by is null and p.waiting = 0 then greatest(p.version, excluded.version) else p.version end,
-            updated_at = clock_timestamp()
+      on conflict (consumer, generation, aggregate_type, aggregate_id) do update set ${movedForward}
       returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
     )
-    select null as id, l.event_id::text as letter_of, null as aggregate_type, null as aggregate_id, null as version, null::int as waiting, null as held_by
+    select null as id, l.event_id::text as letter_of, null as aggregate_type, null as aggregate_id, null as version, null::int as waiting, null as held_by, null as taken_from, null as taken_to
       from letter l
     union all
-    select null, null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
+    select null, null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text, null, null
       from moved m join target t on t.aggregate_type = m.aggregate_type and t.aggregate_id = m.aggregate_id
      where m.waiting > 0 or m.held_by is not null or t.locked`
 }
@@ -124,15 +155,13 @@ export function moveRows(scope: Scope, items: readonly Item[]): Statement<ClaimR
       select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version
         from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
        where (select count(*) from letter) >= 0
-      on conflict (consumer, generation, aggregate_type, aggregate_id) do update
-        set version = case when p.held_by is null and p.waiting = 0 then greatest(p.version, excluded.version) else p.version end,
-            updated_at = clock_timestamp()
+      on conflict (consumer, generation, aggregate_type, aggregate_id) do update set ${movedForward}
       returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
     )
-    select null as id, l.event_id::text as letter_of, null as aggregate_type, null as aggregate_id, null as version, null::int as waiting, null as held_by
+    select null as id, l.event_id::text as letter_of, null as aggregate_type, null as aggregate_id, null as version, null::int as waiting, null as held_by, null as taken_from, null as taken_to
       from letter l
     union all
-    select null, null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text
+    select null, null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text, null, null
       from moved m where m.waiting > 0 or m.held_by is not null`
 }
 
@@ -172,7 +201,7 @@ export function claimLetters(scope: Scope, items: readonly Item[]): Statement<{ 
 /** Locks those of the items' aggregates that are held or waited for. Index: consumer_position_waiting_idx. */
 export function lockBlocked({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
   return sql`
-    select null as id, null as letter_of, p.aggregate_type, p.aggregate_id, p.version::text as version, p.waiting, p.held_by::text as held_by
+    select null as id, null as letter_of, p.aggregate_type, p.aggregate_id, p.version::text as version, p.waiting, p.held_by::text as held_by, p.taken_from::text, p.taken_to::text
       from ${tables.position} p
      where p.consumer = ${consumer}::text and p.generation = ${generation}::int and (p.waiting > 0 or p.held_by is not null)
        and (p.aggregate_type, p.aggregate_id) in (
@@ -253,13 +282,19 @@ function forgotten({ tables, consumer, generation }: Scope): Part {
     )`
 }
 
-/** The newest version of each aggregate, in the order that everybody locks them in; zero for those that are only locked. */
+/** The aggregates in the order that everybody locks them in, each with its newest version; see `movedOver`. */
 function targetsOf(
   items: readonly Item[],
   isLocked: (each: BatchVersions) => boolean = () => false,
-): Record<'types' | 'ids' | 'versions', string> {
+): Record<'types' | 'ids' | 'versions' | 'begins' | 'overlaps', string> {
   const sorted = [...batchVersions(items)].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, each]) => each)
   const newest = sorted.map(({ newest: event }) => ({ event }))
-  const targets = sorted.map((each) => (isLocked(each) ? 0n : each.newest.version))
-  return { types: aggregateTypes(newest), ids: aggregateIds(newest), versions: sqlArray(targets) }
+  const locked = sorted.map(isLocked)
+  return {
+    types: aggregateTypes(newest),
+    ids: aggregateIds(newest),
+    versions: sqlArray(sorted.map((each, n) => (locked[n] === true ? 0n : each.newest.version))),
+    begins: sqlArray(sorted.map((each, n) => (locked[n] === true ? null : each.hasGap ? each.newest.version : each.oldest))),
+    overlaps: sqlArray(sorted.map((each, n) => (locked[n] === true ? 0n : each.hasGap ? each.oldest : null))),
+  }
 }

@@ -81,6 +81,11 @@ export interface ConsumerOptions<Native = unknown> {
   readonly onDead?: 'hold' | 'pass'
   /** What becomes of an event that keeps failing: a dead letter, or its key stands still until somebody acts. @default 'dead-letter' */
   readonly onPoison?: 'dead-letter' | 'stop'
+  /**
+   * What becomes of an event whose version another event has taken, as after a fail-over of its owner that lost commits: it is
+   * signalled and takes its turn, or it is a dead letter that holds its aggregate, whatever `onDead` says. @default 'signal'
+   */
+  readonly onFork?: 'signal' | 'dead-letter'
   /** Where deltas of an aggregate begin: at version 1, or, for a consumer that joins later, at the first that it sees. @default 'first' */
   readonly deltaStart?: 'first' | 'any'
   /**
@@ -146,6 +151,10 @@ export function resolveConsumerOptions<Native>(given: ConsumerOptions<Native>): 
   if (typeof settings.transport?.receive !== 'function') throw invalid('transport: must be a transport such as pubsub({ … })')
   if (settings.offsets === 'postgres' && settings.mode === 'stored')
     throw invalid("offsets: 'postgres' is for mode: 'direct'; stored messages have an order of their own")
+  if (settings.onFork === 'dead-letter' && !settings.inbox)
+    throw invalid("onFork: 'dead-letter' needs inbox: true, which tells a fork from a repeat")
+  if (settings.onFork === 'dead-letter' && settings.positions === 'needed')
+    throw invalid("onFork: 'dead-letter' needs positions: 'every', which say what each aggregate has taken")
   if (settings.maxVersionJump !== undefined && settings.positions === 'needed')
     throw invalid("maxVersionJump: needs positions: 'every', which say how far each aggregate is")
   if (settings.archive && settings.mode === 'direct')
@@ -183,6 +192,7 @@ const checks = {
   maxCrashes: wholeBetween(1, 1_000),
   onDead: oneOf('hold', 'pass'),
   onPoison: oneOf('dead-letter', 'stop'),
+  onFork: oneOf('signal', 'dead-letter'),
   deltaStart: oneOf('first', 'any'),
   maxVersionJump: (value: number | undefined) => value === undefined || wholeBetween(1, 1_000_000_000)(value),
   gapAlertMs: wholeBetween(1, 86_400_000),

@@ -53,6 +53,8 @@ export const pauseId = '00000000-0000-8000-8000-000000000001'
 /** Where an aggregate is after the batch. */
 export interface PositionChange extends AggregateName {
   readonly version: bigint
+  /** What is known to be taken, by ids that the inbox has; `undefined` leaves it as it is. */
+  readonly taken: { readonly from: bigint; readonly to: bigint } | undefined
   /** The dead letter that held it was applied. */
   readonly release: boolean
 }
@@ -87,10 +89,12 @@ export function readVersions(
 export function movePositions({ tables, consumer, generation }: Scope, changes: readonly PositionChange[]): Statement {
   return sql`
     update ${tables.position} p
-       set version = greatest(p.version, c.version), held_by = case when c.release then null else p.held_by end, updated_at = clock_timestamp()
+       set version = greatest(p.version, c.version), held_by = case when c.release then null else p.held_by end, updated_at = clock_timestamp(),
+           taken_from = coalesce(c.taken_from, p.taken_from), taken_to = coalesce(c.taken_to, p.taken_to)
       from unnest(${sqlArray(changes.map((c) => c.aggregateType))}::text::text[], ${sqlArray(changes.map((c) => c.aggregateId))}::text::text[],
-                  ${sqlArray(changes.map((c) => c.version))}::text::bigint[], ${sqlArray(changes.map((c) => c.release))}::text::boolean[])
-             as c (aggregate_type, aggregate_id, version, release)
+                  ${sqlArray(changes.map((c) => c.version))}::text::bigint[], ${sqlArray(changes.map((c) => c.release))}::text::boolean[],
+                  ${sqlArray(changes.map((c) => c.taken?.from))}::text::bigint[], ${sqlArray(changes.map((c) => c.taken?.to))}::text::bigint[])
+             as c (aggregate_type, aggregate_id, version, release, taken_from, taken_to)
      where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.aggregate_type = c.aggregate_type and p.aggregate_id = c.aggregate_id`
 }
 

@@ -70,6 +70,8 @@ export interface Applied {
   readonly conflicts: readonly Item[]
   /** Stored, until their turn comes. */
   readonly waiting: readonly Item[]
+  /** Those whose version was taken under another id, stored ones included. */
+  readonly forks: readonly Item[]
   /** Stored ones whose turn came with this batch. */
   readonly drained: number
   readonly emitted: number

@@ -22,6 +22,7 @@ export type DeadReason =
   | 'invalid'
   | 'not_ours'
   | 'version_jump'
+  | 'forked'
   | 'broker'
   | 'discarded'
 

@@ -11,6 +11,7 @@
  * has passed is applied late. Once it is settled, the next letter of its aggregate that is being redriven holds that: what comes
  * behind them all waits until the last one is.
  */
+import { voidEventType } from '../core/event.ts'
 import type { Version } from '../core/version.ts'
 import type { AggregateName } from '../projection/reads.sql.ts'
 import { batchVersions } from './batch-versions.ts'
@@ -27,6 +28,8 @@ export interface AggregateState extends AggregateName {
   heldBy: string | undefined
   /** Another letter of it that is being redriven: it holds the aggregate once the one that does is settled. */
   heir: Heir | undefined
+  /** The versions that were taken, each under an id that the inbox has, as far as that is known. */
+  taken: { readonly from: Version; readonly to: Version } | undefined
   moved: boolean
   released: boolean
 }
@@ -53,6 +56,8 @@ export interface Turns {
   readonly skip: readonly Item[]
   /** In the inbox already. */
   readonly seen: readonly Item[]
+  /** Those of `apply` and `skip` whose version was taken under another id. */
+  readonly forks: readonly Item[]
 }
 
 /** What a claim found. */
@@ -84,6 +89,8 @@ export function readClaim(found: readonly ClaimRow[]): Claimed {
       waiting: row.waiting ?? 0,
       heldBy: row.held_by ?? undefined,
       heir: undefined,
+      taken:
+        row.taken_from === null || row.taken_to === null ? undefined : { from: BigInt(row.taken_from), to: BigInt(row.taken_to) },
       moved: false,
       released: false,
     })
@@ -97,13 +104,19 @@ export function takeTurns(
   { seen, aggregates }: Pick<Claimed, 'seen' | 'aggregates'>,
   options: TurnOptions,
 ): Turns {
-  const turns = { apply: [] as Item[], wait: [] as Item[], behind: [] as Item[], skip: [] as Item[], seen: [] as Item[] }
+  const turns = { ...noTurns(), behind: [] as Item[], seen: [] as Item[] }
   for (const item of items) {
-    if (!seen.has(item.event.id)) turns[turnOf(item, aggregates.get(item.key), options)].push(item)
-    else {
+    const aggregate = aggregates.get(item.key)
+    if (seen.has(item.event.id)) {
       turns.seen.push(item)
-      leaveBehind(item, aggregates.get(item.key))
+      leaveBehind(item, aggregate)
+      continue
     }
+    // Asked before its turn is taken: that makes its version one that was.
+    const isFork = isTakenAlready(item, aggregate)
+    const turn = turnOf(item, aggregate, options)
+    turns[turn].push(item)
+    if (isFork && (turn === 'apply' || turn === 'skip')) turns.forks.push(item)
   }
   return turns
 }
@@ -113,13 +126,14 @@ export function takeBehind(
   items: readonly Item[],
   aggregates: ReadonlyMap<string, AggregateState>,
   taken: readonly Item[],
-): Pick<Turns, 'apply' | 'wait'> {
-  const turns = { apply: [] as Item[], wait: [] as Item[] }
+): Pick<Turns, 'apply' | 'wait' | 'forks'> {
+  const turns = noTurns()
   const left = new Map([...aggregates].map(([key, { waiting }]) => [key, waiting]))
   for (const { key } of taken) left.set(key, (left.get(key) ?? 0) - 1)
   for (const item of items) {
     const aggregate = aggregates.get(item.key)
     const isNext = (left.get(item.key) ?? 0) <= 0
+    if (isNext && isTakenAlready(item, aggregate)) turns.forks.push(item)
     turns[isNext ? take(item, aggregate) : 'wait'].push(item)
   }
   return turns
@@ -139,11 +153,11 @@ export function latenessOf(
   for (const { key, event } of items) {
     if (seen.has(event.id) && event.version > (ahead.get(key) ?? 0n)) ahead.set(key, event.version)
   }
-  for (const [key, { newest, hasGap, sequential }] of batchVersions(items)) {
+  for (const [key, { newest, hasGap, hasTwins, sequential }] of batchVersions(items)) {
     const aggregate = aggregates.get(key)
     if (aggregate === undefined) continue
     const isBlocked = aggregate.waiting > 0 || aggregate.heldBy !== undefined
-    const isUnmoved = sequential || hasGap || isBlocked || byVersion.includes(newest.aggregateType)
+    const isUnmoved = sequential || hasGap || hasTwins || isBlocked || byVersion.includes(newest.aggregateType)
     const isBefore = isUnmoved || aggregate.version > newest.version
     if (isBefore && aggregate.version > (ahead.get(key) ?? 0n)) ahead.set(key, aggregate.version)
   }
@@ -158,8 +172,8 @@ export function takeStoredTurns(
   items: readonly Item[],
   aggregates: ReadonlyMap<string, AggregateState>,
   options: TurnOptions,
-): Pick<Turns, 'apply' | 'skip'> {
-  const turns = { apply: [] as Item[], skip: [] as Item[] }
+): Pick<Turns, 'apply' | 'skip' | 'forks'> {
+  const turns = noTurns()
   const begun = new Set<string>()
   const stopped = new Set<string>()
   for (const item of items) {
@@ -169,10 +183,12 @@ export function takeStoredTurns(
     const aggregate = aggregates.get(item.key)
     const deltaStart = begun.has(item.key) ? 'first' : options.deltaStart
     begun.add(item.key)
+    const isFork = isTakenAlready(item, aggregate)
     const turn = turnOf(item, aggregate, { ...options, deltaStart })
     // What is not in turn now is decided again when its turn comes.
     if (turn === 'wait' || turn === 'behind') continue
     turns[turn].push(item)
+    if (isFork) turns.forks.push(item)
   }
   return turns
 }
@@ -190,7 +206,31 @@ export function handedOver(
 export function positionChanges(aggregates: ReadonlyMap<string, AggregateState>): PositionChange[] {
   return [...aggregates.values()]
     .filter(({ moved, released }) => moved || released)
-    .map(({ aggregateType, aggregateId, version, released }) => ({ aggregateType, aggregateId, version, release: released }))
+    .map(({ aggregateType, aggregateId, version, taken, released }) => ({
+      aggregateType,
+      aggregateId,
+      version,
+      taken,
+      release: released,
+    }))
+}
+
+function noTurns(): Record<'apply' | 'wait' | 'skip' | 'forks', Item[]> {
+  return { apply: [], wait: [], skip: [], forks: [] }
+}
+
+/**
+ * Whether the version of an event that is new to the inbox was taken under another id. A letter was given up under its own, and so was the
+ * one that holds its aggregate. A marker that waits is the consumer's own: it stands in for a letter.
+ */
+function isTakenAlready(item: Item, aggregate: AggregateState | undefined): boolean {
+  const { event, origin } = item
+  if (aggregate?.taken === undefined || aggregate.heldBy === event.id || origin.kind === 'dead' || isOwnMarker(item)) return false
+  return event.version >= aggregate.taken.from && event.version <= aggregate.taken.to
+}
+
+function isOwnMarker({ event, origin }: Item): boolean {
+  return origin.kind === 'waiting' && event.type === voidEventType
 }
 
 function turnOf(item: Item, aggregate: AggregateState | undefined, options: TurnOptions): Exclude<keyof Turns, 'seen'> {
@@ -223,21 +263,27 @@ function isFirst({ origin }: Item, { waiting }: AggregateState): boolean {
   return waiting === 0 || origin.kind === 'waiting'
 }
 
-function take({ event }: Item, aggregate: AggregateState | undefined): 'apply' {
-  if (aggregate !== undefined && event.version > aggregate.version) move(aggregate, event.version)
+function take(item: Item, aggregate: AggregateState | undefined): 'apply' {
+  if (aggregate !== undefined && item.event.version > aggregate.version) move(aggregate, item)
   return 'apply'
 }
 
 /** What was seen to its end holds nobody, and the next one need not wait for it. */
-function leaveBehind({ event, sequential }: Item, aggregate: AggregateState | undefined): void {
+function leaveBehind(item: Item, aggregate: AggregateState | undefined): void {
   if (aggregate === undefined) return
+  const { event, sequential } = item
   if (aggregate.heldBy === event.id) release(aggregate)
   const isNext = sequential ? event.version === aggregate.version + 1n : event.version > aggregate.version
-  if (isNext && (sequential || aggregate.heldBy === undefined)) move(aggregate, event.version)
+  if (isNext && (sequential || aggregate.heldBy === undefined)) move(aggregate, item)
 }
 
-function move(aggregate: AggregateState, version: Version): void {
-  aggregate.version = version
+function move(aggregate: AggregateState, item: Item): void {
+  const { version, taken } = aggregate
+  const to = item.event.version
+  const isNext = taken?.to === version && to === version + 1n
+  // Behind a marker of ours nothing is known: the letter that it stands in for is not in the inbox.
+  if (!isOwnMarker(item)) aggregate.taken = { from: isNext ? taken.from : to, to }
+  aggregate.version = to
   aggregate.moved = true
 }
 

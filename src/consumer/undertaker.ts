@@ -31,6 +31,7 @@ import {
   releaseAttempts,
   restLetter,
 } from './dead-letter.sql.ts'
+import { Forked, reportForks } from './forks.ts'
 import { removeStored, restStored, type Scope } from './inbox.sql.ts'
 import type { Item, UnreadItem } from './item.ts'
 import { makeDeadLetter } from './make-dead-letter.ts'
@@ -182,6 +183,7 @@ async function charge(deps: UndertakerDeps, { item, error }: Failed): ReturnType
     for (const follower of followers) report(deps, follower)
     return 'dead again'
   }
+  if (error instanceof Forked) return { burial: { reason: 'forked', error: text, attempts: 1 } }
   const { attempts } = await counting(settings, (tx) => one(tx, chargeAttempt(scope, event.id, text)))
   const isVerdict = refusal !== undefined && refusal.passing === undefined
   const isPoison = isVerdict || attempts >= settings.maxAttempts
@@ -221,7 +223,8 @@ async function buryItem(
   const { settings, scope, guard } = deps
   const { event, message, origin } = item
   const isBelieved = reason !== 'version_jump'
-  const holds = isBelieved && reason !== 'discarded' && settings.onDead === 'hold'
+  // After a fork only an operator knows which of the two histories is the true one.
+  const holds = reason === 'forked' || (isBelieved && reason !== 'discarded' && settings.onDead === 'hold')
   const aggregate = isBelieved ? { type: event.aggregateType, id: event.aggregateId, version: event.version } : undefined
   const followers = await transaction(settings.db, async (tx) => {
     await guard?.(tx)
@@ -250,6 +253,7 @@ async function buryItem(
     return holds ? await failFollowers(tx, deps, item) : []
   })
   if (followers !== undefined) report(deps, { ...describe(item), reason, attempts, held: holds, error: storableError(error) })
+  if (followers !== undefined && reason === 'forked') reportForks(deps, [item])
   for (const follower of followers ?? []) report(deps, follower)
   await undertaker.ack([item])
 }

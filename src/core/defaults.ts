@@ -59,6 +59,7 @@ export const defaults = {
     backoff: { firstMs: 100, maxMs: 60_000 },
     onDead: 'hold',
     onPoison: 'dead-letter',
+    onFork: 'signal',
     deltaStart: 'first',
     gapAlertMs: 60_000,
     pollMs: 1_000,

@@ -162,6 +162,15 @@ export interface Signals {
     readonly aggregateId: string
     readonly version: string
   }
+  /** An event has a version of its aggregate that another event has taken: its owner gave that version twice. Told once an event. */
+  'consumer.forked': {
+    readonly consumer: string
+    readonly eventId: string
+    readonly eventType: string
+    readonly aggregateType: string
+    readonly aggregateId: string
+    readonly version: string
+  }
   /**
    * What is stored until its turn, and the dead letters that nobody has settled. `oldestMs` above the alert threshold means a gap
    * that nobody closes; what an operator paused does not age.

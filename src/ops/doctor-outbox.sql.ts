@@ -122,3 +122,24 @@ export function selectTroubles(tables: OutboxTables, relaysSince: string): State
                and (exists (select from ${tables.dispatch} d where d.lane = l.lane and d.state = 0)
                  or exists (select from ${tables.dispatch} d where d.lane = l.lane and d.state = 1 and d.next_retry_at < clock_timestamp() - interval '10 seconds'))) as unowned_with_work`
 }
+
+export interface UnlockedWrites {
+  readonly relation: string
+  readonly aggregate_type: string
+  /** The last one. */
+  readonly aggregate_id: string
+  readonly role: string
+  readonly application: string
+  readonly writes: string
+  readonly first_at: string
+  readonly last_at: string
+}
+
+/** The writers that guarded tables have reported, the latest first. Index: none, there are a thousand at most. */
+export function selectUnlockedWrites(schema: string): Statement<UnlockedWrites> {
+  return sql`
+    select u.relation, u.aggregate_type, u.aggregate_id, u.role, u.application, u.writes::text,
+           to_char(u.first_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as first_at,
+           to_char(u.last_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as last_at
+      from ${name(schema, 'unlocked_write')} u order by u.last_at desc, u.relation, u.role, u.application limit 20`
+}

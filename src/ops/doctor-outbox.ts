@@ -9,8 +9,15 @@ import { selectDispatching } from '../outbox/dispatching.sql.ts'
 import type { Outbox } from '../outbox/outbox.ts'
 import { listPauses } from '../outbox/pause.ts'
 import { selectSlot } from '../outbox/retention.sql.ts'
-import { first, one, type Queryable } from '../postgres/database.ts'
-import { selectGuards, selectMayReadAudit, selectRelaysSince, selectServerSettings, selectTroubles } from './doctor-outbox.sql.ts'
+import { first, one, rows, type Queryable } from '../postgres/database.ts'
+import {
+  selectGuards,
+  selectMayReadAudit,
+  selectRelaysSince,
+  selectServerSettings,
+  selectTroubles,
+  selectUnlockedWrites,
+} from './doctor-outbox.sql.ts'
 import { selectSwitchedOn } from './outbox.sql.ts'
 
 export type OutboxProblem =
@@ -32,6 +39,7 @@ export type OutboxProblem =
   | 'snapshots-hidden'
   | 'parked'
   | 'all-paused'
+  | 'unlocked-writes'
 
 export interface OutboxFinding {
   readonly problem: OutboxProblem
@@ -47,6 +55,7 @@ export async function doctorOutbox(db: Queryable, outbox: Pick<Outbox, 'tables'>
     ...(await guardFindings(db, outbox)),
     ...(await serverFindings(db)),
     ...(await rowFindings(db, outbox, readable)),
+    ...(await writerFindings(db, outbox)),
     ...(readable ? await connectorFindings(db, outbox) : []),
   ]
 }
@@ -159,6 +168,19 @@ async function rowFindings(db: Queryable, { tables }: Pick<Outbox, 'tables'>, ma
       `everything is paused, by ${all?.pausedBy} since ${all?.pausedAt}: nothing is published. When it may go on: waybill outbox resume --all`,
     ),
   ]
+}
+
+/** What guarded tables have reported. */
+async function writerFindings(db: Queryable, { tables: { schema } }: Pick<Outbox, 'tables'>): Promise<OutboxFinding[]> {
+  const found = await rows(db, selectUnlockedWrites(schema))
+  return found.flatMap(
+    ({ relation, aggregate_type: type, aggregate_id: id, role, application, writes, first_at: first, last_at: last }) =>
+      when(
+        true,
+        'unlocked-writes',
+        `${relation} was written without the lock of its aggregate, ${writes} times or more between ${first} and ${last}, by role ${role} as "${application}", the last time ${type} ${id}: writers lose each other's changes, and no event follows theirs. Let that program lock the aggregate, add its event or run a command; then delete from ${schema}.unlocked_write`,
+      ),
+  )
 }
 
 /** While a connector publishes, what it has not read stands in the slot that was switched onto, and nowhere else. */

@@ -31,6 +31,7 @@ export const tableGrants: Readonly<Record<string, Grants>> = {
 
   // Events are written through add_events alone, which runs as the owner.
   aggregate_version: { app: ['select'], readonly: ['select'] },
+  unlocked_write: { readonly: ['select'] },
   outbox: { relay: ['select', 'delete'], readonly: ['select'] },
   outbox_source: { readonly: ['select'] },
   outbox_dispatch: {
@@ -110,6 +111,10 @@ export const functionGrants: Readonly<Record<string, readonly GrantedRole[]>> = 
   outbox_refuse_update: [],
 
   lock_aggregates: ['app', 'consumer'],
+  // Whoever owns a table makes the trigger; nobody calls it.
+  guard_aggregate: ['app'],
+  holds_aggregate: [],
+  xid_in_progress: [],
   claim_command: ['app'],
 
   lock_letters: ['consumer'],

@@ -80,6 +80,11 @@ const consumerRules = {
     kind: byConsumer,
   },
   'consumer.waiting': { level: 'debug', message: 'An event came before its turn and is stored.', kind: byConsumer },
+  'consumer.forked': {
+    level: 'error',
+    message: 'Two events have one version of an aggregate: its owner lost commits, or was restored.',
+    kind: byConsumer,
+  },
   'consumer.backlog': {
     level: ({ alert }) => (alert ? 'error' : 'debug'),
     message: 'Messages wait for their turn.',

@@ -110,6 +110,7 @@ const consumer = {
   'consumer.ignored': (sink, { consumer: name }) => sink.add('consumer.ignored_streams', 1, { consumer: name }),
   'consumer.fact-conflict': (sink, { consumer: name }) => sink.add('consumer.fact_conflicts', 1, { consumer: name }),
   'consumer.waiting': (sink, { consumer: name }) => sink.add('consumer.came_early', 1, { consumer: name }),
+  'consumer.forked': (sink, { consumer: name }) => sink.add('consumer.forks', 1, { consumer: name }),
   'consumer.backlog': (sink, { consumer: name, messages, aggregates, held, oldestMs, dead }) => {
     const labels = { consumer: name }
     sink.set('consumer.waiting', messages, labels)

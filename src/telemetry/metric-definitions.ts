@@ -49,6 +49,7 @@ export type CounterName =
   | 'consumer.ignored_streams'
   | 'consumer.came_early'
   | 'consumer.fact_conflicts'
+  | 'consumer.forks'
   | 'consumer.disturbances'
   | 'inbox.removed'
   | 'inbox.memory_short'
@@ -202,6 +203,7 @@ export const metricDefinitions: Definitions = {
   'consumer.ignored_streams': counter('Streams of a topic that the consumer does not read.', 'consumer'),
   'consumer.came_early': counter('Events that came before their predecessor.', 'consumer'),
   'consumer.fact_conflicts': counter('Facts that came under the business key of another one, with other content.', 'consumer'),
+  'consumer.forks': counter('Events whose version another event has taken.', 'consumer'),
   'consumer.waiting': gauge('Messages that are stored until their turn.', perConsumer),
   'consumer.waiting_aggregates': gauge('Aggregates that messages wait for.', perConsumer),
   'consumer.held_aggregates': gauge('Aggregates that stand still behind a dead letter or a pause.', perConsumer),

@@ -39,7 +39,8 @@ function directSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; re
   const ids = items.map((some) => some.map(({ event }) => event.id))
   const delayMs = fc.constantFrom(0, never)
   const bounds = fc.record({ batchSize: fc.integer({ min: 1, max: 3 }), batchBytes: fc.constantFrom(1, 1_000) })
-  const change = fc.record({ item: fc.constantFrom(...events), release: fc.boolean() })
+  const taken = fc.constantFrom(undefined, { from: 1n, to: 1n }, { from: 1n, to: 2n }, { from: 2n, to: 2n })
+  const change = fc.record({ item: fc.constantFrom(...events), release: fc.boolean(), taken })
   return [
     ...weighted(
       4,
@@ -76,9 +77,9 @@ function directSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; re
     ...weighted(
       2,
       change.map(
-        ({ item: { event }, release }): Step =>
+        ({ item: { event }, release, taken: known }): Step =>
           () =>
-            movePositions(scope, [{ ...event, release }]),
+            movePositions(scope, [{ ...event, taken: known, release }]),
       ),
     ),
     ...weighted(

@@ -88,6 +88,7 @@ export const ruleCases: Readonly<Record<string, RuleCase>> = {
   },
   WaybillDeadLetters: event(`waybill_consumer_dead_letters_total{${consumer},reason="failed"}`),
   WaybillDeadLettersUnsettled: gauge('waybill_consumer_unsettled_dead_letters', consumer, [1, 0]),
+  WaybillForked: event(`waybill_consumer_forks_total{${consumer}}`),
   WaybillKeyStopped: event(`waybill_consumer_stopped_keys_total{${consumer}}`),
   WaybillConsumerLagging: gauge('waybill_consumer_lag_seconds', consumer, [61, 60]),
   WaybillStoredLagging: gauge('waybill_consumer_stored_lag_seconds', consumer, [301, 300]),

@@ -1979,6 +1979,397 @@ end $$;
 insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
 values (22, '0022_measure_transport_leases', '173665b271af6b979afd08db6e28c6644f18383ececa27a9f41634d9b4cd1a33', false, '0.1.0');
 
+-- 0023_refuse_dropped_events
+-- Refuses an event whose row a trigger of the user's has dropped or given another id, instead of a dispatch row without an event, which
+-- relays park. And writes the payload beside added columns without a backslash in a literal: a session in which those escape
+-- (standard_conforming_strings = off) kept other bytes.
+
+create function "waybill".outbox_refuse_dropped(event uuid, aggregate_type text, aggregate_id text) returns boolean language plpgsql as $$
+begin
+  raise exception 'A trigger on the outbox or on outbox_dispatch dropped event % of % %, or changed its id.', event, aggregate_type, aggregate_id
+    using errcode = 'WB006';
+end $$;
+
+-- As before, but for that.
+create or replace function "waybill".add_event(
+  topic text, aggregate_type text, aggregate_id text, event_type text, payload bytea,
+  id uuid default encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
+    placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3) from 1 for 6), 52, 1), 53, 1), 'hex')::uuid,
+  given bigint default null, schema_version int default 1, content_type text default 'application/json',
+  headers jsonb default '{}', not_before timestamptz default null, out version bigint
+) language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  key  bigint;
+  kept uuid;
+begin
+  if octet_length(convert_to(add_event.aggregate_id, 'UTF8')) not between 1 and 1024 then
+    perform "waybill".outbox_refuse_id(add_event.aggregate_type, add_event.aggregate_id);
+  end if;
+
+  insert into "waybill".aggregate_version as a (aggregate_type, aggregate_id, version)
+  values (add_event.aggregate_type, add_event.aggregate_id, coalesce(given, 1))
+  on conflict (aggregate_type, aggregate_id) do update set version = case a.version when 0 then excluded.version else a.version + 1 end
+  returning a.version into add_event.version;
+  if given <> add_event.version then
+    perform "waybill".outbox_wrong_version(add_event.aggregate_type || ' ' || add_event.aggregate_id, given, add_event.version);
+  end if;
+
+  insert into "waybill".outbox as o (id, topic, aggregate_type, aggregate_id, version, event_type, schema_version, content_type, payload, headers)
+  values (add_event.id, add_event.topic, add_event.aggregate_type, add_event.aggregate_id, add_event.version, add_event.event_type,
+          add_event.schema_version, add_event.content_type, add_event.payload, add_event.headers)
+  returning o.id into kept;
+  if kept is distinct from add_event.id then
+    perform "waybill".outbox_refuse_dropped(add_event.id, add_event.aggregate_type, add_event.aggregate_id);
+  end if;
+
+  -- Asked after the event is written: whoever changes these settings locks one of the tables above, so from here on they hold.
+  if "waybill".outbox_dispatching() then
+    key := ('x' || encode(substring(sha256(convert_to(add_event.aggregate_type || chr(31) || add_event.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint;
+    insert into "waybill".outbox_dispatch as d (lane, key, event_id, next_retry_at)
+    values ((key & ("waybill".outbox_lanes() - 1))::smallint, key, add_event.id, not_before)
+    returning d.event_id into kept;
+    if kept is distinct from add_event.id then
+      perform "waybill".outbox_refuse_dropped(add_event.id, add_event.aggregate_type, add_event.aggregate_id);
+    end if;
+  elsif not_before > clock_timestamp() then
+    perform "waybill".outbox_refuse_date();
+  end if;
+end $$;
+
+-- The same for many events.
+create or replace function "waybill".add_events(
+  ids              uuid[],
+  topics           text[],
+  aggregate_types  text[],
+  aggregate_ids    text[],
+  event_types      text[],
+  payloads         bytea[],
+  versions         bigint[]      default null,
+  schema_versions  int[]         default null,
+  content_types    text[]        default null,
+  headers          jsonb[]       default null,
+  not_before       timestamptz[] default null,
+  sources          text[]        default null,
+  source_event_ids uuid[]        default null,
+  ordinals         int[]         default null,
+  columns          jsonb[]       default null
+) returns table (id uuid, version bigint, added boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_nestloop = off set jit = off as $$
+#variable_conflict use_column
+declare
+  repeated uuid[] := '{}';
+begin
+  perform "waybill".outbox_refuse_id(e.aggregate_type, e.aggregate_id)
+     from unnest(aggregate_types, aggregate_ids) as e (aggregate_type, aggregate_id)
+    where octet_length(convert_to(e.aggregate_id, 'UTF8')) not between 1 and 1024;
+
+  if source_event_ids is not null then
+    with fresh as (
+      insert into "waybill".outbox_source (source, source_event_id, ordinal, event_id)
+      select s.source, s.source_event_id, s.ordinal, s.id
+        from unnest(sources, source_event_ids, ordinals, ids) as s (source, source_event_id, ordinal, id)
+       where s.source_event_id is not null
+       order by 2, 1, 3
+      on conflict do nothing
+      returning event_id)
+    select coalesce(array_agg(s.id), '{}') into repeated
+      from unnest(source_event_ids, ids) as s (source_event_id, id)
+     where s.source_event_id is not null and s.id not in (select event_id from fresh);
+  end if;
+
+  if versions is not null then
+    -- An aggregate that we have not seen may begin at any version.
+    insert into "waybill".aggregate_version as a (aggregate_type, aggregate_id, version)
+    select e.aggregate_type, e.aggregate_id, min(e.version) - 1
+      from unnest(aggregate_types, aggregate_ids, versions) as e (aggregate_type, aggregate_id, version)
+     group by 1, 2 having min(e.version) > 1
+     order by 1, 2
+    on conflict (aggregate_type, aggregate_id) do update set version = excluded.version where a.version = 0;
+  end if;
+
+  return query
+  with given as materialized (
+    select e.*, row_number() over w as nth, count(*) over (partition by e.aggregate_type, e.aggregate_id) as n
+      from unnest(ids, topics, aggregate_types, aggregate_ids, event_types, payloads, versions, schema_versions, content_types, headers, not_before, columns)
+           with ordinality as e (id, topic, aggregate_type, aggregate_id, event_type, payload, version, schema_version, content_type, headers, not_before, columns, place)
+     where e.id <> all (repeated)
+    window w as (partition by e.aggregate_type, e.aggregate_id order by e.place)),
+  taken as (
+    insert into "waybill".aggregate_version as a (aggregate_type, aggregate_id, version)
+    select g.aggregate_type, g.aggregate_id, g.n from given g where g.nth = 1 order by 1, 2
+    on conflict (aggregate_type, aggregate_id) do update set version = a.version + excluded.version
+    returning a.aggregate_type, a.aggregate_id, a.version),
+  numbered as materialized (
+    select g.*, t.version - g.n + g.nth as next,
+           ('x' || encode(substring(sha256(convert_to(g.aggregate_type || chr(31) || g.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint as key
+      from given g
+      join taken t on t.aggregate_type = g.aggregate_type and t.aggregate_id = g.aggregate_id),
+  plain as (
+    insert into "waybill".outbox (id, topic, aggregate_type, aggregate_id, version, event_type, schema_version, content_type, payload, headers)
+    select n.id, n.topic, n.aggregate_type, n.aggregate_id,
+           case when n.version is null or n.version = n.next then n.next
+                else "waybill".outbox_wrong_version(n.aggregate_type || ' ' || n.aggregate_id, n.version, n.next) end,
+           n.event_type, coalesce(n.schema_version, 1), coalesce(n.content_type, 'application/json'), n.payload, coalesce(n.headers, '{}')
+      from numbered n where n.columns is null
+    returning id),
+  widened as (
+    insert into "waybill".outbox
+    select r.* from numbered n cross join lateral jsonb_populate_record(cast(null as "waybill".outbox), n.columns || jsonb_build_object(
+             'id', n.id, 'topic', n.topic, 'aggregate_type', n.aggregate_type, 'aggregate_id', n.aggregate_id,
+             'version', case when n.version is null or n.version = n.next then n.next
+                             else "waybill".outbox_wrong_version(n.aggregate_type || ' ' || n.aggregate_id, n.version, n.next) end,
+             'event_type', n.event_type, 'schema_version', coalesce(n.schema_version, 1), 'content_type', coalesce(n.content_type, 'application/json'),
+             'payload', chr(92) || 'x' || encode(n.payload, 'hex'), 'headers', coalesce(n.headers, '{}'), 'occurred_at', clock_timestamp())) r
+     where n.columns is not null
+    returning id),
+  dispatched as (
+    insert into "waybill".outbox_dispatch (lane, key, event_id, next_retry_at)
+    select (n.key & ("waybill".outbox_lanes() - 1))::smallint, n.key, n.id, n.not_before
+      from numbered n where "waybill".outbox_dispatching() order by n.key, n.next
+    returning event_id)
+  select n.id, n.next,
+         case when w.id is null or (d.event_id is null and "waybill".outbox_dispatching())
+              then "waybill".outbox_refuse_dropped(n.id, n.aggregate_type, n.aggregate_id) else true end
+    from numbered n
+    left join (table plain union all table widened) w on w.id = n.id
+    left join dispatched d on d.event_id = n.id
+  union all
+  select r, null, false from unnest(repeated) r;
+
+  if not_before is not null and not "waybill".outbox_dispatching() and exists (
+       select from unnest(ids, not_before) as d (id, moment) where d.moment > clock_timestamp() and d.id <> all (repeated)) then
+    perform "waybill".outbox_refuse_date();
+  end if;
+end $$;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (23, '0023_refuse_dropped_events', 'be1ffa0653e35ba6135080a0a714a886c01e7d2ebbfc7f51c3af406d9749fb7b', false, '0.1.0');
+
+-- 0024_compare_facts
+-- One key with other content: a fact carries a hash of its content. The outbox keeps it beside the source of the event, a consumer
+-- beside the event's id, and a repeat that has another hash is told apart from one that has the same. Null: not known, as of rows
+-- that are older than this, and of events that are no facts.
+
+alter table "waybill".outbox_source add column content_hash bytea;
+alter table "waybill".inbox add column content_hash bytea, add column conflicted_at timestamptz;
+
+-- Adds facts: events that are recorded once for each source, with the hash of their content. `conflict` says that the source was
+-- recorded before with another hash; then, and for a repeat, nothing is written.
+create function "waybill".add_facts(
+  ids              uuid[],
+  topics           text[],
+  aggregate_types  text[],
+  aggregate_ids    text[],
+  event_types      text[],
+  payloads         bytea[],
+  versions         bigint[],
+  schema_versions  int[],
+  content_types    text[],
+  headers          jsonb[],
+  sources          text[],
+  source_event_ids uuid[],
+  ordinals         int[],
+  content_hashes   bytea[]
+) returns table (id uuid, version bigint, added boolean, conflict boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_nestloop = off set jit = off as $$
+#variable_conflict use_column
+declare
+  fresh uuid[];
+begin
+  with inserted as (
+    insert into "waybill".outbox_source (source, source_event_id, ordinal, event_id, content_hash)
+    select s.source, s.source_event_id, s.ordinal, s.id, s.content_hash
+      from unnest(sources, source_event_ids, ordinals, ids, content_hashes) as s (source, source_event_id, ordinal, id, content_hash)
+     order by 2, 1, 3
+    on conflict do nothing
+    returning event_id)
+  select coalesce(array_agg(event_id), '{}') into fresh from inserted;
+
+  return query
+  select a.id, a.version, a.added, false
+    from (select array_agg(f.id) as ids, array_agg(f.topic) as topics, array_agg(f.aggregate_type) as aggregate_types,
+                 array_agg(f.aggregate_id) as aggregate_ids, array_agg(f.event_type) as event_types, array_agg(f.payload) as payloads,
+                 array_agg(f.version) as versions, array_agg(f.schema_version) as schema_versions,
+                 array_agg(f.content_type) as content_types, array_agg(f.headers) as headers
+            from (select * from unnest(ids, topics, aggregate_types, aggregate_ids, event_types, payloads, versions, schema_versions, content_types, headers)
+                    with ordinality as e (id, topic, aggregate_type, aggregate_id, event_type, payload, version, schema_version, content_type, headers, place)
+                   where e.id = any (fresh) order by e.place) f
+          having count(*) > 0) g
+   cross join lateral "waybill".add_events(g.ids, g.topics, g.aggregate_types, g.aggregate_ids, g.event_types, g.payloads, g.versions,
+                                         g.schema_versions, g.content_types, g.headers) a;
+
+  -- A younger snapshot: what another transaction recorded while we waited for it is seen.
+  return query
+  select r.id, null::bigint, false, coalesce(k.content_hash <> r.content_hash, false)
+    from unnest(sources, source_event_ids, ordinals, ids, content_hashes) as r (source, source_event_id, ordinal, id, content_hash)
+    left join "waybill".outbox_source k
+      on k.source_event_id = r.source_event_id and k.source = r.source and k.ordinal = r.ordinal
+   where r.id <> all (fresh);
+end $$;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (24, '0024_compare_facts', '860830ac6818f0822bf7520f0d34dadc6fc367a01d8d9078f5575114fa1a1540', false, '0.1.0');
+
+-- 0025_lock_letters
+-- Whoever applies an event settles the dead letter that it may have, so that letter and inbox never contradict each other.
+
+-- Locks the letters of these events that are not settled, and returns the events that have one. It looks with a snapshot of its own: a
+-- statement that waited for a burial to end does not see the letter that came of it, and this does. Letters are locked before inbox
+-- rows, in the order of their numbers. Where a consumer has no open letter, as most of the time, it looks at two index entries.
+create function "waybill".lock_letters(consumer text, generation int, events uuid[]) returns setof uuid
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  if exists (select from "waybill".dead_letter d where d.consumer = lock_letters.consumer and d.state = 'dead')
+     or exists (select from "waybill".dead_letter d
+                 where d.consumer = lock_letters.consumer and d.generation = lock_letters.generation and d.state = 'redriving') then
+    return query
+    select d.event_id from "waybill".dead_letter d
+     where d.consumer = lock_letters.consumer and d.generation = lock_letters.generation and d.event_id = any (events)
+       and d.state in ('dead', 'redriving')
+     order by d.id for update;
+  end if;
+end $$;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (25, '0025_lock_letters', 'db3516bfa247e65bac663c7b4316e5b4a53acf27edfaf8692e653d9fe35add11', false, '0.1.0');
+
+-- 0026_witness_clock
+-- Keeps a step of the database's clock from making everything old at once: what the clock gains while nobody looks is written down,
+-- and counts for no row that was there before.
+
+-- How far clean-ups have followed the clock, in one row.
+--   seen_at  what it said when one of them looked last
+--   leaps    what it went over since without being followed, newest first: [{"from": ms, "to": ms}]
+create table "waybill".retention_clock (
+  one     boolean     primary key default true check (one),
+  seen_at timestamptz not null,
+  leaps   jsonb       not null default '[]'
+) with (fillfactor = 50);
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (26, '0026_witness_clock', 'c248a16b2ae8f689ba634fbf45d857b86f9a28f7ff1090dc45473e00e62c2297', false, '0.1.0');
+
+-- 0027_notice_forks
+-- Notices two events of one aggregate and version. An owner that lost commits in a fail-over gives their versions again, and
+-- compared with a position alone, the second of them looks like something that was seen before.
+
+-- Every version from `taken_from` to `taken_to` was taken, each under an id that the inbox got. An event of one of these
+-- versions that the inbox does not know is a fork. Null where nothing is known. What moves `version` and knows nothing of ids
+-- leaves both as they are: they stay true, and what is taken next begins anew where `taken_to` is not `version`.
+-- `overlapped` is where `taken_to` was when the last batch came, if that had versions up to there; null otherwise.
+alter table "waybill".consumer_position
+  add column taken_from bigint,
+  add column taken_to   bigint,
+  add column overlapped bigint;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (27, '0027_notice_forks', 'a89bc268723ce2c8e7151d8d35da43211fb2630dfdc18e8452a6b854b9dc6ddc', false, '0.1.0');
+
+-- 0028_find_unlocked_writes
+-- Finds writers that change an aggregate's rows without its lock: two of them lose each other's changes, and events do not follow
+-- the rows. A table is guarded by a trigger that its owner makes:
+--
+--   create constraint trigger waybill_guard after insert or update or delete on shop.account
+--     deferrable initially deferred for each row execute function waybill.guard_aggregate('account', 'id', 'report');
+
+-- One row for each guarded table and writer. What is counted are writes at least: two at the same moment count as one.
+create table "waybill".unlocked_write (
+  relation       text        not null,
+  aggregate_type text        not null,
+  role           text        not null,
+  application    text        not null,
+  aggregate_id   text        not null,
+  writes         bigint      not null default 1,
+  first_at       timestamptz not null default clock_timestamp(),
+  last_at        timestamptz not null default clock_timestamp(),
+  primary key (relation, aggregate_type, role, application)
+);
+
+-- Whether a transaction id, as a row has it, is of a transaction that has not ended. Rows have the lower half of an id, which is near
+-- the present one.
+create function "waybill".xid_in_progress(half xid) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  seen  bigint := half::text::bigint;
+  known bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+  whole bigint := known + (seen - known % 4294967296 + 2147483648 + 4294967296) % 4294967296 - 2147483648;
+begin
+  if seen < 3 or whole < 3 then
+    return false;
+  end if;
+  return coalesce(pg_xact_status(whole::text::xid8) = 'in progress', false);
+exception when invalid_parameter_value then
+  return false; -- several share the row's lock: none of them is a writer of ours
+end $$;
+
+-- Whether this transaction, or a savepoint of it, has locked the aggregate or taken a version of it. The row itself tells: a version of
+-- it that is visible and not committed is our own, and one that a living transaction has locked, and that we may lock at once, we had
+-- locked. So nobody has to leave a mark, and writers that are not guarded pay nothing.
+create function "waybill".holds_aggregate(aggregate_type text, aggregate_id text) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  writer xid;
+  locker xid;
+begin
+  select a.xmin, a.xmax into writer, locker from "waybill".aggregate_version a
+   where a.aggregate_type = holds_aggregate.aggregate_type and a.aggregate_id = holds_aggregate.aggregate_id;
+  if not found then
+    return false;
+  end if;
+  if "waybill".xid_in_progress(writer) then
+    return true;
+  end if;
+  if not "waybill".xid_in_progress(locker) then
+    return false;
+  end if;
+  perform from "waybill".aggregate_version a
+    where a.aggregate_type = holds_aggregate.aggregate_type and a.aggregate_id = holds_aggregate.aggregate_id for update skip locked;
+  return found;
+end $$;
+
+-- Its arguments: the aggregate type, the column with the aggregate's id, and 'report' or 'refuse'. Asked at COMMIT, so that it does not
+-- matter whether the row was written before the event was added. A report waits for nobody and fails no writer.
+create function "waybill".guard_aggregate() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  written text := format('%I.%I', tg_table_schema, tg_table_name);
+  program text := left(current_setting('application_name'), 64);
+  id      text;
+begin
+  if tg_nargs < 2 or coalesce(tg_argv[2], 'report') not in ('report', 'refuse') then
+    raise exception 'The trigger % of % needs an aggregate type, the column with the aggregate''s id, and ''report'' or ''refuse''.', tg_name, written
+      using errcode = '22023';
+  end if;
+  for id in
+    select distinct w.data ->> tg_argv[1]
+      from (values (case when tg_op <> 'INSERT' then to_jsonb(old) end), (case when tg_op <> 'DELETE' then to_jsonb(new) end)) as w (data)
+     where w.data is not null
+  loop
+    if id is null then
+      raise exception 'The trigger % of % names the aggregate''s id "%": the table has no such column, or the row has none.', tg_name, written, tg_argv[1]
+        using errcode = '22023';
+    end if;
+    continue when "waybill".holds_aggregate(tg_argv[0], id);
+    if tg_argv[2] = 'refuse' then
+      raise exception 'A row of % was written without the lock of its aggregate % %: others may write it at the same time, and no event follows.', written, tg_argv[0], id
+        using errcode = '55000', hint = 'Call lockAggregate(tx, { type, id }) first, add the event of the change in the same transaction, or make it a command.';
+    end if;
+    if pg_try_advisory_xact_lock(hashtextextended(concat_ws(chr(31), 'waybill', written, tg_argv[0], session_user, program), 0)) then
+      insert into "waybill".unlocked_write as u (relation, aggregate_type, role, application, aggregate_id)
+      select written, tg_argv[0], session_user, program, id
+       where (select count(*) from "waybill".unlocked_write) < 1000
+      on conflict (relation, aggregate_type, role, application)
+        do update set writes = u.writes + 1, aggregate_id = excluded.aggregate_id, last_at = clock_timestamp();
+    end if;
+  end loop;
+  return null;
+end $$;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (28, '0028_find_unlocked_writes', 'f26562f369914a2712b1808e12835ad5253328e477aaf7caa1c847eb0638dae9', false, '0.1.0');
+
 insert into "waybill"."deployment" (service, deployment_id, stamped_on)
 values ('video', coalesce(null::text, gen_random_uuid()::text), "waybill"."database_identity"())
 on conflict do nothing;
@@ -2091,6 +2482,7 @@ grant select on "waybill"."operation" to "waybill_readonly";
 grant select on "waybill"."audit_log" to "waybill_readonly";
 grant select on "waybill"."aggregate_version" to "waybill_app";
 grant select on "waybill"."aggregate_version" to "waybill_readonly";
+grant select on "waybill"."unlocked_write" to "waybill_readonly";
 grant select, delete on "waybill"."outbox" to "waybill_relay";
 grant select on "waybill"."outbox" to "waybill_readonly";
 grant select on "waybill"."outbox_source" to "waybill_readonly";
@@ -2114,10 +2506,14 @@ grant select, insert on "waybill"."blob_part" to "waybill_app";
 grant select, insert on "waybill"."blob_part" to "waybill_consumer";
 grant select, insert, update (rejected, response, token), delete on "waybill"."command_marker" to "waybill_app";
 grant select (created_at, rejected, principal, request_id, command) on "waybill"."command_marker" to "waybill_readonly";
+grant select, insert, update on "waybill"."retention_clock" to "waybill_app";
+grant select, insert, update on "waybill"."retention_clock" to "waybill_consumer";
+grant select on "waybill"."retention_clock" to "waybill_readonly";
 grant select on "waybill"."consumer" to "waybill_app";
 grant select, insert, update on "waybill"."consumer" to "waybill_consumer";
 grant select on "waybill"."consumer" to "waybill_readonly";
-grant select, insert, update (processed_at), delete on "waybill"."inbox" to "waybill_consumer";
+grant select (consumer, generation, event_id, conflicted_at) on "waybill"."inbox" to "waybill_app";
+grant select, insert, update (processed_at, conflicted_at), delete on "waybill"."inbox" to "waybill_consumer";
 grant select on "waybill"."inbox" to "waybill_readonly";
 grant select on "waybill"."consumer_position" to "waybill_app";
 grant select, insert, update, delete on "waybill"."consumer_position" to "waybill_consumer";
@@ -2148,13 +2544,16 @@ grant select on "waybill"."transport_delivery" to "waybill_readonly";
 grant execute on function "waybill"."database_identity" to "waybill_app", "waybill_relay", "waybill_consumer", "waybill_readonly";
 grant execute on function "waybill"."add_events" to "waybill_app", "waybill_consumer";
 grant execute on function "waybill"."add_event" to "waybill_app", "waybill_consumer";
+grant execute on function "waybill"."add_facts" to "waybill_app";
 grant execute on function "waybill"."outbox_lanes" to "waybill_relay", "waybill_readonly";
 grant execute on function "waybill"."outbox_dispatching" to "waybill_relay", "waybill_readonly";
 grant execute on function "waybill"."outbox_read" to "waybill_relay";
 grant execute on function "waybill"."outbox_settle" to "waybill_relay";
 grant execute on function "waybill"."outbox_expire" to "waybill_relay";
 grant execute on function "waybill"."lock_aggregates" to "waybill_app", "waybill_consumer";
+grant execute on function "waybill"."guard_aggregate" to "waybill_app";
 grant execute on function "waybill"."claim_command" to "waybill_app";
+grant execute on function "waybill"."lock_letters" to "waybill_consumer";
 grant execute on function "waybill"."transport_publish" to "waybill_relay";
 grant execute on function "waybill"."transport_subscribe" to "waybill_consumer";
 grant execute on function "waybill"."transport_seek" to "waybill_consumer";

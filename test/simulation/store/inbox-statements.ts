@@ -6,7 +6,7 @@ import { movePositions, readConsumer, registerConsumer, type Scope } from '../..
 import type { SqlValue } from '../../../src/postgres/sql.ts'
 import type { FakeStore } from './fake-store.ts'
 import type { Attempt, InboxStore, Position } from './inbox-tables.ts'
-import { booleans, numbers, texts } from './sql-text.ts'
+import { booleans, knownNumbers, numbers, texts } from './sql-text.ts'
 import type { StatementContext } from './statement-context.ts'
 
 export function defineInbox(store: FakeStore, scope: Scope, data: InboxStore): void {
@@ -22,12 +22,12 @@ export function defineInbox(store: FakeStore, scope: Scope, data: InboxStore): v
 
   store.define('claim', claim(scope, []), async (context, values) => {
     const [ids] = values
-    const [types, aggregates, versions] = values.slice(recordedValues)
+    const targets = values.slice(recordedValues)
     const fresh = await record(context, data, { ...mine, ids: texts(ids) })
     const moved: object[] = []
-    for (const target of targetsOf(types, aggregates, versions)) {
+    for (const target of runsOf(targets)) {
       const row = await move(context, data, { ...mine, ...target })
-      const isLookedAt = row.version > target.version || target.version === 0
+      const isLookedAt = row.version > target.version || row.overlapped !== null
       if (row.waiting > 0 || row.heldBy !== null || isLookedAt) moved.push(aggregateRow(row))
     }
     await forgetAttempts(context, data, { isMine, ids: texts(ids) })
@@ -41,12 +41,12 @@ export function defineInbox(store: FakeStore, scope: Scope, data: InboxStore): v
 
   store.define('claimRows', claimRows(scope, []), async (context, values) => {
     const [ids] = values
-    const [types, aggregates, versions] = values.slice(recordedValues + 2)
+    const targets = values.slice(recordedValues + 2)
     const fresh = await record(context, data, { ...mine, ids: texts(ids) })
     const moved: object[] = []
-    for (const target of targetsOf(types, aggregates, versions)) {
+    for (const target of runsOf(targets)) {
       const row = await move(context, data, { ...mine, ...target })
-      if (row.waiting > 0 || row.heldBy !== null) moved.push(aggregateRow(row))
+      if (row.waiting > 0 || row.heldBy !== null || row.overlapped !== null) moved.push(aggregateRow(row))
     }
     await forgetAttempts(context, data, { isMine, ids: texts(ids) })
     return [
@@ -73,19 +73,25 @@ export function defineInbox(store: FakeStore, scope: Scope, data: InboxStore): v
     return []
   })
 
-  store.define('movePositions', movePositions(scope, []), async (context, [types, aggregates, versions, releases]) => {
-    const released = booleans(releases)
-    for (const [i, target] of targetsOf(types, aggregates, versions).entries()) {
-      const isAt = (row: Position): boolean => isMine(row) && row.type === target.type && row.id === target.id
-      const set = (row: Position): Position => ({
-        ...row,
-        version: later(data, row.version, target.version),
-        heldBy: released[i] === true ? null : row.heldBy,
-      })
-      await context.updateAll(data.position, context.see(data.position, isAt), { set, still: isAt })
-    }
-    return []
-  })
+  store.define(
+    'movePositions',
+    movePositions(scope, []),
+    async (context, [types, aggregates, versions, releases, begins, ends]) => {
+      const [released, from, to] = [booleans(releases), knownNumbers(begins), knownNumbers(ends)]
+      for (const [i, target] of targetsOf(types, aggregates, versions).entries()) {
+        const isAt = (row: Position): boolean => isMine(row) && row.type === target.type && row.id === target.id
+        const set = (row: Position): Position => ({
+          ...row,
+          version: later(data, row.version, target.version),
+          heldBy: released[i] === true ? null : row.heldBy,
+          takenFrom: from[i] ?? row.takenFrom,
+          takenTo: to[i] ?? row.takenTo,
+        })
+        await context.updateAll(data.position, context.see(data.position, isAt), { set, still: isAt })
+      }
+      return []
+    },
+  )
 }
 
 interface Target {
@@ -97,6 +103,23 @@ interface Target {
 function targetsOf(types: SqlValue | undefined, ids: SqlValue | undefined, versions: SqlValue | undefined): Target[] {
   const [idList, versionList] = [texts(ids), numbers(versions)]
   return texts(types).map((type, i) => ({ type, id: idList[i] ?? '', version: versionList[i] ?? 0 }))
+}
+
+/** The rows that a batch offers for its aggregates. */
+interface Run extends Target {
+  readonly takenFrom: number | null
+  readonly takenTo: number | null
+  readonly overlapped: number | null
+}
+
+function runsOf([types, ids, versions, begins, overlaps]: readonly (SqlValue | undefined)[]): Run[] {
+  const [from, overlapped] = [knownNumbers(begins), knownNumbers(overlaps)]
+  return targetsOf(types, ids, versions).map((target, i) => ({
+    ...target,
+    takenFrom: from[i] ?? null,
+    takenTo: target.version === 0 ? null : target.version,
+    overlapped: overlapped[i] ?? null,
+  }))
 }
 
 /** Records the events that are new; one whose first delivery is under way waits for its end. */
@@ -133,12 +156,23 @@ async function forgetAttempts(
 async function move(
   context: StatementContext,
   data: InboxStore,
-  to: Target & { readonly consumer: string; readonly generation: number },
+  to: Run & { readonly consumer: string; readonly generation: number },
 ): Promise<Position> {
-  const moved = await context.insert(data.position, { ...to, waiting: 0, heldBy: null }, (row) => ({
-    ...row,
-    version: row.heldBy === null && row.waiting === 0 ? later(data, row.version, to.version) : row.version,
-  }))
+  const moved = await context.insert(data.position, { ...to, waiting: 0, heldBy: null }, (row) => {
+    const isFree = row.heldBy === null && row.waiting === 0
+    const { takenTo } = row
+    const isTaken = (version: number | null): boolean => version !== null && takenTo !== null && version <= takenTo
+    const grows = isFree && to.version > row.version && !isTaken(to.overlapped)
+    const follows = takenTo === row.version && to.takenFrom !== null && to.takenFrom <= row.version + 1
+    const overlaps = isTaken(to.overlapped ?? to.takenFrom) && row.takenFrom !== null && to.version >= row.takenFrom
+    return {
+      ...row,
+      version: isFree ? later(data, row.version, to.version) : row.version,
+      takenFrom: !grows || follows ? row.takenFrom : Math.max(to.takenFrom ?? 0, row.version + 1),
+      takenTo: grows ? to.version : takenTo,
+      overlapped: to.version === 0 ? (takenTo ?? 0) : overlaps ? takenTo : null,
+    }
+  })
   return moved as Position
 }
 
@@ -147,9 +181,21 @@ function later(data: InboxStore, now: number, next: number): number {
 }
 
 function duplicateRow(id: string): object {
-  return { id, letter_of: null, aggregate_type: null, aggregate_id: null, version: null, waiting: null, held_by: null }
+  const nothing = { version: null, waiting: null, held_by: null, taken_from: null, taken_to: null }
+  return { id, letter_of: null, aggregate_type: null, aggregate_id: null, ...nothing }
 }
 
-function aggregateRow({ type, id, version, waiting, heldBy }: Position): object {
-  return { id: null, letter_of: null, aggregate_type: type, aggregate_id: id, version: String(version), waiting, held_by: heldBy }
+function aggregateRow({ type, id, version, waiting, heldBy, takenFrom, takenTo, overlapped }: Position): object {
+  const to = overlapped ?? takenTo
+  const taken = { taken_from: takenFrom === null ? null : String(takenFrom), taken_to: to === null ? null : String(to) }
+  return {
+    id: null,
+    letter_of: null,
+    aggregate_type: type,
+    aggregate_id: id,
+    version: String(version),
+    waiting,
+    held_by: heldBy,
+    ...taken,
+  }
 }

@@ -17,6 +17,9 @@ export interface Position {
   readonly version: number
   readonly waiting: number
   readonly heldBy: string | null
+  readonly takenFrom: number | null
+  readonly takenTo: number | null
+  readonly overlapped: number | null
 }
 
 export interface Attempt {

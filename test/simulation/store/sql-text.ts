@@ -26,6 +26,10 @@ export function numbers(value: SqlValue | undefined): number[] {
   return parseArray(value).map(Number)
 }
 
+export function knownNumbers(value: SqlValue | undefined): (number | null)[] {
+  return parseArray(value).map((item) => (item === null ? null : Number(item)))
+}
+
 export function booleans(value: SqlValue | undefined): boolean[] {
   return parseArray(value).map((item) => item === 'true' || item === 't')
 }
