@@ -1,4 +1,8 @@
 /** Every kept mutant of the sources. */
+import { canonMutants } from './canon.ts'
+import { commandMutants } from './command.ts'
+import { forkMutants } from './fork.ts'
+import { redactMutants } from './redact.ts'
 import type { SourceMutant } from './source-mutant.ts'
 
-export const sourceMutants: readonly SourceMutant[] = []
+export const sourceMutants: readonly SourceMutant[] = [...canonMutants, ...commandMutants, ...forkMutants, ...redactMutants]
