@@ -230,7 +230,7 @@ test('a discarded letter lets the next versions go on in order, and its late del
   await eventually(async () => (await letters(fixture, 'dead')) === 2 && (await fixture.count('inbox_message')) === 2)
   expect((await effects(fixture)).toSorted()).toEqual(['x 1'])
 
-  expect(await discardDeadLetters({ ...store(fixture), filter: { consumer: 'catalog' }, reason: 'a test' })).toHaveLength(2)
+  expect(await discardDeadLetters({ ...store(fixture), filter: { consumer: 'catalog' }, reason: 'a test' })).toMatchObject({ discarded: { length: 2 } })
   await eventually(async () => (await effects(fixture)).length === 3)
   broken.clear()
   await fixture.publish(deposited('x', 4, 1), { ...poison, orderingKey: 'late' })
@@ -242,7 +242,7 @@ test('a discarded letter lets the next versions go on in order, and its late del
   expect(await fixture.count('consumer_position', 'waiting <> 0 or held_by is not null')).toBe(0)
   expect(await letters(fixture, 'discarded')).toBe(2)
   expect(await fixture.count('audit_log', `action = 'dlq.discard' and details->>'reason' = 'a test'`)).toBe(1)
-  expect(await discardDeadLetters({ ...store(fixture), filter: { all: true } })).toEqual([])
+  expect(await discardDeadLetters({ ...store(fixture), filter: { all: true } })).toEqual({ discarded: [], applied: [] })
 })
 
 test('a paused aggregate waits and goes on in order; others are not disturbed; a paused consumer takes nothing', async () => {

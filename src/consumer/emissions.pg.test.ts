@@ -27,6 +27,9 @@ test('an event that is emitted after its handler has returned is refused, never 
   await fixture.settled(2)
   await stop()
   emitLate()
-  expect(refused).toEqual(Array(3).fill('NOT_A_TRANSACTION'))
+  // One that came before COMMIT rolled its batch back: the events were handled again.
+  expect(refused.length).toBeGreaterThan(3)
+  expect(new Set(refused)).toEqual(new Set(['NOT_A_TRANSACTION']))
+  expect(fixture.heard('transaction.used-after-end')).toContainEqual(expect.objectContaining({ what: 'emit(MailRequested)' }))
   expect(await fixture.count('outbox')).toBe(0)
 })

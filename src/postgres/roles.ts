@@ -31,7 +31,7 @@ export const tableGrants: Readonly<Record<string, Grants>> = {
 
   // Events are written through add_events alone, which runs as the owner.
   aggregate_version: { app: ['select'], readonly: ['select'] },
-  unlocked_write: { readonly: ['select'] },
+  unlocked_write: { app: ['select'], relay: ['select'], readonly: ['select'] },
   outbox: { relay: ['select', 'delete'], readonly: ['select'] },
   outbox_source: { readonly: ['select'] },
   outbox_dispatch: {

@@ -84,8 +84,8 @@ const mutants: readonly Mutant[] = [
     found: /one-effect: .* was applied twice/,
     schemaChange: (schema) => `alter table ${schema}.inbox drop constraint inbox_pkey`,
     database: rewriting(
-      /from input i order by i\.event_id\s+on conflict do nothing/g,
-      'from input i where not exists (select from $inbox x where x.consumer = $mine and x.event_id = i.event_id) order by i.event_id',
+      /where \(select count\(\*\) from known\) >= 0 order by i\.event_id\s+on conflict do nothing/g,
+      'where (select count(*) from known) >= 0 and not exists (select from $inbox x where x.consumer = $mine and x.event_id = i.event_id) order by i.event_id',
     ),
   },
   {

@@ -92,6 +92,7 @@ export function defineCommands(store: FakeStore, tables: CommandTables, data: Co
       response,
       token,
       xmin: String(writtenBy),
+      barrier: null,
     }))
   })
   store.define(

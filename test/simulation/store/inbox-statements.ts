@@ -2,6 +2,7 @@
  * The consumer's statements on inbox and positions: the first one of every batch, and where aggregates are after it.
  */
 import { claim, claimRows, claimStored, unclaim } from '../../../src/consumer/claim.sql.ts'
+import { selectMemory } from '../../../src/consumer/inbox-retention.sql.ts'
 import { movePositions, readConsumer, registerConsumer, type Scope } from '../../../src/consumer/inbox.sql.ts'
 import type { SqlValue } from '../../../src/postgres/sql.ts'
 import type { FakeStore } from './fake-store.ts'
@@ -18,6 +19,7 @@ export function defineInbox(store: FakeStore, scope: Scope, data: InboxStore): v
     await context.insert(data.consumer, { name: String(name) }, (row) => row)
     return [{ generation: scope.generation, paused: false }]
   })
+  store.define('selectMemory', selectMemory(scope.tables, scope.consumer), () => Promise.resolve([{ forgotten_before_ms: null }]))
   store.define('readConsumer', readConsumer(scope), () => Promise.resolve([{ generation: scope.generation, paused: false }]))
 
   store.define('claim', claim(scope, []), async (context, values) => {
@@ -139,7 +141,7 @@ async function record(
 }
 
 /** What recording events binds before anything else. */
-const recordedValues = 14
+const recordedValues = 15
 
 /** Attempts go with what is recorded. No letter is made here. */
 async function forgetAttempts(
