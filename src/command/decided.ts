@@ -123,7 +123,7 @@ const copiers = new Map<object, Copier>([
   [ArrayBuffer.prototype, (value) => (value as ArrayBuffer).slice(0)],
   [Buffer.prototype, (value) => Buffer.from(value as Buffer)],
   [DataView.prototype, copyView],
-  [URL.prototype, (value) => new URL(value as URL)],
+  [URL.prototype, (value) => new URL(value)],
   [URLSearchParams.prototype, (value) => new URLSearchParams(value as URLSearchParams)],
   [FormData.prototype, copyForm],
   [RegExp.prototype, (value) => new RegExp(value as RegExp)],

@@ -1,6 +1,5 @@
 /** What an `execute` leaves under way fails its command, whether it is the command itself, a child, or an item of a bulk. */
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import type pg from 'pg'
 import { expect, test } from 'vitest'
 import { z } from 'zod'
 import { accounts } from '../../test/command/bank.ts'
@@ -15,7 +14,7 @@ type AnyCommand = Command<unknown, unknown>
 
 const ways = {
   ours: (tx: Tx): Queryable => tx,
-  native: (tx: Tx): Queryable => tx.native as pg.PoolClient as unknown as Queryable,
+  native: (tx: Tx): Queryable => tx.native as Queryable,
 }
 const note = async (to: Queryable, account: string, requestId = ''): Promise<unknown> =>
   await to.query(`insert into ledger (principal, request_id, account, amount, lucky) values ('ann', $1, $2, 0, 0)`, [

@@ -230,7 +230,9 @@ test('a discarded letter lets the next versions go on in order, and its late del
   await eventually(async () => (await letters(fixture, 'dead')) === 2 && (await fixture.count('inbox_message')) === 2)
   expect((await effects(fixture)).toSorted()).toEqual(['x 1'])
 
-  expect(await discardDeadLetters({ ...store(fixture), filter: { consumer: 'catalog' }, reason: 'a test' })).toMatchObject({ discarded: { length: 2 } })
+  expect(await discardDeadLetters({ ...store(fixture), filter: { consumer: 'catalog' }, reason: 'a test' })).toMatchObject({
+    discarded: { length: 2 },
+  })
   await eventually(async () => (await effects(fixture)).length === 3)
   broken.clear()
   await fixture.publish(deposited('x', 4, 1), { ...poison, orderingKey: 'late' })

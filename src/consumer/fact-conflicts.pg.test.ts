@@ -89,7 +89,7 @@ describe('one key with two contents over a broker', () => {
     expect(await ask('/meter-3/3')).toMatchObject({ processed: false })
     const client = createIngestClient({
       url: 'http://service',
-      fetch: async (url, init) => await handler(new Request(url as string, init)),
+      fetch: async (url, init) => await handler(new Request(url, init)),
     })
     await expect(client.processed(['meter-1', 1])).rejects.toMatchObject({ code: 'FACT_CONFLICT', retryable: false })
     expect(await client.processed(['meter-2', 2])).toBe(true)

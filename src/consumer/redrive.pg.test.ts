@@ -217,7 +217,9 @@ test('a redrive that is taken back has no effect, whoever has it in hand, and wh
   const fixture = await consumerFixture(db)
   await deadVideo(fixture)
   const { apply } = await inHand(fixture)
-  expect(await discardDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })).toMatchObject({ discarded: { length: 1 } })
+  expect(await discardDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })).toMatchObject({
+    discarded: { length: 1 },
+  })
   expect(await apply()).toMatchObject({ applied: 0 })
   expect(await letters(fixture, 'discarded')).toBe(1)
   const stop = fixture.start(
@@ -243,7 +245,10 @@ test('a letter that is being applied cannot be discarded', async () => {
     }),
   )
   await handling.promise
-  expect(await discardDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })).toEqual({ discarded: [], applied: [] })
+  expect(await discardDeadLetters({ db, schema: fixture.schema, filter: { all: true }, actor: 'ada' })).toEqual({
+    discarded: [],
+    applied: [],
+  })
   gate.resolve()
   await eventually(async () => (await letters(fixture, 'redriven')) === 1)
   await stop()

@@ -125,7 +125,7 @@ test('values that a reader can tell apart have different texts, whatever JSON ma
   const texts = new Map<string, unknown>()
   for (const value of distinct) {
     const text = canonical({ value })
-    expect(texts.has(text) ? [value, texts.get(text)] : undefined, text).toBeUndefined()
+    expect(texts.has(text) ? [text, value, texts.get(text)] : undefined).toBeUndefined()
     texts.set(text, value)
   }
 })

@@ -45,7 +45,7 @@ export function jsonText(value: unknown, options: JsonOptions): string | undefin
   const isText = options.bigint === 'text'
   const text = tryText(walk, () => {
     assertCarried(value, walk, isText)
-    return JSON.stringify(value, isText ? bigintAsText : undefined) as string | undefined
+    return JSON.stringify(value, isText ? bigintAsText : undefined)
   })
   return text === undefined ? undefined : assertSize(text, walk)
 }

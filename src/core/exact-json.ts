@@ -38,7 +38,7 @@ function countNames(root: unknown, onNumber?: (number: number) => void): number 
   let names = 0
   const open: object[] = []
   const meet = (value: unknown): void => {
-    if (typeof value === 'object') value === null || open.push(value)
+    if (typeof value === 'object' && value !== null) open.push(value)
     else if (typeof value === 'number') onNumber?.(value)
   }
   meet(root)

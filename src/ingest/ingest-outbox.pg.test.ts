@@ -110,7 +110,7 @@ describe('one key with other content through the outbox', () => {
     const handler = fetchIngest(open(), { path: '/' })
     const client = createIngestClient({
       url: 'http://service',
-      fetch: async (url, init) => await handler(new Request(url as string, init)),
+      fetch: async (url, init) => await handler(new Request(url, init)),
     })
     await client.send(reading(47))
     await expect(client.send({ ...reading(47), value: -1 })).rejects.toMatchObject({ code: 'FACT_CONFLICT', retryable: false })

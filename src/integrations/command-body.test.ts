@@ -237,8 +237,9 @@ test.each([
     try {
       const send = async (body: string, type: string): Promise<number> =>
         (await fetch(url, { method: 'POST', headers: { ...json, 'content-type': type }, body })).status
-      for (const [body] of inexact) expect([body, await send(body, 'application/json')]).toEqual([body, 400])
-      if (keepsBytes) expect(await send('{"a":1,"a":2}', 'application/json')).toBe(400)
+      // A name that comes twice shows in the bytes alone.
+      const bodies = [...inexact.map(([body]) => body), ...(keepsBytes ? ['{"a":1,"a":2}'] : [])]
+      for (const body of bodies) expect([body, await send(body, 'application/json')]).toEqual([body, 400])
       for (const type of ['text/plain', 'application/x-www-form-urlencoded']) expect(await send('a=1', type)).toBe(415)
       expect(inputs).toEqual([])
       expect(await send('{"a":1}', 'application/json')).toBe(200)

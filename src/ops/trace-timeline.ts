@@ -62,7 +62,7 @@ function requestGroup({ service, command, principal, requestId, rejected, at }: 
 }
 
 function eventGroups(event: TracedEvent): readonly Group[] {
-  const { recorded, causedBy, dispatch, publishes, deliveries, eventId } = event
+  const { recorded, dispatch, publishes, deliveries, eventId } = event
   const service = recorded?.service ?? ''
   const [added, confirmed] = [recordedName(eventId), `${eventId} published 0`]
   const entry = { at: recorded?.at, service, text: recordedText(event) }

@@ -59,7 +59,7 @@ test('transactions nested at once are refused, so that one that is rolled back t
           await tx.insert(note).values({ id, text: 'nested' })
           if (id === 2) tx.rollback()
         })
-        .catch((error: { code?: string }) => void (error.code === 'NOT_A_TRANSACTION' && refusals.push(id)))
+        .catch((error: unknown) => void ((error as { code?: string }).code === 'NOT_A_TRANSACTION' && refusals.push(id)))
     }
     await Promise.all([1, 2, 3, 4].map(nested))
     // One after the other they work as ever, and within each other.

@@ -126,8 +126,8 @@ async function guardConnection(trx: KyselyExecutor, gate: Gate): Promise<void> {
 }
 
 interface Executor extends ConnectionProvider {
-  executeQuery(query: { readonly sql: string }): Promise<unknown>
-  stream(query: { readonly sql: string }, chunkSize: number): unknown
+  executeQuery: (query: { readonly sql: string }) => Promise<unknown>
+  stream: (query: { readonly sql: string }, chunkSize: number) => unknown
 }
 
 /** What comes after the answer to the end does not reach the connection: Kysely refuses it, and nobody would be told. */

@@ -217,8 +217,8 @@ function notInTransaction(cause?: unknown): WaybillError {
 
 /** Statements of ours, in one line with those of the native client. */
 function linedUp(client: PgClient, gate: Gate): Queryable {
-  const { query } = queryableOf(client)
-  return { query: (text, values) => inLine(gate, text, () => query(text, values)) }
+  const ours = queryableOf(client)
+  return { query: (text, values) => inLine(gate, text, () => ours.query(text, values)) }
 }
 
 function queryableOf(client: PgClient): Queryable {

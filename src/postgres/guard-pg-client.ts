@@ -61,7 +61,7 @@ function textOf(asked: unknown): unknown {
 function sendInTurn(
   gate: Gate,
   text: unknown,
-  { send, refuse, close }: { send(answered: () => void): void; refuse(error: Error): void; close?(): void },
+  { send, refuse, close }: { send: (answered: () => void) => void; refuse: (error: Error) => void; close?: () => void },
 ): void {
   const refused = refusal(gate, text)
   if (refused !== undefined) return queueMicrotask(() => refuse(refused))
@@ -109,8 +109,8 @@ function sendWithCallback(client: PgClient, gate: Gate, asked: readonly unknown[
 interface Submittable {
   readonly text?: unknown
   submit(...args: unknown[]): unknown
-  handleReadyForQuery(...args: unknown[]): unknown
-  handleError(error: unknown, ...rest: unknown[]): unknown
+  handleReadyForQuery: (...args: unknown[]) => unknown
+  handleError: (error: unknown, ...rest: unknown[]) => unknown
   close?(): unknown
   destroy?(): unknown
 }

@@ -15,8 +15,8 @@ interface Sender {
   active: boolean
   cursor(...asked: unknown[]): unknown
   handler(query: Sender): unknown
-  resolve(value: unknown): void
-  reject(error: Error): void
+  resolve: (value: unknown) => void
+  reject: (error: Error) => void
 }
 
 /** The `sql` of a transaction, behind the gate. */

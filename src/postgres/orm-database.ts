@@ -191,8 +191,8 @@ interface Ending extends Pick<Orm<unknown>, 'hasHooks' | 'losesRollback'>, Pick<
 }
 
 /** What the library takes its time with is counted from the call on. */
-function counted({ query }: Queryable, gate: Gate): Queryable {
-  return { query: (text, values) => track(gate, text, () => query(text, values)) }
+function counted(connection: Queryable, gate: Gate): Queryable {
+  return { query: (text, values) => track(gate, text, () => connection.query(text, values)) }
 }
 
 /**

@@ -20,7 +20,7 @@ import { part, sql, type Part, type Statement } from './sql.ts'
 
 /** Wraps a connection that is inside a transaction. Its statements pass the gate. */
 export function openTx<Native>(connection: Queryable, native: Native, gate: Gate = openGate()): Tx<Native> {
-  return markTx({ native, query: connection.query }, { gate, scope: undefined })
+  return markTx({ native, query: (text, values) => connection.query(text, values) }, { gate, scope: undefined })
 }
 
 /** Counts a function of ours as under way on `tx`, from its first line until it has settled. */

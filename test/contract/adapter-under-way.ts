@@ -144,7 +144,7 @@ export function underWay<Native>({ database, use }: AdapterContext<Native>): voi
       )
       await work.catch(() => undefined)
       leave.resolve()
-      for (const each of late) await expect(each).rejects.toThrow()
+      for (const each of late) await expect(each).rejects.toThrow(/./)
     }
     expect(await parts.left()).toEqual([0, 0])
     expect(told.map(({ rolledBack }) => rolledBack)).toEqual([false, false, false, true, true, true])

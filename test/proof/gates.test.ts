@@ -156,7 +156,7 @@ const violations: readonly Violation[] = [
     rule: 'a function past sixty lines of code',
     gate: 'lint',
     files: {
-      'src/core/planted-long-function.ts': `${header}export function long(): number {\n  let n = 0\n${'  n += 1\n'.repeat(60)}  return n\n}\n`,
+      'src/core/planted-long-function.ts': `${header}export function long(): number {\n  let n = 0\n${'  n += 1\n'.repeat(80)}  return n\n}\n`,
     },
     message: /max-lines-per-function/,
   },

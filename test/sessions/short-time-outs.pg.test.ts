@@ -2,7 +2,7 @@ import pg from 'pg'
 import { expect, test } from 'vitest'
 
 import { createOutboxRetention } from '../../src/outbox/retention.ts'
-import type { BeginOptions, Database } from '../../src/postgres/database.ts'
+import type { Database } from '../../src/postgres/database.ts'
 import { fromPg } from '../../src/postgres/from-pg.ts'
 import { steadyStatements } from '../../src/postgres/steady-statements.ts'
 import { memory } from '../../src/transport/memory.ts'
@@ -59,7 +59,7 @@ test('a statement that its session refused once goes in a transaction from then 
     },
     attempt: (options, work) => {
       sent.push(options.isolation)
-      return db.attempt(options as BeginOptions, work as never)
+      return db.attempt(options, work)
     },
   }
   const needy = `do $$ begin if current_setting('transaction_isolation') <> 'read committed' then raise exception using errcode = '25001'; end if; end $$`
