@@ -125,10 +125,10 @@ export function findAccess(live: string, shadow: string): Statement<{ statement:
 }
 
 /** Extended statistics (`e`) without the names. */
-export const statisticsShape = part`concat_ws(' ', 'statistics', e.stxkind::text, 'on', substring(pg_get_statisticsobjdef(e.oid) from ' ON (.*) FROM '))`
+export const statisticsShape: Part = part`concat_ws(' ', 'statistics', e.stxkind::text, 'on', substring(pg_get_statisticsobjdef(e.oid) from ' ON (.*) FROM '))`
 
 /** An index (`x`, of the table `c` in `n`) without the names, which those that `like` gives have others. */
-export const indexShape = part`replace(pg_get_indexdef(x.oid), format('INDEX %I ON %I.%I', x.relname, n.nspname, c.relname), 'INDEX')`
+export const indexShape: Part = part`replace(pg_get_indexdef(x.oid), format('INDEX %I ON %I.%I', x.relname, n.nspname, c.relname), 'INDEX')`
 
 export interface ShapeRow {
   /** Which of the two has it. */
