@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
 import { randomBytes } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
@@ -51,10 +52,12 @@ describe('versions', () => {
     const ask = (deposit: Command<Deposit, DepositResult>, requestId: string) =>
       commands.run(deposit, { principal: 'ann', requestId, input: { account, amount: 1 }, expectedVersion: 0 })
     const other = depositCommand({ name: 'Other' })
+    // Another caller, who is not inside of the command.
+    const elsewhere = AsyncLocalStorage.snapshot()
     const slow = depositCommand({
       steps,
       locking: 'version',
-      before: async () => void (await ask(other, newRequest())),
+      before: async () => void (await elsewhere(() => ask(other, newRequest()))),
     })
     const requestId = newRequest()
     expect(await ask(slow, requestId)).toMatchObject({ code: 'PRECONDITION_FAILED', token: expect.any(String) })

@@ -53,7 +53,7 @@ for (const [name, Client] of [
 test('a client outside a transaction is refused, before it is used and after its transaction ended', async () => {
   const client = await database.pool.connect()
   try {
-    expect(() => fromPg(client)).toThrow(/not inside a transaction. Send BEGIN first/)
+    expect(() => fromPg(client)).toThrow(/not inside a transaction, or its COMMIT was sent. Send BEGIN first/)
     await client.query('begin')
     const tx = fromPg(client)
     await client.query('commit')

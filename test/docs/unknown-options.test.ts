@@ -66,6 +66,7 @@ const calls: Readonly<Record<string, Call | readonly Call[]>> = {
   'consumer.insert': (given) => consumer.insert(orders, given),
   'consumer.read, consumer.waitFor': [(given) => consumer.read(orders, 'o1', given), (given) => consumer.waitFor('', given)],
   createInboxRetention: waybill.createInboxRetention,
+  processedBy: (given) => waybill.processedBy(db, 'catalog', given),
   drainBrokerDeadLetters: waybill.drainBrokerDeadLetters,
   replayConsumer: waybill.replayConsumer,
   rebuild: waybill.rebuild,

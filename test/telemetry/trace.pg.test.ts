@@ -62,7 +62,7 @@ async function startServices(mode: 'direct' | 'stored') {
     outbox,
     send: async (id: string, title: string, headers: Record<string, string> = {}) => {
       const body = JSON.stringify({ id, title })
-      const key = { 'idempotency-key': `${mode}-${(requests += 1)}` }
+      const key = { 'content-type': 'application/json', 'idempotency-key': `${mode}-${(requests += 1)}` }
       const response = await handle(new Request('http://shop/videos', { method: 'POST', body, headers: { ...key, ...headers } }))
       expect(response.status).toBeLessThan(300)
     },

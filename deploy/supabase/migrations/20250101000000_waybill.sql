@@ -2482,6 +2482,8 @@ grant select on "waybill"."operation" to "waybill_readonly";
 grant select on "waybill"."audit_log" to "waybill_readonly";
 grant select on "waybill"."aggregate_version" to "waybill_app";
 grant select on "waybill"."aggregate_version" to "waybill_readonly";
+grant select on "waybill"."unlocked_write" to "waybill_app";
+grant select on "waybill"."unlocked_write" to "waybill_relay";
 grant select on "waybill"."unlocked_write" to "waybill_readonly";
 grant select, delete on "waybill"."outbox" to "waybill_relay";
 grant select on "waybill"."outbox" to "waybill_readonly";

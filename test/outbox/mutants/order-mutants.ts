@@ -128,15 +128,15 @@ export const placeBeforeLock: Mutant = {
       fixture,
       'add_event',
       [
-        /declare\s+key bigint;/,
+        /declare\s+key\s+bigint;/,
         `declare
            key bigint;
            place bigint := nextval(pg_get_serial_sequence('${dispatch}', 'seq'));
            gate text := case current_setting('waybill_test.gate', true) when 'shut' then pg_advisory_xact_lock(20250101)::text end;`,
       ],
       [
-        /insert into \S+\.outbox_dispatch \(lane, key, event_id, next_retry_at\)\s+values \(/,
-        `insert into ${dispatch} (seq, lane, key, event_id, next_retry_at) overriding system value values (place, `,
+        /insert into \S+\.outbox_dispatch as d \(lane, key, event_id, next_retry_at\)\s+values \(/,
+        `insert into ${dispatch} as d (seq, lane, key, event_id, next_retry_at) overriding system value values (place, `,
       ],
     )
   },

@@ -1,0 +1,42 @@
+/** Mistakes in what must mean the same in sessions with other defaults. */
+import type { SourceMutant } from './source-mutant.ts'
+
+const sessions = 'test/sessions/other-defaults.pg.test.ts'
+const everyStep = 'events get from a command to their effects once, in order, and dead letters and retention work'
+
+export const sessionMutants: readonly SourceMutant[] = [
+  {
+    mutant: 'sends statements that need READ COMMITTED in the session’s isolation',
+    file: 'src/postgres/steady-statements.ts',
+    from: `state === '25001' || isRetryableState(state)`,
+    to: `isRetryableState(state)`,
+    caughtBy: { file: sessions, test: everyStep },
+  },
+  {
+    mutant: 'sends the moment of retention as text in the session’s DateStyle',
+    file: 'src/outbox/retention.sql.ts',
+    from: 'part`(extract(epoch from clock_timestamp()) * 1000)::float8 - ${ageMs}::float8`',
+    to: `part\`extract(epoch from (clock_timestamp() - \${ageMs}::float8 * interval '1 millisecond')::text::timestamptz)::float8 * 1000\``,
+    caughtBy: { file: sessions, test: everyStep },
+  },
+  {
+    mutant: 'gives up a removal that takes longer than its role’s statement_timeout',
+    file: 'src/postgres/steady-statements.ts',
+    from: ' || isStatementTimeout(error)',
+    to: '',
+    caughtBy: {
+      file: 'test/sessions/short-time-outs.pg.test.ts',
+      test: 'retention removes a batch that takes longer than its role’s statement_timeout',
+    },
+  },
+  {
+    mutant: 'adds an event whose row a trigger dropped',
+    file: 'sql/0023_refuse_dropped_events.sql',
+    from: `  raise exception`,
+    to: `  return true;\n  raise exception`,
+    caughtBy: {
+      file: 'src/outbox/outbox.pg.test.ts',
+      test: 'of outbox_dispatch makes add fail, alone and in bulk, and nothing is left behind',
+    },
+  },
+]
