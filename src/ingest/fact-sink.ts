@@ -9,6 +9,7 @@
 import type { Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import { isWaybillError, WaybillError } from '../core/errors.ts'
+import { signedPublisher, type Signer } from '../core/signing.ts'
 import { unlessAborted } from '../core/unless-aborted.ts'
 import type { Database, Tx } from '../postgres/database.ts'
 import { isRefusedValue } from '../postgres/sql-state.ts'
@@ -56,10 +57,11 @@ export interface FactSink {
 interface SinkParts {
   readonly event: AnyEventType
   readonly clock: Clock
+  readonly signer?: Signer | undefined
 }
 
 export function createFactSink(target: FactTarget, parts: SinkParts): FactSink {
-  return 'outbox' in target ? outboxSink(target, parts) : publisherSink(target)
+  return 'outbox' in target ? outboxSink(target, parts) : publisherSink(signedPublisher(target, parts.signer))
 }
 
 function publisherSink(publisher: Publisher): FactSink {

@@ -10,6 +10,7 @@ import type { EventData } from '../core/event.ts'
 import { resolve, wholeBetween } from '../core/options.ts'
 import { systemRandom, type Random } from '../core/random.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
+import { isSigner, type Signer } from '../core/signing.ts'
 import type { AnyEventType, FactName } from './fact.ts'
 import type { FactTarget } from './fact-sink.ts'
 
@@ -24,6 +25,8 @@ export interface IngestOptions<Type extends AnyEventType = AnyEventType> {
   readonly processed?: ((fact: FactName) => boolean | 'conflict' | Promise<boolean | 'conflict'>) | undefined
   /** Headers for every message, such as the trace context of the moment. */
   readonly headers?: () => Readonly<Record<string, string>>
+  /** Signs every message to a broker, for consumers that verify. What goes to an outbox is signed by its relay. @default none: messages are not signed */
+  readonly signer?: Signer | undefined
   /** Facts that wait for the broker, at most; more are refused with 429. @default 10_000 */
   readonly maxInFlight?: number
   /** Bytes of those facts, at most. @default 64 MiB */
@@ -67,6 +70,7 @@ export function resolveIngestOptions<Type extends AnyEventType>(given: IngestOpt
       key,
       to,
       processed: undefined,
+      signer: undefined,
       headers: () => ({}),
       ...defaults.ingest,
       signals: defaultSignals,
@@ -80,10 +84,13 @@ export function resolveIngestOptions<Type extends AnyEventType>(given: IngestOpt
     throw invalid('event: must be a state or delta of a stream, such as readings.ReadingTaken')
   if (typeof key !== 'function') throw invalid('key: must be a function from the data to its business key')
   if (!isTarget(to)) throw invalid('to: must be a transport such as kafka({ … }), or { db, outbox }')
+  if ('outbox' in to && settings.signer !== undefined)
+    throw invalid('signer: signs what goes to a broker; what goes to an outbox is signed by its relay: give that the signer')
   return settings
 }
 
 const checks = {
+  signer: isSigner,
   maxInFlight: wholeBetween(1, 1_000_000),
   maxInFlightBytes: wholeBetween(1, 10_000_000_000),
   slowMs: wholeBetween(1, 600_000),

@@ -12,6 +12,7 @@ import { WaybillError } from '../core/errors.ts'
 import type { Lifetime } from '../core/lifetime.ts'
 import { loop, type Pace, type Pass, type Waker } from '../core/loop.ts'
 import type { Pulse } from '../core/pulse.ts'
+import { signedPublisher } from '../core/signing.ts'
 import type { AnyStream } from '../core/stream.ts'
 import { one, type Queryable } from '../postgres/database.ts'
 import { createLaneLeases, type LaneLeases } from '../postgres/lane-leases.ts'
@@ -162,7 +163,7 @@ function passOf(settings: RelaySettings, { watch, ...parts }: Parts): Pass {
     db: settings.db,
     tables: settings.outbox.tables,
     relay: settings.name,
-    publisher: settings.transport,
+    publisher: signedPublisher(settings.transport, settings.signer),
     windows: createLaneWindows(settings.batchSize, settings.drainSize),
     isAllPaused: () => watch.isAllPaused(),
     planRules: {

@@ -9,6 +9,7 @@ import { WaybillError } from '../core/errors.ts'
 import { oneOf, resolve, wholeBetween } from '../core/options.ts'
 import { systemRandom, type Random } from '../core/random.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
+import { isSigner, signatureBytes, type Signer } from '../core/signing.ts'
 import type { AnyStream } from '../core/stream.ts'
 import { noTracing, type Tracing } from '../core/tracing.ts'
 import type { Queryable } from '../postgres/database.ts'
@@ -51,6 +52,8 @@ export interface RelayOptions {
   readonly backoff?: Partial<BackoffOptions>
   /** What a parked event does to those behind it: they wait, or (for events of `streams`, none of which may be a delta) an empty marker takes its place. @default 'hold' */
   readonly onPark?: 'hold' | 'pass'
+  /** Signs every message, for consumers that verify (docs/guides/signing.md). @default none: messages are not signed */
+  readonly signer?: Signer | undefined
   /** Write a receipt per event. @default true */
   readonly receipts?: boolean
   /** Keep published events until retention removes them, or remove each with its confirmation. @default 'events' */
@@ -91,6 +94,7 @@ export function resolveRelayOptions(given: RelayOptions): RelaySettings {
       maxAttempts,
       backoff,
       onPark: 'hold',
+      signer: undefined,
       receipts: true,
       retain: 'events',
       signals: defaultSignals,
@@ -110,6 +114,7 @@ export function resolveRelayOptions(given: RelayOptions): RelaySettings {
       lingerMs: wholeBetween(0, 1_000),
       maxAttempts: wholeBetween(1, 1_000_000),
       onPark: oneOf('hold', 'pass'),
+      signer: isSigner,
       receipts: oneOf(true, false),
       retain: oneOf('events', 'none'),
     },
@@ -123,12 +128,13 @@ export function resolveRelayOptions(given: RelayOptions): RelaySettings {
   return settings
 }
 
-function assertStreams({ streams, transport, onPark }: RelaySettings): void {
+function assertStreams({ streams, transport, onPark, signer }: RelaySettings): void {
+  const maxBytes = transport.maxBytes - (signer === undefined ? 0 : signatureBytes)
   for (const stream of streams) {
-    if (stream.maxBytes > transport.maxBytes) {
+    if (stream.maxBytes > maxBytes) {
       throw new WaybillError(
         'INVALID_OPTION',
-        `relay: stream ${stream.aggregateType} allows events of ${stream.maxBytes} bytes, but the transport takes ${transport.maxBytes}. Lower the stream's maxBytes, or use a claim check.`,
+        `relay: stream ${stream.aggregateType} allows events of ${stream.maxBytes} bytes, but the transport takes ${maxBytes}${signer === undefined ? '' : ' beside a signature'}. Lower the stream's maxBytes, or use a claim check.`,
       )
     }
     const deltas = Object.values(stream.events).filter((event) => event.kind === 'delta')
