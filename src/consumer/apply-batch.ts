@@ -56,6 +56,7 @@ import {
   type TurnOptions,
   type Turns,
 } from './turns.ts'
+import { settleJumps } from './version-jumps.ts'
 
 export interface ApplyDeps {
   readonly settings: ConsumerSettings
@@ -75,6 +76,8 @@ export interface ApplyOptions {
   readonly drain: boolean
   /** Earlier attempts by event id. */
   readonly attempts: ReadonlyMap<string, number>
+  /** Versions that are too far ahead were looked for: what is left is believed. @default false */
+  readonly measured?: boolean | undefined
 }
 
 /** Applies items, each aggregate's in the order of versions. Throws ItemFailure if one of them is to blame. */
@@ -97,12 +100,13 @@ const optionsOf = oncePer(
 /** The same inside a transaction that the caller began. */
 export async function applyIn(
   deps: ApplyDeps,
-  { tx, items, drain, attempts }: ApplyOptions & { readonly tx: Tx; readonly items: readonly Item[] },
+  { tx, items, drain, attempts, measured = false }: ApplyOptions & { readonly tx: Tx; readonly items: readonly Item[] },
 ): Promise<Applied> {
   const { scope, routes, settings } = deps
   await deps.guard?.(tx)
   const open = await takeLetters(tx, scope, await takeOffsets(tx, scope, items))
   const claimed = readClaim(await claimItems(deps, tx, open))
+  const jumps = measured ? [] : settleJumps(open, claimed, settings)
   await nameHeirs(deps, tx, { items: open, aggregates: claimed.aggregates })
   const options = turnOptions(deps)
   const isLate = latenessOf(open, claimed, options)
@@ -130,6 +134,7 @@ export async function applyIn(
     effects: applied,
     duplicates: items.length - open.length + turns.seen.length + turns.skip.length,
     conflicts,
+    jumps,
     waiting: turns.wait,
     forks: [...forks, ...drained.forks, ...turns.forks],
     drained: drained.apply.length,
@@ -179,10 +184,11 @@ async function claimItems(deps: ApplyDeps, tx: Tx, items: readonly Item[]): Prom
 }
 
 function claimPlaced({ scope, routes, settings }: ApplyDeps, items: readonly Item[], isRows: boolean): Statement<ClaimRow> {
-  if (isRows && settings.inbox) return claimRows(scope, items)
+  const { maxVersionJump: maxJump } = settings
+  if (isRows && settings.inbox) return claimRows(scope, items, maxJump)
   // Without an inbox the position says what handlers have got: it moves with what is applied, not before.
-  if (isRows && !routes.hasHandlers) return moveRows(scope, items)
-  return settings.inbox ? claim(scope, items) : moveOnly(scope, items, routes.handledTypes)
+  if (isRows && !routes.hasHandlers) return moveRows(scope, items, maxJump)
+  return settings.inbox ? claim(scope, items, maxJump) : moveOnly(scope, items, { maxJump, lockedTypes: routes.handledTypes })
 }
 
 async function claimUnplaced({ scope, settings }: ApplyDeps, tx: Tx, items: readonly Item[]): Promise<readonly ClaimRow[]> {

@@ -28,7 +28,7 @@ import type { Patience } from './patience.ts'
 import { settleUntried } from './settle-untried.ts'
 import { isInterrupted, throughOutages } from './through-outages.ts'
 import type { Undertaker } from './undertaker.ts'
-import { findJumps } from './version-jumps.ts'
+import { findJumps, Jumped, reportJumps } from './version-jumps.ts'
 
 export interface WorkerDeps extends ApplyDeps {
   readonly undertaker: Undertaker
@@ -111,15 +111,13 @@ async function workRound(deps: WorkerDeps, failed: Set<string>, items: readonly 
 
 async function workParts(deps: WorkerDeps, round: Round, items: readonly UnreadItem[]): Promise<void> {
   const { marks } = round
-  const jumps = await throughOutages(deps, items.length, () => findJumps(deps.settings, deps.scope, items))
   const crashesOf = ({ event }: UnreadItem): number => marks.get(event.id)?.unfinished ?? 0
-  const isAlone = (item: UnreadItem): boolean => jumps.has(item) || crashesOf(item) > 0
-  for (const cut of cutOut(items, isAlone)) {
+  for (const cut of cutOut(items, (item) => crashesOf(item) > 0)) {
     const part = await withoutFollowers(deps, round, cut)
     const [only] = part
     if (only === undefined) continue
     const crashes = crashesOf(only)
-    if (await settleUntried(deps, { item: only, isJump: jumps.has(only), crashes, failed: round.failed })) continue
+    if (await settleUntried(deps, { item: only, isJump: false, crashes, failed: round.failed })) continue
     await markStart(deps, round, part)
     // Not before: data may end the process as soon as it is decoded.
     const read = await readItems(part, deps.routes)
@@ -153,17 +151,32 @@ async function releaseMarks({ settings, scope }: WorkerDeps, { started }: Round)
   await execute(settings.db, releaseAttempts(scope, [...started])).catch(() => undefined)
 }
 
-async function workPart(
-  deps: WorkerDeps,
-  round: Round,
-  part: { readonly items: readonly Item[]; readonly drain: boolean },
-): Promise<void> {
+interface Part {
+  readonly items: readonly Item[]
+  readonly drain: boolean
+  /** See `ApplyOptions`. */
+  readonly measured?: boolean | undefined
+}
+
+async function workPart(deps: WorkerDeps, round: Round, part: Part): Promise<void> {
   const items = await withoutFollowers(deps, round, part.items)
   if (items.length === 0) return
   try {
-    await applyAndAck(deps, round, { items, drain: part.drain })
+    await applyAndAck(deps, round, { ...part, items })
   } catch (error) {
-    await workFailed(deps, round, { items, drain: part.drain, error })
+    if (error instanceof Jumped) await withoutJumps(deps, round, { ...part, items })
+    else await workFailed(deps, round, { ...part, items, error })
+  }
+}
+
+/** Puts aside what is too far ahead of all that is known, and works the rest. */
+async function withoutJumps(deps: WorkerDeps, round: Round, { items, drain }: Part): Promise<void> {
+  const jumps = await throughOutages(deps, items.length, () => findJumps(deps.settings, deps.scope, items))
+  for (const part of cutOut(items, (item) => jumps.has(item))) {
+    const isJump = part.some((item) => jumps.has(item))
+    if (!isJump) await workPart(deps, round, { items: part, drain, measured: true })
+    for (const item of isJump ? await withoutFollowers(deps, round, part) : [])
+      await settleUntried(deps, { item, isJump, crashes: 0, failed: round.failed })
   }
 }
 
@@ -183,17 +196,17 @@ async function withoutFollowers<Each extends UnreadItem>(
 async function workFailed(
   deps: WorkerDeps,
   round: Round,
-  { items, drain, error }: { readonly items: readonly Item[]; readonly drain: boolean; readonly error: unknown },
+  { items, drain, measured, error }: Part & { readonly error: unknown },
 ): Promise<void> {
   if (error instanceof Fenced || isInterrupted(deps, error)) throw error
   const culprit = error instanceof ItemFailure ? items.indexOf(error.item) : undefined
   round.isSlow ||= culprit === undefined && isTimeout(error)
   // A stored one, whose turn came with this batch, fails by itself another time.
-  if (culprit === -1 && drain) return await workPart(deps, round, { items, drain: false })
+  if (culprit === -1 && drain) return await workPart(deps, round, { items, drain: false, measured })
   const [only] = items
   if (items.length === 1 && only !== undefined) {
     // Rows and emitted events are written for all at once, so it may have been a stored one as well.
-    if (drain && culprit === undefined) return await workPart(deps, round, { items, drain: false })
+    if (drain && culprit === undefined) return await workPart(deps, round, { items, drain: false, measured })
     return await settleAlone(deps, round, { item: only, error })
   }
   const middle = culprit ?? Math.ceil(items.length / 2)
@@ -201,7 +214,7 @@ async function workFailed(
     culprit === undefined
       ? [items.slice(0, middle), items.slice(middle)]
       : [items.slice(0, middle), items.slice(middle, middle + 1), items.slice(middle + 1)]
-  for (const each of parts) await workPart(deps, round, { items: each, drain })
+  for (const each of parts) await workPart(deps, round, { items: each, drain, measured })
 }
 
 async function settleAlone(
@@ -220,11 +233,7 @@ async function settleAlone(
   if (end !== 'dead again') await throughOutages(deps, 1, () => undertaker.giveBack(item, end.rest))
 }
 
-async function applyAndAck(
-  deps: WorkerDeps,
-  { marks, isSlow }: Round,
-  { items, drain }: { readonly items: readonly Item[]; readonly drain: boolean },
-): Promise<void> {
+async function applyAndAck(deps: WorkerDeps, { marks, isSlow }: Round, { items, drain, measured }: Part): Promise<void> {
   const { settings, scope } = deps
   const marked = items.filter(({ event }) => marks.has(event.id)).map(({ event }) => event.id)
   const attempts = new Map(marked.map((id) => [id, marks.get(id)?.attempts ?? 0]))
@@ -234,7 +243,7 @@ async function applyAndAck(
   const done = await throughOutages(
     deps,
     items.length,
-    () => batchSpan(spans, items, () => applyBatch(deps, items, { drain, attempts })),
+    () => batchSpan(spans, items, () => applyBatch(deps, items, { drain, attempts, measured })),
     (error) => {
       if (error instanceof ItemFailure) return blamedOutages
       if (!isTimeout(error)) return Infinity
@@ -248,6 +257,7 @@ async function applyAndAck(
   reportWaiting(deps, done)
   reportConflicts(deps, done)
   reportForks(deps, done.forks)
+  reportJumps(deps, done.jumps)
   deps.onAcking(acknowledge(deps, items, { done, startedAt, committedAt }))
 }
 

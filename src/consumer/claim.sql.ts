@@ -29,6 +29,8 @@ export interface ClaimRow {
   readonly held_by: string | null
   readonly taken_from: string | null
   readonly taken_to: string | null
+  /** Where the aggregate was, if the batch moves it by more than `maxJump`. Without a version it is all that the row tells. */
+  readonly jumped_from: string | null
 }
 
 /** A row of a claim that is about no aggregate, and no event either. */
@@ -42,19 +44,29 @@ export const noAggregate = {
   held_by: null,
   taken_from: null,
   taken_to: null,
+  jumped_from: null,
 }
 
 /** Duplicates, and events that have an open letter. */
 const seenBefore = part`select i.event_id::text as id, null as letter_of, null as aggregate_type, null as aggregate_id, null as version, null::int as waiting,
-           null as held_by, null as taken_from, null as taken_to
+           null as held_by, null as taken_from, null as taken_to, null as jumped_from
       from input i where i.event_id not in (select event_id from fresh)
     union all
-    select null, l.event_id::text, null, null, null, null, null, null, null from letter l`
+    select null, l.event_id::text, null, null, null, null, null, null, null, null from letter l`
 
 /** What an aggregate's row becomes where no ids are kept. */
 const movedForward = part`
             version = case when p.held_by is null and p.waiting = 0 then greatest(p.version, excluded.version) else p.version end,
             updated_at = clock_timestamp()`
+
+/**
+ * Where a position stood before a batch that moves it too far; zero is nowhere. A row that is new begins where the batch does, if that
+ * goes too far by itself.
+ */
+function jumped(maxJump: number): Part {
+  return part`
+            jumped_from = case when p.version > 0 and excluded.version - p.version > ${maxJump}::bigint then p.version end`
+}
 
 /** Of a batch with a gap that has a version which was taken: what is known is left for the second look. */
 const grows = part`p.held_by is null and p.waiting = 0 and excluded.version > p.version and not coalesce(excluded.overlapped <= p.taken_to, false)`
@@ -63,14 +75,14 @@ const grows = part`p.held_by is null and p.waiting = 0 and excluded.version > p.
  * The same where the batch's ids are kept: what is known to be taken grows by its versions. The row that is offered has where they
  * begin, or the newest if there is a gap, and in `overlapped` the oldest if there is a gap, or zero if it is only to be locked.
  */
-const movedOver = part`${movedForward},
+const movedOver = (maxJump: number): Part => part`${movedForward},${jumped(maxJump)},
             taken_from = case when not (${grows}) then p.taken_from
                               when p.taken_to = p.version and excluded.taken_from <= p.version + 1 then p.taken_from
                               else greatest(excluded.taken_from, p.version + 1) end,
             taken_to = case when ${grows} then excluded.version else p.taken_to end,
             overlapped = case when excluded.version = 0 then coalesce(p.taken_to, 0)
                               when coalesce(excluded.overlapped, excluded.taken_from) <= p.taken_to and excluded.version >= p.taken_from then p.taken_to end
-      returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by, p.taken_from, coalesce(p.overlapped, p.taken_to) as taken_to, p.overlapped`
+      returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by, p.taken_from, coalesce(p.overlapped, p.taken_to) as taken_to, p.overlapped, p.jumped_from`
 
 /**
  * The first statement of every batch: records the events that are new, and moves their aggregates' positions forward.
@@ -82,87 +94,95 @@ const movedOver = part`${movedForward},
  * Each aggregate's row is read after it was locked, whatever this statement's snapshot says.
  * Indexes: the primary keys of inbox and consumer_position.
  */
-export function claim(scope: Scope, items: readonly Item[]): Statement<ClaimRow> {
+export function claim(scope: Scope, items: readonly Item[], maxJump: number): Statement<ClaimRow> {
   const { tables, consumer, generation } = scope
-  const at = targetsOf(items, ({ sequential, hasGap, hasTwins }) => sequential || hasGap || hasTwins)
+  const at = targetsOf(items, maxJump, ({ sequential, hasGap, hasTwins }) => sequential || hasGap || hasTwins)
   return sql`
     with ${recorded(scope, items)}, target as materialized (
-      select * from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[], ${at.begins}::text::bigint[], ${at.overlaps}::text::bigint[])
-               as t (aggregate_type, aggregate_id, version, taken_from, overlapped)
+      select * from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[], ${at.begins}::text::bigint[], ${at.overlaps}::text::bigint[], ${at.jumps}::text::bigint[])
+               as t (aggregate_type, aggregate_id, version, taken_from, overlapped, jumped_from)
     ), moved as (
-      insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version, taken_from, taken_to, overlapped)
-      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version, t.taken_from, nullif(t.version, 0), t.overlapped from target t
-      on conflict (consumer, generation, aggregate_type, aggregate_id) do update set ${movedOver}
+      insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version, taken_from, taken_to, overlapped, jumped_from)
+      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version, t.taken_from, nullif(t.version, 0), t.overlapped, t.jumped_from from target t
+      on conflict (consumer, generation, aggregate_type, aggregate_id) do update set ${movedOver(maxJump)}
     )
     ${seenBefore}
     union all
-    select null, null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text, m.taken_from::text, m.taken_to::text
+    select null, null, m.aggregate_type, m.aggregate_id, case when m.waiting > 0 or m.held_by is not null or m.version > t.version or m.overlapped is not null then m.version::text end,
+           m.waiting, m.held_by::text, m.taken_from::text, m.taken_to::text, m.jumped_from::text
       from moved m join target t on t.aggregate_type = m.aggregate_type and t.aggregate_id = m.aggregate_id
-     where m.waiting > 0 or m.held_by is not null or m.version > t.version or m.overlapped is not null`
+     where m.waiting > 0 or m.held_by is not null or m.version > t.version or m.overlapped is not null or m.jumped_from is not null`
 }
 
 /**
  * The same for batches without handlers: nobody asks who is ahead, and without looking for that it costs a third less.
  * Indexes: the primary keys of inbox and consumer_position.
  */
-export function claimRows(scope: Scope, items: readonly Item[]): Statement<ClaimRow> {
+export function claimRows(scope: Scope, items: readonly Item[], maxJump: number): Statement<ClaimRow> {
   const { tables, consumer, generation } = scope
-  const at = targetsOf(items, ({ hasTwins }) => hasTwins)
+  const at = targetsOf(items, maxJump, ({ hasTwins }) => hasTwins)
   return sql`
     with ${recorded(scope, items)}, moved as (
-      insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version, taken_from, taken_to, overlapped)
-      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version, t.taken_from, nullif(t.version, 0), t.overlapped
-        from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[], ${at.begins}::text::bigint[], ${at.overlaps}::text::bigint[])
-               as t (aggregate_type, aggregate_id, version, taken_from, overlapped)
-      on conflict (consumer, generation, aggregate_type, aggregate_id) do update set ${movedOver}
+      insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version, taken_from, taken_to, overlapped, jumped_from)
+      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version, t.taken_from, nullif(t.version, 0), t.overlapped, t.jumped_from
+        from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[], ${at.begins}::text::bigint[], ${at.overlaps}::text::bigint[], ${at.jumps}::text::bigint[])
+               as t (aggregate_type, aggregate_id, version, taken_from, overlapped, jumped_from)
+      on conflict (consumer, generation, aggregate_type, aggregate_id) do update set ${movedOver(maxJump)}
     )
     ${seenBefore}
     union all
-    select null, null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text, m.taken_from::text, m.taken_to::text
-      from moved m where m.waiting > 0 or m.held_by is not null or m.overlapped is not null`
+    select null, null, m.aggregate_type, m.aggregate_id, case when m.waiting > 0 or m.held_by is not null or m.overlapped is not null then m.version::text end,
+           m.waiting, m.held_by::text, m.taken_from::text, m.taken_to::text, m.jumped_from::text
+      from moved m where m.waiting > 0 or m.held_by is not null or m.overlapped is not null or m.jumped_from is not null`
 }
 
 /** The same without an inbox: versions alone decide. Those of `lockedTypes` are moved later, by what is applied. */
-export function moveOnly(scope: Scope, items: readonly Item[], lockedTypes: readonly string[]): Statement<ClaimRow> {
+export function moveOnly(
+  scope: Scope,
+  items: readonly Item[],
+  { maxJump, lockedTypes }: { readonly maxJump: number; readonly lockedTypes: readonly string[] },
+): Statement<ClaimRow> {
   const { tables, consumer, generation } = scope
-  const at = targetsOf(items)
+  const at = targetsOf(items, maxJump)
   return sql`
     with ${unrecorded(scope, items)}, target as materialized (
       select t.*, t.aggregate_type = any (${sqlArray(lockedTypes)}::text::text[]) as locked
-        from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
+        from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[], ${at.jumps}::text::bigint[]) as t (aggregate_type, aggregate_id, version, jumped_from)
     ), moved as (
-      insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
-      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, case when t.locked then 0 else t.version end from target t
+      insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version, jumped_from)
+      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, case when t.locked then 0 else t.version end, t.jumped_from from target t
        where (select count(*) from letter) >= 0
-      on conflict (consumer, generation, aggregate_type, aggregate_id) do update set ${movedForward}
-      returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
+      on conflict (consumer, generation, aggregate_type, aggregate_id) do update set ${movedForward},${jumped(maxJump)}
+      returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by, p.jumped_from
     )
-    select null as id, l.event_id::text as letter_of, null as aggregate_type, null as aggregate_id, null as version, null::int as waiting, null as held_by, null as taken_from, null as taken_to
+    select null as id, l.event_id::text as letter_of, null as aggregate_type, null as aggregate_id, null as version, null::int as waiting, null as held_by, null as taken_from, null as taken_to, null as jumped_from
       from letter l
     union all
-    select null, null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text, null, null
+    select null, null, m.aggregate_type, m.aggregate_id, case when m.waiting > 0 or m.held_by is not null or t.locked then m.version::text end,
+           m.waiting, m.held_by::text, null, null, m.jumped_from::text
       from moved m join target t on t.aggregate_type = m.aggregate_type and t.aggregate_id = m.aggregate_id
-     where m.waiting > 0 or m.held_by is not null or t.locked`
+     where m.waiting > 0 or m.held_by is not null or t.locked or m.jumped_from is not null`
 }
 
 /** The same for batches without handlers. Index: the primary key of consumer_position. */
-export function moveRows(scope: Scope, items: readonly Item[]): Statement<ClaimRow> {
+export function moveRows(scope: Scope, items: readonly Item[], maxJump: number): Statement<ClaimRow> {
   const { tables, consumer, generation } = scope
-  const at = targetsOf(items)
+  const at = targetsOf(items, maxJump)
   return sql`
     with ${unrecorded(scope, items)}, moved as (
-      insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version)
-      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version
-        from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[]) as t (aggregate_type, aggregate_id, version)
+      insert into ${tables.position} as p (consumer, generation, aggregate_type, aggregate_id, version, jumped_from)
+      select ${consumer}::text, ${generation}::int, t.aggregate_type, t.aggregate_id, t.version, t.jumped_from
+        from unnest(${at.types}::text::text[], ${at.ids}::text::text[], ${at.versions}::text::bigint[], ${at.jumps}::text::bigint[]) as t (aggregate_type, aggregate_id, version, jumped_from)
        where (select count(*) from letter) >= 0
-      on conflict (consumer, generation, aggregate_type, aggregate_id) do update set ${movedForward}
-      returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by
+      on conflict (consumer, generation, aggregate_type, aggregate_id) do update set ${movedForward},${jumped(maxJump)}
+      returning p.aggregate_type, p.aggregate_id, p.version, p.waiting, p.held_by, p.jumped_from
     )
-    select null as id, l.event_id::text as letter_of, null as aggregate_type, null as aggregate_id, null as version, null::int as waiting, null as held_by, null as taken_from, null as taken_to
+    select null as id, l.event_id::text as letter_of, null as aggregate_type, null as aggregate_id, null as version, null::int as waiting, null as held_by, null as taken_from, null as taken_to, null as jumped_from
       from letter l
     union all
-    select null, null, m.aggregate_type, m.aggregate_id, m.version::text, m.waiting, m.held_by::text, null, null
-      from moved m where m.waiting > 0 or m.held_by is not null`
+    select null, null, m.aggregate_type, m.aggregate_id, case when m.waiting > 0 or m.held_by is not null then m.version::text end,
+           m.waiting, m.held_by::text, null, null, m.jumped_from::text
+      from moved m where m.waiting > 0 or m.held_by is not null or m.jumped_from is not null`
 }
 
 /**
@@ -201,7 +221,7 @@ export function claimLetters(scope: Scope, items: readonly Item[]): Statement<{ 
 /** Locks those of the items' aggregates that are held or waited for. Index: consumer_position_waiting_idx. */
 export function lockBlocked({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<ClaimRow> {
   return sql`
-    select null as id, null as letter_of, p.aggregate_type, p.aggregate_id, p.version::text as version, p.waiting, p.held_by::text as held_by, p.taken_from::text, p.taken_to::text
+    select null as id, null as letter_of, p.aggregate_type, p.aggregate_id, p.version::text as version, p.waiting, p.held_by::text as held_by, p.taken_from::text, p.taken_to::text, null as jumped_from
       from ${tables.position} p
      where p.consumer = ${consumer}::text and p.generation = ${generation}::int and (p.waiting > 0 or p.held_by is not null)
        and (p.aggregate_type, p.aggregate_id) in (
@@ -285,16 +305,21 @@ function forgotten({ tables, consumer, generation }: Scope): Part {
 /** The aggregates in the order that everybody locks them in, each with its newest version; see `movedOver`. */
 function targetsOf(
   items: readonly Item[],
+  maxJump: number,
   isLocked: (each: BatchVersions) => boolean = () => false,
-): Record<'types' | 'ids' | 'versions' | 'begins' | 'overlaps', string> {
+): Record<'types' | 'ids' | 'versions' | 'begins' | 'overlaps', string> & { readonly jumps: string | null } {
   const sorted = [...batchVersions(items)].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, each]) => each)
   const newest = sorted.map(({ newest: event }) => ({ event }))
   const locked = sorted.map(isLocked)
+  const jumps = sorted.map(({ hasGap, oldest, newest: { version } }) =>
+    hasGap && version - oldest > BigInt(maxJump) ? oldest : null,
+  )
   return {
     types: aggregateTypes(newest),
     ids: aggregateIds(newest),
     versions: sqlArray(sorted.map((each, n) => (locked[n] === true ? 0n : each.newest.version))),
     begins: sqlArray(sorted.map((each, n) => (locked[n] === true ? null : each.hasGap ? each.newest.version : each.oldest))),
     overlaps: sqlArray(sorted.map((each, n) => (locked[n] === true ? 0n : each.hasGap ? each.oldest : null))),
+    jumps: jumps.some((from) => from !== null) ? sqlArray(jumps) : null,
   }
 }

@@ -8,6 +8,7 @@ import { WaybillError } from '../core/errors.ts'
 import { oneOf, resolve, wholeBetween } from '../core/options.ts'
 import { systemRandom, type Random } from '../core/random.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
+import type { Verifier } from '../core/signing.ts'
 import type { AnyStream } from '../core/stream.ts'
 import { createTokens, type Tokens } from '../core/token.ts'
 import { noTracing, type Tracing } from '../core/tracing.ts'
@@ -21,6 +22,13 @@ export interface ConsumerOptions<Native = unknown> {
   /** Names the subscription, the inbox and the positions. Instances that share it share the work. */
   readonly name: string
   readonly streams: readonly AnyStream[]
+  /**
+   * Whether messages must be signed (docs/guides/signing.md): `required` refuses all others, `accept` lets unsigned ones in and counts
+   * them, while writers begin to sign. What is refused is signalled, kept as a sample and acknowledged. @default 'off'
+   */
+  readonly verify?: 'required' | 'accept' | 'off'
+  /** The keys whose signatures count, with `verify`: `createVerifier({ keys })`. @default none */
+  readonly verifier?: Verifier | undefined
   /** Where handlers emit to. */
   readonly outbox?: EmittingOutbox | undefined
   /** The schema that holds the inbox. @default 'waybill' */
@@ -88,11 +96,13 @@ export interface ConsumerOptions<Native = unknown> {
   readonly onFork?: 'signal' | 'dead-letter'
   /** Where deltas of an aggregate begin: at version 1, or, for a consumer that joins later, at the first that it sees. @default 'first' */
   readonly deltaStart?: 'first' | 'any'
+  /** How far a version may be ahead of the last one that was seen of its aggregate. The first one that is seen is not measured. @default 1_000_000 */
+  readonly maxVersionJump?: number
   /**
-   * How far a version may be ahead of the last one that was seen of its aggregate. One that is further ahead is taken for forged: a
-   * dead letter that neither moves nor holds the aggregate. Costs a query per batch. @default no limit
+   * What becomes of an event whose version is further ahead: it is signalled and takes its turn, or it is taken for forged, as a dead
+   * letter that neither moves nor holds its aggregate. @default 'signal'
    */
-  readonly maxVersionJump?: number | undefined
+  readonly onVersionJump?: 'signal' | 'dead-letter'
   /** A message that waits for its predecessor for longer is reported as a gap. @default 60_000 */
   readonly gapAlertMs?: number
   /** The longest wait between two looks at released messages, redriven dead letters and the register. @default 1_000 */
@@ -127,11 +137,11 @@ export function resolveConsumerOptions<Native>(given: ConsumerOptions<Native>): 
       transport: given.transport,
       name: given.name,
       streams: given.streams,
+      verifier: undefined,
       outbox: undefined,
       schema: defaults.schema,
       service: undefined,
       deploymentId: undefined,
-      maxVersionJump: undefined,
       archive: false,
       inbox: true,
       positions: 'every',
@@ -149,21 +159,35 @@ export function resolveConsumerOptions<Native>(given: ConsumerOptions<Native>): 
   if (typeof settings.db?.attempt !== 'function')
     throw invalid('db: must come from an adapter: fromPg(pool), fromPostgresJs(sql), fromDrizzle(db) …')
   if (typeof settings.transport?.receive !== 'function') throw invalid('transport: must be a transport such as pubsub({ … })')
+  assertVerifier('consumer', settings)
   if (settings.offsets === 'postgres' && settings.mode === 'stored')
     throw invalid("offsets: 'postgres' is for mode: 'direct'; stored messages have an order of their own")
   if (settings.onFork === 'dead-letter' && !settings.inbox)
     throw invalid("onFork: 'dead-letter' needs inbox: true, which tells a fork from a repeat")
   if (settings.onFork === 'dead-letter' && settings.positions === 'needed')
     throw invalid("onFork: 'dead-letter' needs positions: 'every', which say what each aggregate has taken")
-  if (settings.maxVersionJump !== undefined && settings.positions === 'needed')
-    throw invalid("maxVersionJump: needs positions: 'every', which say how far each aggregate is")
+  const isMeasuring = given.maxVersionJump !== undefined || settings.onVersionJump === 'dead-letter'
+  if (isMeasuring && settings.positions === 'needed')
+    throw invalid("maxVersionJump and onVersionJump: 'dead-letter' need positions: 'every', which say how far each aggregate is")
   if (settings.archive && settings.mode === 'direct')
     throw invalid("archive: is for mode: 'stored'; direct mode stores no messages")
   if (settings.maxInFlight < settings.batchSize) return { ...settings, batchSize: settings.maxInFlight }
   return settings
 }
 
+/** Whoever gives keys believes that they are used, and whoever asks for signatures that they are looked at. */
+export function assertVerifier(component: string, { verify, verifier }: Pick<ConsumerSettings, 'verify' | 'verifier'>): void {
+  if (verify === 'off' && verifier === undefined) return
+  if (typeof verifier?.verify === 'function' && verify !== 'off') return
+  const why =
+    verify === 'off'
+      ? "a verifier does nothing while verify is 'off'; say verify: 'required', or 'accept' while writers begin to sign"
+      : `verify: '${verify}' needs verifier: createVerifier({ keys: [{ keyId, secret }] })`
+  throw new WaybillError('INVALID_OPTION', `${component}: ${why}.`)
+}
+
 const checks = {
+  verify: oneOf('required', 'accept', 'off'),
   name: (value: string) =>
     (typeof value === 'string' && /^[a-z][a-z0-9_.-]{0,127}$/.test(value)) ||
     'must be lower-case letters, digits, "_", "." and "-", starting with a letter',
@@ -194,7 +218,8 @@ const checks = {
   onPoison: oneOf('dead-letter', 'stop'),
   onFork: oneOf('signal', 'dead-letter'),
   deltaStart: oneOf('first', 'any'),
-  maxVersionJump: (value: number | undefined) => value === undefined || wholeBetween(1, 1_000_000_000)(value),
+  maxVersionJump: wholeBetween(1, 1_000_000_000),
+  onVersionJump: oneOf('signal', 'dead-letter'),
   gapAlertMs: wholeBetween(1, 86_400_000),
   pollMs: wholeBetween(1, 600_000),
   waitMs: wholeBetween(0, 600_000),

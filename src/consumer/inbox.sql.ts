@@ -22,6 +22,7 @@ export interface InboxTables {
   readonly message: Name
   readonly archive: Name
   readonly deadLetter: Name
+  readonly refused: Name
   readonly lane: Name
 }
 
@@ -36,6 +37,7 @@ export function inboxTables(schema: string): InboxTables {
     message: name(schema, 'inbox_message'),
     archive: name(schema, 'inbox_archive'),
     deadLetter: name(schema, 'dead_letter'),
+    refused: name(schema, 'refused_message'),
     lane: name(schema, 'inbox_lane'),
   }
 }

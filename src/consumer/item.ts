@@ -6,6 +6,7 @@
  *   waiting    from inbox_message, because it came before its turn: its row goes when it is applied
  *   dead       a dead letter that an operator redrives
  */
+import type { Version } from '../core/version.ts'
 import type { Delivery } from '../transport/transport.ts'
 import { lineOfPlace, type Place } from './partition-lines.ts'
 import type { DeadReason, RawMessage, ReceivedEvent } from './received-event.ts'
@@ -68,6 +69,8 @@ export interface Applied {
   readonly duplicates: number
   /** Facts whose id was recorded before with other content: the first one stays. */
   readonly conflicts: readonly Item[]
+  /** Those whose version is too far ahead of what was seen of their aggregate. */
+  readonly jumps: readonly { readonly item: Item; readonly from: Version }[]
   /** Stored, until their turn comes. */
   readonly waiting: readonly Item[]
   /** Those whose version was taken under another id, stored ones included. */

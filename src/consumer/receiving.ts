@@ -13,10 +13,11 @@ import { allReceivers } from './open-receivers.ts'
 import { inPartitionOrder } from './partition-lines.ts'
 import type { Routes } from './routes.ts'
 import { storedOffsets } from './take-offsets.ts'
+import { othersOf, verified } from './verified.ts'
 
 export interface ReceivingDeps {
   readonly settings: ConsumerSettings
-  readonly routes: Pick<Routes, 'topics'>
+  readonly routes: Pick<Routes, 'topics' | 'stream'>
   readonly scope: Scope
   readonly watch: EngineWatch
   readonly deliver: (delivery: Delivery) => void
@@ -34,7 +35,8 @@ export interface Receiving {
 export function createReceiving(deps: ReceivingDeps): Receiving {
   const { settings, routes, scope, watch, deliver: onDelivery, isIdle, aborting } = deps
   const { name, maxInFlight, maxInFlightBytes, signals } = settings
-  const transport = settings.offsets === 'postgres' ? orderedBy(settings, scope) : settings.transport
+  const believed = verified({ transport: settings.transport, settings, isOthers: othersOf(routes) })
+  const transport = settings.offsets === 'postgres' ? orderedBy({ ...settings, transport: believed }, scope) : believed
   const tellForgotten = settings.offsets === 'broker' && settings.inbox ? createForgottenOffsets(settings, scope) : undefined
   const share = Math.max(1, routes.topics.length)
   let receivers: readonly Receiver[] = []

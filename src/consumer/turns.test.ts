@@ -36,12 +36,13 @@ function claimed({ version, waiting = 0, heldBy, heir }: Position, seen: readonl
       held_by: heldBy ?? null,
       taken_from: null,
       taken_to: null,
+      jumped_from: null,
     },
   ])
   const [only] = aggregates.values()
   if (only === undefined) throw new Error('There is no aggregate.')
   if (heir !== undefined) only.heir = { eventId: `v${heir}`, version: BigInt(heir) }
-  return { seen: new Set(seen), letters: new Set(), aggregates: new Map([[aggregate, only]]) }
+  return { seen: new Set(seen), letters: new Set(), aggregates: new Map([[aggregate, only]]), jumpedFrom: new Map() }
 }
 
 /** What becomes of the items, and where the aggregate is then. */

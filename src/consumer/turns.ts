@@ -67,12 +67,15 @@ export interface Claimed {
   /** Events with an open dead letter, which is locked. */
   readonly letters: Set<string>
   readonly aggregates: Map<string, AggregateState>
+  /** Where aggregates were that the batch moves too far. */
+  readonly jumpedFrom: ReadonlyMap<string, Version>
 }
 
 export function readClaim(found: readonly ClaimRow[]): Claimed {
   const seen = new Set<string>()
   const letters = new Set<string>()
   const aggregates = new Map<string, AggregateState>()
+  const jumpedFrom = new Map<string, Version>()
   for (const row of found) {
     if (row.id !== null) {
       seen.add(row.id)
@@ -83,9 +86,12 @@ export function readClaim(found: readonly ClaimRow[]): Claimed {
       continue
     }
     const at = { aggregateType: row.aggregate_type ?? '', aggregateId: row.aggregate_id ?? '' }
-    aggregates.set(aggregateKey(at), {
+    const key = aggregateKey(at)
+    if (row.jumped_from !== null) jumpedFrom.set(key, BigInt(row.jumped_from))
+    if (row.version === null) continue
+    aggregates.set(key, {
       ...at,
-      version: BigInt(row.version ?? 0),
+      version: BigInt(row.version),
       waiting: row.waiting ?? 0,
       heldBy: row.held_by ?? undefined,
       heir: undefined,
@@ -95,7 +101,7 @@ export function readClaim(found: readonly ClaimRow[]): Claimed {
       released: false,
     })
   }
-  return { seen, letters, aggregates }
+  return { seen, letters, aggregates, jumpedFrom }
 }
 
 /** Decides for the items of a batch, which come in the order of their versions. Aggregates that move are changed in place. */

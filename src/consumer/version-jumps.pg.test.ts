@@ -25,7 +25,7 @@ const forged = { version: (2n ** 63n - 1n).toString() }
 /** Videos become rows, deposits add up. */
 function bank(fixture: ConsumerFixture, options: Partial<ConsumerOptions> = {}): Consumer {
   return fixture
-    .consumer({ maxVersionJump: 1_000, ...options })
+    .consumer({ maxVersionJump: 1_000, onVersionJump: 'dead-letter', ...options })
     .project(videos, { table: `${fixture.schema}.video_view`, key: 'video_id', set: (e) => ({ title: e.data.title }) })
     .on(accounts.Deposited, async (event, { tx }) => {
       await tx.query(
@@ -57,7 +57,7 @@ test.each([
     deposited('b', 1, 1),
     deposited('b', 2, 100, forged),
   )
-  await fixture.publish(published('a', 2), deposited('b', 2, 2), published('c', 1, 'forged', forged), published('c', 1))
+  await fixture.publish(published('a', 2), deposited('b', 2, 2), published('c', 1), published('c', 2, 'forged', forged))
   await fixture.settled(5)
   await eventually(async () => expect(await dead(fixture)).toEqual([jumped, jumped, jumped]))
   await fixture.publish(published('a', 1_002))
@@ -94,16 +94,18 @@ test('an operator’s word is enough: redriven it is applied, discarded it never
   const store = { db, schema: fixture.schema, actor: 'test' }
   const stop = fixture.start(consumer)
   const [far, further] = [published('a', 5_000), published('b', 5_000)]
+  await fixture.publish(published('a', 1), published('b', 1))
+  await fixture.settled(2)
   await fixture.publish(far, further)
   await eventually(async () => expect(await dead(fixture)).toEqual([jumped, jumped]))
   const filter = { reason: 'version_jump', eventId: far.attributes['event_id'] ?? '' }
   expect(await redriveDeadLetters({ ...store, filter })).toMatchObject({ redriven: 1 })
-  await fixture.settled(1)
+  await fixture.settled(3)
   expect(await discardDeadLetters({ ...store, filter: { reason: 'version_jump' } })).toMatchObject({ discarded: { length: 1 } })
-  await fixture.publish(far, further, published('a', 5_001), published('b', 1))
-  await fixture.settled(4)
+  await fixture.publish(far, further, published('a', 5_001), published('b', 2))
+  await fixture.settled(6)
   await stop()
-  expect(await titles(fixture)).toEqual(['a 5001', 'b 1'])
+  expect(await titles(fixture)).toEqual(['a 5001', 'b 2'])
   expect(await fixture.query(`select state from $schema.dead_letter order by id`)).toEqual([
     { state: 'redriven' },
     { state: 'discarded' },
@@ -136,7 +138,11 @@ test('behind a pause, and behind what rests after it, an event is measured again
   const action = { db, schema: fixture.schema, consumer: 'catalog', actor: 'test', aggregate: { type: 'account', id: 'a' } }
   let isBroken = true
   const stop = fixture.start(
-    strict(fixture, { maxVersionJump: 3, maxAttempts: 100_000 }, (version) => isBroken && version === 2n),
+    strict(
+      fixture,
+      { maxVersionJump: 3, onVersionJump: 'dead-letter', maxAttempts: 100_000 },
+      (version) => isBroken && version === 2n,
+    ),
   )
   await fixture.publish(deposited('a', 1, 1))
   await fixture.settled(1)
@@ -155,7 +161,9 @@ test('behind a pause, and behind what rests after it, an event is measured again
 test('behind a dead letter an event is measured against that', async () => {
   const fixture = await consumerFixture(db)
   let isBroken = true
-  const stop = fixture.start(strict(fixture, { maxVersionJump: 1, maxAttempts: 1 }, (version) => isBroken && version === 2n))
+  const stop = fixture.start(
+    strict(fixture, { maxVersionJump: 1, onVersionJump: 'dead-letter', maxAttempts: 1 }, (version) => isBroken && version === 2n),
+  )
   await fixture.publish(deposited('a', 1, 1), deposited('a', 2, 1))
   await eventually(async () => (await fixture.count('dead_letter')) === 1)
   await publishWaiting(fixture, 3, 4)
@@ -176,8 +184,95 @@ test('with onPoison: stop, a forged version is never tried, also where nothing r
   expect(await fixture.query('select version::int from $schema.consumer_position')).toEqual([{ version: 1 }])
 })
 
+/** The ways in which a consumer writes down what it gets. */
+const kinds: readonly (readonly [string, (fixture: ConsumerFixture, options: Partial<ConsumerOptions>) => Consumer])[] = [
+  ['rows', (fixture, options) => rowsOnly(fixture, options)],
+  ['rows without an inbox', (fixture, options) => rowsOnly(fixture, { inbox: false, ...options })],
+  [
+    'handlers',
+    (fixture, options) =>
+      fixture.consumer({ streams: [videos], ...options }).on(videos.VideoPublished, async (event, { tx }) => {
+        await tx.query(`insert into ${fixture.schema}.effect (version) values ($1)`, [String(event.version)])
+      }),
+  ],
+]
+
+function rowsOnly(fixture: ConsumerFixture, options: Partial<ConsumerOptions>): Consumer {
+  const { schema } = fixture
+  return fixture
+    .consumer({ streams: [videos], ...options })
+    .project(videos, { table: `${schema}.video_view`, key: 'video_id', set: (e) => ({ title: e.data.title }) })
+}
+
+const jumps = (fixture: ConsumerFixture): readonly unknown[] =>
+  fixture.heard('consumer.version-jumped').map(({ aggregateId, from, version }) => `${aggregateId} ${from} ${version}`)
+
+const appliedCount = (fixture: ConsumerFixture): number =>
+  fixture.heard('consumer.applied').reduce((sum, { count, duplicates }) => sum + count + duplicates, 0)
+
+test.each(kinds)('a jump of more than a million is told of by default, and takes its turn (%s)', async (_kind, open) => {
+  const fixture = await consumerFixture(db)
+  const stop = fixture.start(open(fixture, {}))
+  const [first, far] = [published('a', 1), published('a', 1_000_002)]
+  await fixture.publish(first, published('b', 4_000_000), published('c', 1), published('c', 1_000_001))
+  await eventually(() => expect(appliedCount(fixture)).toBe(4))
+  expect(jumps(fixture)).toEqual([])
+  await fixture.publish(far)
+  await eventually(() => expect(appliedCount(fixture)).toBe(5))
+  await fixture.publish(published('d', 1), published('d', 3_000_000))
+  await eventually(() => expect(appliedCount(fixture)).toBe(7))
+  await fixture.publish(far, published('a', 1_000_003), first)
+  await eventually(() => expect(appliedCount(fixture)).toBe(10))
+  await stop()
+  expect(jumps(fixture)).toEqual(['a 1 1000002', 'd 1 3000000'])
+  expect(await dead(fixture)).toEqual([])
+  expect(await fixture.query(`select version::int from $schema.consumer_position where aggregate_id = 'a'`)).toEqual([
+    { version: 1_000_003 },
+  ])
+})
+
+test.each(kinds)('an aggregate that is met for the first time may begin anywhere (%s)', async (_kind, open) => {
+  const fixture = await consumerFixture(db)
+  const stop = fixture.start(open(fixture, { maxVersionJump: 10, onVersionJump: 'dead-letter' }))
+  await fixture.publish(published('a', 5_000), published('a', 5_001))
+  await eventually(() => expect(appliedCount(fixture)).toBe(2))
+  await fixture.publish(published('a', 5_100), published('a', 5_002))
+  await eventually(async () => expect(await dead(fixture)).toEqual([jumped]))
+  await eventually(() => expect(appliedCount(fixture)).toBe(3))
+  await stop()
+  expect(jumps(fixture)).toEqual([])
+})
+
+test('to look for jumps costs no statement, until there is one', async () => {
+  const fixture = await consumerFixture(db)
+  const asked: string[] = []
+  const counted = counting(asked)
+  const stop = fixture.start(rowsOnly(fixture, { db: counted, onVersionJump: 'dead-letter' }))
+  await fixture.publish(published('a', 1), published('b', 1))
+  await fixture.settled(2)
+  await fixture.publish(published('a', 2))
+  await fixture.settled(3)
+  expect(asked.filter((text) => text.includes('m.version from'))).toEqual([])
+  await fixture.publish(published('a', 2_000_000))
+  await eventually(async () => expect(await dead(fixture)).toEqual([jumped]))
+  await stop()
+  expect(asked.filter((text) => text.includes('m.version from'))).toHaveLength(1)
+})
+
+/** The database, with what it is asked outside of transactions. */
+function counting(asked: string[]): typeof db {
+  return Object.assign(Object.create(db) as typeof db, {
+    query: (text: string, values?: readonly (string | number)[]) => {
+      asked.push(text)
+      return db.query(text, values)
+    },
+  })
+}
+
 test('without positions nobody knows how far an aggregate is, so the two options do not go together', async () => {
   const fixture = await consumerFixture(db)
-  expect(() => bank(fixture, { positions: 'needed' })).toThrow("consumer.maxVersionJump: needs positions: 'every'")
+  expect(() => bank(fixture, { positions: 'needed' })).toThrow(
+    "maxVersionJump and onVersionJump: 'dead-letter' need positions: 'every'",
+  )
   expect(() => bank(fixture, { maxVersionJump: 0 })).toThrow('maxVersionJump')
 })

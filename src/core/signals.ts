@@ -146,6 +146,41 @@ export interface Signals {
   'consumer.ack-unconfirmed': { readonly consumer: string; readonly count: number }
   /** Events of a stream that the consumer does not read came over a topic of its own; told once a stream. */
   'consumer.ignored': { readonly consumer: string; readonly topic: string; readonly aggregateType: string }
+  /**
+   * A message was refused because it is `unsigned`, signed by an `unknown_key`, or `forged`: it took no effect and is acknowledged. Its
+   * id and type are what it says.
+   */
+  'consumer.refused': {
+    readonly consumer: string
+    readonly topic: string
+    readonly reason: 'unsigned' | 'unknown_key' | 'forged'
+    readonly messageId: string
+    readonly eventId: string
+    readonly eventType: string
+  }
+  /** An unsigned message was let in by `verify: 'accept'`. */
+  'consumer.unsigned': { readonly consumer: string; readonly topic: string }
+  /** An event came under the id of another one that was applied before, with other content: the first one stays. Facts have their own signal. */
+  'consumer.id-reused': {
+    readonly consumer: string
+    readonly eventId: string
+    readonly eventType: string
+    readonly aggregateType: string
+    readonly aggregateId: string
+  }
+  /**
+   * The version of an event is further ahead of the last one that was seen of its aggregate, `from`, than `maxVersionJump` allows. It was
+   * applied all the same; with `onVersionJump: 'dead-letter'` it is a dead letter instead, and told as one.
+   */
+  'consumer.version-jumped': {
+    readonly consumer: string
+    readonly eventId: string
+    readonly eventType: string
+    readonly aggregateType: string
+    readonly aggregateId: string
+    readonly version: string
+    readonly from: string
+  }
   /** A fact came under the business key of another one that was applied before, with other content: the first one stays. */
   'consumer.fact-conflict': {
     readonly consumer: string

@@ -1,10 +1,11 @@
 /**
  * Signatures of messages: proof that the holder of a key wrote this message, for this topic, as it is.
  *
- * Signed are the topic, the ordering key, our own attributes, all headers of the event, and the body; of a claim check that is the
- * reference with its digest. Each part stands behind its length, so no two messages have the same text to sign. The key's id
- * and the signature travel as attributes, and the names of the headers beside them: what others add on the way is not signed, and
- * is taken away before a reader sees it. The algorithm belongs to the key, never to the message.
+ * Signed are the topic, our own attributes, all headers of the event, and the body; of a claim check that is the reference with its
+ * digest. Each part stands behind its length, so no two messages have the same text to sign. The ordering key is not signed: it
+ * follows from the attributes, and brokers do not always keep it where they forward a message. The key's id and the signature travel as
+ * attributes, and the names of the headers beside them: what others add on the way is not signed, and is taken away before a
+ * reader sees it. The algorithm belongs to the key, never to the message.
  */
 import { createPrivateKey, createPublicKey, hash, sign as signBytes, verify as verifyBytes, type KeyObject } from 'node:crypto'
 import { errorMessage, WaybillError } from './errors.ts'
@@ -15,7 +16,6 @@ import { assertStrongSecret } from './secret.ts'
 /** The part of a message that is signed. */
 export interface SignableMessage {
   readonly topic: string
-  readonly orderingKey: string | undefined
   readonly attributes: Readonly<Record<string, string>>
   readonly body: Uint8Array
 }
@@ -88,7 +88,10 @@ export function createSigner(options: SignerOptions): Signer {
   const { keyId, secret, privateKey } = options
   assertKeyId('signer.keyId', keyId)
   assertOneKey('signer', { secret, privateKey })
-  const make = secret === undefined ? ed25519Signature(keyId, readKey('signer.privateKey', privateKey, 'private')) : hmac('signer.secret', keyId, secret)
+  const make =
+    secret === undefined
+      ? ed25519Signature(keyId, readKey('signer.privateKey', privateKey, 'private'))
+      : hmac('signer.secret', keyId, secret)
   return {
     keyId,
     sign: (message) => {
@@ -157,7 +160,8 @@ function knownKey(key: VerifyingKey): Known {
   if (topics !== undefined && (!Array.isArray(topics) || topics.length === 0))
     throw invalid(`${what}: topics must be a list of at least one topic`)
   const signs = topics === undefined ? undefined : new Set(topics)
-  if (secret === undefined) return { topics: signs, isRight: ed25519Check(keyId, readKey(`${what}.publicKey`, publicKey, 'public')) }
+  if (secret === undefined)
+    return { topics: signs, isRight: ed25519Check(keyId, readKey(`${what}.publicKey`, publicKey, 'public')) }
   const make = hmac(`${what}.secret`, keyId, secret)
   return { topics: signs, isRight: (message, headers, signature) => isEqualSecret(signature, make(message, headers)) }
 }
@@ -185,7 +189,8 @@ function readHeaders(attributes: SignableMessage['attributes']): readonly string
   if (typeof text !== 'string' || text.length > longestHeaders) return undefined
   try {
     const names: unknown = JSON.parse(text)
-    if (!Array.isArray(names) || !names.every((name) => typeof name === 'string' && Object.hasOwn(attributes, name))) return undefined
+    if (!Array.isArray(names) || !names.every((name) => typeof name === 'string' && Object.hasOwn(attributes, name)))
+      return undefined
     return names as readonly string[]
   } catch {
     return undefined
@@ -204,8 +209,8 @@ function signedOf(attributes: SignableMessage['attributes'], headers: readonly s
  * What is signed, before the body: each text behind its length, `-` for what is not there. The key is among them, so that a
  * signature counts under its own key's id alone.
  */
-function textOf(keyId: string, { topic, orderingKey, attributes, body }: SignableMessage, headers: readonly string[]): string {
-  let text = `waybill-signature-1${part(keyId)}${part(topic)}${part(orderingKey)}`
+function textOf(keyId: string, { topic, attributes, body }: SignableMessage, headers: readonly string[]): string {
+  let text = `waybill-signature-1${part(keyId)}${part(topic)}`
   for (const name of ownSigned) text += part(attributes[name])
   text += `,${headers.length}`
   for (const name of headers) text += part(name) + part(attributes[name])

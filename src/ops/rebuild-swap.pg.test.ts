@@ -200,7 +200,7 @@ test('a version that the live generation has come to is no jump for the new one,
   const fixture = await consumerFixture(db)
   const { schema, outbox, broker } = fixture
   const consumer = fixture
-    .consumer({ maxVersionJump: 10 })
+    .consumer({ maxVersionJump: 10, onVersionJump: 'dead-letter' })
     .project(videos, { table: `${schema}.video_view`, key: 'video_id', set: (e) => ({ title: e.data.title }) })
   const stop = fixture.start(consumer)
   const relay = createRelay({ db, outbox, transport: broker })

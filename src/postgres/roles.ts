@@ -80,6 +80,10 @@ export const tableGrants: Readonly<Record<string, Grants>> = {
   inbox_archive: { consumer: ['select', 'insert', 'update (archived_at)', 'delete'], readonly: ['select'] },
   inbox_lane: { consumer: ['select', 'insert', 'update'], readonly: ['select'] },
   dead_letter: { consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
+  refused_message: {
+    consumer: ['select', 'insert', 'update'],
+    readonly: ['select (consumer, reason, slot, topic, message_id, body_bytes, published_at, refused_at)'],
+  },
 
   // Publishing, subscribing and leasing run as the owner, through functions.
   transport_topic: { consumer: ['select'], readonly: ['select'] },

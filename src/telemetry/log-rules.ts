@@ -74,6 +74,22 @@ const consumerRules = {
     kind: byConsumer,
   },
   'consumer.ignored': { level: 'info', message: 'A topic carries a stream that this consumer does not read.', kind: byConsumer },
+  'consumer.refused': {
+    level: 'error',
+    message: 'A message was refused: it is unsigned, forged, or signed by an unknown key.',
+    kind: ({ consumer, reason }) => `${consumer} ${reason}`,
+  },
+  'consumer.unsigned': silent('An unsigned message was let in.'),
+  'consumer.id-reused': {
+    level: 'error',
+    message: 'An event came under the id of another one, with other content; the first one stays.',
+    kind: byConsumer,
+  },
+  'consumer.version-jumped': {
+    level: 'error',
+    message: 'The version of an event is too far ahead of its aggregate: forged, or from a broken writer.',
+    kind: byConsumer,
+  },
   'consumer.fact-conflict': {
     level: 'warn',
     message: 'A fact came under the business key of another one, with other content; the first one stays.',

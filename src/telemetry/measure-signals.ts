@@ -108,6 +108,10 @@ const consumer = {
   'consumer.ack-unconfirmed': (sink, { consumer: name, count }) =>
     sink.add('consumer.ack_unconfirmed', count, { consumer: name }),
   'consumer.ignored': (sink, { consumer: name }) => sink.add('consumer.ignored_streams', 1, { consumer: name }),
+  'consumer.refused': (sink, { consumer: name, reason }) => sink.add('consumer.refused', 1, { consumer: name, reason }),
+  'consumer.unsigned': (sink, { consumer: name }) => sink.add('consumer.unsigned', 1, { consumer: name }),
+  'consumer.id-reused': (sink, { consumer: name }) => sink.add('consumer.ids_reused', 1, { consumer: name }),
+  'consumer.version-jumped': (sink, { consumer: name }) => sink.add('consumer.version_jumps', 1, { consumer: name }),
   'consumer.fact-conflict': (sink, { consumer: name }) => sink.add('consumer.fact_conflicts', 1, { consumer: name }),
   'consumer.waiting': (sink, { consumer: name }) => sink.add('consumer.came_early', 1, { consumer: name }),
   'consumer.forked': (sink, { consumer: name }) => sink.add('consumer.forks', 1, { consumer: name }),

@@ -48,6 +48,10 @@ export type CounterName =
   | 'consumer.ack_unconfirmed'
   | 'consumer.ignored_streams'
   | 'consumer.came_early'
+  | 'consumer.refused'
+  | 'consumer.unsigned'
+  | 'consumer.ids_reused'
+  | 'consumer.version_jumps'
   | 'consumer.fact_conflicts'
   | 'consumer.forks'
   | 'consumer.disturbances'
@@ -202,6 +206,10 @@ export const metricDefinitions: Definitions = {
   'consumer.ack_unconfirmed': counter('Acknowledgements that the broker did not confirm.', 'consumer'),
   'consumer.ignored_streams': counter('Streams of a topic that the consumer does not read.', 'consumer'),
   'consumer.came_early': counter('Events that came before their predecessor.', 'consumer'),
+  'consumer.refused': counter('Messages whose signature is missing, wrong, or of an unknown key.', 'consumer', 'reason'),
+  'consumer.unsigned': counter('Unsigned messages that were let in.', 'consumer'),
+  'consumer.ids_reused': counter('Events that came under the id of another one, with other content.', 'consumer'),
+  'consumer.version_jumps': counter('Events whose version was too far ahead of their aggregate.', 'consumer'),
   'consumer.fact_conflicts': counter('Facts that came under the business key of another one, with other content.', 'consumer'),
   'consumer.forks': counter('Events whose version another event has taken.', 'consumer'),
   'consumer.waiting': gauge('Messages that are stored until their turn.', perConsumer),

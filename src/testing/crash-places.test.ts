@@ -40,7 +40,7 @@ function made<Args extends unknown[]>(by: (...args: Args) => Statement, ...args:
 
 const confirming = made(confirmDispatch, outbox, 'relay', [], [], keep)
 const settling = made(settleDispatch, outbox, 'relay', [], { confirmed: [], stopped: [], hold: [] }, keep)
-const claiming = made(claim, scope, [])
+const claiming = made(claim, scope, [], 1)
 const starting = made(startAttempts, scope, [])
 const charging = made(chargeAttempt, scope, '', '')
 const message = { topic: 't', messageId: 'm', orderingKey: undefined, attributes: {}, body: new Uint8Array(), publishedAtMs: 0 }

@@ -47,7 +47,7 @@ function directSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; re
       items.map(
         (some): Step =>
           () =>
-            claim(scope, some),
+            claim(scope, some, 1),
       ),
     ),
     ...weighted(
@@ -55,7 +55,7 @@ function directSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; re
       items.map(
         (some): Step =>
           () =>
-            claimRows(scope, some),
+            claimRows(scope, some, 1),
       ),
     ),
     ...weighted(

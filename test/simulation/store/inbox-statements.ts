@@ -22,15 +22,16 @@ export function defineInbox(store: FakeStore, scope: Scope, data: InboxStore): v
   store.define('selectMemory', selectMemory(scope.tables, scope.consumer), () => Promise.resolve([{ forgotten_before_ms: null }]))
   store.define('readConsumer', readConsumer(scope), () => Promise.resolve([{ generation: scope.generation, paused: false }]))
 
-  store.define('claim', claim(scope, []), async (context, values) => {
+  store.define('claim', claim(scope, [], 1), async (context, values) => {
     const [ids] = values
     const targets = values.slice(recordedValues)
     const fresh = await record(context, data, { ...mine, ids: texts(ids) })
     const moved: object[] = []
+    const maxJump = Number(targets[runValues + 2])
     for (const target of runsOf(targets)) {
-      const row = await move(context, data, { ...mine, ...target })
-      const isLookedAt = row.version > target.version || row.overlapped !== null
-      if (row.waiting > 0 || row.heldBy !== null || isLookedAt) moved.push(aggregateRow(row))
+      const row = await move(context, data, { ...mine, ...target, maxJump })
+      const isAhead = row.version > target.version
+      if (isLookedAt(row) || isAhead || row.jumpedFrom !== null) moved.push(aggregateRow(row, isLookedAt(row) || isAhead))
     }
     await forgetAttempts(context, data, { isMine, ids: texts(ids) })
     return [
@@ -41,14 +42,15 @@ export function defineInbox(store: FakeStore, scope: Scope, data: InboxStore): v
     ]
   })
 
-  store.define('claimRows', claimRows(scope, []), async (context, values) => {
+  store.define('claimRows', claimRows(scope, [], 1), async (context, values) => {
     const [ids] = values
     const targets = values.slice(recordedValues + 2)
     const fresh = await record(context, data, { ...mine, ids: texts(ids) })
     const moved: object[] = []
+    const maxJump = Number(targets[runValues])
     for (const target of runsOf(targets)) {
-      const row = await move(context, data, { ...mine, ...target })
-      if (row.waiting > 0 || row.heldBy !== null || row.overlapped !== null) moved.push(aggregateRow(row))
+      const row = await move(context, data, { ...mine, ...target, maxJump })
+      if (isLookedAt(row) || row.jumpedFrom !== null) moved.push(aggregateRow(row, isLookedAt(row)))
     }
     await forgetAttempts(context, data, { isMine, ids: texts(ids) })
     return [
@@ -112,15 +114,20 @@ interface Run extends Target {
   readonly takenFrom: number | null
   readonly takenTo: number | null
   readonly overlapped: number | null
+  readonly jumpedFrom: number | null
 }
 
-function runsOf([types, ids, versions, begins, overlaps]: readonly (SqlValue | undefined)[]): Run[] {
-  const [from, overlapped] = [knownNumbers(begins), knownNumbers(overlaps)]
+/** What the rows of a batch are bound by. */
+const runValues = 6
+
+function runsOf([types, ids, versions, begins, overlaps, jumps]: readonly (SqlValue | undefined)[]): Run[] {
+  const [from, overlapped, jumpedFrom] = [knownNumbers(begins), knownNumbers(overlaps), knownNumbers(jumps)]
   return targetsOf(types, ids, versions).map((target, i) => ({
     ...target,
     takenFrom: from[i] ?? null,
     takenTo: target.version === 0 ? null : target.version,
     overlapped: overlapped[i] ?? null,
+    jumpedFrom: jumpedFrom[i] ?? null,
   }))
 }
 
@@ -158,7 +165,7 @@ async function forgetAttempts(
 async function move(
   context: StatementContext,
   data: InboxStore,
-  to: Run & { readonly consumer: string; readonly generation: number },
+  { maxJump, ...to }: Run & { readonly consumer: string; readonly generation: number; readonly maxJump: number },
 ): Promise<Position> {
   const moved = await context.insert(data.position, { ...to, waiting: 0, heldBy: null }, (row) => {
     const isFree = row.heldBy === null && row.waiting === 0
@@ -173,6 +180,7 @@ async function move(
       takenFrom: !grows || follows ? row.takenFrom : Math.max(to.takenFrom ?? 0, row.version + 1),
       takenTo: grows ? to.version : takenTo,
       overlapped: to.version === 0 ? (takenTo ?? 0) : overlaps ? takenTo : null,
+      jumpedFrom: row.version > 0 && to.version - row.version > maxJump ? row.version : null,
     }
   })
   return moved as Position
@@ -183,11 +191,19 @@ function later(data: InboxStore, now: number, next: number): number {
 }
 
 function duplicateRow(id: string): object {
-  const nothing = { version: null, waiting: null, held_by: null, taken_from: null, taken_to: null }
+  const nothing = { version: null, waiting: null, held_by: null, taken_from: null, taken_to: null, jumped_from: null }
   return { id, letter_of: null, aggregate_type: null, aggregate_id: null, ...nothing }
 }
 
-function aggregateRow({ type, id, version, waiting, heldBy, takenFrom, takenTo, overlapped }: Position): object {
+function isLookedAt({ waiting, heldBy, overlapped }: Position): boolean {
+  return waiting > 0 || heldBy !== null || overlapped !== null
+}
+
+/** Without a second look the version is left out. */
+function aggregateRow(
+  { type, id, version, waiting, heldBy, takenFrom, takenTo, overlapped, jumpedFrom }: Position,
+  hasVersion: boolean,
+): object {
   const to = overlapped ?? takenTo
   const taken = { taken_from: takenFrom === null ? null : String(takenFrom), taken_to: to === null ? null : String(to) }
   return {
@@ -195,9 +211,10 @@ function aggregateRow({ type, id, version, waiting, heldBy, takenFrom, takenTo, 
     letter_of: null,
     aggregate_type: type,
     aggregate_id: id,
-    version: String(version),
+    version: hasVersion ? String(version) : null,
     waiting,
     held_by: heldBy,
     ...taken,
+    jumped_from: jumpedFrom === null ? null : String(jumpedFrom),
   }
 }

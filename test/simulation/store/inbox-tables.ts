@@ -20,6 +20,7 @@ export interface Position {
   readonly takenFrom: number | null
   readonly takenTo: number | null
   readonly overlapped: number | null
+  readonly jumpedFrom: number | null
 }
 
 export interface Attempt {
