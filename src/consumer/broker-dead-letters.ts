@@ -7,19 +7,23 @@
  */
 import { systemClock, type Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
+import { WaybillError } from '../core/errors.ts'
 import type { Service } from '../core/lifetime.ts'
 import { resolve, oneOf, wholeBetween } from '../core/options.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
+import type { Verifier } from '../core/signing.ts'
 import { execute, one, type Database } from '../postgres/database.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { unlessMute } from '../postgres/unless-mute.ts'
 import type { Delivery, Transport } from '../transport/transport.ts'
+import { assertVerifier } from './consumer-options.ts'
 import { holdAggregate } from './dead-letter.sql.ts'
 import { inboxTables, registerConsumer, type Scope } from './inbox.sql.ts'
 import { makeDeadLetter } from './make-dead-letter.ts'
 import { allReceivers } from './open-receivers.ts'
 import { passOver } from './pass-over.ts'
 import { isForeign, readEvent } from './received-event.ts'
+import { verified } from './verified.ts'
 
 export interface BrokerDeadLettersOptions {
   readonly db: Database
@@ -32,6 +36,12 @@ export interface BrokerDeadLettersOptions {
   readonly schema?: string
   /** As the consumer's own. @default 'hold' */
   readonly onDead?: 'hold' | 'pass'
+  /** As the consumer's own: what it would refuse becomes no dead letter. @default 'off' */
+  readonly verify?: 'required' | 'accept' | 'off'
+  /** As the consumer's own. @default none */
+  readonly verifier?: Verifier | undefined
+  /** With `verify`: the topic that the messages were published to, which a signature names. @default none */
+  readonly publishedTo?: string | undefined
   /** Unsettled messages, at most. @default 100 */
   readonly maxInFlight?: number
   readonly signals?: SignalBus
@@ -43,7 +53,8 @@ type Settings = Required<BrokerDeadLettersOptions>
 /** A service that drains until it is stopped. */
 export function drainBrokerDeadLetters(options: BrokerDeadLettersOptions): Service {
   const settings = resolveOptions(options)
-  const { db, transport, consumer, topics, schema, signals, maxInFlight } = settings
+  const { db, consumer, topics, schema, signals, maxInFlight, publishedTo } = settings
+  const transport = verified({ transport: settings.transport, settings: { ...settings, name: consumer }, publishedTo })
   return {
     name: `dead letters of ${consumer}`,
     run: async ({ stopping, aborting }) => {
@@ -126,13 +137,22 @@ function resolveOptions(given: BrokerDeadLettersOptions): Settings {
       topics: given.topics,
       schema: defaults.schema,
       onDead: defaults.consumer.onDead,
+      verify: defaults.consumer.verify,
+      verifier: undefined,
+      publishedTo: undefined,
       maxInFlight: 100,
       signals: defaultSignals,
       clock: systemClock,
     },
     given,
-    { onDead: oneOf('hold', 'pass'), maxInFlight: wholeBetween(1, 10_000) },
+    { onDead: oneOf('hold', 'pass'), verify: oneOf('required', 'accept', 'off'), maxInFlight: wholeBetween(1, 10_000) },
   )
+  assertVerifier('broker dead letters', settings)
+  if (settings.verify !== 'off' && settings.publishedTo === undefined)
+    throw new WaybillError(
+      'INVALID_OPTION',
+      'broker dead letters.publishedTo: verify needs the topic that the messages were published to; a signature names it.',
+    )
   const { statementTimeoutMs: statementMs } = defaults.transaction
   return { ...settings, db: unlessMute(settings.db, { statementMs, clock: settings.clock }) }
 }

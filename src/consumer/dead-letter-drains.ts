@@ -24,13 +24,16 @@ export function deadLetterDrains(draining: Pick<Consumer, 'settings' | 'routes'>
   const { settings } = draining
   // One that stops at what fails should have no dead letters, but the broker may have taken some before it was told.
   const transport: Pick<Transport, 'receive' | 'deadLetterTopic'> = settings.transport
-  const topics = draining.routes().topics.flatMap((topic) => transport.deadLetterTopic?.(topic, settings.name) ?? [])
-  return topics.map((topic) => drainOf(settings, topic))
+  return draining.routes().topics.flatMap((publishedTo) => {
+    const topic = transport.deadLetterTopic?.(publishedTo, settings.name)
+    return topic === undefined ? [] : drainOf(settings, topic, publishedTo)
+  })
 }
 
-function drainOf(settings: ConsumerSettings, topic: string): Service {
-  const { db, transport, name: consumer, schema, onDead, signals, clock, random } = settings
-  const drain = drainBrokerDeadLetters({ db, transport, consumer, topics: [topic], schema, onDead, signals, clock })
+function drainOf(settings: ConsumerSettings, topic: string, publishedTo: string): Service {
+  const { db, transport, name: consumer, schema, onDead, verify, verifier, signals, clock, random } = settings
+  const common = { db, transport, consumer, schema, onDead, verify, verifier, signals, clock }
+  const drain = drainBrokerDeadLetters({ ...common, topics: [topic], publishedTo })
   const isNews = createNews()
   const onError = (error: unknown): void => {
     // One that stops is provisioned without.

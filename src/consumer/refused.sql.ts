@@ -2,7 +2,8 @@
  * The statements on the sample of refused messages.
  *
  * Each reason has 100 slots. A slot is free when nothing is in it, or something older than a day; so the sample is bounded whoever writes
- * at the same time, and shows the attack of today. Slots are written in order, so that two writers wait in one direction.
+ * at the same time, and shows the attack of today. Writers choose by chance, so that two of them rarely choose the same, and write in order,
+ * so that they wait in one direction.
  */
 import type { Distrust } from '../core/signing.ts'
 import { sql, sqlArray, sqlBytesArray, type Statement } from '../postgres/sql.ts'
@@ -24,7 +25,7 @@ export function keepRefused(
   const column = (of: (message: RawMessage) => string | number | null): string => sqlArray(messages.map(of))
   return sql`
     with free as materialized (
-      select s.slot, row_number() over (order by r.refused_at nulls first, s.slot) as place
+      select s.slot, row_number() over (order by r.refused_at nulls first, random()) as place
         from generate_series(1, ${slotsPerReason}::int) as s (slot)
         left join ${refused} r on r.consumer = ${consumer}::text and r.reason = ${reason}::text and r.slot = s.slot
        where r.slot is null or r.refused_at < clock_timestamp() - interval '1 day'

@@ -29,9 +29,9 @@ export interface VerifiedParts {
 export function verified({ transport, settings, isOthers, publishedTo }: VerifiedParts): Pick<Transport, 'receive'> {
   const { verify, verifier, name, signals } = settings
   if (verify === 'off' || verifier === undefined) return transport
+  const refusals = createRefusals(settings)
   return {
     receive: async (options) => {
-      const refusals = createRefusals(settings)
       const onDelivery = (delivery: Delivery): void => {
         const { message } = delivery
         const { topic, attributes, body } = message

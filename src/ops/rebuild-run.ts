@@ -4,6 +4,7 @@
  */
 import type { Consumer } from '../consumer/consumer.ts'
 import { runConsumer } from '../consumer/consumer-engine.ts'
+import { othersOf, verified } from '../consumer/verified.ts'
 import type { Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { SignalBus } from '../core/signals.ts'
@@ -147,9 +148,13 @@ interface EngineDeps {
 }
 
 async function runEngine(
-  { consumer, db, scope, shadows }: StartedRebuild,
+  { consumer, db, scope, shadows, from }: StartedRebuild,
   { feed, watch, signals, stopping }: EngineDeps,
 ): Promise<void> {
+  const routes = consumer.routes()
+  // The owner's outbox is as good as its signature; what a broker retains is verified before it is looked up.
+  const believed =
+    parseFrom(from) === 'outbox' ? feed : verified({ transport: feed, settings: consumer.settings, isOthers: othersOf(routes) })
   // Versions alone decide, for nothing but versioned upserts is done.
   const settings = {
     ...consumer.settings,
@@ -157,12 +162,13 @@ async function runEngine(
     positions: 'every' as const,
     offsets: 'broker' as const,
     mode: 'direct' as const,
-    transport: voidDiscarded({ feed, db, scope }),
+    transport: voidDiscarded({ feed: believed, db, scope }),
+    verify: 'off' as const,
     signals,
   }
   await runConsumer({
     settings,
-    routes: shadowRoutes(consumer.routes(), shadows),
+    routes: shadowRoutes(routes, shadows),
     tables: scope.tables,
     registered: { generation: scope.next, paused: false },
     life: { stopping, aborting: new AbortController().signal },

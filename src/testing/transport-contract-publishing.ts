@@ -1,5 +1,7 @@
 /** What a transport promises to those who publish. */
 import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { createSigner, createVerifier } from '../core/signing.ts'
 import type { OutgoingMessage } from '../transport/transport.ts'
 import { eventually } from './eventually.ts'
 import type { TransportPromise } from './transport-contract.ts'
@@ -58,6 +60,34 @@ export const publishingPromises: readonly TransportPromise[] = [
         assert.deepEqual(Buffer.from(got?.body ?? []), Buffer.from(each.body))
         assert.equal(got?.orderingKey, each.orderingKey)
         assert.equal(got?.topic, topic)
+      }
+    },
+  },
+  {
+    name: 'carries what a signature covers, and the signature, so that both are believed where they arrive',
+    check: async ({ transport, makeTopic }) => {
+      const topic = await makeTopic(['one'])
+      const secret = randomBytes(32)
+      const signer = createSigner({ keyId: 'contract', secret })
+      const own = { event_id: 'e', event_type: 'Grown', aggregate_type: 'tree', aggregate_id: 'größe/1', version: '1' }
+      const sent = [{}, { traceparent: '00-1-2-01' }, { 'the "name"': 'größe \ud83d\udc18', blank: '', headers: 'no JSON' }].map(
+        (headers, n): OutgoingMessage => {
+          const attributes = { ...headers, ...own, name: `m${n}`, content_type: 'application/json', occurred_at: '2026' }
+          return { topic, orderingKey: n === 0 ? undefined : 'größe/1', attributes, body: randomBytes(n * 1_000) }
+        },
+      )
+      await publishAll(
+        transport,
+        sent.map((each) => signer.sign(each)),
+      )
+      const received = await probe(transport, { topic })
+      await received.until(3)
+      const verifier = createVerifier({ keys: [{ keyId: 'contract', secret, topics: [topic] }] })
+      for (const { message: got } of received.deliveries) {
+        const verdict = verifier.verify(got)
+        assert.ok('attributes' in verdict, `${got.attributes['name']}: ${JSON.stringify(verdict)}`)
+        const first = sent.find(({ attributes }) => attributes['name'] === got.attributes['name'])
+        assert.deepEqual(verdict.attributes, { ...verdict.attributes, ...first?.attributes })
       }
     },
   },
