@@ -10,6 +10,7 @@ import type { ConsumerOptions } from '../../src/consumer/consumer-options.ts'
 import { state } from '../../src/core/event.ts'
 import { newId } from '../../src/core/id.ts'
 import { createSignals, type SignalBus } from '../../src/core/signals.ts'
+import type { Signer } from '../../src/core/signing.ts'
 import { stream } from '../../src/core/stream.ts'
 import { connect, type Connection } from '../../src/postgres/connect.ts'
 import { migrate } from '../../src/postgres/migrate.ts'
@@ -98,19 +99,44 @@ export function toMessage({ id, aggregateId, version, data }: Fact): IncomingMes
   }
 }
 
+export interface Consuming extends Partial<ConsumerOptions> {
+  readonly count: number
+  /** Signs the messages, before the clock starts. */
+  readonly signer?: Signer | undefined
+}
+
+type Register = (consumer: Consumer<never>) => unknown
+
 /**
  * Events per second of one consumer, from the broker's hand to the committed effect. The clock starts when the effects of
  * those that came first after the start are committed, and nothing else was handed out before that.
  */
-export async function consume(
+export async function consume(context: ConsumerBench, options: Consuming, register: Register): Promise<number> {
+  const { events, elapsedMs } = await measure(context, options, register)
+  return (events / elapsedMs) * 1_000
+}
+
+/** Microseconds of this process's time on processors, per event, over the same stretch. */
+export async function cpuPerEvent(context: ConsumerBench, options: Consuming, register: Register): Promise<number> {
+  const { events, cpuMicros } = await measure(context, options, register)
+  return cpuMicros / events
+}
+
+interface Measured {
+  readonly events: number
+  readonly elapsedMs: number
+  readonly cpuMicros: number
+}
+
+async function measure(
   { db, facts, quick }: ConsumerBench,
-  { count, ...options }: Partial<ConsumerOptions> & { readonly count: number },
-  register: (consumer: Consumer<never>) => unknown,
-): Promise<number> {
+  { count, signer, ...options }: Consuming,
+  register: Register,
+): Promise<Measured> {
   // Every batch that can be under way has its messages in hand.
   const maxInFlight = Math.max(100, (options.concurrency ?? 4) * (options.batchSize ?? 500))
-  const measured = quick ? Math.ceil(count / 5) : count
-  const messages = facts(maxInFlight + measured).map(toMessage)
+  const events = quick ? Math.ceil(count / 5) : count
+  const messages = facts(maxInFlight + events).map((fact) => signer?.sign(toMessage(fact)) ?? toMessage(fact))
   const feed = feeding(messages, maxInFlight)
   const signals = createSignals()
   const common = { db, transport: feed, name: 'bench', streams: [videos], maxInFlight, signals }
@@ -119,27 +145,31 @@ export async function consume(
   const timing = timed(signals, { warmUp: maxInFlight, total: messages.length, onWarm: feed.open })
   const stop = new AbortController()
   const running = consumer.run({ stopping: stop.signal, aborting: new AbortController().signal })
-  const elapsedMs = await Promise.race([timing, feed.failed, running.then(() => Number.NaN)])
+  const taken = await Promise.race([timing, feed.failed, running.then(() => ({ elapsedMs: Number.NaN, cpuMicros: Number.NaN }))])
   stop.abort()
   await running
-  return (measured / elapsedMs) * 1_000
+  return { events, ...taken }
 }
 
-/** How long it took from the last of the warm-up's effects to the last of all. */
+/** What it took from the last of the warm-up's effects to the last of all. */
 function timed(
   signals: SignalBus,
   { warmUp, total, onWarm }: { readonly warmUp: number; readonly total: number; readonly onWarm: () => void },
-): Promise<number> {
+): Promise<Omit<Measured, 'events'>> {
   return new Promise((resolve) => {
     let [applied, startedAt] = [0, 0]
+    let cpu = process.cpuUsage()
     signals.on('consumer.applied', ({ count }) => {
       const isWarm = applied >= warmUp
       applied += count
       if (!isWarm && applied >= warmUp) {
+        cpu = process.cpuUsage()
         startedAt = performance.now()
         onWarm()
       }
-      if (applied === total) resolve(performance.now() - startedAt)
+      if (applied !== total) return
+      const { user, system } = process.cpuUsage(cpu)
+      resolve({ elapsedMs: performance.now() - startedAt, cpuMicros: user + system })
     })
   })
 }

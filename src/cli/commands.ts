@@ -17,6 +17,7 @@ import { outboxPause, outboxResume } from './outbox-pause-commands.ts'
 import { doctorPubsubCommand, provision } from './provision-commands.ts'
 import { pubsubServerCommand } from './pubsub-server-command.ts'
 import { rebuildCommand } from './rebuild-command.ts'
+import { refusedCommand } from './refused-command.ts'
 import { relayCommand } from './relay-command.ts'
 import { statusCommand } from './status-command.ts'
 import { traceCommand } from './trace-command.ts'
@@ -53,6 +54,7 @@ export const commands: Readonly<Record<string, Command>> = {
   'dlq show': dlqShow,
   'dlq redrive': dlqRedrive,
   'dlq discard': dlqDiscard,
+  refused: refusedCommand,
   provision,
   doctor,
   'doctor pubsub': doctorPubsubCommand,

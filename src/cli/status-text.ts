@@ -58,14 +58,14 @@ function delayLine(what: string, { sample, p50Ms, p95Ms, lastMs }: RecentDelays)
 }
 
 function consumerLines(report: ConsumerReport): (string | undefined)[] {
-  const { consumer, paused, rebuilding, complete, waiting, stored, deadLetters, heldAggregates } = report
+  const { consumer, paused, rebuilding, complete, waiting, stored, deadLetters, refused, heldAggregates } = report
   const state = [
     paused === undefined ? undefined : `paused by ${paused.by} at ${paused.at}`,
     rebuilding ? 'being rebuilt' : undefined,
     complete ? undefined : 'not complete yet',
   ].filter((part) => part !== undefined)
   const inStore = stored.due + stored.retrying + stored.held
-  const reasons = deadLetters.map(({ reason, count }) => `${reason} ${count}`).join(', ')
+  const listed = (them: ConsumerReport['refused']): string => them.map(({ reason, count }) => `${reason} ${count}`).join(', ')
   return [
     `Consumer   ${consumer}${state.length === 0 ? '' : `: ${state.join(', ')}`}`,
     delayLine('applied', report.delay),
@@ -75,7 +75,8 @@ function consumerLines(report: ConsumerReport): (string | undefined)[] {
     waiting.messages === 0
       ? undefined
       : `           ${waiting.messages} messages of ${waiting.aggregates} aggregates wait for their turn${waiting.oldestMs === 0 ? '' : `, the oldest for ${textDuration(waiting.oldestMs)}`}`,
-    deadOf(report) === 0 ? undefined : `           ${deadOf(report)} dead letters: ${reasons}`,
+    deadOf(report) === 0 ? undefined : `           ${deadOf(report)} dead letters: ${listed(deadLetters)}`,
+    refused.length === 0 ? undefined : `           refused messages that are kept: ${listed(refused)}`,
     ...heldAggregates.map(
       ({ aggregateType, aggregateId, version, waiting: behind, paused: isPaused, heldBy }) =>
         `           ${aggregateType} ${aggregateId} stands at version ${version}, ${behind} behind it${isPaused ? ', paused' : ''}${heldBy === undefined ? '' : `, held by ${heldBy}`}`,

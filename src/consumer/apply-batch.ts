@@ -39,6 +39,7 @@ import {
   type ClaimRow,
 } from './claim.sql.ts'
 import { movePositions, readWaiting, removeStored, storeWaiting, type Scope } from './inbox.sql.ts'
+import { hasContent } from './item-arrays.ts'
 import { byVersion, ItemFailure, type Applied, type Item } from './item.ts'
 import { aggregateKey } from './received-event.ts'
 import { writesRow, type Routes } from './routes.ts'
@@ -142,12 +143,12 @@ export async function applyIn(
   }
 }
 
-/** A repeat of a fact is compared with what was recorded; anything else has no hash, and costs nothing. */
+/** Repeats are compared with what was recorded. What is new costs no look. */
 async function findConflicts(tx: Tx, scope: Scope, seen: readonly Item[]): Promise<readonly Item[]> {
-  const facts = seen.filter(({ event }) => event.contentHash !== undefined)
-  if (facts.length === 0) return []
-  const found = new Set((await rows(tx, markConflicts(scope, facts))).map(({ id }) => id))
-  return facts.filter(({ event }) => found.has(event.id))
+  const repeats = seen.filter(hasContent)
+  if (repeats.length === 0) return []
+  const found = new Set((await rows(tx, markConflicts(scope, repeats))).map(({ id }) => id))
+  return repeats.filter(({ event }) => found.has(event.id))
 }
 
 /** Locks the dead letters among the items; returns what is still to be done. */

@@ -297,7 +297,7 @@ function reportWaiting({ settings, scope }: WorkerDeps, { waiting }: Applied): v
 
 function reportConflicts({ settings, scope }: WorkerDeps, { conflicts }: Applied): void {
   for (const { event } of conflicts) {
-    settings.signals.emit('consumer.fact-conflict', {
+    settings.signals.emit(event.contentHash === undefined ? 'consumer.id-reused' : 'consumer.fact-conflict', {
       consumer: scope.consumer,
       eventId: event.id,
       eventType: event.type,

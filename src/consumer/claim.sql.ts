@@ -249,11 +249,11 @@ export function unclaim({ tables, consumer, generation }: Scope, items: readonly
      where consumer = ${consumer}::text and generation = ${generation}::int and event_id = any (${ids(items)}::text::uuid[])`
 }
 
-/** Marks the facts that were recorded before with another content, and returns them. Index: the inbox's primary key. */
-export function markConflicts({ tables, consumer, generation }: Scope, facts: readonly Item[]): Statement<{ id: string }> {
+/** Marks the events that were recorded before with another content, and returns them. Index: the inbox's primary key. */
+export function markConflicts({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<{ id: string }> {
   return sql`
     update ${tables.inbox} b set conflicted_at = coalesce(b.conflicted_at, clock_timestamp())
-      from unnest(${ids(facts)}::text::uuid[], ${contentHashes(facts)}::text::bytea[]) as i (event_id, content_hash)
+      from unnest(${ids(items)}::text::uuid[], ${contentHashes(items)}::text::bytea[]) as i (event_id, content_hash)
      where b.consumer = ${consumer}::text and b.generation = ${generation}::int and b.event_id = i.event_id and b.content_hash <> i.content_hash
     returning b.event_id::text as id`
 }

@@ -106,25 +106,3 @@ describe('one key with two contents over a broker', () => {
     expect(await fixture.count('effect')).toBe(1)
   })
 })
-
-test('events that are no facts leave no hash, and their repeats are compared with nothing', async () => {
-  const fixture = await consumerFixture(db)
-  const stop = fixture.start(handling(fixture))
-  const [message] = await (async () => {
-    await ingestOf(fixture).accept(reading(1))
-    return fixture.broker.published
-  })()
-  await eventually(async () => (await fixture.count('inbox')) === 1)
-  const { content_hash: _hash, ...attributes } = message?.attributes ?? {}
-  for (const body of ['{"meter":"meter-2","at":2,"value":7}', '{"meter":"meter-2","at":2,"value":8}'])
-    await fixture.publish({
-      topic: 'reading.events',
-      orderingKey: 'k',
-      attributes: { ...attributes, event_id: '018f4b7e-0000-7000-8000-000000000001', aggregate_id: 'meter-2/2' },
-      body: Buffer.from(body),
-    })
-  await eventually(() => expect(repeats(fixture)).toBe(1))
-  await stop()
-  expect(await fixture.count('inbox', 'content_hash is null')).toBe(1)
-  expect(fixture.heard('consumer.fact-conflict')).toEqual([])
-})

@@ -1,4 +1,6 @@
 /** Columns of items as array literals, for `unnest`. */
+import { eventHash } from '../core/content-hash.ts'
+import { voidEventType } from '../core/event.ts'
 import { sqlArray } from '../postgres/sql.ts'
 import type { Item } from './item.ts'
 
@@ -16,10 +18,20 @@ export function aggregateIds(items: readonly Eventful[]): string {
   return sqlArray(items.map(({ event }) => event.aggregateId))
 }
 
-/** The hashes of facts as bytes; null where no item is one. */
-export function contentHashes(items: readonly Eventful[]): string | null {
-  if (items.every(({ event }) => event.contentHash === undefined)) return null
-  return `{${items.map(({ event }) => (event.contentHash === undefined ? 'NULL' : `"\\\\x${event.contentHash}"`)).join(',')}}`
+/** The hashes of contents as bytes. A void has none: it stands in for an event that an operator skipped, under that one's id. */
+export function contentHashes(items: readonly Pick<Item, 'event' | 'message'>[]): string {
+  return `{${items.map((item) => (hasContent(item) ? `"\\\\x${contentHashOf(item)}"` : 'NULL')).join(',')}}`
+}
+
+export function hasContent({ event }: Eventful): boolean {
+  return event.type !== voidEventType
+}
+
+/** Of a fact what its sender says. */
+function contentHashOf({ event, message }: Pick<Item, 'event' | 'message'>): string {
+  if (event.contentHash !== undefined) return event.contentHash
+  const { key, type, version, schemaVersion } = event
+  return eventHash(`${key}\u0000${type}\u0000${version} ${schemaVersion} `, message.body)
 }
 
 export function versions(items: readonly Eventful[]): string {

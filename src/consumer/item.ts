@@ -67,7 +67,7 @@ export interface Applied {
   readonly effects: readonly Item[]
   /** Seen before, older than what was applied, or given up already. */
   readonly duplicates: number
-  /** Facts whose id was recorded before with other content: the first one stays. */
+  /** Those whose id was recorded before with other content: the first one stays. */
   readonly conflicts: readonly Item[]
   /** Those whose version is too far ahead of what was seen of their aggregate. */
   readonly jumps: readonly { readonly item: Item; readonly from: Version }[]

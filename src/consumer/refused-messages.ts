@@ -9,7 +9,7 @@ import { execute, rows, type Queryable } from '../postgres/database.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import { inboxTables } from './inbox.sql.ts'
 import { readEvent, type RawMessage } from './received-event.ts'
-import { countRefused, keepRefused, selectRefused, slotsPerReason, type RefusedCountRow } from './refused.sql.ts'
+import { countRefused, keepRefused, selectRefused, slotsPerReason } from './refused.sql.ts'
 
 export interface Refusals {
   /** Never throws. */
@@ -107,7 +107,18 @@ export async function listRefused(options: RefusedOptions): Promise<readonly Ref
   }))
 }
 
-/** How many are kept, by consumer and reason: 100 of each at most. */
-export async function countsOfRefused(db: Queryable, schema: string): Promise<readonly RefusedCountRow[]> {
-  return await rows(db, countRefused(inboxTables(schema)))
+export interface RefusedCount {
+  readonly consumer: string
+  readonly reason: Distrust
+  /** How many are kept: 100 at most. */
+  readonly count: number
+  /** Those of the last day among them. */
+  readonly recent: number
+  readonly newestAt: string
+}
+
+/** How many are kept, by consumer and reason. */
+export async function countsOfRefused(db: Queryable, schema: string): Promise<readonly RefusedCount[]> {
+  const found = await rows(db, countRefused(inboxTables(schema)))
+  return found.map(({ newest_at: newestAt, ...row }) => ({ ...row, newestAt }))
 }

@@ -4,6 +4,8 @@ import { testDatabase } from '../../test/setup/test-database.ts'
 import { discardDeadLetters } from '../consumer/discard-dead-letters.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { doctorConsumers } from './doctor-consumers.ts'
+import { status } from './status.ts'
+import { statusText } from '../cli/status-text.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -23,5 +25,22 @@ test('the doctor finds dead letters whose event has taken effect, and what it ad
   expect(finding).toMatchObject({ problem: 'letter-applied' })
   expect(finding?.text).toMatch(/^2 dead letters are of events that have taken effect.*waybill dlq discard --id 1,2 --yes/)
   await discardDeadLetters({ db, schema, filter: { ids: ['1', '2'] }, actor: 'ada' })
+  expect(await doctorConsumers(db, schema)).toEqual([])
+})
+
+test('the doctor finds messages that were refused within a day, and status counts those that are kept', async () => {
+  const { schema, query } = await consumerFixture(db)
+  await query(
+    `insert into $schema.refused_message (consumer, reason, slot, topic, message_id, attributes, body, body_bytes, published_at, refused_at)
+     select 'catalog', 'forged', n, 't', 'm', '{}', '', 0, clock_timestamp(), clock_timestamp() - n * interval '10 hours' from generate_series(1, 4) n`,
+  )
+  await query("insert into $schema.consumer (name) values ('catalog')")
+  const found = await doctorConsumers(db, schema)
+  expect(found).toMatchObject([{ problem: 'messages-refused' }])
+  expect(found[0]?.text).toContain('refused messages within a day, forged; 2 of them are kept: waybill refused --each')
+  const report = await status({ db, schema })
+  expect(report.consumers).toMatchObject([{ refused: [{ reason: 'forged', count: 4 }] }])
+  expect(statusText(report, undefined)).toContain('refused messages that are kept: forged 4')
+  await query(`update $schema.refused_message set refused_at = refused_at - interval '1 day'`)
   expect(await doctorConsumers(db, schema)).toEqual([])
 })

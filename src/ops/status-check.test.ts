@@ -36,6 +36,7 @@ const consumer: ConsumerReport = {
   waiting: { messages: 0, aggregates: 0, held: 0, oldestMs: 0 },
   stored: { due: 0, retrying: 0, held: 0, estimated: false, lagMs: 0 },
   deadLetters: [],
+  refused: [],
   heldAggregates: [],
 }
 
@@ -52,6 +53,7 @@ test('each thing that is over its limit is found, with a sentence', () => {
     consumers: [
       {
         ...consumer,
+        refused: [],
         deadLetters: [
           { reason: 'failed', count: 2 },
           { reason: 'invalid', count: 1 },

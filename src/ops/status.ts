@@ -7,6 +7,7 @@
  */
 import { commandTables, selectLag } from '../command/command.sql.ts'
 import { countWaiting, inboxTables, pauseId, type Scope } from '../consumer/inbox.sql.ts'
+import { countsOfRefused } from '../consumer/refused-messages.ts'
 import { defaults } from '../core/defaults.ts'
 import { resolve, wholeBetween, type Check } from '../core/options.ts'
 import { selectDispatching } from '../outbox/dispatching.sql.ts'
@@ -112,6 +113,8 @@ export interface ConsumerReport {
     readonly lagMs: number
   }
   readonly deadLetters: readonly { readonly reason: string; readonly count: number }[]
+  /** Messages whose signature is missing or wrong, as many as are kept of each reason. */
+  readonly refused: readonly { readonly reason: string; readonly count: number }[]
   readonly heldAggregates: readonly {
     readonly aggregateType: string
     readonly aggregateId: string
@@ -216,11 +219,13 @@ async function outboxReport(db: Queryable, tables: OutboxTables, top: number): P
 async function consumerReports(db: Queryable, schema: string, top: number): Promise<readonly ConsumerReport[]> {
   const tables = inboxTables(schema)
   const dead = await rows(db, selectDeadCounts(tables, deadBound))
+  const refused = await countsOfRefused(db, schema)
   const reports: ConsumerReport[] = []
   for (const row of await rows(db, selectConsumers(tables))) {
     const scope: Scope = { tables, consumer: row.name, generation: row.generation }
     const letters = dead.filter(({ consumer }) => consumer === row.name)
-    reports.push(await consumerReport(db, { scope, row, letters, top }))
+    const distrusted = refused.filter(({ consumer }) => consumer === row.name)
+    reports.push(await consumerReport(db, { scope, row, letters, refused: distrusted, top }))
   }
   return reports
 }
@@ -229,10 +234,11 @@ interface ConsumerParts {
   readonly scope: Scope
   readonly row: ConsumerRow
   readonly letters: readonly { readonly reason: string; readonly count: number }[]
+  readonly refused: readonly { readonly reason: string; readonly count: number }[]
   readonly top: number
 }
 
-async function consumerReport(db: Queryable, { scope, row, letters, top }: ConsumerParts): Promise<ConsumerReport> {
+async function consumerReport(db: Queryable, { scope, row, letters, refused, top }: ConsumerParts): Promise<ConsumerReport> {
   const waiting = await one(db, countWaiting(scope))
   const stored = await one(db, selectStoredCounts(scope, laneBound))
   const held = await rows(db, selectHeldAggregates(scope, top))
@@ -257,6 +263,7 @@ async function consumerReport(db: Queryable, { scope, row, letters, top }: Consu
       lagMs: Math.max(0, stored.oldest_ms ?? 0),
     },
     deadLetters: letters.map(({ reason, count }) => ({ reason, count })),
+    refused: refused.map(({ reason, count }) => ({ reason, count })),
     heldAggregates: held.map((each) => ({
       aggregateType: each.aggregate_type,
       aggregateId: each.aggregate_id,

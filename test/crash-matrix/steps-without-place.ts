@@ -25,6 +25,8 @@ export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>>
     'consumer/inbox-retention.selectForgotten',
     'consumer/inbox-retention.selectMemory',
     'consumer/offsets.readOffsets',
+    'consumer/refused.countRefused',
+    'consumer/refused.selectRefused',
     'outbox/backlog.readBacklog',
     'outbox/backlog.readRemaining',
     'outbox/dispatch.readBodies',
@@ -103,6 +105,7 @@ export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>>
     'postgres/lanes.heartbeat',
     'postgres/lanes.releaseLanes',
   ],
+  'a sample for people: what is not kept is missing there and nowhere else': ['consumer/refused.keepRefused'],
   'a hint: without it the same happens a little later': [
     'consumer/clock-steps.pullBackLetters',
     'consumer/clock-steps.pullBackMessages',
