@@ -21,6 +21,14 @@ export const optionFunctions: readonly OptionsOf[] = [
   of('stream', 'StreamOptions', 'src/core/stream.ts'),
   of('state, delta, tombstone', 'EventOptions', 'src/core/event.ts'),
   of('createTokens', 'TokenOptions', 'src/core/token.ts'),
+  {
+    call: 'createSigner, createVerifier',
+    interfaces: [
+      ['SignerOptions', 'src/core/signing.ts'],
+      ['VerifierOptions', 'src/core/signing.ts'],
+      ['VerifyingKey', 'src/core/signing.ts'],
+    ],
+  },
   of('createOutbox', 'OutboxOptions', 'src/outbox/outbox.ts'),
   of('outbox.add', 'AddOptions', 'src/outbox/outbox.ts'),
   of('createRelay', 'RelayOptions', 'src/outbox/relay-options.ts'),
@@ -53,6 +61,7 @@ export const optionFunctions: readonly OptionsOf[] = [
   of('processedBy', 'ProcessedByOptions', 'src/consumer/processed-by.ts'),
   of('createInboxRetention', 'InboxRetentionOptions', 'src/consumer/inbox-retention.ts'),
   of('drainBrokerDeadLetters', 'BrokerDeadLettersOptions', 'src/consumer/broker-dead-letters.ts'),
+  of('listRefused', 'RefusedOptions', 'src/consumer/refused-messages.ts'),
   of('replayConsumer', 'ReplayOptions', 'src/consumer/replay.ts'),
   of('rebuild', 'RebuildOptions', 'src/ops/rebuild.ts'),
   {

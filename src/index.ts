@@ -24,6 +24,15 @@ export {
   type EventOptions,
 } from './core/event.ts'
 export { stream, type AnyStream, type EventType, type Ordering, type Stream, type StreamOptions } from './core/stream.ts'
+export {
+  createSigner,
+  createVerifier,
+  type Signer,
+  type SignerOptions,
+  type Verifier,
+  type VerifierOptions,
+  type VerifyingKey,
+} from './core/signing.ts'
 export { createTokens, type AggregateVersion, type TokenOptions, type Tokens } from './core/token.ts'
 export { parseVersion, type Version } from './core/version.ts'
 export { run, type Lifetime, type RunOptions, type Service } from './core/lifetime.ts'
@@ -147,6 +156,7 @@ export {
   type RedriveVerdict,
 } from './consumer/redrive.ts'
 export { discardDeadLetters, type DiscardAction, type DiscardOutcome } from './consumer/discard-dead-letters.ts'
+export { listRefused, type RefusedMessage, type RefusedOptions } from './consumer/refused-messages.ts'
 export { drainBrokerDeadLetters, type BrokerDeadLettersOptions } from './consumer/broker-dead-letters.ts'
 export { deadLetterDrains } from './consumer/dead-letter-drains.ts'
 export { pauseConsumer, resumeConsumer, type ConsumerPauseAction } from './consumer/pause-consumer.ts'

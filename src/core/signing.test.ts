@@ -105,6 +105,9 @@ test('texts that run into each other are signed as different ones', () => {
   const signed = signer.sign(withAttributes(message, { a: 'bc', ab: 'c' }))
   const shifted = withAttributes(signed, { event_type: 'Pai', aggregate_type: 'dorder' })
   expect(distrust(verifier, shifted)).toBe('forged')
+  const split = withAttributes(message, { event_type: 'Paid,order', aggregate_type: 'b' })
+  const joined = withAttributes(signer.sign(split), { event_type: 'Paid', aggregate_type: 'order,b' })
+  expect(distrust(verifier, joined)).toBe('forged')
   expect(distrust(verifier, withAttributes(signed, { a: 'c', ab: 'bc' }))).toBe('forged')
   const moved = { ...withAttributes(signed, { content_type: 'application/json{' }), body: signed.body.subarray(1) }
   expect(distrust(verifier, moved)).toBe('forged')

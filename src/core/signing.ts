@@ -7,9 +7,16 @@
  * attributes, and the names of the headers beside them: what others add on the way is not signed, and is taken away before a
  * reader sees it. The algorithm belongs to the key, never to the message.
  */
-import { createPrivateKey, createPublicKey, hash, sign as signBytes, verify as verifyBytes, type KeyObject } from 'node:crypto'
+import {
+  createPrivateKey,
+  createPublicKey,
+  hash,
+  sign as signBytes,
+  timingSafeEqual,
+  verify as verifyBytes,
+  type KeyObject,
+} from 'node:crypto'
 import { errorMessage, WaybillError } from './errors.ts'
-import { isEqualSecret } from './is-equal-secret.ts'
 import { refuseUnknown } from './options.ts'
 import { assertStrongSecret } from './secret.ts'
 
@@ -163,7 +170,7 @@ function knownKey(key: VerifyingKey): Known {
   if (secret === undefined)
     return { topics: signs, isRight: ed25519Check(keyId, readKey(`${what}.publicKey`, publicKey, 'public')) }
   const make = hmac(`${what}.secret`, keyId, secret)
-  return { topics: signs, isRight: (message, headers, signature) => isEqualSecret(signature, make(message, headers)) }
+  return { topics: signs, isRight: (message, headers, signature) => isEqualText(signature, make(message, headers)) }
 }
 
 function verify(keys: ReadonlyMap<string, Known>, message: SignableMessage): Verdict {
@@ -199,10 +206,10 @@ function readHeaders(attributes: SignableMessage['attributes']): readonly string
 
 /** The attributes without those that others have added. */
 function signedOf(attributes: SignableMessage['attributes'], headers: readonly string[]): SignableMessage['attributes'] {
-  const signed = new Set(headers)
-  const isSigned = (name: string): boolean => ownNames.has(name) || own.has(name) || signed.has(name)
-  const names = Object.keys(attributes)
-  return names.every(isSigned) ? attributes : Object.fromEntries(Object.entries(attributes).filter(([name]) => isSigned(name)))
+  const isSigned = (name: string): boolean => ownNames.has(name) || own.has(name) || headers.includes(name)
+  for (const name in attributes)
+    if (!isSigned(name)) return Object.fromEntries(Object.entries(attributes).filter(([each]) => isSigned(each)))
+  return attributes
 }
 
 /**
@@ -224,11 +231,13 @@ function part(text: string | undefined): string {
 const blockBytes = 64
 const digestBytes = 32
 const scratchBytes = 65_536
+/** Of 32 bytes as base64url. */
+const macLength = 43
 
 type Make = (message: SignableMessage, headers: readonly string[]) => string
 
 /**
- * HMAC-SHA256 by two one-shot hashes over pads that are ready, which costs a fifth of `createHmac`. What is hashed is put together
+ * HMAC-SHA256 by two one-shot hashes over pads that are ready, which costs much less than `createHmac`. What is hashed is put together
  * behind the inner pad, in memory of the key's own.
  */
 function hmac(what: string, keyId: string, secret: string | Uint8Array): Make {
@@ -250,6 +259,16 @@ function hmac(what: string, keyId: string, secret: string | Uint8Array): Make {
     outer.write(hash('sha256', inner.subarray(0, end), 'binary'), blockBytes, 'latin1')
     return hash('sha256', outer, 'base64url')
   }
+}
+
+const [given, right] = [Buffer.alloc(macLength), Buffer.alloc(macLength)]
+
+/** Without telling by its time how much of it is right; in memory that is there already. */
+function isEqualText(signature: string, mac: string): boolean {
+  if (signature.length !== macLength) return false
+  given.write(signature, 'latin1')
+  right.write(mac, 'latin1')
+  return timingSafeEqual(given, right) && signature === mac
 }
 
 function putTogether(into: Buffer, start: number, text: string, body: Uint8Array): number {

@@ -26,8 +26,8 @@ export const forkMutants: readonly SourceMutant[] = [
   {
     mutant: 'does not look where rows are written without a handler',
     file: 'src/consumer/claim.sql.ts',
-    from: 'from moved m where m.waiting > 0 or m.held_by is not null or m.overlapped is not null`',
-    to: 'from moved m where m.waiting > 0 or m.held_by is not null`',
+    from: 'from moved m where m.waiting > 0 or m.held_by is not null or m.overlapped is not null or m.jumped_from is not null`',
+    to: 'from moved m where m.waiting > 0 or m.held_by is not null or m.jumped_from is not null`',
     caughtBy: {
       file: forks,
       test: 'each version that a fail-over gave again is noticed once by a reader of rows, and none that was given first',

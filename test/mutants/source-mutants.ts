@@ -5,6 +5,7 @@ import { fateMutants } from './fate.ts'
 import { forkMutants } from './fork.ts'
 import { redactMutants } from './redact.ts'
 import { sessionMutants } from './session.ts'
+import { signMutants } from './sign.ts'
 import { transactionMutants } from './transaction.ts'
 import type { SourceMutant } from './source-mutant.ts'
 
@@ -15,5 +16,6 @@ export const sourceMutants: readonly SourceMutant[] = [
   ...forkMutants,
   ...redactMutants,
   ...sessionMutants,
+  ...signMutants,
   ...transactionMutants,
 ]
