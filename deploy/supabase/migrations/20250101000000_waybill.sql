@@ -2370,6 +2370,31 @@ end $$;
 insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
 values (28, '0028_find_unlocked_writes', 'f26562f369914a2712b1808e12835ad5253328e477aaf7caa1c847eb0638dae9', false, '0.1.0');
 
+-- 0034_keep_refused_messages
+-- Messages that are not believed: a sample of those that a consumer refused because their signature is missing or wrong, at most 100
+-- of each reason, so that a flood of them fills nothing. They have taken no effect, and nothing reads them but people. `body` is the
+-- beginning of the body, `body_bytes` the size of all of it.
+create table "waybill".refused_message (
+  consumer     text        not null,
+  reason       text        not null check (reason in ('unsigned', 'unknown_key', 'forged')),
+  slot         smallint    not null check (slot between 1 and 100),
+  topic        text        not null,
+  message_id   text        not null,
+  ordering_key text,
+  attributes   jsonb       not null,
+  body         bytea       not null,
+  body_bytes   bigint      not null,
+  published_at timestamptz not null,
+  refused_at   timestamptz not null default clock_timestamp(),
+  primary key (consumer, reason, slot)
+);
+
+-- Where a position stood before the last batch that moved it, if that was a jump; what the statement of the batch returns of it.
+alter table "waybill".consumer_position add column jumped_from bigint;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (34, '0034_keep_refused_messages', 'ed5d76e43df0cd8e24418fd5f233b61278b5a23aca8bddc2c00200e7735c5475', false, '0.1.0');
+
 insert into "waybill"."deployment" (service, deployment_id, stamped_on)
 values ('video', coalesce(null::text, gen_random_uuid()::text), "waybill"."database_identity"())
 on conflict do nothing;
@@ -2532,6 +2557,8 @@ grant select, insert, update on "waybill"."inbox_lane" to "waybill_consumer";
 grant select on "waybill"."inbox_lane" to "waybill_readonly";
 grant select, insert, update, delete on "waybill"."dead_letter" to "waybill_consumer";
 grant select on "waybill"."dead_letter" to "waybill_readonly";
+grant select, insert, update on "waybill"."refused_message" to "waybill_consumer";
+grant select (consumer, reason, slot, topic, message_id, body_bytes, published_at, refused_at) on "waybill"."refused_message" to "waybill_readonly";
 grant select on "waybill"."transport_topic" to "waybill_consumer";
 grant select on "waybill"."transport_topic" to "waybill_readonly";
 grant select on "waybill"."transport_subscription" to "waybill_consumer";
