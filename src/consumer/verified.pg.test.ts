@@ -95,7 +95,7 @@ describe.each([{ mode: 'direct' }, { mode: 'stored' }, { mode: 'direct', onPoiso
     )
     expect(await titles(fixture)).toEqual(['v 2'])
     expect(await fixture.query('select balance::int from $schema.balance')).toEqual([{ balance: 3 }])
-    for (const table of ['dead_letter', 'delivery_attempt', 'inbox_message']) expect(await fixture.count(table), table).toBe(0)
+    for (const table of ['dead_letter', 'delivery_attempt', 'inbox_message']) expect(await fixture.count(table)).toBe(0)
     expect(await fixture.count('inbox')).toBe(4)
     expect(await fixture.query('select version::int from $schema.consumer_position')).toEqual([{ version: 2 }, { version: 2 }])
     expect(fixture.heard('consumer.version-jumped')).toEqual([])

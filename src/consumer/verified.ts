@@ -64,12 +64,11 @@ export function othersOf({ stream }: Pick<Routes, 'stream'>): NonNullable<Verifi
 /** Its acks are its own: a transport that takes them together knows its own deliveries only. */
 function withAttributes(delivery: Delivery, attributes: RawMessage['attributes']): Delivery {
   const { messageId, topic, orderingKey, body, publishedAtMs, deliveryAttempt, position } = delivery.message
-  const { stall } = delivery
   return {
     message: { messageId, topic, orderingKey, attributes, body, publishedAtMs, deliveryAttempt, position },
     ack: () => delivery.ack(),
     nack: (delayMs) => delivery.nack(delayMs),
-    ...(stall === undefined ? {} : { stall: () => stall.call(delivery) }),
+    ...(delivery.stall === undefined ? {} : { stall: () => delivery.stall?.() }),
     get lost() {
       return delivery.lost
     },
