@@ -136,7 +136,7 @@ async function measure(
   // Every batch that can be under way has its messages in hand.
   const maxInFlight = Math.max(100, (options.concurrency ?? 4) * (options.batchSize ?? 500))
   const events = quick ? Math.ceil(count / 5) : count
-  const messages = facts(maxInFlight + events).map((fact) => signer?.sign(toMessage(fact)) ?? toMessage(fact))
+  const messages = facts(maxInFlight + events).map((fact) => arrived(signer?.sign(toMessage(fact)) ?? toMessage(fact)))
   const feed = feeding(messages, maxInFlight)
   const signals = createSignals()
   const common = { db, transport: feed, name: 'bench', streams: [videos], maxInFlight, signals }
@@ -149,6 +149,11 @@ async function measure(
   stop.abort()
   await running
   return { events, ...taken }
+}
+
+/** With attributes as one who parses them makes them, whoever made these. */
+function arrived(message: IncomingMessage): IncomingMessage {
+  return { ...message, attributes: JSON.parse(JSON.stringify(message.attributes)) as Record<string, string> }
 }
 
 /** What it took from the last of the warm-up's effects to the last of all. */

@@ -1,7 +1,9 @@
+import { randomBytes } from 'node:crypto'
 import { expect, test } from 'vitest'
 import { z } from 'zod'
 import { FakeKafka } from '../../../test/kafka/fake-kafka.ts'
 import { state, voidEventType } from '../../core/event.ts'
+import { createSigner, createVerifier } from '../../core/signing.ts'
 import { stream } from '../../core/stream.ts'
 import { readBatches } from './fetched-batches.ts'
 import type { KafkaRecord, ProduceBatch } from './kafka-client.ts'
@@ -84,3 +86,22 @@ function ordered(record: KafkaRecord, offset: number): { readonly orderingKey: s
   const { orderingKey } = fromRecord({ ...record, offset: BigInt(offset) }, place)
   return { orderingKey }
 }
+
+test('a signature is right on a record that was read, of a state, a tombstone with a body, and a void', () => {
+  const secret = randomBytes(32)
+  const signer = createSigner({ keyId: 'owner', secret })
+  const verifier = createVerifier({ keys: [{ keyId: 'owner', secret }] })
+  const message = {
+    topic: 'video.events',
+    orderingKey: 'größe',
+    attributes: { traceparent: '00-1-2-01', event_id: 'e', aggregate_type: 'video', aggregate_id: 'größe', version: '7' },
+    body: Buffer.from('{"title":"größe"}'),
+  }
+  for (const compaction of [undefined, 'tombstone', 'void'] as const) {
+    const signed = signer.sign(message)
+    const record = toRecord(signed, { compaction, nowMs: 0 })
+    const read = fromRecord({ ...record, offset: 0n } as never, place)
+    expect(verifier.verify(read)).toEqual({ attributes: signed.attributes })
+    expect(verifier.verify({ ...signed, body: Buffer.from('{}') })).toEqual({ distrust: 'forged' })
+  }
+})
