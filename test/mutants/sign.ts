@@ -50,7 +50,7 @@ export const signMutants: readonly SourceMutant[] = [
     to: 'options.onDelivery(delivery)',
     caughtBy: {
       file: verified,
-      test: "with { mode: 'direct' } what is not signed, forged, or of an unknown key takes no effect, holds nothing and moves nothing",
+      test: 'what is not signed, forged, or of an unknown key takes no effect, holds nothing and moves nothing',
     },
   },
   {
