@@ -100,7 +100,7 @@ test('a signature is right on a record that was read, of a state, a tombstone wi
   for (const compaction of [undefined, 'tombstone', 'void'] as const) {
     const signed = signer.sign(message)
     const record = toRecord(signed, { compaction, nowMs: 0 })
-    const read = fromRecord({ ...record, offset: 0n } as never, place)
+    const read = fromRecord({ ...record, offset: 0n }, place)
     expect(verifier.verify(read)).toEqual({ attributes: signed.attributes })
     expect(verifier.verify({ ...signed, body: Buffer.from('{}') })).toEqual({ distrust: 'forged' })
   }
