@@ -3,8 +3,11 @@ import { expect, test } from 'vitest'
 import { redactSecrets } from './redact.ts'
 
 const examples: readonly (readonly [string, string])[] = [
-  ['connect ECONNREFUSED postgres://ada:hunter2@10.0.0.7/pay', 'connect ECONNREFUSED postgres://***@10.0.0.7/pay'],
-  ['at postgres://ada:p@ss/w:rd@db/pay?x=1, again', 'at postgres://***@db/pay?x=1, again'],
+  ['connect ECONNREFUSED postgres://ada:hunter2@10.0.0.7/pay', 'connect ECONNREFUSED postgres://ada:***@10.0.0.7/pay'],
+  ['at postgres://ada:p@ss/w:rd@db/pay?x=1, again', 'at postgres://ada:***@db/pay?x=1, again'],
+  ['DATABASE_URL=postgresql://ada@db/pay', 'DATABASE_URL=postgresql://ada@db/pay'],
+  ['postgres://ada@x:secret@db/pay', 'postgres://***@db/pay'],
+  ['https://ada:secret@example.com', 'https://***@example.com'],
   ['redis://:secret@cache:6379', 'redis://***@cache:6379'],
   ['https://example.com/a/b', 'https://example.com/a/b'],
   [`host=db password='my \\' secret' user=ada`, 'host=db password=*** user=ada'],

@@ -3,7 +3,7 @@
  * Authorization and Cookie headers, bearer tokens, JSON Web Tokens, PEM keys, keys with a known prefix.
  *
  * Applied where an error is stored and again where text is shown. It hides too much rather than too little: of an address, all up
- * to the last `@`. Its time is linear in the text, since strangers choose some of these texts: no pattern repeats without a bound,
+ * to the last `@`, but for the name of a Postgres user. Its time is linear in the text, since strangers choose some of these texts: no pattern repeats without a bound,
  * and no scanner looks twice at what another match of it has passed.
  */
 
@@ -35,10 +35,17 @@ function userInfos(text: string): Span[] {
     const start = at + 3
     const end = indexOfAny(text, start, /[\s"'`<>]/g)
     const last = text.lastIndexOf('@', end - 1)
-    if (last >= start) spans.push({ start, end: last })
+    const secret = afterUser(text, at)
+    if (last >= start && last !== secret) spans.push({ start: text[secret - 1] === ':' ? secret : start, end: last })
     at = text.indexOf('://', end)
   }
   return spans
+}
+
+/** Where the plain name of a Postgres user ends, with the colon behind it. The user of another service may be its key. */
+function afterUser(text: string, at: number): number {
+  const isPostgres = /\bpostgres(?:ql)?$/i.test(text.slice(Math.max(0, at - 12), at))
+  return (isPostgres ? textAt(text, at + 3, /[\w.-]{1,63}:?/y)?.end : undefined) ?? at + 3
 }
 
 const secretName =
