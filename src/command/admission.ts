@@ -87,7 +87,7 @@ export async function admit(
       fingerprint: parts.fingerprint(definition.name, await identityOf(definition, request.input)),
       token: request.token,
       waitForWinnerMs,
-      passage: { command: definition.name, principal, signal: request.signal, waitedMs: 0 },
+      passage: { command: definition.name, principal, requestId, signal: request.signal, waitedMs: 0 },
     }
     return { ...known, ...(await judgeInput(definition, request, parts.tokens)) }
   } catch (error) {

@@ -145,17 +145,39 @@ function asChild(each: AnyCommand): AnyCommand {
 }
 
 describe('a request that waits in line', () => {
-  test('takes effect once, and its repeats wait behind it', async () => {
-    const stage = service()
+  test('takes effect once, whether its repeats come to this process or to another one', async () => {
+    const [stage, other] = [service(), service()]
     const account = newAccount()
     const requestId = newRequest()
     const first = await stage.fill(account)
-    const [waiting, repeat] = [1, 2].map(() => stage.ask(stage.hot, 'ann', account, requestId))
-    await stage.settled(2, 0)
+    const waiting = stage.ask(stage.hot, 'ann', account, requestId)
+    await stage.settled(1, 0)
+    expect(await stage.ask(stage.hot, 'ann', account, requestId)).toMatchObject({ code: 'IN_PROGRESS' })
+    const elsewhere = other.ask(other.hot, 'ann', account, requestId)
+    await eventually(() => pool.totalCount - pool.idleCount === 3)
     stage.release()
-    expect(tally(await Promise.all([...first, waiting as Promise<Outcome>]))).toEqual({ executed: 3 })
-    expect(await repeat).toMatchObject({ code: 'ALREADY_COMMITTED' })
+    other.release()
+    expect(tally(await Promise.all(first))).toEqual({ executed: 2 })
+    expect((await Promise.all([waiting, elsewhere])).filter(({ status }) => status === 'executed')).toHaveLength(1)
     expect(await bank.effects(requestId)).toBe(1)
+  })
+
+  test('or runs, takes no connection more for 300 repeats of it, which are told that it is under way', async () => {
+    const stage = service({ markerLockMs: 50 })
+    const account = newAccount()
+    const requestId = newRequest()
+    const first = stage.ask(stage.hot, 'ann', account, requestId)
+    await eventually(() => pool.totalCount - pool.idleCount === 1)
+    const taken: unknown[] = []
+    const take = (client: unknown): void => void taken.push(client)
+    pool.on('acquire', take)
+    const repeats = Array.from({ length: 300 }, () => stage.ask(stage.hot, 'ann', account, requestId))
+    expect(tally(await Promise.all(repeats))).toEqual({ IN_PROGRESS: 300 })
+    pool.off('acquire', take)
+    expect([taken, stage.told]).toEqual([[], []])
+    stage.release()
+    expect(await first).toMatchObject({ status: 'executed' })
+    expect(await stage.ask(stage.hot, 'ann', account, requestId)).toMatchObject({ code: 'ALREADY_COMMITTED' })
   })
 
   test('takes effect once, and by the cache its repeats are told that it is under way, however long it waits', async () => {
@@ -226,7 +248,8 @@ describe('a request that waits in line', () => {
       execute: async () => ({}),
     })
     const account = newAccount()
-    const run = (): Promise<Outcome> => stage.commands.run(outer, { principal: 'ann', requestId: newRequest(), input: { account } })
+    const run = (): Promise<Outcome> =>
+      stage.commands.run(outer, { principal: 'ann', requestId: newRequest(), input: { account } })
     const first = [run(), run()]
     await eventually(() => pool.totalCount - pool.idleCount === 2)
     expect(await run()).toMatchObject({ status: 'failed', code: 'OVERLOADED' })

@@ -18,12 +18,17 @@ function gateWith(options: Partial<GateOptions> = {}) {
   const told: (Signals['command.queued'] & Partial<Signals['command.refused']> & { readonly name: string })[] = []
   for (const name of ['command.queued', 'command.admitted', 'command.refused'] as const)
     signals.on(name, (event) => void told.push({ name, ...event }))
-  const limits = { maxPerAggregate: 2, maxPerPrincipal: 3, maxQueued: 4, queueTimeoutMs: 1_000 }
+  const limits = { maxPerAggregate: 2, maxPerPrincipal: 3, maxQueued: 4, queueTimeoutMs: 1_000, markerLockMs: 200 }
   const gate = createCommandGate({ ...limits, signals, clock, ...options })
   /** Asks for places, and looks what has become of it once all that can run has run. */
   const ask = async (principal: string, ids: readonly string[], signal?: AbortSignal): Promise<Asked> => {
-    const asked: Asked = { passage: { command: 'Pay', principal, signal, waitedMs: 0 } }
-    const entering = Promise.resolve().then(() => gate.enter(asked.passage, ids.map((id) => ({ type: 'account', id }))))
+    const asked: Asked = { passage: { command: 'Pay', principal, requestId: undefined, signal, waitedMs: 0 } }
+    const entering = Promise.resolve().then(() =>
+      gate.enter(
+        asked.passage,
+        ids.map((id) => ({ type: 'account', id })),
+      ),
+    )
     void entering.then(
       (leave) => (asked.leave = leave),
       (error: unknown) => (asked.error = error),
@@ -40,7 +45,7 @@ const isIn = ({ leave }: Asked): boolean => leave !== undefined
 describe('a place', () => {
   test('is taken at once, told to nobody, and leaves nothing behind', () => {
     const { gate, told } = gateWith()
-    const passage: Passage = { command: 'Pay', principal: 'ann', signal: undefined, waitedMs: 0 }
+    const passage: Passage = { command: 'Pay', principal: 'ann', requestId: undefined, signal: undefined, waitedMs: 0 }
     const leave = gate.enter(passage, [{ type: 'account', id: 'a' }])
     expect(leave).toBeTypeOf('function')
     expect(gate.size).toBe(2)
@@ -50,7 +55,12 @@ describe('a place', () => {
 
   test('of an aggregate is given in the order of arrival, across principals', async () => {
     const { gate, ask } = gateWith()
-    const [first, second, third, fourth] = [await ask('p1', ['a']), await ask('p2', ['a']), await ask('p3', ['a']), await ask('p4', ['a'])]
+    const [first, second, third, fourth] = [
+      await ask('p1', ['a']),
+      await ask('p2', ['a']),
+      await ask('p3', ['a']),
+      await ask('p4', ['a']),
+    ]
     expect([first, second, third, fourth].map(isIn)).toEqual([true, true, false, false])
     leaveAll(second)
     await turn()
@@ -193,11 +203,18 @@ test('whatever comes and goes, the bounds hold, some command always gets on, and
   await fc.assert(
     fc.asyncProperty(fc.array(request, { minLength: 1, maxLength: 25 }), async (requests) => {
       const { gate, ask } = gateWith({ maxQueued: 100 })
-      const open: { readonly principal: string; readonly ids: readonly string[]; readonly asked: Asked; readonly caller: AbortController }[] = []
+      const open: {
+        readonly principal: string
+        readonly ids: readonly string[]
+        readonly asked: Asked
+        readonly caller: AbortController
+      }[] = []
       const inside = () => open.filter(({ asked }) => isIn(asked))
       const assertBounds = (): void => {
-        for (const key of ['p1', 'p2', 'p3']) expect(inside().filter(({ principal }) => principal === key).length).toBeLessThanOrEqual(3)
-        for (const key of ['a', 'b', 'c', 'd']) expect(inside().filter(({ ids }) => ids.includes(key)).length).toBeLessThanOrEqual(2)
+        for (const key of ['p1', 'p2', 'p3'])
+          expect(inside().filter(({ principal }) => principal === key).length).toBeLessThanOrEqual(3)
+        for (const key of ['a', 'b', 'c', 'd'])
+          expect(inside().filter(({ ids }) => ids.includes(key)).length).toBeLessThanOrEqual(2)
         expect(inside().length).toBeGreaterThanOrEqual(Math.min(1, open.length))
       }
       const end = async (index: number): Promise<void> => {

@@ -1,13 +1,14 @@
 /**
  * Places for commands: one aggregate, or one principal, never takes the connections that the others need.
  *
- *   principal's place ──▶ a place of each aggregate, in their order ──▶ connection
+ *   request ──▶ principal's place ──▶ a place of each aggregate, in their order ──▶ connection
  *
  * At most `maxPerAggregate` commands of an aggregate and `maxPerPrincipal` of a principal hold or await a connection; the others
  * wait in line without one. A line is bounded, and so is the time in lines: what is beyond them is OVERLOADED. A command that waits
  * for an aggregate lends its principal's place to others meanwhile, so a hot aggregate stops nothing else of its principal.
- * Lines are first come, first served; aggregates are entered in one order, so two commands never wait for each other. A key without
- * commands costs no memory.
+ * Lines are first come, first served; aggregates are entered in one order, so two commands never wait for each other. A repeat of a
+ * request that this process runs waits for it without any place, as long as it would for the marker. A key without commands costs
+ * no memory.
  */
 import type { Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
@@ -22,6 +23,8 @@ export interface GateOptions {
   readonly maxQueued: number
   /** The longest that one command waits in all its lines together. */
   readonly queueTimeoutMs: number
+  /** The longest that a repeat waits for the run of its request. */
+  readonly markerLockMs: number
   readonly signals: SignalBus
   readonly clock: Clock
 }
@@ -30,6 +33,7 @@ export interface GateOptions {
 export interface Passage {
   readonly command: string
   readonly principal: string
+  readonly requestId: string | undefined
   /** Ends the wait in line. */
   readonly signal: AbortSignal | undefined
   /** How long it has waited in lines. */
@@ -39,6 +43,10 @@ export interface Passage {
 export interface CommandGate {
   /** Takes a place of the principal and of each aggregate; the result gives them back. Throws OVERLOADED, or ABORTED by the signal. */
   enter(passage: Passage, aggregates: readonly Aggregate[]): Leave | Promise<Leave>
+  /** The same for the one run of a request that there may be; throws IN_PROGRESS where another one does not end soon. */
+  begin(passage: Passage, aggregates: readonly Aggregate[]): Promise<Leave>
+  /** Whether this process runs the request, or has it in line. */
+  isUnderWay(passage: Passage): boolean
   /** Keys that have commands now. */
   readonly size: number
 }
@@ -49,6 +57,7 @@ export type Leave = () => void
 type At = Signals['command.queued']['at']
 
 export function createCommandGate(options: GateOptions): CommandGate {
+  const requests = new Places(1)
   const principals = new Places(options.maxPerPrincipal)
   const aggregates = new Places(options.maxPerAggregate)
   const lines = new Lines(options)
@@ -83,18 +92,40 @@ export function createCommandGate(options: GateOptions): CommandGate {
     held.taken = 0
     held.principal = false
   }
+  const enter: CommandGate['enter'] = (passage, given) => {
+    const keys = keysOf(given)
+    const held: Held = { principal: principals.take(passage.principal), taken: 0 }
+    while (held.principal && held.taken < keys.length && aggregates.take(keys[held.taken] as string)) held.taken += 1
+    if (held.principal && held.taken === keys.length) return () => leave(passage, keys, held)
+    return enterLater(passage, keys, held)
+  }
   return {
-    enter: (passage, given) => {
-      const keys = keysOf(given)
-      const held: Held = { principal: principals.take(passage.principal), taken: 0 }
-      while (held.principal && held.taken < keys.length && aggregates.take(keys[held.taken] as string)) held.taken += 1
-      if (held.principal && held.taken === keys.length) return () => leave(passage, keys, held)
-      return enterLater(passage, keys, held)
+    enter,
+    begin: async (passage, given) => {
+      const request = requestKey(passage)
+      if (request === undefined) return await enter(passage, given)
+      if (!requests.take(request)) await lines.waitForRun(passage, requests, request)
+      try {
+        const entered = await enter(passage, given)
+        return () => {
+          entered()
+          requests.leave(request)
+        }
+      } catch (error) {
+        requests.leave(request)
+        throw error
+      }
     },
+    isUnderWay: (passage) => requests.has(requestKey(passage)),
     get size() {
-      return principals.size + aggregates.size
+      return requests.size + principals.size + aggregates.size
     },
   }
+}
+
+/** Neither part has control characters. */
+function requestKey({ principal, requestId }: Passage): string | undefined {
+  return requestId === undefined ? undefined : `${principal}\n${requestId}`
 }
 
 /** What a command has taken: its principal's place, and those of so many of its aggregates. */
@@ -124,6 +155,10 @@ class Places {
 
   get size(): number {
     return this.#keys.size
+  }
+
+  has(key: string | undefined): boolean {
+    return key !== undefined && this.#keys.has(key)
   }
 
   /** Takes a place if there is one. */
@@ -179,7 +214,7 @@ class Lines {
 
   /** Resolves with a place taken. */
   async wait(passage: Passage, { places, key, at, isAhead }: Wanted): Promise<void> {
-    const { maxQueued, queueTimeoutMs, signals, clock } = this.#options
+    const { maxQueued, queueTimeoutMs, signals } = this.#options
     const { command, principal, signal } = passage
     const told = (): Signals['command.queued'] => ({ command, principal, at, waiting: this.#waiting })
     const refuse = (reason: Reason): never => {
@@ -190,6 +225,28 @@ class Lines {
     if (!isAhead && places.waiting(key) >= maxQueued) refuse('full')
     this.#waiting += 1
     signals.emit('command.queued', told())
+    const beforeMs = passage.waitedMs
+    const end = await this.#stand(passage, { places, key, isAhead, longestMs: Math.max(0, queueTimeoutMs - beforeMs) })
+    this.#waiting -= 1
+    if (end !== 'admitted') refuse(end)
+    signals.emit('command.admitted', { ...told(), waitedMs: passage.waitedMs - beforeMs })
+  }
+
+  /** Resolves when no run of the request is under way; nothing is told, because repeats are no load. */
+  async waitForRun(passage: Passage, places: Places, key: string): Promise<void> {
+    const { maxQueued, markerLockMs: longestMs } = this.#options
+    const isFull = places.waiting(key) >= maxQueued
+    const end = isFull ? 'full' : await this.#stand({ ...passage }, { places, key, isAhead: false, longestMs })
+    if (end === 'admitted') return
+    if (end === 'aborted') throw refusal(passage, { at: 'principal', reason: end })
+    throw noted(
+      new WaybillError('IN_PROGRESS', 'The same request is being executed right now. Send it again to learn its outcome.'),
+    )
+  }
+
+  /** Stands in a line until a place, the time or the caller ends it. */
+  async #stand(passage: Passage, { places, key, isAhead, longestMs }: Stand): Promise<'admitted' | Reason> {
+    const { clock } = this.#options
     const startedAtMs = clock.monotonicMs()
     const end = await new Promise<'admitted' | Reason>((resolve) => {
       const over = new AbortController()
@@ -201,21 +258,27 @@ class Lines {
       const giveUp = (reason: Reason): void => {
         if (cancel()) settle(reason)
       }
-      void clock.sleep(Math.max(0, queueTimeoutMs - passage.waitedMs), over.signal).then(() => giveUp('late'))
-      signal?.addEventListener('abort', () => giveUp('aborted'), { once: true, signal: over.signal })
+      void clock.sleep(longestMs, over.signal).then(() => giveUp('late'))
+      passage.signal?.addEventListener('abort', () => giveUp('aborted'), { once: true, signal: over.signal })
     })
-    this.#waiting -= 1
-    const waitedMs = clock.monotonicMs() - startedAtMs
-    passage.waitedMs += waitedMs
-    if (end !== 'admitted') refuse(end)
-    signals.emit('command.admitted', { ...told(), waitedMs })
+    passage.waitedMs += clock.monotonicMs() - startedAtMs
+    return end
   }
+}
+
+interface Stand extends Omit<Wanted, 'at'> {
+  readonly longestMs: number
 }
 
 type Reason = Signals['command.refused']['reason']
 
-/** Our refusals, told from an OVERLOADED that a command's own code throws. */
+/** Our refusals, told from those that a command's own code throws. */
 const refusals = new WeakSet<object>()
+
+function noted(error: WaybillError): WaybillError {
+  refusals.add(error)
+  return error
+}
 
 /** The refusal of a gate that this error is, or was made from: nothing that came after it has run. */
 export function refusalOf(error: unknown): WaybillError | undefined {
@@ -224,10 +287,9 @@ export function refusalOf(error: unknown): WaybillError | undefined {
 
 function refusal({ command }: Passage, { at, reason }: { readonly at: At; readonly reason: Reason }): WaybillError {
   const what = at === 'aggregate' ? 'the same aggregate' : 'the same principal'
-  const error =
+  return noted(
     reason === 'aborted'
       ? new WaybillError('ABORTED', `The caller of ${command} gave up while it waited for its turn.`)
-      : new WaybillError('OVERLOADED', `Too many commands of ${what} are under way. Send the same request again, later.`)
-  refusals.add(error)
-  return error
+      : new WaybillError('OVERLOADED', `Too many commands of ${what} are under way. Send the same request again, later.`),
+  )
 }

@@ -107,7 +107,7 @@ export function createPipeline(settings: Settings): Pipeline {
   return {
     // A connection that fell silent must not hold a caller for ever.
     db: unlessMute(db, { statementMs: statementTimeoutMs, clock }),
-    gate: createCommandGate({ maxPerAggregate, maxPerPrincipal, maxQueued, queueTimeoutMs, signals, clock }),
+    gate: createCommandGate({ maxPerAggregate, maxPerPrincipal, maxQueued, queueTimeoutMs, markerLockMs, signals, clock }),
     schema: settings.schema,
     tables,
     outbox,

@@ -98,7 +98,7 @@ export async function runPipeline(pipeline: Pipeline, asked: Admitted): Promise<
 function refusedByGate(error: unknown): Outcome {
   const refusal = refusalOf(error)
   if (refusal === undefined) throw error
-  return failed(refusal.code === 'ABORTED' ? 'ABORTED' : 'OVERLOADED', refusal.message, { cause: error })
+  return failed(refusal.code as 'OVERLOADED' | 'ABORTED' | 'IN_PROGRESS', refusal.message, { cause: error })
 }
 
 async function runOnce(pipeline: Pipeline, asked: Admitted, planOnce: () => Promise<PlanNode>): Promise<Outcome> {
@@ -159,13 +159,18 @@ async function answerCompleted(pipeline: Pipeline, asked: Admitted, found: Compl
 
 /** What the database says of a run that is pending; `undefined` if the run is dead, and has changed nothing. */
 async function lookBehind(pipeline: Pipeline, asked: Admitted, found: PendingEntry): Promise<Outcome | undefined> {
-  const { db, markers } = pipeline
+  const { db, markers, gate } = pipeline
+  if (gate.isUnderWay(asked.passage)) return inProgress()
   return await throughGate(pipeline, asked, async () => {
     const marker = await markers.find(db, { principal: asked.principal, requestId: asked.requestId ?? '' })
     if (marker !== undefined) return await committedOutcome(pipeline, asked, { ...marker, from: 'marker' })
     if (!isBelieved(pipeline, found)) return await tryMarker(pipeline, asked, toPlan(pipeline, asked))
-    return failed('IN_PROGRESS', 'The same request is being executed right now. Send it again to learn its outcome.')
+    return inProgress()
   })
+}
+
+function inProgress(): Outcome {
+  return failed('IN_PROGRESS', 'The same request is being executed right now. Send it again to learn its outcome.')
 }
 
 /** Looks with a place of the principal: a look waits for no aggregate. */
@@ -188,7 +193,7 @@ async function getReady(pipeline: Pipeline, asked: Admitted, planOnce: () => Pro
   const node = await planOnce()
   const { failure } = node
   if (failure !== undefined && (asked.requestId === undefined || refusalOf(failure.error) !== undefined)) throw failure.error
-  return { node, leave: await pipeline.gate.enter(asked.passage, aggregatesIn(node)) }
+  return { node, leave: await pipeline.gate.begin(asked.passage, aggregatesIn(node)) }
 }
 
 /** Plans and executes. Throws what the command's own code threw, rejections included: nothing was committed. */
