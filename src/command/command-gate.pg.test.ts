@@ -162,8 +162,11 @@ describe('a request that waits in line', () => {
     expect(await bank.effects(requestId)).toBe(1)
   })
 
-  test('or runs, takes no connection more for 300 repeats of it, which are told that it is under way', async () => {
-    const stage = service({ markerLockMs: 50 })
+  test.each([
+    ['with a cache', memoryCache()],
+    ['without a cache', undefined],
+  ])('or runs takes no connection for 300 repeats, which are told that it is under way (%s)', async (_with, cache) => {
+    const stage = service({ markerLockMs: 50, cache })
     const account = newAccount()
     const requestId = newRequest()
     const first = stage.ask(stage.hot, 'ann', account, requestId)
@@ -177,12 +180,13 @@ describe('a request that waits in line', () => {
     expect([taken, stage.told]).toEqual([[], []])
     stage.release()
     expect(await first).toMatchObject({ status: 'executed' })
-    expect(await stage.ask(stage.hot, 'ann', account, requestId)).toMatchObject({ code: 'ALREADY_COMMITTED' })
+    const again = await stage.ask(stage.hot, 'ann', account, requestId)
+    expect(tally([again])).toEqual(cache === undefined ? { ALREADY_COMMITTED: 1 } : { replayed: 1 })
   })
 
-  test('takes effect once, and by the cache its repeats are told that it is under way, however long it waits', async () => {
-    const clock = createFakeClock()
-    const stage = service({ cache: memoryCache(), clock })
+  test('takes effect once, and by the cache its repeats elsewhere are told that it is under way, however long it waits', async () => {
+    const [clock, cache] = [createFakeClock(), memoryCache()]
+    const [stage, other] = [service({ cache, clock }), service({ cache, clock })]
     const account = newAccount()
     const requestId = newRequest()
     const first = await stage.fill(account)
@@ -190,7 +194,7 @@ describe('a request that waits in line', () => {
     await stage.settled(1, 0)
     for (let n = 0; n < 3; n += 1) {
       await clock.advance(1_000)
-      expect(await stage.ask(stage.hot, 'ann', account, requestId)).toMatchObject({ code: 'IN_PROGRESS' })
+      expect(await other.ask(other.hot, 'ann', account, requestId)).toMatchObject({ code: 'IN_PROGRESS' })
     }
     stage.release()
     expect(tally(await Promise.all([...first, waiting]))).toEqual({ executed: 3 })

@@ -150,7 +150,7 @@ export async function commandHttpContract(name: string, open: OpenServer | undef
       const second = ask()
       await eventually(async () => (await db.query(lockWaits)).rowCount === 1)
       const client = new AbortController()
-      const third = ask(client.signal).catch((error: Error) => error.name)
+      const third = ask(client.signal).catch((error: unknown) => (error as Error).name)
       await eventually(() => queued.length === 1)
       expect(await seen(await ask())).toMatchObject({
         status: 429,
