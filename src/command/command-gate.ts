@@ -43,7 +43,7 @@ export interface Passage {
 export interface CommandGate {
   /** Takes a place of the principal and of each aggregate; the result gives them back. Throws OVERLOADED, or ABORTED by the signal. */
   enter(passage: Passage, aggregates: readonly Aggregate[]): Leave | Promise<Leave>
-  /** The same for the one run of a request that there may be; throws IN_PROGRESS where another one does not end soon. */
+  /** The same for a run of a request. One that this process runs is waited for; IN_PROGRESS is thrown if it does not end soon. */
   begin(passage: Passage, aggregates: readonly Aggregate[]): Promise<Leave>
   /** Whether this process runs the request, or has it in line. */
   isUnderWay(passage: Passage): boolean
@@ -104,15 +104,18 @@ export function createCommandGate(options: GateOptions): CommandGate {
     begin: async (passage, given) => {
       const request = requestKey(passage)
       if (request === undefined) return await enter(passage, given)
-      if (!requests.take(request)) await lines.waitForRun(passage, requests, request)
+      if (!requests.take(request)) {
+        await lines.waitForRun(passage, requests, request)
+        return await enter(passage, given)
+      }
       try {
         const entered = await enter(passage, given)
         return () => {
           entered()
-          requests.leave(request)
+          requests.open(request)
         }
       } catch (error) {
-        requests.leave(request)
+        requests.open(request)
         throw error
       }
     },
@@ -178,6 +181,13 @@ class Places {
     else if ((known.held -= 1) === 0) this.#keys.delete(key)
   }
 
+  /** Lets in all who wait for a key, without places: what they waited for is over. */
+  open(key: string): void {
+    const line = this.#keys.get(key)?.line.splice(0) ?? []
+    this.#keys.delete(key)
+    for (const { admit } of line) admit()
+  }
+
   /** How many wait. */
   waiting(key: string): number {
     return this.#keys.get(key)?.line.length ?? 0
@@ -232,7 +242,7 @@ class Lines {
     signals.emit('command.admitted', { ...told(), waitedMs: passage.waitedMs - beforeMs })
   }
 
-  /** Resolves when no run of the request is under way; nothing is told, because repeats are no load. */
+  /** Resolves when the run of the request has ended, for all who wait at once; nothing is told, because repeats are no load. */
   async waitForRun(passage: Passage, places: Places, key: string): Promise<void> {
     const { maxQueued, markerLockMs: longestMs } = this.#options
     const isFull = places.waiting(key) >= maxQueued
