@@ -12,12 +12,13 @@ import { systemRandom, type Random } from '../core/random.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { createTokens, type Tokens } from '../core/token.ts'
 import { noTracing, type TraceHeaders, type Tracing } from '../core/tracing.ts'
-import type { Database, Isolation } from '../postgres/database.ts'
+import { connectionsOf, type Database, type Isolation } from '../postgres/database.ts'
 import { transactionOptions } from '../postgres/transaction.ts'
 import { unlessMute } from '../postgres/unless-mute.ts'
 import { admit, winnerWait, type Admitted, type RunRequest } from './admission.ts'
 import type { CommandCache } from './cache.ts'
 import { deploymentScope, noScope } from './cache-scope.ts'
+import { createCommandGate } from './command-gate.ts'
 import type { CommandOutbox } from './command-outbox.ts'
 import { definitionOf, type AnyCommand, type Command } from './command.ts'
 import { commandTables } from './command.sql.ts'
@@ -52,6 +53,14 @@ export interface CommandsOptions {
   readonly lockTimeoutMs?: number
   /** How long a statement may take. @default 15_000 */
   readonly statementTimeoutMs?: number
+  /** Commands of one aggregate that hold or await a connection, at most; the others wait in line without one. @default 2 */
+  readonly maxPerAggregate?: number
+  /** The same for one principal. @default half of the pool's connections; 5 where their number is not known */
+  readonly maxPerPrincipal?: number
+  /** Commands in line for one aggregate, and for one principal, at most; one more is OVERLOADED. @default 100 */
+  readonly maxQueued?: number
+  /** The longest that a command waits in line; then it is OVERLOADED. @default 5_000 */
+  readonly queueTimeoutMs?: number
   /** How often an attempt that lost a race is made again. @default 5 */
   readonly retries?: number
   /** A longer response is not kept for repeats. @default 65_536 */
@@ -89,6 +98,7 @@ export function createCommands(options: CommandsOptions): Commands {
 export function createPipeline(settings: Settings): Pipeline {
   const { db, outbox, tokens, signals, clock, random, cache, cacheBudgetMs: budgetMs, pendingTtlMs, completedTtlMs } = settings
   const { tracing, isolation, markerLockMs, lockTimeoutMs, statementTimeoutMs, retries, maxResponseBytes } = settings
+  const { maxPerAggregate, maxPerPrincipal, maxQueued, queueTimeoutMs } = settings
   const { retryBackoff } = defaults.command
   const tables = commandTables(settings.schema)
   const limited = { statementTimeoutMs, lockTimeoutMs, signals, clock, random }
@@ -97,6 +107,7 @@ export function createPipeline(settings: Settings): Pipeline {
   return {
     // A connection that fell silent must not hold a caller for ever.
     db: unlessMute(db, { statementMs: statementTimeoutMs, clock }),
+    gate: createCommandGate({ maxPerAggregate, maxPerPrincipal, maxQueued, queueTimeoutMs, markerLockMs, signals, clock }),
     schema: settings.schema,
     tables,
     outbox,
@@ -175,6 +186,7 @@ export function resolveOptions(options: CommandsOptions): Settings {
       outbox: options.outbox,
       cache: undefined,
       schema: defaults.schema,
+      maxPerPrincipal: shareOfPool(options.db),
       tokens: createTokens(),
       isolation: 'read committed',
       signals: defaultSignals,
@@ -190,6 +202,10 @@ export function resolveOptions(options: CommandsOptions): Settings {
       markerLockMs: whole,
       lockTimeoutMs: whole,
       statementTimeoutMs: whole,
+      maxPerAggregate: wholeBetween(1, 10_000),
+      maxPerPrincipal: wholeBetween(1, 10_000),
+      maxQueued: wholeBetween(0, 1_000_000),
+      queueTimeoutMs: wholeBetween(0, 600_000),
       retries: wholeBetween(0, 100),
       maxResponseBytes: wholeBetween(0, 16_777_216),
       pendingTtlMs: whole,
@@ -205,6 +221,17 @@ export function resolveOptions(options: CommandsOptions): Settings {
   if (settings.pendingTtlMs <= settings.statementTimeoutMs)
     throw new WaybillError('INVALID_OPTION', 'commands.pendingTtlMs: must exceed statementTimeoutMs, or a slow run looks dead.')
   return settings
+}
+
+/** Half of the pool, so that one principal leaves connections to the others: where its size shows, as with node-postgres, postgres.js and Knex. */
+function shareOfPool(db: Database | undefined): number {
+  interface Sized {
+    readonly options?: { readonly max?: unknown }
+    readonly pool?: { readonly max?: unknown }
+  }
+  const pool = db === undefined ? {} : (connectionsOf(db) as Sized)
+  const max = pool.options?.max ?? pool.pool?.max
+  return typeof max === 'number' && Number.isInteger(max) && max > 0 ? Math.ceil(max / 2) : defaults.command.maxPerPrincipal
 }
 
 /** Two commands of one name would take each other's request ids for repeats. */

@@ -38,8 +38,6 @@ export type ProblemCode =
   | 'TOO_LARGE'
   | 'UNSUPPORTED_MEDIA_TYPE'
   | 'FACT_CONFLICT'
-  | 'OVERLOADED'
-  | 'ABORTED'
 
 const titles: Readonly<Record<ProblemCode, string>> = {
   INVALID_INPUT: 'The request is not valid',
@@ -57,7 +55,7 @@ const titles: Readonly<Record<ProblemCode, string>> = {
   UNSUPPORTED_MEDIA_TYPE: 'The body is not sent as JSON',
   FACT_CONFLICT: 'The business key is taken by a fact with other content',
   OVERLOADED: 'Too much is under way',
-  ABORTED: 'The service is stopping',
+  ABORTED: 'The request was given up',
 }
 
 /** HTTP gives these no body, and whoever writes one gets an error: after the command has committed. */

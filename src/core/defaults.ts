@@ -67,6 +67,7 @@ export const defaults = {
     waitMs: 500,
     waitPollMs: 10,
     maxWaiters: 10_000,
+    maxFallbacks: 1_000,
     readyLagMs: 30_000,
   },
   deadLetters: {
@@ -124,6 +125,11 @@ export const defaults = {
     markerLockMs: 200,
     lockTimeoutMs: 5_000,
     statementTimeoutMs: 15_000,
+    maxPerAggregate: 2,
+    /** Where the size of the pool is not known; else half of it. */
+    maxPerPrincipal: 5,
+    maxQueued: 100,
+    queueTimeoutMs: 5_000,
     retries: 5,
     retryBackoff: { firstMs: 5, maxMs: 250, jitter: 'full' },
     maxResponseBytes: 65_536,

@@ -269,6 +269,30 @@ export interface Signals {
   'command.rejected': { readonly command: string; readonly reason: string; readonly replayed: boolean }
   /** A command ended without effect, or repeated one whose response was not kept. */
   'command.failed': { readonly command: string; readonly code: string }
+  /** A command waits in line: too many of its principal, or of an aggregate of it, are under way. `waiting` counts all lines. */
+  'command.queued': {
+    readonly command: string
+    readonly principal: string
+    readonly at: 'aggregate' | 'principal'
+    readonly waiting: number
+  }
+  /** A command that waited in line got its place. */
+  'command.admitted': {
+    readonly command: string
+    readonly principal: string
+    readonly at: 'aggregate' | 'principal'
+    readonly waiting: number
+    readonly waitedMs: number
+  }
+  /** A command got no place: its line was full, it waited for too long, or its caller gave up. */
+  'command.refused': {
+    readonly command: string
+    readonly principal: string
+    readonly at: 'aggregate' | 'principal'
+    readonly waiting: number
+    readonly waitedMs: number
+    readonly reason: 'full' | 'late' | 'aborted'
+  }
   /** A call of a command threw and committed nothing: its own code failed, its events could not be added, or the database refused. */
   'command.threw': { readonly command: string; readonly error: unknown }
   /** An attempt lost a race and is made again. */

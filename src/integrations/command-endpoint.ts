@@ -35,6 +35,8 @@ export interface HttpCall<Native> {
   readonly header: (name: string) => string | undefined
   /** The parsed body; throws what it likes if it cannot be parsed. */
   readonly body: () => unknown
+  /** Aborts when the client has gone: what waits in line for it leaves the line. */
+  readonly signal: AbortSignal | undefined
 }
 
 export type CommandEndpoint<Native> = (call: HttpCall<Native>) => Promise<HttpAnswer>
@@ -48,7 +50,7 @@ export function commandEndpoint<Native, Input, Response>(
   assertStatus(command, options.status)
   const { principal: principalOf, input: inputOf = (body: unknown) => body as Input, status, waitForWinnerMs } = options
   resolve(`endpoint of ${command.name}`, { waitForWinnerMs }, { waitForWinnerMs }, winnerWait)
-  return async ({ native, header, body }) => {
+  return async ({ native, header, body, signal }) => {
     const principal = await principalOf(native)
     if (principal === undefined) return problem('UNAUTHENTICATED', 401, { detail: 'Sign in, then send the request again.' })
     const requestId = idempotencyKey(header('idempotency-key'))
@@ -68,6 +70,7 @@ export function commandEndpoint<Native, Input, Response>(
       trace: { traceparent: header('traceparent'), tracestate: header('tracestate') },
       client: header('user-agent'),
       waitForWinnerMs,
+      signal,
     })
     return httpAnswer(outcome, status === undefined ? {} : { status })
   }

@@ -13,7 +13,7 @@ import type { HttpAnswer } from '../command/outcome-status.ts'
 import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, type CommandEndpointOptions } from './command-endpoint.ts'
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
-import { headerOf, type NodeHeaders } from './node-headers.ts'
+import { closedSignal, headerOf, type Closing, type NodeHeaders } from './node-headers.ts'
 import { parsedBody } from './read-body.ts'
 
 export type { CommandEndpointOptions } from './command-endpoint.ts'
@@ -41,6 +41,7 @@ export interface FastifyReplyLike {
   code(status: number): unknown
   headers(headers: Record<string, string>): unknown
   send(body?: string): unknown
+  readonly raw?: Closing
 }
 
 /** A handler that runs the command with the request's body as its input. */
@@ -57,6 +58,7 @@ export function fastifyCommand<Request extends FastifyRequestLike, Input, Output
         native: request,
         header: (name) => headerOf(request.headers, name),
         body: () => parsedBody(request),
+        signal: closedSignal(reply.raw),
       }),
     )
 }

@@ -26,6 +26,7 @@ export function fetchCommand<Input, Output>(
         native: request,
         header: (name) => request.headers.get(name) ?? undefined,
         body: () => readJson(request, maxCommandBytes),
+        signal: request.signal,
       }),
     )
 }

@@ -40,6 +40,7 @@ export function honoCommand<Context extends HonoContext, Input, Output>(
         native: context,
         header: (name) => context.req.header(name),
         body: () => bodyOf(context.req, maxCommandBytes),
+        signal: context.req.raw.signal,
       }),
     )
 }

@@ -134,6 +134,13 @@ const commandRules = {
   },
   'command.threw': { level: 'error', message: 'A call of a command threw; it committed nothing.', kind: byCommand },
   'command.retried': { level: 'debug', message: 'An attempt lost a race and is made again.', kind: byCommand },
+  'command.queued': silent('A command waits in line.'),
+  'command.admitted': { level: 'debug', message: 'A command got its place after a wait in line.', kind: byCommand },
+  'command.refused': {
+    level: ({ reason }) => (reason === 'aborted' ? 'debug' : 'warn'),
+    message: 'A command got no place: too many of its aggregate or its principal are under way.',
+    kind: ({ command, at }) => `${command} ${at}`,
+  },
   'command.response-dropped': {
     level: 'warn',
     message: 'A response, or a rejection with its details, is too large to be kept for repeats.',

@@ -156,6 +156,15 @@ const command = {
     sink.add('command.outcomes', 1, { command: name, outcome: code.toLowerCase() }),
   'command.threw': (sink, { command: name }) => sink.add('command.outcomes', 1, { command: name, outcome: 'error' }),
   'command.retried': (sink, { command: name, reason }) => sink.add('command.retries', 1, { command: name, reason }),
+  'command.queued': (sink, { waiting }) => sink.set('command.waiting', waiting),
+  'command.admitted': (sink, { command: name, at, waiting }) => {
+    sink.set('command.waiting', waiting)
+    sink.add('command.admitted', 1, { command: name, at })
+  },
+  'command.refused': (sink, { command: name, at, reason, waiting }) => {
+    sink.set('command.waiting', waiting)
+    sink.add('command.refused', 1, { command: name, at, reason })
+  },
   'command.response-dropped': (sink, { command: name }) => sink.add('command.responses_dropped', 1, { command: name }),
   'command.request-id-missing': (sink, { command: name, refused }) =>
     sink.add('command.request_ids_missing', 1, { command: name, refused: String(refused) }),

@@ -58,6 +58,8 @@ export type CounterName =
   | 'ingest.refused'
   | 'command.outcomes'
   | 'command.retries'
+  | 'command.admitted'
+  | 'command.refused'
   | 'command.responses_dropped'
   | 'command.request_ids_missing'
   | 'command.required_too_early'
@@ -87,6 +89,7 @@ export type GaugeName =
   | 'consumer.paused'
   | 'transport.lag_messages'
   | 'ingest.breaker_open'
+  | 'command.waiting'
   | 'command.cache_breaker_open'
   | 'command.cleanup_lag'
 
@@ -230,6 +233,14 @@ export const metricDefinitions: Definitions = {
   'command.outcomes': counter('Commands by how they ended.', 'command', 'outcome'),
   'command.duration': duration('Commands that took effect.', quick, 'command'),
   'command.retries': counter('Attempts that lost a race and were made again.', 'command', 'reason'),
+  'command.waiting': gauge('Commands that wait in line for their aggregate or their principal.'),
+  'command.admitted': counter('Commands that waited in line and got their place.', 'command', 'at'),
+  'command.refused': counter(
+    'Commands that got no place: the line was full, the wait too long, or the caller gave up.',
+    'command',
+    'at',
+    'reason',
+  ),
   'command.responses_dropped': counter('Responses too large to be kept for repeats.', 'command'),
   'command.request_ids_missing': counter('Commands that came without a request id.', 'command', 'refused'),
   'command.required_too_early': counter('Request ids made mandatory while commands came without them.', 'command'),

@@ -4,6 +4,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Command } from '../../src/command/command.ts'
 import type { Commands } from '../../src/command/commands.ts'
+import { createSignals } from '../../src/core/signals.ts'
+import { eventually } from '../../src/testing/eventually.ts'
 import { depositCommand, type Deposit, type DepositResult } from '../command/bank.ts'
 import { commandSetup, gate } from '../command/command-setup.ts'
 
@@ -19,9 +21,15 @@ export interface HttpHarness {
 /** Starts a server with both routes, and GET /token, which answers with the consistency token that the request shows. */
 export type OpenServer = (harness: HttpHarness) => Promise<{ readonly url: string; readonly close: () => Promise<unknown> }>
 
+const lockWaits = `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+
 /** Without `open`, the framework is not installed: the tests are skipped, and say so. */
 export async function commandHttpContract(name: string, open: OpenServer | undefined): Promise<void> {
-  const { bank, commandsWith, newAccount, newRequest } = await commandSetup()
+  const { db, bank, commandsWith, newAccount, newRequest } = await commandSetup()
+  const signals = createSignals()
+  const [queued, refused]: [string[], string[]] = [[], []]
+  signals.on('command.queued', ({ at }) => void queued.push(at))
+  signals.on('command.refused', ({ reason }) => void refused.push(reason))
   let held: ReturnType<typeof gate> | undefined
   let entered = gate()
   const before = async (): Promise<void> => {
@@ -30,9 +38,15 @@ export async function commandHttpContract(name: string, open: OpenServer | undef
   }
   let server: Awaited<ReturnType<OpenServer>>
 
-  const post = (path: string, body: unknown, headers: Record<string, string> = {}): Promise<Response> =>
+  const post = (
+    path: string,
+    body: unknown,
+    headers: Record<string, string> = {},
+    signal: AbortSignal | null = null,
+  ): Promise<Response> =>
     fetch(`${server.url}${path}`, {
       method: 'POST',
+      signal,
       headers: { 'content-type': 'application/json', 'x-user': 'ann', ...headers },
       body: typeof body === 'string' ? body : JSON.stringify(body),
     })
@@ -47,7 +61,7 @@ export async function commandHttpContract(name: string, open: OpenServer | undef
 
   describe.skipIf(open === undefined)(`${name} serves commands`, () => {
     beforeAll(async () => {
-      const commands = commandsWith({ markerLockMs: 50 })
+      const commands = commandsWith({ markerLockMs: 50, maxQueued: 1, signals })
       const deposit = depositCommand({ store: 'response', before })
       server = await (open as OpenServer)({ commands, deposit, note: depositCommand({ name: 'Note' }) })
     })
@@ -120,6 +134,40 @@ export async function commandHttpContract(name: string, open: OpenServer | undef
       held.open()
       held = undefined
       expect((await first).status).toBe(200)
+    })
+
+    test('refuses what is beyond the line of a hot account with when to ask again, and frees the place of a client that left', async () => {
+      held = gate()
+      entered = gate()
+      const account = newAccount()
+      const ask = (signal?: AbortSignal): Promise<Response> =>
+        post('/deposit', { account, amount: 1 }, { 'idempotency-key': newRequest() }, signal)
+      const first = ask()
+      await entered.opened
+      entered = gate()
+      queued.length = 0
+      // One more has a place, and waits for the account's row; the third waits in line.
+      const second = ask()
+      await eventually(async () => (await db.query(lockWaits)).rowCount === 1)
+      const client = new AbortController()
+      const third = ask(client.signal).catch((error: unknown) => (error as Error).name)
+      await eventually(() => queued.length === 1)
+      expect(await seen(await ask())).toMatchObject({
+        status: 429,
+        type: problem,
+        body: { type: 'urn:waybill:problem:overloaded', code: 'OVERLOADED', retryable: true },
+        retryAfter: '1',
+      })
+      refused.length = 0
+      client.abort()
+      expect(await third).toBe('AbortError')
+      await eventually(() => refused.includes('aborted'))
+      const next = ask()
+      await eventually(() => queued.length === 2)
+      held.open()
+      held = undefined
+      expect((await Promise.all([first, second, next])).map(({ status }) => status)).toEqual([200, 200, 200])
+      expect(await bank.balance(account)).toBe(3)
     })
 
     test('keeps the keys of principals apart, and answers nobody without one', async () => {
