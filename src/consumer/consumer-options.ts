@@ -105,6 +105,8 @@ export interface ConsumerOptions<Native = unknown> {
   readonly waitPollMs?: number
   /** Readers that wait at once, at most; the next one is OVERLOADED. @default 10_000 */
   readonly maxWaiters?: number
+  /** Readers for whom the owner is asked at once (`otherwise`), at most; the next one is OVERLOADED. @default 1_000 */
+  readonly maxFallbacks?: number
   /** Not ready while events are older than this when they are applied. @default 30_000 */
   readonly readyLagMs?: number
   readonly signals?: SignalBus
@@ -200,6 +202,7 @@ const checks = {
   waitMs: wholeBetween(0, 600_000),
   waitPollMs: wholeBetween(1, 60_000),
   maxWaiters: wholeBetween(1, 1_000_000),
+  maxFallbacks: wholeBetween(1, 1_000_000),
   readyLagMs: wholeBetween(1, 86_400_000),
 } as const
 

@@ -67,6 +67,7 @@ export const defaults = {
     waitMs: 500,
     waitPollMs: 10,
     maxWaiters: 10_000,
+    maxFallbacks: 1_000,
     readyLagMs: 30_000,
   },
   deadLetters: {

@@ -21,7 +21,8 @@ import { createFakeClock } from '../testing/fake-clock.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
-const tokens: Tokens = createTokens({ secrets: ['a secret of 32 characters or more'] })
+const names = { service: 'shop', environment: 'test' }
+const tokens: Tokens = createTokens({ ...names, secrets: ['q83vASNFZ4mrze8Ay7F/wQhT1mPz0XcE'] })
 const token = (aggregateId: string, version: number | bigint): string =>
   tokens.encode({ aggregateType: 'video', aggregateId, version: BigInt(version) })
 
@@ -113,13 +114,18 @@ test('a forged, foreign or absurd token is refused before anybody waits', async 
   const forged = [
     'nonsense',
     '',
-    createTokens().encode({ aggregateType: 'video', aggregateId: 'a', version: 1n }),
-    createTokens({ secrets: ['another secret of 32 characters'] }).encode({
+    createTokens(names).encode({ aggregateType: 'video', aggregateId: 'a', version: 1n }),
+    createTokens({ ...names, environment: 'staging', secrets: ['q83vASNFZ4mrze8Ay7F/wQhT1mPz0XcE'] }).encode({
       aggregateType: 'video',
       aggregateId: 'a',
       version: 1n,
     }),
-    token('a', 1).replace('w1.', 'w1.x'),
+    createTokens({ ...names, secrets: ['AAECAwQFBgcICQoLDA0ODw8ODQwLCgkI'] }).encode({
+      aggregateType: 'video',
+      aggregateId: 'a',
+      version: 1n,
+    }),
+    token('a', 1).replace('w2.', 'w2.x'),
     tokens.encode({ aggregateType: 'elsewhere', aggregateId: 'a', version: 1n }),
     tokens.encode({ aggregateType: 'video', aggregateId: 'a\u0000b', version: 1n }),
   ]
@@ -131,11 +137,30 @@ test('a forged, foreign or absurd token is refused before anybody waits', async 
   }
   expect(asked.count()).toBe(0)
   const huge = token('a', maxVersion)
-  await expect(consumer.waitFor(huge)).rejects.toMatchObject({ code: 'INVALID_INPUT' })
+  await expect(consumer.waitFor(huge)).rejects.toMatchObject({
+    code: 'INVALID_INPUT',
+    message: expect.not.stringContaining('is at'),
+  })
   await expect(consumer.waitFor(huge, { waitMs: 0 })).rejects.toMatchObject({ code: 'INVALID_INPUT' })
   await expect(consumer.read(videos, 'a', { atLeast: huge, otherwise: () => 'owner' })).rejects.toMatchObject({
     code: 'INVALID_INPUT',
   })
+})
+
+test('the owner is asked for so many readers at once and no more, and again when they are served', async () => {
+  const fixture = await consumerFixture(db)
+  const consumer = catalog(fixture, { maxFallbacks: 2 })
+  const { promise: held, resolve: answer } = Promise.withResolvers<string>()
+  let asked = 0
+  const otherwise = (): Promise<string> => ((asked += 1), held)
+  const read = (id: string): Promise<unknown> => consumer.read(videos, id, { atLeast: token(id, 1), waitMs: 0, otherwise })
+  const served = [read('f1'), read('f2')]
+  await eventually(() => asked === 2)
+  await expect(read('f3')).rejects.toMatchObject({ code: 'OVERLOADED', message: expect.stringContaining('maxFallbacks') })
+  expect(asked).toBe(2)
+  answer('owner')
+  expect(await Promise.all(served)).toEqual(['owner', 'owner'])
+  expect(await read('f4')).toBe('owner')
 })
 
 test('10,000 waiters cost the database as many queries as one, and a place more is refused', async () => {

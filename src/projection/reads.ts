@@ -37,6 +37,8 @@ export interface ReadsOptions extends ReadScope {
   readonly waitPollMs: number
   /** Readers that wait at once, at most. */
   readonly maxWaiters: number
+  /** Readers for whom the owner is asked at once, at most. */
+  readonly maxFallbacks: number
   readonly clock: Clock
 }
 
@@ -85,6 +87,7 @@ export function createReads(options: ReadsOptions): Reads {
   // The room has its own end for a look, and takes answers that come later; but a connection that is dead is not kept for them.
   const patient = { ...options, db: unlessSilent(db, 6 * lookMs, clock) }
   const look = (aggregates: readonly AggregateName[]): ReturnType<typeof versionsOf> => versionsOf(patient, aggregates)
+  const fallbacks = bounded(options.maxFallbacks)
   const room = new WaitingRoom({ look, pollMs: options.waitPollMs, maxWaiters: options.maxWaiters, clock })
   return {
     committed: (aggregates) => room.committed(aggregates),
@@ -97,7 +100,7 @@ export function createReads(options: ReadsOptions): Reads {
       const [seen = 0n] = await versionsOf(heard, [at]).catch((error: unknown) => {
         throw isOutOfReach(error) ? notYet(at, 0n, error) : error
       })
-      if (seen < at.version) throw isAbsurd(at.version, seen) ? absurd(at, seen) : notYet(at, seen)
+      if (seen < at.version) throw isAbsurd(at.version, seen) ? absurd(at) : notYet(at, seen)
     },
     read: async (stream, aggregateId, given = {}) => {
       refuseUnknown(`consumer ${consumer}: read`, given, ['atLeast', 'waitMs', 'signal', 'otherwise', 'table'])
@@ -106,11 +109,26 @@ export function createReads(options: ReadsOptions): Reads {
         return (await readRowOf(heard, room, { stream, aggregateId, given })) as never
       } catch (error) {
         if (otherwise === undefined) throw error
-        if (isWaybillError(error, 'NOT_YET')) return await otherwise({ code: 'NOT_YET', error })
-        if (isWaybillError(error, 'OVERLOADED')) return await otherwise({ code: 'OVERLOADED', error })
+        if (isWaybillError(error, 'NOT_YET')) return await fallbacks(() => otherwise({ code: 'NOT_YET', error }))
+        if (isWaybillError(error, 'OVERLOADED')) return await fallbacks(() => otherwise({ code: 'OVERLOADED', error }))
         throw error
       }
     },
+  }
+}
+
+/** A projection that lags, or tokens that somebody makes up, must not turn all readers on the owner. */
+function bounded(most: number): <Result>(ask: () => Promise<Result> | Result) => Promise<Result> {
+  let underWay = 0
+  return async (ask) => {
+    if (underWay >= most)
+      throw new WaybillError('OVERLOADED', `The owner is asked for ${most} readers already. Ask again later, or raise maxFallbacks.`)
+    underWay += 1
+    try {
+      return await ask()
+    } finally {
+      underWay -= 1
+    }
   }
 }
 
@@ -148,7 +166,7 @@ async function readRowOf(options: ReadsOptions, room: WaitingRoom, wanted: Wante
       const found = await ask()
       seen = newer(BigInt(found.waybill_position ?? 0), BigInt(found.waybill_version ?? 0))
       if (seen >= at.version) return shown(found)
-      if (isAbsurd(at.version, seen)) throw absurd(at, seen)
+      if (isAbsurd(at.version, seen)) throw absurd(at)
     } catch (error) {
       if (!isOutOfReach(error)) throw error
       outage = error

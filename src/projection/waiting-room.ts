@@ -171,10 +171,11 @@ export function isAbsurd(version: Version, seen: Version): boolean {
   return version - seen > absurdlyAhead
 }
 
-export function absurd({ aggregateType, aggregateId, version }: AggregateVersion, seen: Version): WaybillError {
+/** It does not say how far the aggregate is: that is not for those who make up tokens. */
+export function absurd({ aggregateType, aggregateId, version }: AggregateVersion): WaybillError {
   return new WaybillError(
     'INVALID_INPUT',
-    `Consistency token refused: it asks for version ${version} of ${aggregateType} ${aggregateId}, which is at ${seen}. Sign tokens with createTokens({ secrets }).`,
+    `Consistency token refused: it asks for version ${version} of ${aggregateType} ${aggregateId}, which no writer has reached. Sign tokens with createTokens({ secrets }).`,
   )
 }
 

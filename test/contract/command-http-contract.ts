@@ -162,14 +162,14 @@ export async function commandHttpContract(name: string, open: OpenServer | undef
 
     test('refuses two consistency tokens instead of reading by one of them, or by none', async () => {
       const body = { account: newAccount(), amount: 5 }
-      const two = { 'idempotency-key': newRequest(), 'waybill-token': 'w1.old, w1.new' }
+      const two = { 'idempotency-key': newRequest(), 'waybill-token': 'w2.old, w2.new' }
       expect(await seen(await post('/deposit', body, two))).toMatchObject({
         status: 400,
         type: problem,
         body: { code: 'INVALID_INPUT' },
       })
       expect(await bank.balance(body.account)).toBe(0)
-      const one = { ...two, 'waybill-token': 'w1.new' }
+      const one = { ...two, 'waybill-token': 'w2.new' }
       expect((await post('/deposit', body, one)).status).toBe(200)
     })
 

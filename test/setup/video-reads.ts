@@ -35,6 +35,7 @@ export function videoReads(db: Interruptible): VideoReads {
     waitMs: 500,
     waitPollMs: 10,
     maxWaiters: 10,
+    maxFallbacks: 10,
     clock,
   })
   return { clock, reads }
