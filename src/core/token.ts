@@ -63,12 +63,14 @@ export function createTokens(options: TokenOptions = {}): Tokens {
       const parts = typeof token === 'string' && token.length <= longestToken ? token.split('.') : []
       const [known, body, keyId, signature] = parts
       if (known === 'w1') throw invalid('it was made by an older version of Waybill')
-      if (known !== format || body === undefined || (parts.length !== 2 && parts.length !== 4)) throw invalid('it is not one of ours')
+      if (known !== format || body === undefined || (parts.length !== 2 && parts.length !== 4))
+        throw invalid('it is not one of ours')
       if (keys.size > 0) {
         const secret = keys.get(keyId ?? '')
         if (signature === undefined) throw invalid('its signature is missing or wrong')
         if (secret === undefined) throw invalid('it is signed with a key that is not known here')
-        if (!isEqualSecret(token, signed(`${format}.${body}.${keyId}`, secret))) throw invalid('its signature is missing or wrong')
+        if (!isEqualSecret(token, signed(`${format}.${body}.${keyId}`, secret)))
+          throw invalid('its signature is missing or wrong')
       }
       const { service: from, environment: where, ...at } = parseBody(body)
       if (!services.has(from) || where !== environment) throw invalid('it is of another service or environment')

@@ -1,5 +1,5 @@
 /**
- * Headers as Node's HTTP server shows them.
+ * Headers as Node's HTTP server and as Fetch show them.
  */
 
 export type NodeHeaders = Readonly<Record<string, string | string[] | undefined>>
@@ -8,4 +8,9 @@ export type NodeHeaders = Readonly<Record<string, string | string[] | undefined>
 export function headerOf(headers: NodeHeaders, name: string): string | undefined {
   const value = headers[name]
   return Array.isArray(value) ? value.join(', ') : value
+}
+
+/** A header of a Fetch request by its name in lower case; its host also where only the address has it. */
+export function requestHeader({ headers, url }: Request): (name: string) => string | undefined {
+  return (name) => headers.get(name) ?? (name === 'host' ? new URL(url).host : undefined)
 }

@@ -122,7 +122,10 @@ function bounded(most: number): <Result>(ask: () => Promise<Result> | Result) =>
   let underWay = 0
   return async (ask) => {
     if (underWay >= most)
-      throw new WaybillError('OVERLOADED', `The owner is asked for ${most} readers already. Ask again later, or raise maxFallbacks.`)
+      throw new WaybillError(
+        'OVERLOADED',
+        `The owner is asked for ${most} readers already. Ask again later, or raise maxFallbacks.`,
+      )
     underWay += 1
     try {
       return await ask()
