@@ -116,8 +116,10 @@ test('waybill consume runs the consumers of the configuration until it is stoppe
         .consumer({ ...context, streams: [accounts] })
         .on(
           accounts.Deposited,
-          (event, { tx }) =>
-            void tx.query(`insert into ${fixture.schema}.effect (aggregate_id, version) values ($1, 1)`, [event.aggregateId]),
+          async (event, { tx }) =>
+            void (await tx.query(`insert into ${fixture.schema}.effect (aggregate_id, version) values ($1, 1)`, [
+              event.aggregateId,
+            ])),
         ),
   }
   await writeFile(

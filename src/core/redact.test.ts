@@ -3,8 +3,11 @@ import { expect, test, vi } from 'vitest'
 import { redactedMessage, redactSecrets } from './redact.ts'
 
 const examples: readonly (readonly [string, string])[] = [
-  ['connect ECONNREFUSED postgres://ada:hunter2@10.0.0.7/pay', 'connect ECONNREFUSED postgres://***@10.0.0.7/pay'],
-  ['at postgres://ada:p@ss/w:rd@db/pay?x=1, again', 'at postgres://***@db/pay?x=1, again'],
+  ['connect ECONNREFUSED postgres://ada:hunter2@10.0.0.7/pay', 'connect ECONNREFUSED postgres://ada:***@10.0.0.7/pay'],
+  ['at postgres://ada:p@ss/w:rd@db/pay?x=1, again', 'at postgres://ada:***@db/pay?x=1, again'],
+  ['DATABASE_URL=postgresql://ada@db/pay', 'DATABASE_URL=postgresql://ada@db/pay'],
+  ['postgres://ada@x:secret@db/pay', 'postgres://***@db/pay'],
+  ['https://ada:secret@example.com', 'https://***@example.com'],
   ['redis://:secret@cache:6379', 'redis://***@cache:6379'],
   ['https://example.com/a/b', 'https://example.com/a/b'],
   [`host=db password='my \\' secret' user=ada`, 'host=db password=*** user=ada'],
@@ -20,10 +23,10 @@ const examples: readonly (readonly [string, string])[] = [
   ['used sk_live_abcdefghijklmnop today', 'used *** today'],
   ['-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY----- tail', '*** tail'],
   ['Unexpected token } in JSON at position 3', 'Unexpected token } in JSON at position 3'],
-  ['postgres://u:two words@h/db', 'postgres://***@h/db'],
-  ['postgres://u:pa"ss@h/db', 'postgres://***@h/db'],
-  ['postgres://u:p@ss wo"rd@h/db', 'postgres://***@h/db'],
-  ['postgres://u:12 34@h/db', 'postgres://***@h/db'],
+  ['postgres://u:two words@h/db', 'postgres://u:***@h/db'],
+  ['postgres://u:pa"ss@h/db', 'postgres://u:***@h/db'],
+  ['postgres://u:p@ss wo"rd@h/db', 'postgres://u:***@h/db'],
+  ['postgres://u:12 34@h/db', 'postgres://u:***@h/db'],
   ['https://user:tok%20en@h/x', 'https://***@h/x'],
   ['redis://:s3cret', 'redis://***'],
   ['login as ada:hunter2@10.0.0.7:5432 failed', 'login as ***@10.0.0.7:5432 failed'],

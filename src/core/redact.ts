@@ -3,8 +3,8 @@
  * Authorization and Cookie headers, bearer tokens, JSON Web Tokens, PEM keys, keys with a known prefix.
  *
  * Applied where an error is stored or signalled, and again where text is shown. It hides too much rather than too little: of an
- * address, all up to the last `@` of its line. Its time is linear in the text, since strangers choose some of these texts: no search
- * passes twice over what another step of it has passed.
+ * address, all up to the last `@` of its line, but for the name of a Postgres user. Its time is linear in the text, since strangers
+ * choose some of these texts: no search passes twice over what another step of it has passed.
  */
 import { errorMessage } from './errors.ts'
 
@@ -46,11 +46,20 @@ function userInfos(text: string): Span[] {
     const word = line.slice(0, indexOfAny(line, 0, /[\s"'`<>]/g))
     const last = line.lastIndexOf('@')
     const isPlain = /(?:https?|wss?)$/i.test(text.slice(Math.max(0, at - 5), at))
-    if (word.includes('@') || (last !== -1 && (!isPlain || isOpen(word)))) spans.push({ start, end: start + last })
-    else if (isOpen(word)) spans.push({ start, end: start + word.length })
+    const secret = afterUser(text, at)
+    const from = text[secret - 1] === ':' ? secret : start
+    if (word.includes('@') || (last !== -1 && (!isPlain || isOpen(word)))) {
+      if (start + last !== secret) spans.push({ start: from, end: start + last })
+    } else if (isOpen(word)) spans.push({ start: from, end: start + word.length })
     at = next
   }
   return spans
+}
+
+/** Where the plain name of a Postgres user ends, with the colon behind it. The user of another service may be its key. */
+function afterUser(text: string, at: number): number {
+  const isPostgres = /\bpostgres(?:ql)?$/i.test(text.slice(Math.max(0, at - 12), at))
+  return (isPostgres ? textAt(text, at + 3, /[\w.-]{1,63}:?/y)?.end : undefined) ?? at + 3
 }
 
 /** Whether it begins as `user:secret` does, and not as `host:port`. */

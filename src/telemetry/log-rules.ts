@@ -25,7 +25,7 @@ const coreRules = {
   'transaction.hook-failed': { level: 'error', message: 'What was to happen after a commit threw; the commit stands.' },
   'transaction.used-after-end': {
     level: ({ rolledBack }) => (rolledBack ? 'debug' : 'warn'),
-    message: 'What came after the end of a transaction was refused. Is an await missing?',
+    message: 'Work that came after the end of its transaction was refused; an await may be missing.',
     kind: ({ what }) => what,
   },
   'database.idle-connection-lost': { level: 'info', message: 'An idle connection broke.' },
