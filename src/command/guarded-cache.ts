@@ -94,7 +94,7 @@ export function guardCache(cache: CommandCache, options: GuardOptions): GuardedC
   return {
     isProved,
     claim: async (key, pending) => {
-      if (!isToldOf) signals.emit('command.cache-unsealed', {})
+      if (!isToldOf) signals.emit('command.cache-unsealed', { option: 'cacheSecret' })
       isToldOf = true
       const own = texts.write(key, pending)
       const found = await guarded('claim', () => {

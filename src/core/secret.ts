@@ -19,7 +19,7 @@ export function assertStrongSecret(what: string, secret: string | Uint8Array): v
 }
 
 function entropyOf(secret: string | Uint8Array): number {
-  const signs = typeof secret === 'string' ? [...secret].map((sign) => sign.codePointAt(0) ?? 0) : [...secret]
+  const signs = typeof secret === 'string' ? Array.from(secret, (sign) => sign.codePointAt(0) ?? 0) : [...secret]
   const steps = signs.slice(1).map((sign, place) => sign - (signs[place] ?? 0))
   if (!isVaried(signs) || !isVaried(steps)) return 0
   return signs.length * (typeof secret === 'string' ? bitsOfSign(secret) : 8)

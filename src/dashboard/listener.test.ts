@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { request } from 'node:http'
+import { request, type IncomingMessage } from 'node:http'
 import { connect } from 'node:net'
 import express, { type ErrorRequestHandler } from 'express'
 import { afterEach, expect, test } from 'vitest'
@@ -60,6 +60,25 @@ test('a body that the handler reads is bounded by it, and the connection is not 
     status: 413,
     connection: 'close',
   })
+})
+
+test('a request takes nothing from its connection before the handler asks for it', async () => {
+  const heard: boolean[] = []
+  const listener = createListener(async (asked) => {
+    const incoming = last
+    await new Promise(setImmediate)
+    heard.push(incoming?.readableDidRead ?? true)
+    await asked.text()
+    heard.push(incoming?.readableDidRead ?? false)
+    return new Response(null)
+  })
+  let last: IncomingMessage | undefined
+  const url = await serve((incoming, outgoing) => {
+    last = incoming
+    listener(incoming, outgoing)
+  })
+  await fetch(url, { method: 'POST', body: 'x' })
+  expect(heard).toEqual([false, true])
 })
 
 test('a request is answered before its body has come, if the handler does not want it', async () => {

@@ -166,7 +166,8 @@ export async function commandHttpContract(name: string, open: OpenServer | undef
         const answer = await post('/deposit', body, { 'idempotency-key': newRequest(), ...headers })
         expect([status, headers, answer.status]).toEqual([status, headers, status])
         expect(await bank.balance(body.account)).toBe(status === 200 ? 5 : 0)
-        if (status === 403) expect(await answer.json()).toMatchObject({ code: 'FORBIDDEN', retryable: false })
+        const { code } = (await answer.json()) as { readonly code?: string }
+        expect(code).toBe(status === 403 ? 'FORBIDDEN' : undefined)
       }
     })
 
