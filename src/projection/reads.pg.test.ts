@@ -163,6 +163,23 @@ test('the owner is asked for so many readers at once and no more, and again when
   expect(await read('f4')).toBe('owner')
 })
 
+test('a flood of readers with tokens asks the database and the owner for a bounded number of them', async () => {
+  const fixture = await consumerFixture(db)
+  const asked = counted()
+  const consumer = catalog(fixture, { db: asked.db, maxWaiters: 5, maxFallbacks: 3 })
+  let fallbacks = 0
+  const otherwise = (): string => ((fallbacks += 1), 'owner')
+  const ends = await Promise.allSettled(
+    Array.from({ length: 1_000 }, (_, nth) =>
+      consumer.read(videos, `f${nth}`, { atLeast: token(`f${nth}`, 1), waitMs: 0, otherwise }),
+    ),
+  )
+  expect(asked.count()).toBe(5)
+  expect(fallbacks).toBeLessThanOrEqual(8)
+  const codes = ends.map((end) => (end.status === 'rejected' ? (end.reason as { readonly code: string }).code : end.value))
+  expect(codes.filter((code) => code === 'OVERLOADED')).toHaveLength(1_000 - fallbacks)
+})
+
 test('10,000 waiters cost the database as many queries as one, and a place more is refused', async () => {
   const fixture = await consumerFixture(db)
   const [waitMs, waitPollMs] = [200, 100]

@@ -20,7 +20,7 @@ import { unlessSilent } from '../postgres/unless-silent.ts'
 import type { Projection } from './projection.ts'
 import { readPositions, readRow, type AggregateName, type ReadRow, type ReadScope, type RowOf } from './reads.sql.ts'
 import { newer, raiseToRows, rowOf } from './row-versions.ts'
-import { absurd, isAbsurd, lookMs, notYet, WaitingRoom } from './waiting-room.ts'
+import { absurd, isAbsurd, lookMs, notYet, overloaded, WaitingRoom } from './waiting-room.ts'
 
 export interface ReadsOptions extends ReadScope {
   readonly db: Interruptible
@@ -87,7 +87,9 @@ export function createReads(options: ReadsOptions): Reads {
   // The room has its own end for a look, and takes answers that come later; but a connection that is dead is not kept for them.
   const patient = { ...options, db: unlessSilent(db, 6 * lookMs, clock) }
   const look = (aggregates: readonly AggregateName[]): ReturnType<typeof versionsOf> => versionsOf(patient, aggregates)
-  const fallbacks = bounded(options.maxFallbacks)
+  const fallbacks = bounded(options.maxFallbacks, tooManyFallbacks)
+  // Also while they ask for their row: a flood of tokens must not queue for connections.
+  const holders = bounded(options.maxWaiters, overloaded)
   const room = new WaitingRoom({ look, pollMs: options.waitPollMs, maxWaiters: options.maxWaiters, clock })
   return {
     committed: (aggregates) => room.committed(aggregates),
@@ -106,7 +108,8 @@ export function createReads(options: ReadsOptions): Reads {
       refuseUnknown(`consumer ${consumer}: read`, given, ['atLeast', 'waitMs', 'signal', 'otherwise', 'table'])
       const { otherwise } = given
       try {
-        return (await readRowOf(heard, room, { stream, aggregateId, given })) as never
+        const ask = (): ReturnType<typeof readRowOf> => readRowOf(heard, room, { stream, aggregateId, given })
+        return (await (given.atLeast === undefined ? ask() : holders(ask))) as never
       } catch (error) {
         if (otherwise === undefined) throw error
         if (isWaybillError(error, 'NOT_YET')) return await fallbacks(() => otherwise({ code: 'NOT_YET', error }))
@@ -118,14 +121,18 @@ export function createReads(options: ReadsOptions): Reads {
 }
 
 /** A projection that lags, or tokens that somebody makes up, must not turn all readers on the owner. */
-function bounded(most: number): <Result>(ask: () => Promise<Result> | Result) => Promise<Result> {
+function tooManyFallbacks(most: number): WaybillError {
+  return new WaybillError('OVERLOADED', `The owner is asked for ${most} readers already. Ask again later, or raise maxFallbacks.`)
+}
+
+/** Runs so many at once, and refuses the next one. */
+function bounded(
+  most: number,
+  refusal: (most: number) => WaybillError,
+): <Result>(ask: () => Promise<Result> | Result) => Promise<Result> {
   let underWay = 0
   return async (ask) => {
-    if (underWay >= most)
-      throw new WaybillError(
-        'OVERLOADED',
-        `The owner is asked for ${most} readers already. Ask again later, or raise maxFallbacks.`,
-      )
+    if (underWay >= most) throw refusal(most)
     underWay += 1
     try {
       return await ask()
