@@ -152,7 +152,11 @@ export const dlqDiscard: Command = {
           ({ applied, id, consumer, eventType, eventId, error }) =>
             `would ${applied ? 'close' : 'discard'} ${id} of ${consumer}: ${eventType} ${eventId}: ${applied ? appliedText : error}`,
         )
-        return { text: lines.join('\n') || 'No dead letter fits.', data: { wouldDiscard: found }, exitCode: exitCodes.refused }
+        return {
+          text: lines.map(oneLine).join('\n') || 'No dead letter fits.',
+          data: { wouldDiscard: found },
+          exitCode: exitCodes.refused,
+        }
       }
       const outcome = await discardDeadLetters({ ...store, filter, actor: user, reason: textOption(values, 'why') })
       const { discarded, applied } = outcome

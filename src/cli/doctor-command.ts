@@ -8,6 +8,7 @@ import { withDatabase } from '../ops/with-database.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import { exitCodes, type Command } from './command.ts'
 import { databaseOptions } from './settings.ts'
+import { oneLine } from './text-table.ts'
 
 export const doctor: Command = {
   summary: 'Say what is wrong with the schema, the outbox and the consumers',
@@ -22,7 +23,7 @@ export const doctor: Command = {
           ? [...(await doctorOutbox(db, createOutbox({ schema: names.schema }))), ...(await doctorConsumers(db, names.schema))]
           : [{ problem: 'schema', text: problem }]
       return {
-        text: findings.length === 0 ? 'Nothing is wrong.' : findings.map(({ text }) => text).join('\n'),
+        text: findings.length === 0 ? 'Nothing is wrong.' : findings.map(({ text }) => oneLine(text)).join('\n'),
         data: { findings },
         exitCode: findings.length === 0 ? exitCodes.ok : exitCodes.checkFailed,
       }

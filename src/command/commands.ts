@@ -9,6 +9,7 @@ import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import { oneOf, resolve, wholeBetween } from '../core/options.ts'
 import { systemRandom, type Random } from '../core/random.ts'
+import { assertStrongSecret } from '../core/secret.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { createTokens, type Tokens } from '../core/token.ts'
 import { noTracing, type TraceHeaders, type Tracing } from '../core/tracing.ts'
@@ -37,6 +38,11 @@ export interface CommandsOptions {
   readonly outbox: CommandOutbox
   /** Answers repeats without a transaction: `ioredisCache`, `nodeRedisCache`, `memoryCache`. @default none */
   readonly cache?: CommandCache | undefined
+  /**
+   * Seals the entries of the cache, so that only processes with the same secret are believed; 32 random bytes as base64. To replace
+   * it, deploy another one: the old entries count as nothing. @default none, and whoever can write to the cache is believed
+   */
+  readonly cacheSecret?: string | undefined
   /** The schema that holds the markers and the outbox. @default 'waybill' */
   readonly schema?: string
   /** Makes consistency tokens; give it what the outbox has. @default unsigned tokens */
@@ -103,7 +109,7 @@ export function createPipeline(settings: Settings): Pipeline {
   const tables = commandTables(settings.schema)
   const limited = { statementTimeoutMs, lockTimeoutMs, signals, clock, random }
   const attempt = { ...limited, isolation, retries: 0, onUnknown: 'throw' } as const
-  const guard = { budgetMs, pendingTtlMs, completedTtlMs, signals, clock, random }
+  const guard = { budgetMs, pendingTtlMs, completedTtlMs, secret: settings.cacheSecret, maxResponseBytes, signals, clock, random }
   return {
     // A connection that fell silent must not hold a caller for ever.
     db: unlessMute(db, { statementMs: statementTimeoutMs, clock }),
@@ -185,6 +191,7 @@ export function resolveOptions(options: CommandsOptions): Settings {
       db: options.db,
       outbox: options.outbox,
       cache: undefined,
+      cacheSecret: undefined,
       schema: defaults.schema,
       maxPerPrincipal: shareOfPool(options.db),
       tokens: createTokens(),
@@ -216,6 +223,7 @@ export function resolveOptions(options: CommandsOptions): Settings {
   const { db, outbox } = settings as { readonly db?: Database; readonly outbox?: CommandOutbox }
   if (typeof db?.attempt !== 'function' || typeof outbox?.addMany !== 'function')
     throw new WaybillError('INVALID_OPTION', 'commands: give it db, from an adapter such as fromPg(pool), and outbox.')
+  if (settings.cacheSecret !== undefined) assertStrongSecret('commands.cacheSecret', settings.cacheSecret)
   if (settings.lockTimeoutMs <= settings.markerLockMs)
     throw new WaybillError('INVALID_OPTION', 'commands.lockTimeoutMs: must exceed markerLockMs, which bounds the first wait.')
   if (settings.pendingTtlMs <= settings.statementTimeoutMs)

@@ -7,7 +7,7 @@ import type { Aggregate } from './aggregate.ts'
 import { selectVersions } from './command.sql.ts'
 import { failed, type Outcome } from './outcome.ts'
 import type { Pipeline } from './pipeline.ts'
-import type { Rejection } from './rejection.ts'
+import { readRejection } from './rejection.ts'
 
 /** What was found, in the cache or in the marker. An empty response stands for `undefined`. */
 export interface Found {
@@ -26,10 +26,9 @@ export async function committedOutcome(pipeline: Pipeline, asked: Admitted, foun
     )
   }
   const { response = null, token = null } = found
-  if (found.rejected && response !== null) {
-    return { status: 'rejected', ...(JSON.parse(response) as Rejection), replayed: true }
-  }
-  if (response !== null) {
+  const rejection = found.rejected && response !== null ? readRejection(response) : undefined
+  if (rejection !== undefined) return { status: 'rejected', reason: rejection.reason, details: rejection.details, replayed: true }
+  if (response !== null && !found.rejected) {
     return { status: 'replayed', response: parseResponse(response), token: token ?? undefined, from: found.from }
   }
   return failed('ALREADY_COMMITTED', 'The command was committed before, and its response was not kept. Read the state instead.', {

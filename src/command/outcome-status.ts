@@ -34,6 +34,7 @@ export type ProblemCode =
   | CommandErrorCode
   | 'REJECTED'
   | 'UNAUTHENTICATED'
+  | 'FORBIDDEN'
   | 'NOT_FOUND'
   | 'TOO_LARGE'
   | 'UNSUPPORTED_MEDIA_TYPE'
@@ -50,6 +51,7 @@ const titles: Readonly<Record<ProblemCode, string>> = {
   UNAVAILABLE: 'The service cannot do this now',
   REJECTED: 'The request was rejected',
   UNAUTHENTICATED: 'Nobody is signed in',
+  FORBIDDEN: 'This may not be sent from there',
   NOT_FOUND: 'There is nothing here',
   TOO_LARGE: 'The request is too large',
   UNSUPPORTED_MEDIA_TYPE: 'The body is not sent as JSON',

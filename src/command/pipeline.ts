@@ -123,8 +123,9 @@ async function runOnce(pipeline: Pipeline, asked: Admitted, planOnce: () => Prom
 }
 
 /** Where the cache has the request; undefined if it is not to be asked. */
-async function keyInCache({ cacheScope }: Pipeline, { principal, requestId }: Admitted): Promise<string | undefined> {
-  if (requestId === undefined) return undefined
+async function keyInCache({ cache, cacheScope }: Pipeline, asked: Admitted): Promise<string | undefined> {
+  const { principal, requestId, definition } = asked
+  if (requestId === undefined || (definition.sensitive && !cache.isProved)) return undefined
   const scope = await cacheScope()
   return scope === undefined ? undefined : cacheKey(scope, { principal, requestId })
 }

@@ -12,7 +12,7 @@
  * the end of its attempts it becomes a dead letter, or comes again and again with `onPoison: 'stop'`. One that alone finds a row
  * locked is given back uncharged: somebody else has it. Everybody else is committed at the first delivery.
  */
-import { errorMessage } from '../core/errors.ts'
+import { redactedMessage } from '../core/redact.ts'
 import { execute, rows } from '../postgres/database.ts'
 import { isLockTimeout, isStatementTimeout } from '../postgres/sql-state.ts'
 import { applyBatch, type ApplyDeps } from './apply-batch.ts'
@@ -94,7 +94,7 @@ function giveUp(
     consumer: scope.consumer,
     count: items.length,
     delayMs,
-    error: errorMessage(error),
+    error: redactedMessage(error),
   })
 }
 

@@ -105,7 +105,7 @@ export interface ConsumerOptions<Native = unknown> {
   readonly waitPollMs?: number
   /** Readers that wait at once, at most; the next one is OVERLOADED. @default 10_000 */
   readonly maxWaiters?: number
-  /** Readers whose `otherwise` is under way at once, at most; the next one is OVERLOADED. @default 1_000 */
+  /** Readers for whom the owner is asked at once (`otherwise`), at most; the next one is OVERLOADED. @default 1_000 */
   readonly maxFallbacks?: number
   /** Not ready while events are older than this when they are applied. @default 30_000 */
   readonly readyLagMs?: number

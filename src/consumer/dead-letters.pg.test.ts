@@ -317,3 +317,21 @@ test('a dead letter keeps no secret that its handler’s error quoted', async ()
   expect(JSON.stringify(rows)).toContain('postgres://ada:***@db/pay')
   expect(JSON.stringify(rows)).not.toMatch(/hunter2|eyJsecret/)
 })
+
+test('a signal of a retry keeps no secret that the error quoted', async () => {
+  const fixture = await consumerFixture(db)
+  let attempts = 0
+  const away: typeof db = {
+    ...db,
+    attempt: async (options, work) => {
+      attempts += 1
+      if (attempts === 1) throw Object.assign(new Error('lost postgres://ada:hunter2@db/pay'), { code: 'ECONNREFUSED' })
+      return await db.attempt(options, work)
+    },
+  }
+  const stop = fixture.start(fixture.consumer({ db: away }).on(videos.VideoPublished, () => {}))
+  await fixture.publish(published('a', 1))
+  await eventually(() => fixture.heard('consumer.retried').length > 0)
+  await stop()
+  expect(fixture.heard('consumer.retried').map(({ error }) => error)).toContain('lost postgres://ada:***@db/pay')
+})

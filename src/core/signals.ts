@@ -305,6 +305,8 @@ export interface Signals {
   'command.required-too-early': { readonly command: string; readonly client: string; readonly perMinute: number }
   /** The cache failed or took too long; the command went on without it. */
   'command.cache-failed': { readonly operation: 'claim' | 'renew' | 'complete' | 'release'; readonly error: unknown }
+  /** The cache is shared and has no `cacheSecret`: who can write to it can tell clients of successes that never were. Once per process. */
+  'command.cache-unsealed': { readonly option: 'cacheSecret' }
   /** The cache is left out, being tried, or back. */
   'command.cache-breaker': { readonly state: 'closed' | 'open' | 'probing' }
   /** A clean-up pass is done. `lagMs` is how long the oldest marker has been due for deletion. */

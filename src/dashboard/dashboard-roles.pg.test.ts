@@ -43,6 +43,7 @@ async function asked(
   const { handler } = createDashboard({
     services: [{ name: 'shop', db, schema }],
     authorize: () => ({ name: 'ada', mayAct: true }),
+    origin: 'http://ops',
   })
   const seal = 'a'.repeat(43)
   const headers = { origin: 'http://ops', 'x-waybill-seal': seal, cookie: `waybill_seal=${seal}` }

@@ -1,5 +1,5 @@
 /**
- * Headers as Node's HTTP server shows them, and the end of a connection.
+ * Headers as Node's HTTP server and as Fetch show them, and the end of a connection.
  */
 
 export type NodeHeaders = Readonly<Record<string, string | string[] | undefined>>
@@ -21,4 +21,9 @@ export function closedSignal(response: Closing | undefined): AbortSignal | undef
   const closed = new AbortController()
   response.once('close', () => closed.abort())
   return closed.signal
+}
+
+/** A header of a Fetch request by its name in lower case; its host also where only the address has it. */
+export function requestHeader({ headers, url }: Request): (name: string) => string | undefined {
+  return (name) => headers.get(name) ?? (name === 'host' ? new URL(url).host : undefined)
 }

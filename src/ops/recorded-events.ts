@@ -4,7 +4,7 @@
  *
  * A recorded event is what the outbox would have stored. It is plain JSON, so a file of them lies beside the tests.
  */
-import { errorMessage } from '../core/errors.ts'
+import { redactedMessage } from '../core/redact.ts'
 import type { EventKind } from '../core/event.ts'
 import { readData, type AnyStream, type EventType } from '../core/stream.ts'
 
@@ -43,7 +43,7 @@ export async function recordedProblems(
     try {
       await readData(type, Buffer.from(payload, 'base64'), schemaVersion)
     } catch (error) {
-      problems.push(`${what}: ${errorMessage(error)}`)
+      problems.push(`${what}: ${redactedMessage(error)}`)
     }
   }
   return problems

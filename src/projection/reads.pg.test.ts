@@ -22,7 +22,8 @@ import { createFakeClock } from '../testing/fake-clock.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
-const tokens: Tokens = createTokens({ secrets: ['a secret of 32 characters or more'] })
+const names = { service: 'shop', environment: 'test' }
+const tokens: Tokens = createTokens({ ...names, secrets: ['q83vASNFZ4mrze8Ay7F/wQhT1mPz0XcE'] })
 const token = (aggregateId: string, version: number | bigint): string =>
   tokens.encode({ aggregateType: 'video', aggregateId, version: BigInt(version) })
 
@@ -114,13 +115,18 @@ test('a forged, foreign or absurd token is refused before anybody waits', async 
   const forged = [
     'nonsense',
     '',
-    createTokens().encode({ aggregateType: 'video', aggregateId: 'a', version: 1n }),
-    createTokens({ secrets: ['another secret of 32 characters'] }).encode({
+    createTokens(names).encode({ aggregateType: 'video', aggregateId: 'a', version: 1n }),
+    createTokens({ ...names, environment: 'staging', secrets: ['q83vASNFZ4mrze8Ay7F/wQhT1mPz0XcE'] }).encode({
       aggregateType: 'video',
       aggregateId: 'a',
       version: 1n,
     }),
-    token('a', 1).replace('w1.', 'w1.x'),
+    createTokens({ ...names, secrets: ['AAECAwQFBgcICQoLDA0ODw8ODQwLCgkI'] }).encode({
+      aggregateType: 'video',
+      aggregateId: 'a',
+      version: 1n,
+    }),
+    token('a', 1).replace('w2.', 'w2.x'),
     tokens.encode({ aggregateType: 'elsewhere', aggregateId: 'a', version: 1n }),
     tokens.encode({ aggregateType: 'video', aggregateId: 'a\u0000b', version: 1n }),
   ]
@@ -162,6 +168,39 @@ test.each(everyPositions)(
     expect(asked.count()).toBe(2)
   },
 )
+
+test('the owner is asked for so many readers at once and no more, and again when they are served', async () => {
+  const fixture = await consumerFixture(db)
+  const consumer = catalog(fixture, { maxFallbacks: 2 })
+  const { promise: held, resolve: answer } = Promise.withResolvers<string>()
+  let asked = 0
+  const otherwise = (): Promise<string> => ((asked += 1), held)
+  const read = (id: string): Promise<unknown> => consumer.read(videos, id, { atLeast: token(id, 1), waitMs: 0, otherwise })
+  const served = [read('f1'), read('f2')]
+  await eventually(() => asked === 2)
+  await expect(read('f3')).rejects.toMatchObject({ code: 'OVERLOADED', message: expect.stringContaining('maxFallbacks') })
+  expect(asked).toBe(2)
+  answer('owner')
+  expect(await Promise.all(served)).toEqual(['owner', 'owner'])
+  expect(await read('f4')).toBe('owner')
+})
+
+test('a flood of readers with tokens asks the database and the owner for a bounded number of them', async () => {
+  const fixture = await consumerFixture(db)
+  const asked = counted()
+  const consumer = catalog(fixture, { db: asked.db, maxWaiters: 5, maxFallbacks: 3 })
+  let fallbacks = 0
+  const otherwise = (): string => ((fallbacks += 1), 'owner')
+  const ends = await Promise.allSettled(
+    Array.from({ length: 1_000 }, (_, nth) =>
+      consumer.read(videos, `f${nth}`, { atLeast: token(`f${nth}`, 1), waitMs: 0, otherwise }),
+    ),
+  )
+  expect(asked.count()).toBe(5)
+  expect(fallbacks).toBeLessThanOrEqual(8)
+  const codes = ends.map((end) => (end.status === 'rejected' ? (end.reason as { readonly code: string }).code : end.value))
+  expect(codes.filter((code) => code === 'OVERLOADED')).toHaveLength(1_000 - fallbacks)
+})
 
 test('10,000 waiters cost the database as many queries as one, and a place more is refused', async () => {
   const fixture = await consumerFixture(db)

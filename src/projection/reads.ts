@@ -20,7 +20,7 @@ import { unlessSilent } from '../postgres/unless-silent.ts'
 import type { Projection } from './projection.ts'
 import { readPositions, readRow, type AggregateName, type ReadRow, type ReadScope, type RowOf } from './reads.sql.ts'
 import { newer, raiseToRows, rowOf } from './row-versions.ts'
-import { absurd, isAbsurd, lookMs, notYet, WaitingRoom } from './waiting-room.ts'
+import { absurd, isAbsurd, lookMs, notYet, overloaded, WaitingRoom } from './waiting-room.ts'
 
 export interface ReadsOptions extends ReadScope {
   readonly db: Interruptible
@@ -37,7 +37,7 @@ export interface ReadsOptions extends ReadScope {
   readonly waitPollMs: number
   /** Readers that wait at once, at most. */
   readonly maxWaiters: number
-  /** Calls of `otherwise` that are under way at once, at most. */
+  /** Readers for whom the owner is asked at once, at most. */
   readonly maxFallbacks: number
   readonly clock: Clock
 }
@@ -87,8 +87,10 @@ export function createReads(options: ReadsOptions): Reads {
   // The room has its own end for a look, and takes answers that come later; but a connection that is dead is not kept for them.
   const patient = { ...options, db: unlessSilent(db, 6 * lookMs, clock) }
   const look = (aggregates: readonly AggregateName[]): ReturnType<typeof versionsOf> => versionsOf(patient, aggregates)
+  const fallbacks = bounded(options.maxFallbacks, tooManyFallbacks)
+  // Also while they ask for their row: a flood of tokens must not queue for connections.
+  const holders = bounded(options.maxWaiters, overloaded)
   const room = new WaitingRoom({ look, pollMs: options.waitPollMs, maxWaiters: options.maxWaiters, clock })
-  const fallbacks = boundFallbacks(options.maxFallbacks)
   return {
     committed: (aggregates) => room.committed(aggregates),
     waitFor: async (token, given = {}) => {
@@ -106,32 +108,39 @@ export function createReads(options: ReadsOptions): Reads {
       refuseUnknown(`consumer ${consumer}: read`, given, ['atLeast', 'waitMs', 'signal', 'otherwise', 'table'])
       const { otherwise } = given
       try {
-        return (await readRowOf(heard, room, { stream, aggregateId, given })) as never
+        const ask = (): ReturnType<typeof readRowOf> => readRowOf(heard, room, { stream, aggregateId, given })
+        return (await (given.atLeast === undefined ? ask() : holders(ask))) as never
       } catch (error) {
         if (otherwise === undefined) throw error
-        if (isWaybillError(error, 'NOT_YET')) return await fallbacks(error, () => otherwise({ code: 'NOT_YET', error }))
-        if (isWaybillError(error, 'OVERLOADED')) return await fallbacks(error, () => otherwise({ code: 'OVERLOADED', error }))
+        if (isWaybillError(error, 'NOT_YET')) return await fallbacks(() => otherwise({ code: 'NOT_YET', error }), error)
+        if (isWaybillError(error, 'OVERLOADED')) return await fallbacks(() => otherwise({ code: 'OVERLOADED', error }), error)
         throw error
       }
     },
   }
 }
 
-/** Made-up tokens end in the fallback: without a bound they would be calls of the owner, as many as somebody likes. */
-function boundFallbacks(most: number): <Other>(cause: WaybillError, ask: () => Promise<Other> | Other) => Promise<Other> {
-  let open = 0
-  return async (cause, ask) => {
-    if (open >= most) {
-      const message = `The projection is not there yet, and ${most} readers ask the owner already. Ask again later, or raise maxFallbacks.`
-      throw new WaybillError('OVERLOADED', message, { cause })
-    }
-    open += 1
+/** A projection that lags, or tokens that somebody makes up, must not turn all readers on the owner. */
+function tooManyFallbacks(most: number, cause?: WaybillError): WaybillError {
+  const message = `The projection is not there yet, and ${most} readers ask the owner already. Ask again later, or raise maxFallbacks.`
+  return new WaybillError('OVERLOADED', message, { cause })
+}
+
+/** Runs so many at once, and refuses the next one. */
+function bounded(
+  most: number,
+  refusal: (most: number, cause?: WaybillError) => WaybillError,
+): <Result>(ask: () => Promise<Result> | Result, cause?: WaybillError) => Promise<Result> {
+  let underWay = 0
+  return async (ask, cause) => {
+    if (underWay >= most) throw refusal(most, cause)
+    underWay += 1
     try {
       const answer = ask()
       // One that is there has cost nothing by the time that the next reader asks.
       return answer instanceof Promise ? await answer : answer
     } finally {
-      open -= 1
+      underWay -= 1
     }
   }
 }

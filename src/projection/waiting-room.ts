@@ -185,7 +185,8 @@ const failures = {
   aborted: (): WaybillError => new WaybillError('ABORTED', 'The reader gave up waiting for its consistency token.'),
 } as const
 
-function overloaded(maxWaiters: number): WaybillError {
+/** More readers hold tokens than there are places. */
+export function overloaded(maxWaiters: number): WaybillError {
   return new WaybillError(
     'OVERLOADED',
     `${maxWaiters} readers wait for consistency tokens already. Ask the owner, or raise maxWaiters if the projection is expected to lag.`,

@@ -149,6 +149,10 @@ const commandRules = {
   'command.request-id-missing': { level: 'info', message: 'A command came without a request id.', kind: byCommand },
   'command.required-too-early': { level: 'warn', message: 'Request ids were made mandatory too early.', kind: byCommand },
   'command.cache-failed': { level: 'debug', message: 'The cache failed; the command went on without it.' },
+  'command.cache-unsealed': {
+    level: 'warn',
+    message: 'Entries of the command cache are believed without proof: set cacheSecret.',
+  },
   'command.cache-breaker': { level: breakerLevel, message: 'The cache is left out, being tried, or back.', kind: byState },
   'command.cleaned': { level: 'debug', message: 'A clean-up pass is done.' },
   'command.cleanup-lagging': { level: 'error', message: 'Clean-up of markers does not keep up.' },

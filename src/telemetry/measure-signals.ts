@@ -170,6 +170,8 @@ const command = {
     sink.add('command.request_ids_missing', 1, { command: name, refused: String(refused) }),
   'command.required-too-early': (sink, { command: name }) => sink.add('command.required_too_early', 1, { command: name }),
   'command.cache-failed': (sink, { operation }) => sink.add('command.cache_failures', 1, { operation }),
+  // Said once per process; the log says what to do.
+  'command.cache-unsealed': undefined,
   'command.cache-breaker': (sink, { state }) => sink.set('command.cache_breaker_open', flag(state !== 'closed')),
   'command.cleaned': (sink, { deleted, lagMs, durationMs }) => {
     sink.add('command.markers_removed', deleted)

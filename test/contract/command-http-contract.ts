@@ -9,6 +9,9 @@ import { eventually } from '../../src/testing/eventually.ts'
 import { depositCommand, type Deposit, type DepositResult } from '../command/bank.ts'
 import { commandSetup, gate } from '../command/command-setup.ts'
 
+/** For the route of deposits: a page of this origin may send its visitors' cookies. */
+export const listedOrigin = 'https://app.example.com'
+
 /** What an adapter is given: two commands, and who asks (the header `x-user`; nobody without it). */
 export interface HttpHarness {
   readonly commands: Commands
@@ -185,6 +188,51 @@ export async function commandHttpContract(name: string, open: OpenServer | undef
       expect(await bank.balance(body.account)).toBe(10)
     })
 
+    test('takes cookies from its own pages only, and from listed origins', async () => {
+      const evil = { cookie: 'session=ann', origin: 'https://evil.example' }
+      const own = { cookie: 'session=ann', origin: server.url }
+      const listed = { cookie: 'session=ann', origin: listedOrigin }
+      const sent: readonly (readonly [number, Record<string, string>])[] = [
+        [403, evil],
+        [403, { ...evil, 'sec-fetch-site': 'cross-site' }],
+        [403, { ...evil, 'sec-fetch-site': 'same-site' }],
+        [403, { ...evil, authorization: 'Bearer x', 'sec-fetch-site': 'cross-site' }],
+        [403, { ...evil, origin: 'null' }],
+        [403, { cookie: 'session=ann', 'sec-fetch-site': 'cross-site' }],
+        [403, { ...evil, origin: `${listedOrigin}.evil.example` }],
+        [200, { origin: 'https://evil.example', authorization: 'Bearer x', 'sec-fetch-site': 'cross-site' }],
+        [200, { cookie: 'session=ann' }],
+        [200, own],
+        [200, { ...own, 'sec-fetch-site': 'same-origin' }],
+        [200, { ...own, 'sec-fetch-site': 'none' }],
+        [200, listed],
+        [200, { ...listed, 'sec-fetch-site': 'same-site' }],
+        [200, { ...listed, 'sec-fetch-site': 'cross-site' }],
+      ]
+      for (const [status, headers] of sent) {
+        const body = { account: newAccount(), amount: 5 }
+        const answer = await post('/deposit', body, { 'idempotency-key': newRequest(), ...headers })
+        expect([status, headers, answer.status]).toEqual([status, headers, status])
+        expect(await bank.balance(body.account)).toBe(status === 200 ? 5 : 0)
+        const { code } = (await answer.json()) as { readonly code?: string }
+        expect(code).toBe(status === 403 ? 'FORBIDDEN' : undefined)
+      }
+    })
+
+    test('asks who it is before it looks at the body', async () => {
+      const headers = { 'idempotency-key': newRequest(), 'x-user': '', 'content-type': 'text/plain' }
+      expect((await post('/deposit', 'x', headers)).status).toBe(401)
+    })
+
+    test('takes no body but JSON', async () => {
+      for (const type of ['text/plain', 'text/plain;charset=UTF-8', 'application/x-www-form-urlencoded', 'application/jsonx']) {
+        const body = { account: newAccount(), amount: 5 }
+        const answer = await post('/deposit', body, { 'idempotency-key': newRequest(), 'content-type': type })
+        expect([type, answer.status]).toEqual([type, 415])
+        expect(await bank.balance(body.account)).toBe(0)
+      }
+    })
+
     test('hands out a consistency token, takes it as a condition, and shows it to those who read', async () => {
       const account = newAccount()
       const first = await post('/deposit', { account, amount: 5 }, { 'idempotency-key': newRequest() })
@@ -210,14 +258,14 @@ export async function commandHttpContract(name: string, open: OpenServer | undef
 
     test('refuses two consistency tokens instead of reading by one of them, or by none', async () => {
       const body = { account: newAccount(), amount: 5 }
-      const two = { 'idempotency-key': newRequest(), 'waybill-token': 'w1.old, w1.new' }
+      const two = { 'idempotency-key': newRequest(), 'waybill-token': 'w2.old, w2.new' }
       expect(await seen(await post('/deposit', body, two))).toMatchObject({
         status: 400,
         type: problem,
         body: { code: 'INVALID_INPUT' },
       })
       expect(await bank.balance(body.account)).toBe(0)
-      const one = { ...two, 'waybill-token': 'w1.new' }
+      const one = { ...two, 'waybill-token': 'w2.new' }
       expect((await post('/deposit', body, one)).status).toBe(200)
     })
 

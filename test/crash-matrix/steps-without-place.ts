@@ -143,6 +143,7 @@ export const portCalls: {
     close: 'nothing is asked of the broker any more',
   },
   cache: {
+    isPrivate: 'nothing is asked of the cache',
     claim: placed,
     complete: placed,
     release: 'nothing was committed; what is not released expires, as after a crash at "cache claimed"',

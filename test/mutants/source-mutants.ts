@@ -4,6 +4,7 @@ import { commandMutants } from './command.ts'
 import { fateMutants } from './fate.ts'
 import { forkMutants } from './fork.ts'
 import { gateMutants } from './gate.ts'
+import { httpMutants } from './http.ts'
 import { redactMutants } from './redact.ts'
 import { sessionMutants } from './session.ts'
 import { transactionMutants } from './transaction.ts'
@@ -15,6 +16,7 @@ export const sourceMutants: readonly SourceMutant[] = [
   ...fateMutants,
   ...forkMutants,
   ...gateMutants,
+  ...httpMutants,
   ...redactMutants,
   ...sessionMutants,
   ...transactionMutants,
