@@ -58,11 +58,10 @@ const noPlace = 'Its handler ran out of time before, and others like it have the
 
 export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
   const { settings, routes, scope, work, onAgain, isSlow } = deps
-  const { db, processBatchSize, batchBytes, leaseMs, pollMs, concurrency, signals, random } = settings
+  const { db, processBatchSize, batchBytes, leaseMs, concurrency, signals, random } = settings
   const worker = randomUUID()
   const count = Math.ceil(lanesInAll / concurrency)
   let atWork = 0
-  let suspectsAtWork = 0
   let dry = false
 
   /** A message of a stream that only other processes know rests, so that nobody else has to step over it. */
@@ -90,25 +89,7 @@ export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
     })
     if (!lost) signals.emit('consumer.processed', { consumer: scope.consumer, count: items.length, lagMs })
   }
-  const rest = async (items: readonly UnreadItem[]): Promise<void> => {
-    for (const { origin } of items)
-      if (origin.kind === 'stored') await restInLine(db, scope, { place: origin, delayMs: pollMs, error: noPlace })
-  }
-  /** The first of them, if there is a place; the others rest. What is in line behind one is read again when it is done. */
-  const workSuspect = async (suspects: readonly UnreadItem[], taken: Lease, lagMs: number): Promise<void> => {
-    const [next, ...others] = suspects.filter(isSlow)
-    if (next?.origin.kind !== 'stored') return
-    if (suspectsAtWork >= placesOfSuspects(concurrency)) return await rest([next, ...others])
-    suspectsAtWork += 1
-    try {
-      await rest(others)
-      const { lane } = next.origin
-      await execute(db, giveLanes(scope, { ...taken, lanes: taken.lanes.filter((each) => each !== lane) }))
-      await workItems([next], { ...taken, lanes: [lane] }, lagMs)
-    } finally {
-      suspectsAtWork -= 1
-    }
-  }
+  const workSuspect = createSuspectWork(deps, workItems)
   const workLanes = async (taken: Lease): Promise<void> => {
     const read = await rows(db, readReceived(scope, { ...taken, batchSize: processBatchSize, batchBytes }))
     const found = withinBytes(read, batchBytes, routes)
@@ -139,6 +120,32 @@ export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
       return 'more'
     },
     isIdle: () => atWork === 0 && dry,
+  }
+}
+
+type WorkItems = (items: readonly UnreadItem[], lease: Lease, lagMs: number) => Promise<void>
+
+/** Works the first of the suspects in its lane alone, if there is a place; the others rest. What is in line behind one is read again. */
+function createSuspectWork({ settings, scope, isSlow }: ProcessorDeps, workItems: WorkItems): WorkItems {
+  const { db, pollMs, concurrency } = settings
+  let atWork = 0
+  const rest = async (items: readonly UnreadItem[]): Promise<void> => {
+    for (const { origin } of items)
+      if (origin.kind === 'stored') await restInLine(db, scope, { place: origin, delayMs: pollMs, error: noPlace })
+  }
+  return async (items, taken, lagMs) => {
+    const [next, ...others] = items.filter(isSlow)
+    if (next?.origin.kind !== 'stored') return
+    if (atWork >= placesOfSuspects(concurrency)) return await rest([next, ...others])
+    atWork += 1
+    try {
+      await rest(others)
+      const { lane } = next.origin
+      await execute(db, giveLanes(scope, { ...taken, lanes: taken.lanes.filter((each) => each !== lane) }))
+      await workItems([next], { ...taken, lanes: [lane] }, lagMs)
+    } finally {
+      atWork -= 1
+    }
   }
 }
 
