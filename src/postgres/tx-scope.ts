@@ -5,7 +5,7 @@ import type { Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
 import { unlessLate } from '../core/unless-late.ts'
 import { serverStart, type TransactionId } from './commit-outcome.ts'
-import { markTx, one, placeOf, type BeginOptions, type Interruptible, type Queryable, type Tx } from './database.ts'
+import { markTx, one, placeOf, type BeginOptions, type Queryable, type Tx } from './database.ts'
 import {
   currentTransaction,
   endScope,
@@ -191,20 +191,17 @@ const interruptMs = 1_000
 /**
  * Ends what a transaction has under way, because nobody waits for it any more; its closure must fail after this. The server is asked from
  * another connection, and asked before the ROLLBACK is sent, so it can never end what the next one sends on that connection. Where
- * no connection is to be had for the request, the ROLLBACK is not waited for either, and the connection is closed.
+ * no connection is to be had for the request, the ROLLBACK is not waited for either, and the connection is closed: then there is one.
  */
-export async function interrupt(db: Interruptible, tx: Tx, clock: Clock): Promise<void> {
+export async function interrupt(db: Queryable, tx: Tx, clock: Clock): Promise<void> {
   const gate = placeOf(tx)?.gate
   if (gate?.id === undefined || gate.underWay.size === 0) return
   const { text, values } = cancelTransaction(gate.id)
-  const late = new AbortController()
-  const asked = db.query(text, values, { givenUp: late.signal }).then(
+  const asked = db.query(text, values).then(
     () => true,
     () => undefined,
   )
-  const isAsked = await unlessLate(asked, interruptMs, clock)
-  late.abort()
-  gate.endMs = isAsked === true ? answerMs : 0
+  gate.endMs = (await unlessLate(asked, interruptMs, clock)) === true ? answerMs : 0
 }
 
 /** Only while the transaction is under way: its connection may serve another one by now. */
