@@ -87,3 +87,11 @@ test.each([
   ])
   expect(await fixture.count('inbox')).toBe(1)
 })
+
+test('a handler that makes up the name of a setting for each event fails, and its batch ends', async () => {
+  let nth = 0
+  const { fixture } = await afterChange((tx) => tx.query(`select set_config('app.n${(nth += 1)}', 'x', true)`))
+  expect(await fixture.query(`select error from $schema.dead_letter`)).toEqual([
+    { error: expect.stringContaining('ever new names') },
+  ])
+})

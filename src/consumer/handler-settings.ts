@@ -19,6 +19,8 @@ export class SettingsNotKept extends Error {
 /** Looks at a statement before it is sent; what it returns is why that is refused. */
 export type Watch = (text: unknown) => WaybillError | undefined
 
+const mostNames = 20
+
 /** The settings that handlers are known to change. */
 const changedBy = new WeakMap<object, Set<string>>()
 
@@ -35,6 +37,8 @@ export async function keepingSettings(tx: Tx, handler: object, work: (watch: Wat
   if (changed.size === 0) return
   const isKept = known !== undefined && [...changed].every((name) => known.has(name))
   if (kept === undefined || !isKept) {
+    // Each new name runs the batch again: one that is made up for each event would do so for ever.
+    if ((known?.size ?? 0) >= mostNames) throw refused('set local of ever new names')
     changedBy.set(handler, new Set([...(known ?? []), ...changed]))
     throw new SettingsNotKept('The batch runs again, with its settings kept.')
   }

@@ -98,6 +98,7 @@ test.each(Object.entries(closing))(
 
 test.each(Object.entries(closing))(
   '%s closes the connection of a statement that is to be ended, where no other is to be had to say so',
+  { timeout: 60_000 },
   async (_name, open) => {
     const { db, close } = await open(database.url)
     const hanging = `select from pg_stat_activity where datname = current_database() and query like 'select pg_sleep(3600)%' and state = 'active'`

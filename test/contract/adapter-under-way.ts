@@ -158,18 +158,21 @@ export function underWay<Native>({ database, use }: AdapterContext<Native>): voi
     const { db, insertNote } = await use()
     const server = fromPg(database.pool)
     const hanging = `select from pg_stat_activity where datname = current_database() and query like 'select pg_sleep(3600)%' and state = 'active'`
+    let end: unknown
     const work = transaction(
       db,
       async (tx) => {
         await insertNote(tx.native, 1, 'kept?')
-        tx.query('select pg_sleep(3600)::text').catch(() => undefined)
+        tx.query('select pg_sleep(3600)::text').catch((error: unknown) => (end = error))
         await eventually(async () => (await database.pool.query(hanging)).rowCount === 1, { intervalMs: 1 })
         await interrupt(server, tx, systemClock)
         throw new Error('given up')
       },
-      { statementTimeoutMs: 0 },
+      { statementTimeoutMs: 20_000 },
     )
     await expect(work).rejects.toThrow('given up')
+    await eventually(() => end !== undefined)
+    expect(end).toMatchObject({ message: expect.stringContaining('user request') })
     await transaction(db, (tx) => insertNote(tx.native, 2, 'the next one'))
     expect(await notes(database)).toEqual([{ id: 2, text: 'the next one' }])
   })
