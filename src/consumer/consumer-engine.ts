@@ -29,7 +29,7 @@ import type { Routes } from './routes.ts'
 import { createStoredProcessor, type LeasedBatch, type StoredProcessor } from './stored-processor.ts'
 import { createStoredReceiver } from './stored-receiver.ts'
 import { createStoredWork } from './stored-work.ts'
-import { createSuspicion } from './suspicion.ts'
+import { createSuspicion, type Suspicion } from './suspicion.ts'
 import { createUndertaker, type Undertaker } from './undertaker.ts'
 
 export interface EngineDeps {
@@ -163,8 +163,8 @@ function createEngine(deps: EngineDeps): Engine {
     const follows = ({ delivery }: Entry): boolean => keepsLine({ message: delivery.message, origin: item.origin })
     for (const { delivery } of pump.purge(lineOf(item), follows)) void delivery.nack()
   }
-  const { work, undertaker, onAgain } = createWork(deps, { scope, giveBackLine, onAcking })
-  const processor = createStoredProcessor({ settings, routes, scope, work, onAgain })
+  const { work, undertaker, onAgain, isSlow } = createWork(deps, { scope, giveBackLine, onAcking })
+  const processor = createStoredProcessor({ settings, routes, scope, work, onAgain, isSlow })
   const store = createStoredReceiver({ settings, scope, onGivenBack: giveBackLine, onAcking, ...deps.life })
   const pump = new Pump<Entry>({
     ...settings,
@@ -183,7 +183,9 @@ function createEngine(deps: EngineDeps): Engine {
     if (!isForeign(event) && routes.stream(event.aggregateType) === undefined) return ignore(delivery, event)
     // What is stored as it comes is fetched by nobody yet.
     const bytes = settings.mode === 'stored' ? delivery.message.body.byteLength : bytesOf(delivery.message, event, routes)
-    pump.push(toEntry(delivery, event, { bytes, sinceMs: settings.clock.monotonicMs() }))
+    // What is stored as it comes is not tried by the pump.
+    const isSuspect = settings.mode === 'direct' && !isForeign(event) && isSlow({ event })
+    pump.push(toEntry(delivery, event, { bytes, isSuspect, sinceMs: settings.clock.monotonicMs() }))
   }
   return {
     scope,
@@ -219,6 +221,8 @@ interface Work {
   readonly undertaker: Undertaker
   /** Told of an item that may have failed in another process. */
   readonly onAgain: (item: UnreadItem) => void
+  /** Its time was over before. */
+  readonly isSlow: Suspicion['isSlow']
 }
 
 /** The work on batches, with what it has to remember of those that failed. */
@@ -237,12 +241,14 @@ function createWork({ settings, routes, life, watch }: EngineDeps, { scope, give
     watch.committed(items)
   }
   const patience = createPatience(settings, longestPauseMs)
-  const { isSuspect } = suspicion
-  const worker = { settings, routes, scope, emitting: true, isSuspect, patience, onCommitted, onAcking, ...life }
+  const { isSuspect, isSlow, timedOut: onTimedOut } = suspicion
+  const told = { isSuspect, isSlow, onTimedOut, onCommitted, onAcking }
+  const worker = { settings, routes, scope, emitting: true, patience, ...told, ...life }
   return {
     work: (items, batch) => workBatch({ ...worker, ...batch, undertaker: undertaker.guardedBy(batch?.guard) }, inOrder(items)),
     undertaker,
     onAgain: suspicion.charged,
+    isSlow,
   }
 }
 

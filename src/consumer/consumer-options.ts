@@ -63,9 +63,12 @@ export interface ConsumerOptions<Native = unknown> {
   readonly maxInFlight?: number
   /** Bytes of unsettled messages, at most. @default 64 MiB */
   readonly maxInFlightBytes?: number
-  /** Batches under way at once; each takes one connection. Keep it below the size of the pool. @default 4 */
+  /**
+   * Batches under way at once; each takes one connection. Keep it below the size of the pool. Events that ran out of time have at most
+   * half of them. @default 4
+   */
   readonly concurrency?: number
-  /** A handler may take this long. @default 60_000 */
+  /** A handler may take this long, and so may each statement of it. @default 60_000 */
   readonly handlerTimeoutMs?: number
   /** A statement may take this long. @default 30_000 */
   readonly statementTimeoutMs?: number

@@ -33,11 +33,11 @@ export interface DirectDeps {
 export function toEntry(
   delivery: Delivery,
   event: ReceivedEvent | ForeignMessage,
-  { bytes, sinceMs }: Pick<Entry, 'bytes' | 'sinceMs'>,
+  { bytes, sinceMs, isSuspect }: Pick<Entry, 'bytes' | 'sinceMs'> & { readonly isSuspect: boolean },
 ): Entry {
   const place = placeOfDelivery(delivery)
   const key = place !== undefined ? lineOfPlace(place) : isForeign(event) ? '' : event.key
-  return { key, bytes, sinceMs, event, delivery }
+  return { key, bytes, sinceMs, isSuspect, event, delivery }
 }
 
 /** Settles a batch; never rejects. */

@@ -1,6 +1,7 @@
 /** Every kept mutant of the sources. */
 import { canonMutants } from './canon.ts'
 import { commandMutants } from './command.ts'
+import { deadlineMutants } from './deadline.ts'
 import { fateMutants } from './fate.ts'
 import { forkMutants } from './fork.ts'
 import { gateMutants } from './gate.ts'
@@ -13,6 +14,7 @@ import type { SourceMutant } from './source-mutant.ts'
 export const sourceMutants: readonly SourceMutant[] = [
   ...canonMutants,
   ...commandMutants,
+  ...deadlineMutants,
   ...fateMutants,
   ...forkMutants,
   ...gateMutants,

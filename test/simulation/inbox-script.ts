@@ -6,7 +6,9 @@ import { pullBackMessages } from '../../src/consumer/clock-steps.sql.ts'
 import {
   chargeAttempt,
   forgetAttempts,
+  forgetSeen,
   readAttempts,
+  recordSeen,
   releaseAttempts,
   startAttempts,
 } from '../../src/consumer/dead-letter.sql.ts'
@@ -72,6 +74,22 @@ function directSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; re
         (some): Step =>
           () =>
             unclaim(scope, some),
+      ),
+    ),
+    ...weighted(
+      1,
+      ids.map(
+        (some): Step =>
+          () =>
+            recordSeen(scope, { eventId: some[0] ?? '', source: 'video' }),
+      ),
+    ),
+    ...weighted(
+      1,
+      ids.map(
+        (some): Step =>
+          () =>
+            forgetSeen(scope, some[0] ?? ''),
       ),
     ),
     ...weighted(
