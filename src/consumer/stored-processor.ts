@@ -58,10 +58,10 @@ export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
   let atWork = 0
   let dry = false
 
-  /** A message of a stream that only other processes know rests, so that nobody else has to step over it. */
-  const takeKnown = async (found: readonly ReceivedRow[]): Promise<readonly UnreadItem[]> => {
+  /** A message that only other versions can read as an event rests, so that nobody else has to step over it. */
+  const takeReadable = async (found: readonly ReceivedRow[]): Promise<readonly UnreadItem[]> => {
     const items = found.map((row) => fromReceived(row, routes))
-    const error = `No stream of consumer ${scope.consumer} in this process has this message.`
+    const error = `Consumer ${scope.consumer} cannot read this message as an event in this process.`
     for (const [i, item] of items.entries()) {
       const row = found[i]
       if (item === undefined && row !== undefined) await restInLine(db, scope, { place: row, delayMs: strangerMs, error })
@@ -70,7 +70,7 @@ export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
     return items.filter((item) => item !== undefined)
   }
   const workFound = async (found: readonly ReceivedRow[], lease: Lease, onAlive: () => void): Promise<void> => {
-    const items = await takeKnown(found)
+    const items = await takeReadable(found)
     if (items.length === 0) return
     let lost = false
     const guard = async (tx: Tx): Promise<void> => {
