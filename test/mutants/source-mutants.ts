@@ -3,6 +3,7 @@ import { canonMutants } from './canon.ts'
 import { commandMutants } from './command.ts'
 import { fateMutants } from './fate.ts'
 import { forkMutants } from './fork.ts'
+import { readerMutants } from './readers.ts'
 import { redactMutants } from './redact.ts'
 import { sessionMutants } from './session.ts'
 import { transactionMutants } from './transaction.ts'
@@ -13,6 +14,7 @@ export const sourceMutants: readonly SourceMutant[] = [
   ...commandMutants,
   ...fateMutants,
   ...forkMutants,
+  ...readerMutants,
   ...redactMutants,
   ...sessionMutants,
   ...transactionMutants,
