@@ -160,8 +160,8 @@ function createEngine(deps: EngineDeps): Engine {
   const scope: Scope = { tables, consumer: settings.name, generation: registered.generation }
   const waker = createWaker()
   const strangers = createStrangers({ ...deps, ...deps.life, scope })
-  const { onAcking, acknowledged } = createAcking()
-  const deciding = createAcking()
+  const [acks, decisions] = [createUnderWay(), createUnderWay()]
+  const onAcking = acks.add
   const giveBackLine: GiveBack = (item, restMs) => {
     deps.watch.disturbed?.(restMs)
     if (item.origin.kind !== 'delivery' || !keepsLine(item)) return
@@ -197,7 +197,7 @@ function createEngine(deps: EngineDeps): Engine {
     if (placeOfDelivery(delivery) !== undefined) return push(delivery, event)
     if (isForeign(event)) return void settleForeign({ undertaker, settings, routes }, delivery, event)
     if (routes.stream(event.aggregateType) !== undefined) return push(delivery, event)
-    deciding.onAcking(settleStranger(delivery, event))
+    decisions.add(settleStranger(delivery, event))
   }
   return {
     scope,
@@ -211,9 +211,9 @@ function createEngine(deps: EngineDeps): Engine {
     },
     work,
     ended: async () => {
-      await deciding.acknowledged()
+      await decisions.ended()
       await pump.ended()
-      await acknowledged()
+      await acks.ended()
     },
     inFlight: () => pump.inFlight(),
     isIdle: () => pump.isIdle && strangers.count === 0 && (settings.mode === 'direct' || processor.isIdle()),
@@ -266,14 +266,14 @@ function createWork({ settings, routes, life, watch, readers }: EngineDeps, { sc
   }
 }
 
-/** The acks under way, which no batch waits for. */
-function createAcking(): { readonly onAcking: (acked: Promise<void>) => void; readonly acknowledged: () => Promise<void> } {
-  const acking = new Set<Promise<void>>()
+/** Work under way that no batch waits for. */
+function createUnderWay(): { readonly add: (work: Promise<void>) => void; readonly ended: () => Promise<void> } {
+  const underWay = new Set<Promise<void>>()
   return {
-    onAcking: (acked) => {
-      acking.add(acked)
-      void acked.then(() => acking.delete(acked))
+    add: (work) => {
+      underWay.add(work)
+      void work.then(() => underWay.delete(work))
     },
-    acknowledged: async () => void (await Promise.all(acking)),
+    ended: async () => void (await Promise.all(underWay)),
   }
 }

@@ -28,10 +28,12 @@ export interface Strangers {
 
 /** A stream is told of once. */
 const mostTold = 1_000
+/** After an error that is no outage, such as a missing right. */
+const againMs = 5_000
 
 export function createStrangers(deps: StrangerDeps): Strangers {
-  const { readers } = deps
-  const { name, signals, onUnknownStream } = deps.settings
+  const { readers, stopping, aborting } = deps
+  const { name, signals, clock, onUnknownStream } = deps.settings
   const told = new Set<string>()
   let count = 0
   const tell = (aggregateType: string, topic: string): void => {
@@ -39,15 +41,21 @@ export function createStrangers(deps: StrangerDeps): Strangers {
     told.add(aggregateType)
     signals.emit('consumer.ignored', { consumer: name, topic, aggregateType })
   }
-  const look = async (): Promise<OtherReaders | 'give back' | undefined> =>
-    await throughOutages(deps, 1, async () => await readers?.look()).catch((error: unknown) => {
-      signals.emit('consumer.disturbed', { consumer: name, topic: '', error })
-      return 'give back'
-    })
+  const look = async (topic: string): Promise<OtherReaders | 'give back' | undefined> => {
+    for (;;) {
+      try {
+        return await throughOutages(deps, 1, async () => await readers?.look())
+      } catch (error) {
+        signals.emit('consumer.disturbed', { consumer: name, topic, error })
+        if (stopping.aborted || aborting.aborted) return 'give back'
+        await clock.sleep(againMs, stopping)
+      }
+    }
+  }
   return {
     fateOf: async (event, topic) => {
       count += 1
-      const others = await look()
+      const others = await look(topic)
       count -= 1
       if (others === 'give back') return others
       if (others?.read(event, 'stream') === true) return 'aside'
