@@ -15,7 +15,7 @@ import { databaseOptions } from './settings.ts'
 import { oneLine, textTable } from './text-table.ts'
 import { withSchema } from './with-schema.ts'
 
-const reasons = 'failed, crashed, unknown_type, unknown_schema, invalid, not_ours, version_jump, forked, broker'
+const reasons = 'failed, crashed, unknown_stream, unknown_type, unknown_schema, invalid, not_ours, version_jump, forked, broker'
 const whichLetters: Readonly<Record<string, OptionSpec>> = {
   consumer: { type: 'string', value: '<name>', help: 'those of this consumer' },
   reason: { type: 'string', value: '<reason>', help: reasons },

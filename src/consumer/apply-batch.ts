@@ -43,7 +43,7 @@ import { movePositions, readWaiting, removeStored, storeWaiting, type Scope } fr
 import { byVersion, ItemFailure, type Applied, type Item } from './item.ts'
 import { aggregateKey } from './received-event.ts'
 import { writesRow, type Routes } from './routes.ts'
-import { removeReceived, setAside, type StoredPlace } from './stored.sql.ts'
+import { placesOf, removeReceived, setAside } from './stored.sql.ts'
 import { takeOffsets } from './take-offsets.ts'
 import {
   handedOver,
@@ -387,11 +387,6 @@ async function conclude(
 
 function lettersOf(items: readonly Item[]): readonly string[] {
   return items.flatMap(({ origin }) => (origin.kind === 'dead' ? [origin.letterId] : []))
-}
-
-/** Where those items are that came out of stored mode. */
-function placesOf(items: readonly Item[]): readonly StoredPlace[] {
-  return items.flatMap(({ origin }) => (origin.kind === 'stored' ? [origin] : []))
 }
 
 /** The event as handlers and projections see it. */

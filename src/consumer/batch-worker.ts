@@ -19,13 +19,14 @@ import { redactedMessage } from '../core/redact.ts'
 import { execute, rows } from '../postgres/database.ts'
 import { isLockTimeout, isStatementTimeout } from '../postgres/sql-state.ts'
 import { applyBatch, type ApplyDeps } from './apply-batch.ts'
-import { cutOut, splitTwins } from './batch-parts.ts'
+import { cutOut, runsOf, splitTwins } from './batch-parts.ts'
 import { batchSpan, recordProjected } from './batch-spans.ts'
 import { counting } from './counting.ts'
 import { readAttempts, releaseAttempts, startAttempts, type AttemptRow } from './dead-letter.sql.ts'
 import { readItems } from './decode.ts'
 import { Fenced } from './fenced.ts'
 import { reportForks } from './forks.ts'
+import { findUnknown, putAside, type UnknownDeps } from './put-aside.ts'
 import { ItemFailure, keepsLine, lineOf, type Applied, type Item, type UnreadItem } from './item.ts'
 import type { Patience } from './patience.ts'
 import { suspectsLast } from './places.ts'
@@ -34,7 +35,7 @@ import { isInterrupted, throughOutages } from './through-outages.ts'
 import type { Undertaker } from './undertaker.ts'
 import { findJumps } from './version-jumps.ts'
 
-export interface WorkerDeps extends ApplyDeps {
+export interface WorkerDeps extends ApplyDeps, Pick<UnknownDeps, 'readers'> {
   readonly undertaker: Undertaker
   readonly stopping: AbortSignal
   /** With what nobody foresaw: a round that is given up comes again after a while, so that it does not go round and round. */
@@ -110,11 +111,23 @@ async function workRound(deps: WorkerDeps, failed: Set<string>, items: readonly 
   const marks = await readMarks(deps, items)
   const round: Round = { marks, started: new Set(), failed, isSlow: false }
   try {
-    await workParts(deps, round, items)
+    const unknown = await throughOutages(deps, items.length, () => findUnknown(deps, items))
+    for (const run of unknown.size === 0 ? [items] : runsOf(items, (item) => unknown.has(item))) {
+      if (run.some((item) => unknown.has(item))) await restUnknown(deps, round, run)
+      else await workParts(deps, round, run)
+    }
   } catch (error) {
     await releaseMarks(deps, round)
     throw error
   }
+}
+
+/** Those that another version of this consumer knows, in one go. */
+async function restUnknown(deps: WorkerDeps, round: Round, run: readonly UnreadItem[]): Promise<void> {
+  const items = await withoutFollowers(deps, round, run)
+  if (items.length === 0) return
+  await throughOutages(deps, items.length, () => putAside(deps, items))
+  await deps.undertaker.ack(items)
 }
 
 async function workParts(deps: WorkerDeps, round: Round, items: readonly UnreadItem[]): Promise<void> {

@@ -89,6 +89,11 @@ export interface ConsumerOptions<Native = unknown> {
    * signalled and takes its turn, or it is a dead letter that holds its aggregate, whatever `onDead` says. @default 'signal'
    */
   readonly onFork?: 'signal' | 'dead-letter'
+  /**
+   * What becomes of an event whose stream no running instance of the consumer reads: it is acknowledged and told of once, or it is a
+   * dead letter. One that a running instance of another version reads is put aside for that one. @default 'ignore'
+   */
+  readonly onUnknownStream?: 'ignore' | 'dead-letter'
   /** Where deltas of an aggregate begin: at version 1, or, for a consumer that joins later, at the first that it sees. @default 'first' */
   readonly deltaStart?: 'first' | 'any'
   /**
@@ -198,6 +203,7 @@ const checks = {
   onDead: oneOf('hold', 'pass'),
   onPoison: oneOf('dead-letter', 'stop'),
   onFork: oneOf('signal', 'dead-letter'),
+  onUnknownStream: oneOf('ignore', 'dead-letter'),
   deltaStart: oneOf('first', 'any'),
   maxVersionJump: (value: number | undefined) => value === undefined || wholeBetween(1, 1_000_000_000)(value),
   gapAlertMs: wholeBetween(1, 86_400_000),

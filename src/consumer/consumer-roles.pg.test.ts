@@ -109,7 +109,7 @@ test.each([
   const idle = new ReadinessWatch({ db, schema, consumer: name, clock, readyLagMs: 30_000, backoff: { maxMs: 2 } })
   idle.opened(() => true)
   await clock.advance(60_000)
-  expect(await idle.readiness()).toEqual({ ready: true, reasons: [] })
+  expect(await idle.readiness()).toEqual({ ready: true, reasons: [], notes: [] })
   stop.abort()
   await running
   await transport.close()

@@ -13,13 +13,13 @@ import type { Item, ItemOrigin, Refusal, UnreadItem } from './item.ts'
 import { isForeign, readEvent, type ForeignMessage, type RawMessage, type ReceivedEvent } from './received-event.ts'
 import { writesRow, type Route, type Routes, type StreamRoutes } from './routes.ts'
 
-/** Finds the route. The stream is known. */
+/** Finds the route. Without its stream it has none. */
 export function toUnread(
   { event, message, origin }: Pick<UnreadItem, 'event' | 'message' | 'origin'>,
-  stream: StreamRoutes,
+  stream: StreamRoutes | undefined,
 ): UnreadItem {
-  const route = event.type === voidEventType ? undefined : stream.route(event.type)
-  return { event, message, key: event.key, route, sequential: stream.sequential, origin }
+  const route = event.type === voidEventType ? undefined : stream?.route(event.type)
+  return { event, message, key: event.key, route, sequential: stream?.sequential ?? false, origin }
 }
 
 /** Decodes the data. A promise only if the codec or the schema takes its time. */
@@ -71,7 +71,7 @@ function all<Each>(items: readonly (Each | Promise<Each>)[]): readonly Each[] | 
   return items.some(isPromise) ? Promise.all(items) : (items as readonly Each[])
 }
 
-/** A stored message as an item, or `undefined` if this process does not know its stream. */
+/** A stored message as an item, or `undefined` if it is no event of ours. */
 export function fromStored(row: StoredRow, kind: 'waiting' | 'dead', routes: Routes): UnreadItem | undefined {
   return fromRow(row, kind === 'dead' ? { kind, letterId: row.seq } : { kind }, routes)
 }
@@ -87,9 +87,7 @@ export function fromReceived(
 function fromRow(row: StoredRow, origin: ItemOrigin, routes: Routes): UnreadItem | undefined {
   const message = toMessage(row)
   const event = readEvent(message)
-  const stream = isForeign(event) ? undefined : routes.stream(event.aggregateType)
-  if (isForeign(event) || stream === undefined) return undefined
-  return toUnread({ event, message, origin }, stream)
+  return isForeign(event) ? undefined : toUnread({ event, message, origin }, routes.stream(event.aggregateType))
 }
 
 function toMessage(row: StoredRow): RawMessage {

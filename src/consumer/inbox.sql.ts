@@ -23,6 +23,7 @@ export interface InboxTables {
   readonly archive: Name
   readonly deadLetter: Name
   readonly lane: Name
+  readonly reader: Name
 }
 
 export function inboxTables(schema: string): InboxTables {
@@ -37,6 +38,7 @@ export function inboxTables(schema: string): InboxTables {
     archive: name(schema, 'inbox_archive'),
     deadLetter: name(schema, 'dead_letter'),
     lane: name(schema, 'inbox_lane'),
+    reader: name(schema, 'consumer_reader'),
   }
 }
 
@@ -209,22 +211,25 @@ export interface WaitingLine {
   readonly sequentialTypes: readonly string[]
   /** The events of sequential streams that close the gap before them. */
   readonly standing: readonly { readonly aggregateType: string; readonly eventType: string }[]
+  /** What this process reads. */
+  readonly known: readonly { readonly aggregateType: string; readonly eventType: string }[]
   readonly deltaStart: 'first' | 'any'
 }
 
 /**
  * What waits although its turn has come: nothing holds its aggregate, and it is next, or closes the gap before it, or its
  * stream is not sequential. An aggregate that may begin with any version begins with the first that waits, and only that one
- * is returned. Nothing before the rest is over of one that failed, nor what is behind that one. What waits behind a gap costs
- * one look at the first of it, however much it is; where an event could close the gap, at the first 500 of it.
+ * is returned. Nothing before the rest is over of one that failed, nor what is behind that one; nor of one that was put aside
+ * because its type was not known, by who does not know it either. What waits behind a gap costs one look at the first of it, however much it is; where an event could close the gap, at the first 500 of it.
  * Indexes: consumer_position_waiting_idx, inbox_message_waiting_idx.
  */
 export function readReleased(
   { tables, consumer, generation }: Scope,
-  { types, sequentialTypes, standing, deltaStart }: WaitingLine,
+  { types, sequentialTypes, standing, known, deltaStart }: WaitingLine,
   bounds: BatchBounds,
 ): Statement<StoredRow> {
-  const [standingTypes, standingEvents] = [standing.map((each) => each.aggregateType), standing.map((each) => each.eventType)]
+  const namesOf = (events: WaitingLine['known']): Part =>
+    part`select * from unnest(${sqlArray(events.map((each) => each.aggregateType))}::text::text[], ${sqlArray(events.map((each) => each.eventType))}::text::text[])`
   return sql`
     with line as materialized (
       select p.*, l.sequential, g.first, l.sequential and ${deltaStart === 'any'}::boolean and p.version = 0 as unbegun
@@ -236,13 +241,17 @@ export function readReleased(
        where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.waiting > 0 and p.held_by is null
          and p.aggregate_type = any (${sqlArray(types)}::text::text[])
     ), standing as materialized (
-      select * from unnest(${sqlArray(standingTypes)}::text::text[], ${sqlArray(standingEvents)}::text::text[]) as s (aggregate_type, event_type)
+      ${namesOf(standing)} as s (aggregate_type, event_type)
+    ), known as materialized (
+      ${namesOf(known)} as k (aggregate_type, event_type)
     ), found as (
       select m.aggregate_type, m.aggregate_id, m.version, m.seq, m.topic, m.ordering_key, m.message_id, m.attributes, m.body, m.published_at
         from line p
        cross join lateral (
          select m.*, row_number() over (order by m.version, m.seq desc) as place,
-                bool_or(coalesce(m.next_attempt_at > (select clock_timestamp()), false)) over (order by m.version) as behind from (
+                bool_or(coalesce(m.next_attempt_at > (select clock_timestamp()), false)
+                        or (m.unknown is not distinct from 'type' and (m.aggregate_type, m.attributes ->> 'event_type') not in (select k.aggregate_type, k.event_type from known k)))
+                  over (order by m.version) as behind from (
            select m.* from ${tables.message} m
             where m.consumer = p.consumer and m.generation = p.generation and m.state = 4 and m.aggregate_type = p.aggregate_type and m.aggregate_id = p.aggregate_id
             order by m.version, m.seq desc limit ${lookLimit}::int) m) m

@@ -64,10 +64,10 @@ export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
   let atWork = 0
   let dry = false
 
-  /** A message of a stream that only other processes know rests, so that nobody else has to step over it. */
-  const takeKnown = async (found: readonly ReceivedRow[]): Promise<readonly UnreadItem[]> => {
+  /** A message that only other versions can read as an event rests, so that nobody else has to step over it. */
+  const takeReadable = async (found: readonly ReceivedRow[]): Promise<readonly UnreadItem[]> => {
     const items = found.map((row) => fromReceived(row, routes))
-    const error = `No stream of consumer ${scope.consumer} in this process has this message.`
+    const error = `Consumer ${scope.consumer} cannot read this message as an event in this process.`
     for (const [i, item] of items.entries()) {
       const row = found[i]
       if (item === undefined && row !== undefined) await restInLine(db, scope, { place: row, delayMs: strangerMs, error })
@@ -95,7 +95,7 @@ export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
     const found = withinBytes(read, batchBytes, routes)
     if (found.length === 0) return
     const lagMs = Math.max(...found.map((row) => Number(row.waited_ms)))
-    const { others, suspects } = suspectsLast(await takeKnown(found), isSlow, lineOf)
+    const { others, suspects } = suspectsLast(await takeReadable(found), isSlow, lineOf)
     await workItems(others, { ...taken, lanes: [...new Set(found.map(({ lane }) => lane))] }, lagMs)
     await workSuspect(suspects, taken, lagMs)
   }

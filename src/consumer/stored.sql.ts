@@ -314,6 +314,11 @@ export function restReceived(
      where m.ctid = any (array(select place from found)) and m.state + 0 in (0, 1, 2)`
 }
 
+/** Where those items are that came out of stored mode. */
+export function placesOf(items: readonly Pick<Item, 'origin'>[]): readonly StoredPlace[] {
+  return items.flatMap(({ origin }) => (origin.kind === 'stored' ? [origin] : []))
+}
+
 function lanesOf(places: readonly StoredPlace[]): string {
   return sqlArray(places.map(({ lane }) => lane))
 }

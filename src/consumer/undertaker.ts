@@ -247,10 +247,12 @@ async function buryItem(
 ): Promise<void> {
   const { settings, scope, guard } = deps
   const { event, message, origin } = item
-  const isBelieved = reason !== 'version_jump'
+  // Nothing is known of the order of a stream that nobody reads: its letters neither hold an aggregate nor move it.
+  const isBelieved = reason !== 'version_jump' && reason !== 'unknown_stream'
   // After a fork only an operator knows which of the two histories is the true one.
   const holds = reason === 'forked' || (isBelieved && reason !== 'discarded' && settings.onDead === 'hold')
-  const aggregate = isBelieved ? { type: event.aggregateType, id: event.aggregateId, version: event.version } : undefined
+  const aggregate =
+    reason !== 'version_jump' ? { type: event.aggregateType, id: event.aggregateId, version: event.version } : undefined
   const followers = await transaction(settings.db, async (tx) => {
     await guard?.(tx)
     const isDone = (await takeOffsets(tx, scope, [item])).length === 0

@@ -60,6 +60,7 @@ export const defaults = {
     onDead: 'hold',
     onPoison: 'dead-letter',
     onFork: 'signal',
+    onUnknownStream: 'ignore',
     deltaStart: 'first',
     gapAlertMs: 60_000,
     pollMs: 1_000,

@@ -154,6 +154,18 @@ export interface Signals {
     readonly aggregateType: string
     readonly aggregateId: string
   }
+  /**
+   * An event of a stream or type that this instance does not know, and a running instance of another version does, is stored for that
+   * one.
+   */
+  'consumer.put-aside': {
+    readonly consumer: string
+    readonly eventId: string
+    readonly eventType: string
+    readonly aggregateType: string
+    readonly aggregateId: string
+    readonly version: string
+  }
   /** An event came before its predecessor, or behind a dead letter, and is stored until its turn. */
   'consumer.waiting': {
     readonly consumer: string

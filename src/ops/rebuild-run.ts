@@ -157,6 +157,7 @@ async function runEngine(
     positions: 'every' as const,
     offsets: 'broker' as const,
     mode: 'direct' as const,
+    onUnknownStream: 'ignore' as const,
     transport: voidDiscarded({ feed, db, scope }),
     signals,
   }

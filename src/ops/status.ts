@@ -7,6 +7,7 @@
  */
 import { commandTables, selectLag } from '../command/command.sql.ts'
 import { countWaiting, inboxTables, pauseId, type Scope } from '../consumer/inbox.sql.ts'
+import { selectAtRest, selectReaders } from '../consumer/readers.sql.ts'
 import { defaults } from '../core/defaults.ts'
 import { resolve, wholeBetween, type Check } from '../core/options.ts'
 import { selectDispatching } from '../outbox/dispatching.sql.ts'
@@ -111,6 +112,10 @@ export interface ConsumerReport {
     readonly estimated: boolean
     readonly lagMs: number
   }
+  /** Its running instances, and of how many versions they are: of more than one while a deploy is half done. */
+  readonly instances: { readonly running: number; readonly versions: number }
+  /** What was put aside for another version of which no instance runs. */
+  readonly atRest: readonly { readonly aggregateType: string; readonly eventType: string; readonly messages: number }[]
   readonly deadLetters: readonly { readonly reason: string; readonly count: number }[]
   readonly heldAggregates: readonly {
     readonly aggregateType: string
@@ -140,6 +145,7 @@ export interface Status {
 const laneBound = 500
 const sampleSize = 500
 const deadBound = 100_000
+const restBound = 100_000
 
 /** Says what is wrong with a TTL of markers, as clean-up itself would. */
 export const checkMarkerTtl: Check<number> = wholeBetween(1, Number.MAX_SAFE_INTEGER)
@@ -216,11 +222,13 @@ async function outboxReport(db: Queryable, tables: OutboxTables, top: number): P
 async function consumerReports(db: Queryable, schema: string, top: number): Promise<readonly ConsumerReport[]> {
   const tables = inboxTables(schema)
   const dead = await rows(db, selectDeadCounts(tables, deadBound))
+  const readers = await rows(db, selectReaders(tables))
   const reports: ConsumerReport[] = []
   for (const row of await rows(db, selectConsumers(tables))) {
     const scope: Scope = { tables, consumer: row.name, generation: row.generation }
     const letters = dead.filter(({ consumer }) => consumer === row.name)
-    reports.push(await consumerReport(db, { scope, row, letters, top }))
+    const digests = readers.flatMap(({ consumer, digest }) => (consumer === row.name ? digest : []))
+    reports.push(await consumerReport(db, { scope, row, letters, digests, top }))
   }
   return reports
 }
@@ -229,13 +237,16 @@ interface ConsumerParts {
   readonly scope: Scope
   readonly row: ConsumerRow
   readonly letters: readonly { readonly reason: string; readonly count: number }[]
+  /** Of what each running instance reads. */
+  readonly digests: readonly string[]
   readonly top: number
 }
 
-async function consumerReport(db: Queryable, { scope, row, letters, top }: ConsumerParts): Promise<ConsumerReport> {
+async function consumerReport(db: Queryable, { scope, row, letters, digests, top }: ConsumerParts): Promise<ConsumerReport> {
   const waiting = await one(db, countWaiting(scope))
   const stored = await one(db, selectStoredCounts(scope, laneBound))
   const held = await rows(db, selectHeldAggregates(scope, top))
+  const atRest = await rows(db, selectAtRest(scope, restBound))
   return {
     consumer: row.name,
     generation: row.generation,
@@ -256,6 +267,8 @@ async function consumerReport(db: Queryable, { scope, row, letters, top }: Consu
       estimated: stored.estimated,
       lagMs: Math.max(0, stored.oldest_ms ?? 0),
     },
+    instances: { running: digests.length, versions: new Set(digests).size },
+    atRest: atRest.map((each) => ({ aggregateType: each.aggregate_type, eventType: each.event_type, messages: each.messages })),
     deadLetters: letters.map(({ reason, count }) => ({ reason, count })),
     heldAggregates: held.map((each) => ({
       aggregateType: each.aggregate_type,

@@ -67,6 +67,7 @@ export const tableGrants: Readonly<Record<string, Grants>> = {
 
   // Readers with a consistency token look at the positions.
   consumer: { app: ['select'], consumer: ['select', 'insert', 'update'], readonly: ['select'] },
+  consumer_reader: { app: ['select'], consumer: ['select', 'insert', 'update', 'delete'], readonly: ['select'] },
   // Whoever locks a row, to remove it beside others, needs an update of some column.
   inbox: {
     app: ['select (consumer, generation, event_id, conflicted_at)'],

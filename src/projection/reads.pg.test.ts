@@ -363,7 +363,7 @@ test('a consumer is ready when it has caught up, and says why it is not', async 
   expect(await catalog(fixture).readiness()).toMatchObject({ ready: false, reasons: [{ code: 'incomplete' }] })
   await fixture.publish(published('a', 2))
   await eventually(async () => (await consumer.readiness()).ready)
-  expect(await catalog(fixture).readiness()).toEqual({ ready: true, reasons: [] })
+  expect(await catalog(fixture).readiness()).toEqual({ ready: true, reasons: [], notes: [] })
   await fixture.publish(published('a', 3, 'late', old))
   await fixture.settled(3)
   await eventually(async () => (await consumer.readiness()).reasons[0]?.code === 'lagging')

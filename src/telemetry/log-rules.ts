@@ -79,6 +79,11 @@ const consumerRules = {
     message: 'A fact came under the business key of another one, with other content; the first one stays.',
     kind: byConsumer,
   },
+  'consumer.put-aside': {
+    level: 'info',
+    message: 'An event that only another running version of this consumer knows is stored for that one.',
+    kind: byConsumer,
+  },
   'consumer.waiting': { level: 'debug', message: 'An event came before its turn and is stored.', kind: byConsumer },
   'consumer.forked': {
     level: 'error',

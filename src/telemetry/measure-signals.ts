@@ -109,6 +109,7 @@ const consumer = {
     sink.add('consumer.ack_unconfirmed', count, { consumer: name }),
   'consumer.ignored': (sink, { consumer: name }) => sink.add('consumer.ignored_streams', 1, { consumer: name }),
   'consumer.fact-conflict': (sink, { consumer: name }) => sink.add('consumer.fact_conflicts', 1, { consumer: name }),
+  'consumer.put-aside': (sink, { consumer: name }) => sink.add('consumer.put_aside', 1, { consumer: name }),
   'consumer.waiting': (sink, { consumer: name }) => sink.add('consumer.came_early', 1, { consumer: name }),
   'consumer.forked': (sink, { consumer: name }) => sink.add('consumer.forks', 1, { consumer: name }),
   'consumer.backlog': (sink, { consumer: name, messages, aggregates, held, oldestMs, dead }) => {

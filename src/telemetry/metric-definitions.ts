@@ -48,6 +48,7 @@ export type CounterName =
   | 'consumer.ack_unconfirmed'
   | 'consumer.ignored_streams'
   | 'consumer.came_early'
+  | 'consumer.put_aside'
   | 'consumer.fact_conflicts'
   | 'consumer.forks'
   | 'consumer.disturbances'
@@ -204,6 +205,7 @@ export const metricDefinitions: Definitions = {
   'consumer.stopped_keys': counter('Events that used up their attempts and stop their key.', 'consumer'),
   'consumer.ack_unconfirmed': counter('Acknowledgements that the broker did not confirm.', 'consumer'),
   'consumer.ignored_streams': counter('Streams of a topic that the consumer does not read.', 'consumer'),
+  'consumer.put_aside': counter('Events that were stored for another running version of the consumer.', 'consumer'),
   'consumer.came_early': counter('Events that came before their predecessor.', 'consumer'),
   'consumer.fact_conflicts': counter('Facts that came under the business key of another one, with other content.', 'consumer'),
   'consumer.forks': counter('Events whose version another event has taken.', 'consumer'),

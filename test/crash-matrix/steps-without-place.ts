@@ -26,6 +26,8 @@ export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>>
     'consumer/inbox-retention.selectForgotten',
     'consumer/inbox-retention.selectMemory',
     'consumer/offsets.readOffsets',
+    'consumer/readers.selectOtherReads',
+    'consumer/readers.selectSeen',
     'outbox/backlog.readBacklog',
     'outbox/backlog.readRemaining',
     'outbox/dispatch.readBodies',
@@ -45,6 +47,14 @@ export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>>
   'at every start, one statement that leaves what is there as it is': [
     'consumer/inbox.registerConsumer',
     'consumer/stored.makeLanes',
+  ],
+  'the register of running instances: what a process that died left there runs out by itself': [
+    'consumer/readers.beat',
+    'consumer/readers.leave',
+  ],
+  'in the transaction that puts a message aside for another version: whatever ends it there brings the message again': [
+    'consumer/readers.lockPositions',
+    'consumer/readers.markUnknown',
   ],
   'once for a row of the version before, and what is read is the same before and after it': ['consumer/offsets.identifyOffsets'],
   'an operator moves a deployment': ['postgres/migrate.insertAudit', 'postgres/migrate.restampDeployment'],

@@ -6,6 +6,7 @@ import { fateMutants } from './fate.ts'
 import { forkMutants } from './fork.ts'
 import { gateMutants } from './gate.ts'
 import { httpMutants } from './http.ts'
+import { readerMutants } from './readers.ts'
 import { redactMutants } from './redact.ts'
 import { sessionMutants } from './session.ts'
 import { transactionMutants } from './transaction.ts'
@@ -19,6 +20,7 @@ export const sourceMutants: readonly SourceMutant[] = [
   ...forkMutants,
   ...gateMutants,
   ...httpMutants,
+  ...readerMutants,
   ...redactMutants,
   ...sessionMutants,
   ...transactionMutants,

@@ -121,7 +121,7 @@ function directSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; re
       fc.tuple(fc.constantFrom('first', 'any'), bounds, fc.subarray([...allTypes])).map(
         ([deltaStart, some, types]): Step =>
           () =>
-            readReleased(scope, { types, sequentialTypes, standing, deltaStart }, some),
+            readReleased(scope, { types, sequentialTypes, standing, known: [], deltaStart }, some),
       ),
     ),
     ...weighted(

@@ -2370,6 +2370,32 @@ end $$;
 insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
 values (28, '0028_find_unlocked_writes', 'f26562f369914a2712b1808e12835ad5253328e477aaf7caa1c847eb0638dae9', false, '0.1.0');
 
+-- 0029_register_readers
+-- Registers what each running instance of a consumer reads. While two versions of a consumer run side by side, the older one gets
+-- events that only the newer one knows: it puts them aside in inbox_message, where the newer one finds them.
+
+-- One row for each running instance. It ends with its heartbeat: what has expired counts for nothing, and is removed an hour later by
+-- any instance.
+--   reads    the streams by the types of their aggregates, each with the names of its event types
+--   digest   of `reads`: instances with the same one are of one version
+create table "waybill".consumer_reader (
+  consumer   text        not null,
+  instance   uuid        not null,
+  generation int         not null,
+  host       text        not null,
+  reads      jsonb       not null,
+  digest     text        not null,
+  started_at timestamptz not null default clock_timestamp(),
+  expires_at timestamptz not null,
+  primary key (consumer, instance)
+);
+
+-- What the instance that put a message aside did not know: its `stream`, or its event `type`. Null of every other message.
+alter table "waybill".inbox_message add column unknown text;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (29, '0029_register_readers', '08cae537e7475e1537a0b867fa2373d7e6a8379977b21650b462feed0bfcbcc1', false, '0.1.0');
+
 insert into "waybill"."deployment" (service, deployment_id, stamped_on)
 values ('video', coalesce(null::text, gen_random_uuid()::text), "waybill"."database_identity"())
 on conflict do nothing;
@@ -2514,6 +2540,9 @@ grant select on "waybill"."retention_clock" to "waybill_readonly";
 grant select on "waybill"."consumer" to "waybill_app";
 grant select, insert, update on "waybill"."consumer" to "waybill_consumer";
 grant select on "waybill"."consumer" to "waybill_readonly";
+grant select on "waybill"."consumer_reader" to "waybill_app";
+grant select, insert, update, delete on "waybill"."consumer_reader" to "waybill_consumer";
+grant select on "waybill"."consumer_reader" to "waybill_readonly";
 grant select (consumer, generation, event_id, conflicted_at) on "waybill"."inbox" to "waybill_app";
 grant select, insert, update (processed_at, conflicted_at), delete on "waybill"."inbox" to "waybill_consumer";
 grant select on "waybill"."inbox" to "waybill_readonly";
