@@ -1,6 +1,7 @@
 /** Every kept mutant of the sources. */
 import { canonMutants } from './canon.ts'
 import { commandMutants } from './command.ts'
+import { edgeMutants } from './edges.ts'
 import { fateMutants } from './fate.ts'
 import { forkMutants } from './fork.ts'
 import { redactMutants } from './redact.ts'
@@ -11,6 +12,7 @@ import type { SourceMutant } from './source-mutant.ts'
 export const sourceMutants: readonly SourceMutant[] = [
   ...canonMutants,
   ...commandMutants,
+  ...edgeMutants,
   ...fateMutants,
   ...forkMutants,
   ...redactMutants,
