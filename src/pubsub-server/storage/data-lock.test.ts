@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -17,7 +18,7 @@ test('a client that says something to the lock of a data folder, and is gone or 
       if (n % 2 === 0) guest.on('connect', () => guest.destroy())
       return guest
     })
-    await Promise.all(guests.map((guest) => (guest.pending ? new Promise((done) => guest.once('connect', done)) : undefined)))
+    await Promise.all(guests.map(async (guest) => guest.pending && (await once(guest, 'connect'))))
     await lock.release()
     for (const guest of guests) guest.destroy()
   })
