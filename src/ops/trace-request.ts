@@ -12,7 +12,7 @@ import { outboxTables } from '../outbox/outbox.sql.ts'
 import { first, rows } from '../postgres/database.ts'
 import type { Statement } from '../postgres/sql.ts'
 import { isUnavailable } from '../postgres/sql-state.ts'
-import { transaction } from '../postgres/transaction.ts'
+import { transaction, transactionOptions } from '../postgres/transaction.ts'
 import {
   scanEventsOfCommand,
   scanTracedMarkers,
@@ -100,10 +100,12 @@ async function eventsOf({ db, schema }: NamedService, row: TracedMarkerRow): Pro
   return []
 }
 
+const scanning = transactionOptions({ statementTimeoutMs: scanTimeoutMs, readOnly: true })
+
 /** Reads a whole table, but not for long: this may be somebody's production. */
 async function scan<Row>({ db, name }: NamedService, statement: Statement<Row>, advice: string): Promise<readonly Row[]> {
   try {
-    return await transaction(db, (tx) => rows(tx, statement), { statementTimeoutMs: scanTimeoutMs, readOnly: true })
+    return await transaction(db, (tx) => rows(tx, statement), scanning)
   } catch (error) {
     if (!isUnavailable(error)) throw error
     throw new WaybillError('TIMEOUT', `Looking through all of ${name} took too long. ${advice}`, { cause: error })

@@ -3,19 +3,20 @@
  *
  * Refused are: a schema that is missing, older, or newer in a way this package does not understand; migrations that are
  * not the ones we ship; another service's schema; and a copied or restored database. A copy holds the same unpublished
- * events as its original, so a relay on it would publish them a second time, perhaps from a test system into production.
+ * events as its original, so a relay on it would publish them a second time, perhaps from a test system into production. So are
+ * sessions with settings under which the driver would change values.
  */
 import { WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
 import { one, type Database, type Queryable } from './database.ts'
 import { checkedNames, type DeploymentNames } from './deployment-names.ts'
-import { insertAudit, restampDeployment } from './migrate.sql.ts'
+import { insertAudit, probeSession, restampDeployment } from './migrate.sql.ts'
 import { packageVersion, shippedMigrations, type Migration } from './migrate-files.ts'
 import { migrationStatus, type DeploymentStamp, type MigrationStatus } from './migrate-status.ts'
 import { sqlState } from './sql-state.ts'
 import { transaction } from './transaction.ts'
 
-/** Throws SCHEMA_MISMATCH, MIGRATION_CHANGED or WRONG_DEPLOYMENT unless this process may work on the schema. Call it at start. */
+/** Throws SCHEMA_MISMATCH, MIGRATION_CHANGED, WRONG_DEPLOYMENT or REFUSED unless this process may work on the schema. Call it at start. */
 export async function assertSchema(
   db: Queryable,
   given: Omit<DeploymentNames, 'service'> & {
@@ -42,6 +43,21 @@ export async function assertSchema(
       { details: { pending } },
     )
   }
+  await assertSession(db)
+}
+
+/** Settings under which values would change on their way, in silence. Which they are depends on the driver, so it is tried. */
+async function assertSession(db: Queryable): Promise<void> {
+  const { bytes, keeps_null } = await one(db, probeSession())
+  if (Buffer.from(bytes).toString('hex') !== '005cff41') throw spoils('bytes', `bytea_output = 'hex'`)
+  if (!keeps_null) throw spoils('NULL in arrays', `array_nulls = 'on'`)
+}
+
+function spoils(what: string, setting: string): WaybillError {
+  return new WaybillError(
+    'REFUSED',
+    `The sessions of this process have a setting under which its driver changes ${what}. Set it for the role that it connects as: alter role … set ${setting}`,
+  )
 }
 
 /** Nobody has told a name here, and one that we made up would be copied, and the schema bound to it for good. */

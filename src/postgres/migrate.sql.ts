@@ -1,5 +1,5 @@
 /** Every statement that the migration runner needs. No other file names the tables of the first migration. */
-import { sql, name, type Statement } from './sql.ts'
+import { sql, name, sqlArray, type Statement } from './sql.ts'
 
 /** What is at a schema's name: nothing, something of others, or ours. Reads the catalogue, which everybody may. */
 export function inspectSchema(
@@ -129,4 +129,9 @@ export function insertAudit(schema: string, { actor, action, details }: AuditEnt
 
 function lockName(schema: string): string {
   return `waybill.migrate.${schema}`
+}
+
+/** What reaches this process of four bytes, and of NULL in an array that it sends. */
+export function probeSession(): Statement<{ bytes: Uint8Array; keeps_null: boolean }> {
+  return sql`select decode('005cff41', 'hex') as bytes, (${sqlArray([null])}::text::text[])[1] is null as keeps_null`
 }

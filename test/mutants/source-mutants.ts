@@ -2,6 +2,7 @@
 import { canonMutants } from './canon.ts'
 import { commandMutants } from './command.ts'
 import { deadlineMutants } from './deadline.ts'
+import { edgeMutants } from './edges.ts'
 import { fateMutants } from './fate.ts'
 import { forkMutants } from './fork.ts'
 import { gateMutants } from './gate.ts'
@@ -16,6 +17,7 @@ export const sourceMutants: readonly SourceMutant[] = [
   ...canonMutants,
   ...commandMutants,
   ...deadlineMutants,
+  ...edgeMutants,
   ...fateMutants,
   ...forkMutants,
   ...gateMutants,
