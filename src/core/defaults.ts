@@ -13,6 +13,8 @@ export const defaults = {
     retryBackoff: { firstMs: 10, maxMs: 1_000, jitter: 'full' },
   },
   stream: { maxBytes: 1_000_000, ordering: 'aggregate' },
+  /** What one payload or one request body may stand for, besides its bytes. */
+  budget: { maxValues: 250_000, maxDepth: 500 },
   loop: { backoff: { firstMs: 100, maxMs: 10_000 } },
   run: { stopTimeoutMs: 20_000, abortTimeoutMs: 5_000 },
 

@@ -78,9 +78,11 @@ test('text that only looks like an odd number does not matter, nor does what is 
   for (const text of ['', '{"a":', 'a=1', '{"a":01}', '"\\']) expect(() => parseExactJson(text)).toThrow(refused('not JSON'))
 })
 
-test('400,000 levels are read, so that the depth is for others to refuse', () => {
+test('400,000 levels are refused, and read where the budget allows them', () => {
   const levels = 400_000
-  expect(Array.isArray(parseExactJson('['.repeat(levels) + ']'.repeat(levels)))).toBe(true)
+  const text = '['.repeat(levels) + ']'.repeat(levels)
+  expect(() => parseExactJson(text)).toThrow(expect.objectContaining({ code: 'TOO_LARGE' }))
+  expect(Array.isArray(parseExactJson(text, { maxValues: levels + 1, maxDepth: levels }))).toBe(true)
 })
 
 test('of a value that was parsed elsewhere, rounded numbers and names of prototypes are refused', () => {
