@@ -94,6 +94,7 @@ export const defaults = {
     maxBacklog: 5_000,
     lockTimeoutMs: 200,
   },
+  kafka: { maxInflatedBytes: 67_108_864 },
   claimCheck: { thresholdBytes: 256_000, maxBytes: 104_857_600, prefix: 'claims/', timeoutMs: 10_000 },
   /** Longer than any event may wait or be replayed. */
   blobRetention: { keepMs: 7_776_000_000, idleMs: 3_600_000 },
