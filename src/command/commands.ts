@@ -28,6 +28,7 @@ import { postgresMarkers } from './marker-store.ts'
 import type { Outcome } from './outcome.ts'
 import { refuseInside } from './open-command.ts'
 import { runPipeline, type Pipeline } from './pipeline.ts'
+import { plainResponses, type ResponseCodec } from './response-codec.ts'
 import { createRequestIds, type MissingRequestIds, type RequestIdPhase, type RequestIds } from './request-ids.ts'
 
 export interface CommandsOptions {
@@ -54,6 +55,8 @@ export interface CommandsOptions {
   readonly statementTimeoutMs?: number
   /** How often an attempt that lost a race is made again. @default 5 */
   readonly retries?: number
+  /** How responses and rejections are kept for repeats, such as encrypted. @default as plain JSON */
+  readonly responses?: ResponseCodec
   /** A longer response is not kept for repeats. @default 65_536 */
   readonly maxResponseBytes?: number
   /** How long an entry of the cache lasts whose run neither renews nor ends it. Must exceed the longest transaction. @default 60_000 */
@@ -101,6 +104,7 @@ export function createPipeline(settings: Settings): Pipeline {
     tables,
     outbox,
     tokens,
+    responses: settings.responses,
     signals,
     tracing,
     clock,
@@ -176,6 +180,7 @@ export function resolveOptions(options: CommandsOptions): Settings {
       cache: undefined,
       schema: defaults.schema,
       tokens: createTokens(),
+      responses: plainResponses,
       isolation: 'read committed',
       signals: defaultSignals,
       tracing: noTracing,

@@ -10,6 +10,14 @@ import { defaults } from './defaults.ts'
 import { errorMessage, isWaybillError, WaybillError } from './errors.ts'
 import { describeIssues, type StandardSchema } from './standard-schema.ts'
 
+/** Which event the data is of, for a codec whose bytes depend on it, such as one that encrypts. The version is not known yet when it is encoded. */
+export interface EventContext {
+  readonly aggregateType: string
+  readonly aggregateId: string
+  readonly eventType: string
+  readonly schemaVersion: number
+}
+
 export interface Codec<Input, Output = Input> {
   /** The MIME type that travels beside the bytes. */
   readonly contentType: string
@@ -18,12 +26,12 @@ export interface Codec<Input, Output = Input> {
   /** How many bytes the data has, where these very bytes only refer to it. Batches of a consumer are bounded by it. @default bytes.length */
   sizeOf?(bytes: Uint8Array): number
   /** Validates and encodes; throws INVALID_INPUT when the data does not fit the schema. */
-  encode(data: Input): Uint8Array | Promise<Uint8Array>
+  encode(data: Input, of?: EventContext): Uint8Array | Promise<Uint8Array>
   /**
    * Decodes what this codec once wrote, without validation: older versions are upcast first. Formats that cannot be read
    * without the schema they were written with need the schema version. May return a promise.
    */
-  decode(bytes: Uint8Array, schemaVersion?: number): unknown
+  decode(bytes: Uint8Array, schemaVersion?: number, of?: EventContext): unknown
   /** Validates decoded data of the current schema version; throws INVALID_INPUT. */
   validate(data: unknown): Output | Promise<Output>
 }

@@ -86,7 +86,8 @@ test.each(codecs)(
       /offset 0 on: a batch inflates to more than 1000000 bytes\. Raise kafka\.maxInflated/,
     )
     expect([other?.nextOffset, other?.unreadable]).toEqual([1n, undefined])
-})
+  },
+)
 
 test('snappy as the Java library writes it is read, and refused by the sizes of its blocks', () => {
   const mark = Buffer.from([0x82, 0x53, 0x4e, 0x41, 0x50, 0x50, 0x59, 0, 0, 0, 0, 1, 0, 0, 0, 1])
