@@ -128,8 +128,8 @@ describe('protobuf', () => {
 
   test('refuses the same to its writer, and keeps nothing of a field that it does not know', () => {
     const small = protobuf(Video, { maxValues: 10 })
-    expect(() => small.encode({ tags: Array(11).fill('') } as never)).toThrow(tooLarge)
-    expect(small.decode(small.encode({ tags: Array(10).fill('') } as never) as Uint8Array)).toMatchObject({
+    expect(() => small.encode({ tags: Array(11).fill('') })).toThrow(tooLarge)
+    expect(small.decode(small.encode({ tags: Array(10).fill('') }) as Uint8Array)).toMatchObject({
       tags: Array(10).fill(''),
     })
     expect(small.decode(Buffer.from([0x7a, 1, 65]))).not.toHaveProperty('$unknown')

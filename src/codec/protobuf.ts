@@ -14,16 +14,18 @@ import {
   type MessageInitShape,
   type MessageShape,
 } from '@bufbuild/protobuf'
-import { resolveBudget, type Budget, type DataBudget } from '../core/budget.ts'
+import { resolveBudget, type Budget } from '../core/budget.ts'
 import type { Codec } from '../core/codec.ts'
 import { errorMessage, WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
 import { assertProtobufBudget } from './protobuf-budget.ts'
 import { messageProblems } from './protobuf-check.ts'
 
-export interface ProtobufOptions extends Pick<DataBudget, 'maxValues'> {
+export interface ProtobufOptions {
   /** Schemas of older schema versions, by version, where the current one cannot read what they wrote. @default {} */
   readonly versions?: Readonly<Record<number, DescMessage>>
+  /** Values in one payload: fields, and items of lists and maps, at all levels. @default 250_000 */
+  readonly maxValues?: number
 }
 
 export const protobufContentType = 'application/protobuf'
@@ -38,7 +40,7 @@ export function protobuf<Desc extends DescMessage>(
     throw new WaybillError('INVALID_OPTION', 'protobuf: pass a message schema that protobuf-es generated, such as VideoSchema.')
   }
   const { versions = {}, maxValues } = options
-  const budget = resolveBudget('protobuf', { ...(maxValues === undefined ? {} : { maxValues }) })
+  const budget = resolveBudget('protobuf', maxValues === undefined ? {} : { maxValues })
   const validate = (data: unknown): MessageShape<Desc> => {
     const problems = messageProblems(schema, data)
     if (problems.length > 0) throw misfit(schema, problems.slice(0, 5).join('; '))

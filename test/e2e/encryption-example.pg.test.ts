@@ -75,7 +75,7 @@ test('what is written is read again with its key, and opens nowhere else', async
   expect(await codec.decode(bytes, 1, about)).toEqual(ada)
   expect(Buffer.from(bytes).includes('Ada')).toBe(false)
   for (const other of [{ aggregateId: 'c2' }, { eventType: 'CustomerMoved' }])
-    await expect(async () => await codec.decode(bytes, 1, { ...about, ...other })).rejects.toThrow()
+    await expect(async () => await codec.decode(bytes, 1, { ...about, ...other })).rejects.toThrow(WaybillError)
   await expect(async () => await codec.decode(bytes, 2, about)).rejects.toThrow(corrupt)
   for (const place of bytes.keys()) {
     const other = Uint8Array.from(bytes)
