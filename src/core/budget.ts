@@ -39,8 +39,8 @@ export function resolveBudget(component: string, given: DataBudget): Budget {
 /** TOO_LARGE if the text has more values or levels. Of a text that is no JSON it may say anything. */
 export function assertJsonBudget(text: string, budget: Budget): void {
   const { maxValues, maxDepth } = budget
-  // A level takes two brackets, and a value at least one character.
-  if (text.length <= maxValues && text.length <= 2 * maxDepth) return
+  // A value takes a character, and a level a bracket: most texts have too few of both to be looked at one by one.
+  if (text.length <= maxValues && hasFewBrackets(text, maxDepth)) return
   let values = 1
   let depth = 0
   for (let at = 0; at < text.length; at += 1) {
@@ -64,8 +64,31 @@ export function assertJsonBudget(text: string, budget: Budget): void {
 const [quote, comma, backslash] = [0x22, 0x2c, 0x5c]
 const [openList, closeList, openObject, closeObject] = [0x5b, 0x5d, 0x7b, 0x7d]
 
+/** Whether the text has no more opening brackets than that, those within strings included. */
+function hasFewBrackets(text: string, most: number): boolean {
+  // Every level has a bracket at either end.
+  if (text.length <= 2 * most) return true
+  let found = 0
+  for (const bracket of ['{', '[']) {
+    for (let at = text.indexOf(bracket); at !== -1; at = text.indexOf(bracket, at + 1)) {
+      found += 1
+      if (found > most) return false
+    }
+  }
+  return true
+}
+
+/** Strings are short mostly, and then looked through faster than a search begins. */
+const shortString = 24
+
 /** The place of the quote that ends the string which begins at `from`; -1 if none does. */
 export function endOfString(text: string, from: number): number {
+  const soon = Math.min(text.length, from + shortString)
+  for (let at = from + 1; at < soon; at += 1) {
+    const code = text.charCodeAt(at)
+    if (code === quote) return at
+    if (code === backslash) at += 1
+  }
   for (let at = text.indexOf('"', from + 1); at !== -1; at = text.indexOf('"', at + 1)) {
     let escapes = 0
     while (text.charCodeAt(at - 1 - escapes) === backslash) escapes += 1

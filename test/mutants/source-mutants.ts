@@ -1,4 +1,5 @@
 /** Every kept mutant of the sources. */
+import { budgetMutants } from './budget.ts'
 import { canonMutants } from './canon.ts'
 import { commandMutants } from './command.ts'
 import { fateMutants } from './fate.ts'
@@ -9,6 +10,7 @@ import { transactionMutants } from './transaction.ts'
 import type { SourceMutant } from './source-mutant.ts'
 
 export const sourceMutants: readonly SourceMutant[] = [
+  ...budgetMutants,
   ...canonMutants,
   ...commandMutants,
   ...fateMutants,
