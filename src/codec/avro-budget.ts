@@ -2,7 +2,7 @@
  * Counts what Avro bytes stand for before the reader makes anything of them: fields, and items of lists and maps, at all levels.
  *
  * A list says in front how many items it has, and the reader believes it: five bytes would make an array of billions. Every item takes a
- * byte here (see avro.ts), so that a list of more items than bytes is refused at its head. A schema without lists, maps and records
+ * byte here (see avro.ts), so that the count comes to the end of the bytes before that. A schema without lists, maps and records
  * inside themselves bounds its data by itself, and costs nothing.
  */
 import avsc from 'avsc'
@@ -84,7 +84,6 @@ function blocksOf(item: Walk): Walk {
       // A negative count is followed by the block's size in bytes.
       if (count < 0) cursor.long()
       const items = Math.abs(count)
-      cursor.announced(items)
       cursor.inside(items, () => {
         for (let i = 0; i < items; i += 1) item(cursor)
       })
@@ -124,11 +123,6 @@ class Cursor {
       if (byte < 128) return value % 2 === 0 ? value / 2 : -(value + 1) / 2
       scale *= 128
     }
-  }
-
-  announced(items: number): void {
-    if (items > this.#budget.maxValues - this.#values) throw overBudget('maxValues', this.#budget)
-    if (items > this.#bytes.length - this.#at) cutOff()
   }
 
   inside(values: number, work: () => void): void {

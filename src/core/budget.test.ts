@@ -46,6 +46,21 @@ test('data within the budget is read, and no value or level beyond it is', () =>
   )
 })
 
+test('what is too deep is refused in JSON that is too short to have too many values, and to its writer too', () => {
+  const codec = jsonCodec(z.unknown())
+  for (const [open, close] of [
+    ['[', ']'],
+    ['{"a":', '}'],
+  ] as const) {
+    const text = (levels: number): string => `${open.repeat(levels)}1${close.repeat(levels)}`
+    expect(codec.decode(codec.encode(JSON.parse(text(maxDepth))) as Uint8Array)).toEqual(JSON.parse(text(maxDepth)))
+    expect(() => codec.decode(bytesOf(text(maxDepth + 1)))).toThrow(tooLarge)
+    expect(() => codec.encode(JSON.parse(text(maxDepth + 1)))).toThrow(tooLarge)
+  }
+  // JSON shows what the value does not: it is read back, and refused by its reader.
+  expect(() => codec.encode({ toJSON: () => JSON.parse(nested(maxDepth + 1)) as unknown })).toThrow(tooLarge)
+})
+
 test('brackets and commas in texts count for nothing', () => {
   const text = JSON.stringify({ a: `${'[{,"\\'.repeat(1_000)}`, b: '\\"' })
   expect(() => assertJsonBudget(text, { maxValues: 3, maxDepth: 1 })).not.toThrow()

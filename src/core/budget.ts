@@ -1,6 +1,6 @@
 /**
  * How much data bytes from outside may stand for. Two bytes make an object of a hundred, and one byte makes a level: so besides bytes,
- * values and levels are bounded, and counted before anything is made of them.
+ * values and levels are bounded, and counted before much is made of them.
  *
  * Values are counted by what separates them (a comma, a bracket, a field, an item), so that an empty list counts twice. Counting is
  * linear, ends at the first value too many, and is left out where so few bytes cannot be too much.
@@ -36,11 +36,38 @@ export function resolveBudget(component: string, given: DataBudget): Budget {
   return resolve<Budget>(component, { ...defaults.budget }, given, budgetChecks)
 }
 
+/** JSON.parse, within the budget: TOO_LARGE beyond it, SyntaxError for what is no JSON. */
+export function parseWithin(text: string, budget: Budget): unknown {
+  if (text.length > budget.maxValues) assertJsonBudget(text, budget)
+  const value: unknown = JSON.parse(text)
+  // A value takes a character, and a level two: so few of them can only be too deep, which the value shows sooner than the text.
+  if (text.length <= budget.maxValues && text.length > 2 * budget.maxDepth) assertDepth(value, budget)
+  return value
+}
+
+/** TOO_LARGE for a value whose JSON has more levels, or more values. */
+export function assertWithin(value: unknown, json: string, budget: Budget): void {
+  if (json.length > budget.maxValues) assertJsonBudget(json, budget)
+  else if (json.length > 2 * budget.maxDepth) assertDepth(value, budget)
+}
+
+function assertDepth(value: unknown, budget: Budget, left: number = budget.maxDepth): void {
+  if (typeof value !== 'object' || value === null) return
+  if (left === 0) throw overBudget('maxDepth', budget)
+  // Asked before the call: most members are no objects.
+  if (Array.isArray(value)) {
+    for (const each of value) if (typeof each === 'object') assertDepth(each, budget, left - 1)
+    return
+  }
+  for (const name in value) {
+    const each = (value as Readonly<Record<string, unknown>>)[name]
+    if (typeof each === 'object') assertDepth(each, budget, left - 1)
+  }
+}
+
 /** TOO_LARGE if the text has more values or levels. Of a text that is no JSON it may say anything. */
 export function assertJsonBudget(text: string, budget: Budget): void {
   const { maxValues, maxDepth } = budget
-  // A value takes a character, and a level a bracket: most texts have too few of both to be looked at one by one.
-  if (text.length <= maxValues && hasFewBrackets(text, maxDepth)) return
   let values = 1
   let depth = 0
   for (let at = 0; at < text.length; at += 1) {
@@ -63,20 +90,6 @@ export function assertJsonBudget(text: string, budget: Budget): void {
 
 const [quote, comma, backslash] = [0x22, 0x2c, 0x5c]
 const [openList, closeList, openObject, closeObject] = [0x5b, 0x5d, 0x7b, 0x7d]
-
-/** Whether the text has no more opening brackets than that, those within strings included. */
-function hasFewBrackets(text: string, most: number): boolean {
-  // Every level has a bracket at either end.
-  if (text.length <= 2 * most) return true
-  let found = 0
-  for (const bracket of ['{', '[']) {
-    for (let at = text.indexOf(bracket); at !== -1; at = text.indexOf(bracket, at + 1)) {
-      found += 1
-      if (found > most) return false
-    }
-  }
-  return true
-}
 
 /** Strings are short mostly, and then looked through faster than a search begins. */
 const shortString = 24

@@ -5,7 +5,7 @@
  * still be refused. Bytes are stored and sent as they are; nothing between writer and reader re-encodes them.
  */
 import { isDeepStrictEqual } from 'node:util'
-import { assertJsonBudget, resolveBudget, type Budget, type DataBudget } from './budget.ts'
+import { assertWithin, parseWithin, resolveBudget, type Budget, type DataBudget } from './budget.ts'
 import { defaults } from './defaults.ts'
 import { errorMessage, isWaybillError, WaybillError } from './errors.ts'
 import { describeIssues, type StandardSchema } from './standard-schema.ts'
@@ -101,7 +101,7 @@ export function encodeJson(value: unknown, budget?: Budget): Uint8Array {
   }
   if (text === undefined)
     throw new WaybillError('INVALID_INPUT', 'The data is undefined or a function: JSON cannot hold it. Use null or an object.')
-  if (budget !== undefined) assertJsonBudget(text, budget)
+  if (budget !== undefined) assertWithin(value, text, budget)
   return encoder.encode(text)
 }
 
@@ -111,11 +111,11 @@ export function encodeJson(value: unknown, budget?: Budget): Uint8Array {
  */
 export function decodeJson(bytes: Uint8Array, budget: Budget = defaults.budget): unknown {
   const text = decodeText(bytes)
-  assertJsonBudget(text, budget)
   let value: unknown
   try {
-    value = JSON.parse(text)
+    value = parseWithin(text, budget)
   } catch (cause) {
+    if (isWaybillError(cause)) throw cause
     throw new WaybillError('INVALID_INPUT', 'The payload is not JSON, or it has too many levels.', { cause })
   }
   if (suspicious.test(text)) dropPollution(value)
@@ -208,7 +208,7 @@ function isSameJson(a: Uint8Array, b: Uint8Array, budget: Budget): boolean {
 }
 
 function refuseOutput(cause: unknown): never {
-  if (isWaybillError(cause, 'INVALID_OPTION')) throw cause
+  if (isWaybillError(cause, 'INVALID_OPTION') || isWaybillError(cause, 'TOO_LARGE')) throw cause
   throw new WaybillError(
     'INVALID_OPTION',
     `The schema refuses its own output, so nobody could read this event: ${errorMessage(cause)} Use a schema without one-way transforms; convert before the event is added.`,

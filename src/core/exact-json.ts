@@ -5,17 +5,17 @@
  * What is unusual is looked for in the parsed value and by one quick look at the text; only where that finds something is the text
  * read once more, number by number. All of it is linear.
  */
-import { assertJsonBudget, endOfString, overBudget, type Budget } from './budget.ts'
+import { endOfString, overBudget, parseWithin, type Budget } from './budget.ts'
 import { defaults } from './defaults.ts'
-import { WaybillError } from './errors.ts'
+import { isWaybillError, WaybillError } from './errors.ts'
 
 /** The value of a JSON text; INVALID_INPUT if it is none, or if reading it would change what it says; TOO_LARGE beyond the budget. */
 export function parseExactJson(text: string, budget: Budget = defaults.budget): unknown {
-  assertJsonBudget(text, budget)
   let value: unknown
   try {
-    value = JSON.parse(text)
+    value = parseWithin(text, budget)
   } catch (cause) {
+    if (isWaybillError(cause)) throw cause
     throw new WaybillError('INVALID_INPUT', 'The body is not JSON.', { cause })
   }
   const { colons, hasOddNumber } = look(text)

@@ -8,12 +8,22 @@ const exampleTest = 'test/e2e/encryption-example.pg.test.ts'
 export const budgetMutants: readonly SourceMutant[] = [
   {
     mutant: 'parses JSON before it counts what is in it',
-    file: 'src/core/codec.ts',
-    from: '  assertJsonBudget(text, budget)\n  let value: unknown',
-    to: '  let value: unknown',
+    file: 'src/core/budget.ts',
+    from: '  if (text.length > budget.maxValues) assertJsonBudget(text, budget)\n  const value',
+    to: '  const value',
     caughtBy: {
       file: budgetTest,
       test: 'JSON of few bytes that stands for many values or levels is refused before it is parsed',
+    },
+  },
+  {
+    mutant: 'reads JSON of any depth',
+    file: 'src/core/budget.ts',
+    from: 'text.length > 2 * budget.maxDepth) assertDepth',
+    to: 'text.length < 0) assertDepth',
+    caughtBy: {
+      file: 'src/core/exact-json.test.ts',
+      test: 'more levels than the budget has are refused, and read where it allows them',
     },
   },
   {
@@ -54,7 +64,7 @@ export const budgetMutants: readonly SourceMutant[] = [
     mutant: 'believes a list of Avro in how many items it has',
     file: 'src/codec/avro-budget.ts',
     from: '    if (items > this.#bytes.length - this.#at) cutOff()\n',
-    to: '',
+    to: '    if (items > 2 ** 26) cutOff()\n',
     caughtBy: {
       file: 'src/codec/avro.test.ts',
       test: 'refuses at its head a list that announces more items than it has bytes',

@@ -89,6 +89,26 @@ test.each(codecs)(
   },
 )
 
+test.each(codecs)(
+  'batches of %s that are too many for one answer come with the next, and none is told as unreadable',
+  async (codec) => {
+    // LZ4 does not say how large it is: its blocks are taken for as large as they may be.
+    const size = codec === 'lz4' ? 200_000 : 400_000
+    const value = Buffer.from(Array.from({ length: size }, (_, i) => (i * 7919) % 251))
+    const all = packed(codec, Array(8).fill(value))
+    const [first, second] = await fetchedOf([all, all])
+    const read = first?.records.length ?? 0
+    expect([read > 0 && read < 8, first?.nextOffset, first?.unreadable]).toEqual([true, BigInt(read), undefined])
+    expect([second?.nextOffset, second?.records.length, second?.unreadable]).toEqual([0n, 0, undefined])
+  },
+)
+
+test.each(codecs)('what %s compressed is read as it was', async (codec) => {
+  const values = Array.from({ length: 5 }, (_, i) => Buffer.from(`value ${i} ${'x'.repeat(i * 1_000)}`))
+  const [fetched] = await fetchedOf([packed(codec, values)])
+  expect(fetched?.records.map(({ value }) => Buffer.from(value ?? []).toString())).toEqual(values.map(String))
+})
+
 test('snappy as the Java library writes it is read, and refused by the sizes of its blocks', () => {
   const mark = Buffer.from([0x82, 0x53, 0x4e, 0x41, 0x50, 0x50, 0x59, 0, 0, 0, 0, 1, 0, 0, 0, 1])
   const block = (bytes: Buffer): Buffer => {
