@@ -116,11 +116,6 @@ describe('avro', () => {
   test('refuses data nested deeper than the stack', () => {
     const chain = avro({ type: 'record', name: 'Link', fields: [{ name: 'next', type: ['null', 'Link'] }] })
     expect(() => chain.decode(Buffer.alloc(2_000_000, 2))).toThrow(tooLarge)
-    const deep = avro(
-      { type: 'record', name: 'Link', fields: [{ name: 'next', type: ['null', 'Link'] }] },
-      { maxDepth: 1_000_000 },
-    )
-    expect(() => deep.decode(Buffer.alloc(2_000_000, 2))).toThrow(refused)
   })
 
   test.each<[string, AvroSchema, Uint8Array]>([
@@ -149,7 +144,7 @@ describe('avro', () => {
     expect(codeOf(() => avro(type, { maxValues: 1_000_000 }).decode(Buffer.concat([bytes, Buffer.from([0])])))).toBe('read')
   })
 
-  test('refuses at its head a list that announces more items than it has bytes', () => {
+  test('refuses a list that announces more items than it has bytes, before it makes room for them', () => {
     const counts = [2 ** 24, 2 ** 31, 2 ** 50, -(2 ** 24)].map((count) => Buffer.concat([long(count), Buffer.from([2, 0])]))
     for (const maxValues of [250_000, 1_000_000_000])
       for (const bytes of counts)

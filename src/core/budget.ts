@@ -20,7 +20,8 @@ export type Budget = Required<DataBudget>
 
 const budgetChecks: Checks<Budget> = {
   maxValues: wholeBetween(1, 1_000_000_000),
-  maxDepth: wholeBetween(1, 1_000_000),
+  // Readers of schemas go down level by level, on the stack.
+  maxDepth: wholeBetween(1, 5_000),
 }
 
 /** For what is our own: read once before, or an operator's file. */

@@ -62,12 +62,12 @@ export const budgetMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'believes a list of Avro in how many items it has',
-    file: 'src/codec/avro-budget.ts',
-    from: '    if (items > this.#bytes.length - this.#at) cutOff()\n',
-    to: '    if (items > 2 ** 26) cutOff()\n',
+    file: 'src/codec/avro.ts',
+    from: '    count?.(asBuffer(bytes), budget)\n',
+    to: '    void count\n    void budget\n    void bytes\n',
     caughtBy: {
       file: 'src/codec/avro.test.ts',
-      test: 'refuses at its head a list that announces more items than it has bytes',
+      test: 'refuses a list that announces more items than it has bytes, before it makes room for them',
     },
   },
   {
