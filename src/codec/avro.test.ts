@@ -146,14 +146,14 @@ describe('avro', () => {
 
   test('refuses a list that announces more items than it has bytes, before it makes room for them', () => {
     const counts = [2 ** 24, 2 ** 31, 2 ** 50, -(2 ** 24)].map((count) => Buffer.concat([long(count), Buffer.from([2, 0])]))
+    expect(() => avro({ type: 'array', items: 'int' }, { maxValues: 2 ** 25 }).decode(counts[0]!)).toThrow(
+      /ends before what it announces/,
+    )
     for (const maxValues of [250_000, 1_000_000_000])
       for (const bytes of counts)
         expect(['TOO_LARGE', 'INVALID_INPUT']).toContain(
           codeOf(() => avro({ type: 'array', items: 'int' }, { maxValues }).decode(bytes)),
         )
-    expect(() => avro({ type: 'array', items: 'int' }, { maxValues: 2 ** 25 }).decode(counts[0]!)).toThrow(
-      /ends before what it announces/,
-    )
   })
 
   test('refuses the same to its writer, and refuses a budget that is none', () => {
