@@ -66,9 +66,12 @@ export interface EntryTexts {
 export function entryTexts({
   secret,
   maxLength,
+  isPlain = true,
 }: {
   readonly secret: string | undefined
   readonly maxLength: number
+  /** Responses are JSON here, not what a codec makes of it. @default true */
+  readonly isPlain?: boolean
 }): EntryTexts {
   const sealOf = (key: string, json: string): string =>
     createHmac('sha256', secret ?? '')
@@ -81,16 +84,16 @@ export function entryTexts({
     },
     read: (key, text) => {
       if (text.length > maxLength) return undefined
-      if (secret === undefined) return parseEntry(text)
+      if (secret === undefined) return parseEntry(text, isPlain)
       const end = text.indexOf('.')
       const json = text.slice(end + 1)
-      return end > 0 && isEqualSecret(text.slice(0, end), sealOf(key, json)) ? parseEntry(json) : undefined
+      return end > 0 && isEqualSecret(text.slice(0, end), sealOf(key, json)) ? parseEntry(json, isPlain) : undefined
     },
   }
 }
 
 /** Read field by field: what has another shape than ours is not ours, and what answers a repeat can be answered. */
-function parseEntry(json: string): CacheEntry | undefined {
+function parseEntry(json: string, isPlain: boolean): CacheEntry | undefined {
   const { state, fingerprint, token, aliveAtMs, rejected, response } = (parsed(json) ?? {}) as Record<string, unknown>
   if (typeof fingerprint !== 'string') return undefined
   if (state === 'pending')
@@ -102,7 +105,8 @@ function parseEntry(json: string): CacheEntry | undefined {
   const kept = token === undefined ? {} : { token }
   if (response === undefined) return rejected ? undefined : { state, fingerprint, rejected, ...kept }
   if (typeof response !== 'string') return undefined
-  const isAnswer = rejected ? readRejection(response) !== undefined : response === '' || parsed(response) !== undefined
+  const isAnswer =
+    !isPlain || (rejected ? readRejection(response) !== undefined : response === '' || parsed(response) !== undefined)
   return isAnswer ? { state, fingerprint, rejected, response, ...kept } : undefined
 }
 

@@ -30,6 +30,7 @@ import { postgresMarkers } from './marker-store.ts'
 import type { Outcome } from './outcome.ts'
 import { refuseInside } from './open-command.ts'
 import { runPipeline, type Pipeline } from './pipeline.ts'
+import { plainResponses, type ResponseCodec } from './response-codec.ts'
 import { createRequestIds, type MissingRequestIds, type RequestIdPhase, type RequestIds } from './request-ids.ts'
 
 export interface CommandsOptions {
@@ -69,6 +70,8 @@ export interface CommandsOptions {
   readonly queueTimeoutMs?: number
   /** How often an attempt that lost a race is made again. @default 5 */
   readonly retries?: number
+  /** How responses and rejections are kept for repeats, such as encrypted. @default as plain JSON */
+  readonly responses?: ResponseCodec
   /** A longer response is not kept for repeats. @default 65_536 */
   readonly maxResponseBytes?: number
   /** How long an entry of the cache lasts whose run neither renews nor ends it. Must exceed the longest transaction. @default 60_000 */
@@ -109,7 +112,8 @@ export function createPipeline(settings: Settings): Pipeline {
   const tables = commandTables(settings.schema)
   const limited = { statementTimeoutMs, lockTimeoutMs, signals, clock, random }
   const attempt = { ...limited, isolation, retries: 0, onUnknown: 'throw' } as const
-  const guard = { budgetMs, pendingTtlMs, completedTtlMs, secret: settings.cacheSecret, maxResponseBytes, signals, clock, random }
+  const entries = { secret: settings.cacheSecret, isPlain: settings.responses === plainResponses, maxResponseBytes }
+  const guard = { budgetMs, pendingTtlMs, completedTtlMs, ...entries, signals, clock, random }
   return {
     // A connection that fell silent must not hold a caller for ever.
     db: unlessMute(db, { statementMs: statementTimeoutMs, clock }),
@@ -118,6 +122,7 @@ export function createPipeline(settings: Settings): Pipeline {
     tables,
     outbox,
     tokens,
+    responses: settings.responses,
     signals,
     tracing,
     clock,
@@ -195,6 +200,7 @@ export function resolveOptions(options: CommandsOptions): Settings {
       schema: defaults.schema,
       maxPerPrincipal: shareOfPool(options.db),
       tokens: createTokens(),
+      responses: plainResponses,
       isolation: 'read committed',
       signals: defaultSignals,
       tracing: noTracing,

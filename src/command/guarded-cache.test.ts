@@ -20,7 +20,7 @@ function setup(cache: CommandCache, more: { readonly secret?: string } = {}) {
   signals.on('command.cache-breaker', ({ state }) => void states.push(state))
   const clock = createFakeClock()
   const limits = { budgetMs: 20, pendingTtlMs: 60_000, completedTtlMs: 3_600_000, maxResponseBytes: 40_000 }
-  const options = { ...limits, secret: undefined, signals, clock, random: seededRandom(1), ...more }
+  const options = { ...limits, secret: undefined, isPlain: true, signals, clock, random: seededRandom(1), ...more }
   let unsealed = 0
   signals.on('command.cache-unsealed', () => void (unsealed += 1))
   return { guarded: guardCache(cache, options), failures, states, clock, unsealed: () => unsealed }

@@ -32,6 +32,8 @@ export interface GuardOptions {
   readonly completedTtlMs: number
   /** Seals the entries; undefined leaves them open. */
   readonly secret: string | undefined
+  /** Responses are kept as plain JSON. */
+  readonly isPlain: boolean
   readonly maxResponseBytes: number
   readonly signals: SignalBus
   readonly clock: Clock
@@ -52,7 +54,8 @@ export const noCache: GuardedCache = {
 export function guardCache(cache: CommandCache, options: GuardOptions): GuardedCache {
   const { budgetMs, pendingTtlMs, completedTtlMs, signals, clock, random } = options
   // A response is text inside of JSON, which doubles its quotes at most; a token and the rest are short.
-  const texts = entryTexts({ secret: options.secret, maxLength: 2 * options.maxResponseBytes + 16_384 })
+  const { secret, isPlain } = options
+  const texts = entryTexts({ secret, isPlain, maxLength: 2 * options.maxResponseBytes + 16_384 })
   /** What stands in the place of an entry, if that is not the entry's own text. */
   const inPlaceOf = new WeakMap<CacheEntry, string>()
   const textOf = (key: string, entry: CacheEntry): string => inPlaceOf.get(entry) ?? texts.write(key, entry)
@@ -63,7 +66,7 @@ export function guardCache(cache: CommandCache, options: GuardOptions): GuardedC
     onChange: (state) => signals.emit('command.cache-breaker', { state }),
   })
   const sent = new WeakSet<CacheEntry>()
-  const isProved = options.secret !== undefined || cache.isPrivate === true
+  const isProved = secret !== undefined || cache.isPrivate === true
   let isToldOf = isProved
   let isProbing = false
 

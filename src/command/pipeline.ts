@@ -31,7 +31,7 @@ import type { CacheScope } from './cache-scope.ts'
 import { refusalOf, type CommandGate, type Leave } from './command-gate.ts'
 import type { CommandOutbox } from './command-outbox.ts'
 import type { CommandTables } from './command.sql.ts'
-import { committedOutcome } from './committed.ts'
+import { committedOutcome, responseContext } from './committed.ts'
 import type { executePlan } from './execute-plan.ts'
 import type { GuardedCache } from './guarded-cache.ts'
 import type { MarkerStore } from './marker-store.ts'
@@ -39,6 +39,7 @@ import { failed, type Outcome } from './outcome.ts'
 import { isBelieved, tryMarker, whileRenewed } from './pending.ts'
 import { aggregatesIn, failedPlan, planCommand, type PlanNode, type PlanRequest } from './plan-command.ts'
 import { keptText, rejectionOf } from './rejection.ts'
+import type { ResponseCodec } from './response-codec.ts'
 
 /** What the pipeline works with. Tests replace parts to prove that each is needed. */
 export interface Pipeline {
@@ -51,6 +52,7 @@ export interface Pipeline {
   readonly cache: GuardedCache
   readonly cacheScope: CacheScope
   readonly tokens: Tokens
+  readonly responses: ResponseCodec
   readonly fingerprint: (command: string, input: unknown) => string
   readonly execute: typeof executePlan
   readonly limits: CommandLimits
@@ -112,7 +114,7 @@ async function runOnce(pipeline: Pipeline, asked: Admitted, planOnce: () => Prom
   let completed: CompletedEntry | undefined
   try {
     const outcome = await decide(pipeline, asked, planOnce, (ready) => whileRenewed(pipeline, { key, pending }, ready))
-    completed = completedEntry(pipeline, asked, outcome)
+    completed = await completedEntry(pipeline, asked, outcome)
     return outcome
   } catch (error) {
     return await unchanged(error, planOnce)
@@ -147,7 +149,7 @@ async function answerFromCache(pipeline: Pipeline, asked: Admitted, { key, found
     return failed('UNAVAILABLE', 'The database cannot be reached. Send the same request again.', { cause: error })
   }
   const outcome = await decide(pipeline, asked, planOnce).catch((error: unknown) => unchanged(error, planOnce))
-  const completed = completedEntry(pipeline, asked, outcome)
+  const completed = await completedEntry(pipeline, asked, outcome)
   if (completed !== undefined) await pipeline.cache.complete(key, found, completed)
   return outcome
 }
@@ -252,7 +254,18 @@ function toPlan({ clock }: Pipeline, { definition, input, principal, requestId, 
 }
 
 /** What repeats may be told from the cache; undefined if the run left nothing behind. */
-function completedEntry({ limits }: Pipeline, asked: Admitted, outcome: Outcome): CompletedEntry | undefined {
+async function completedEntry(pipeline: Pipeline, asked: Admitted, outcome: Outcome): Promise<CompletedEntry | undefined> {
+  const entry = plainEntry(pipeline, asked, outcome)
+  if (entry?.response === undefined) return entry
+  try {
+    return { ...entry, response: await pipeline.responses.encode(entry.response, responseContext(asked)) }
+  } catch {
+    // It has committed: the marker answers repeats.
+    return undefined
+  }
+}
+
+function plainEntry({ limits }: Pipeline, asked: Admitted, outcome: Outcome): CompletedEntry | undefined {
   const { fingerprint, definition } = asked
   if (outcome.status === 'executed' || outcome.status === 'replayed') {
     const response = JSON.stringify(outcome.response) ?? ''

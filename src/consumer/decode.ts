@@ -7,7 +7,7 @@
  */
 import { errorMessage, isWaybillError } from '../core/errors.ts'
 import { voidEventType } from '../core/event.ts'
-import { readData } from '../core/stream.ts'
+import { contextOf, readData } from '../core/stream.ts'
 import type { StoredRow } from './inbox.sql.ts'
 import type { Item, ItemOrigin, Refusal, UnreadItem } from './item.ts'
 import { isForeign, readEvent, type ForeignMessage, type RawMessage, type ReceivedEvent } from './received-event.ts'
@@ -102,9 +102,9 @@ function toMessage(row: StoredRow): RawMessage {
 }
 
 /** Nearly every payload has the current shape and a codec that answers at once: promises would cost more than the reading. */
-function readNow({ type }: Route, { body }: RawMessage, { schemaVersion }: ReceivedEvent): unknown {
-  if (schemaVersion !== type.schemaVersion) return readData(type, body, schemaVersion)
-  const decoded = type.codec.decode(body, schemaVersion)
+function readNow({ type }: Route, { body }: RawMessage, { schemaVersion, aggregateId }: ReceivedEvent): unknown {
+  if (schemaVersion !== type.schemaVersion) return readData(type, body, schemaVersion, aggregateId)
+  const decoded = type.codec.decode(body, schemaVersion, contextOf(type, aggregateId))
   return isPromise(decoded) ? decoded.then((data) => type.codec.validate(data)) : type.codec.validate(decoded)
 }
 

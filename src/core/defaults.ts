@@ -13,6 +13,8 @@ export const defaults = {
     retryBackoff: { firstMs: 10, maxMs: 1_000, jitter: 'full' },
   },
   stream: { maxBytes: 1_000_000, ordering: 'aggregate' },
+  /** What one payload or one request body may stand for, besides its bytes. */
+  budget: { maxValues: 250_000, maxDepth: 500 },
   loop: { backoff: { firstMs: 100, maxMs: 10_000 } },
   run: { stopTimeoutMs: 20_000, abortTimeoutMs: 5_000 },
 
@@ -94,6 +96,7 @@ export const defaults = {
     maxBacklog: 5_000,
     lockTimeoutMs: 200,
   },
+  kafka: { maxInflatedBytes: 67_108_864 },
   claimCheck: { thresholdBytes: 256_000, maxBytes: 104_857_600, prefix: 'claims/', timeoutMs: 10_000 },
   /** Longer than any event may wait or be replayed. */
   blobRetention: { keepMs: 7_776_000_000, idleMs: 3_600_000 },

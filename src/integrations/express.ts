@@ -73,7 +73,10 @@ export function expressIngest<Request extends ExpressIngestRequest>(
   return async (request, response) => {
     const { method, originalUrl: url, headers } = request
     const header = (name: string): string | undefined => headerOf(headers, name)
-    send(response, await endpoint({ native: request, method, url, header, body: () => parsedBody(request) }))
+    send(
+      response,
+      await endpoint({ native: request, method, url, header, body: () => parsedBody(request, ingest.limits.maxBodyBytes) }),
+    )
   }
 }
 

@@ -72,7 +72,10 @@ export function fastifyIngest<Request extends FastifyIngestRequest>(
   return async (request, reply) => {
     const { method, url, headers } = request
     const header = (name: string): string | undefined => headerOf(headers, name)
-    return send(reply, await endpoint({ native: request, method, url, header, body: () => parsedBody(request) }))
+    return send(
+      reply,
+      await endpoint({ native: request, method, url, header, body: () => parsedBody(request, ingest.limits.maxBodyBytes) }),
+    )
   }
 }
 

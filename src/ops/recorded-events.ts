@@ -6,7 +6,7 @@
  */
 import { redactedMessage } from '../core/redact.ts'
 import type { EventKind } from '../core/event.ts'
-import { readData, type AnyStream, type EventType } from '../core/stream.ts'
+import { contextOf, readData, type AnyStream, type EventType } from '../core/stream.ts'
 
 export interface RecordedEvent {
   readonly aggregateType: string
@@ -18,7 +18,7 @@ export interface RecordedEvent {
 
 /** An event as it is written today, to be kept. */
 export async function recordEvent<Input>(type: EventType<EventKind, Input, unknown>, data: Input): Promise<RecordedEvent> {
-  const bytes = await type.codec.encode(data)
+  const bytes = await type.codec.encode(data, contextOf(type, ''))
   return {
     aggregateType: type.stream.aggregateType,
     eventType: type.name,

@@ -55,7 +55,17 @@ const { cacheBudgetMs: budgetMs, pendingTtlMs, completedTtlMs, maxResponseBytes,
 const secret = 'q83vASNFZ4mrze8Ay7F/wQhT1mPz0XcE'
 // Time runs fast for the cache's breaker: a Redis that has come back is used again at once.
 const clock = { ...systemClock, monotonicMs: () => 10_000 * systemClock.monotonicMs() }
-const guarded = guardCache(cache, { budgetMs, pendingTtlMs, completedTtlMs, maxResponseBytes, secret, signals, random, clock })
+const guarded = guardCache(cache, {
+  budgetMs,
+  pendingTtlMs,
+  completedTtlMs,
+  maxResponseBytes,
+  isPlain: true,
+  secret,
+  signals,
+  random,
+  clock,
+})
 const sound = { ...createPipeline(settings), cache: guarded }
 const pipeline = MUTANT === undefined ? sound : mutants[MUTANT]?.(sound)
 if (pipeline === undefined) throw new Error(`There is no mutant "${MUTANT}".`)

@@ -2,6 +2,7 @@
  * docs/reference/options.md says that an option which does not exist is refused: by every function that the page lists, before it
  * does anything else.
  */
+import { ValueSchema } from '@bufbuild/protobuf/wkt'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -10,10 +11,12 @@ import { z } from 'zod'
 import { optionFunctions } from '../../scripts/option-functions.ts'
 import { loadConfig } from '../../src/cli/config.ts'
 import * as waybill from '../../src/index.ts'
+import { avro } from '../../src/avro.ts'
 import { createDashboard } from '../../src/dashboard/dashboard.ts'
 import { kafka } from '../../src/kafka.ts'
 import { markTx } from '../../src/postgres/database.ts'
 import { pubsub } from '../../src/pubsub.ts'
+import { protobuf } from '../../src/protobuf.ts'
 import * as testing from '../../src/testing/index.ts'
 
 const mustNotBeAsked = async (): Promise<never> => await Promise.reject(new Error('a statement was sent'))
@@ -97,6 +100,9 @@ const calls: Readonly<Record<string, Call | readonly Call[]>> = {
     (given) => client.sendMany([], given),
     (given) => client.processed('o1', given),
   ],
+  jsonCodec: (given) => waybill.jsonCodec(schema, given),
+  'protobuf (waybill/protobuf)': (given) => protobuf(ValueSchema, given),
+  'avro (waybill/avro)': (given) => avro('int', given),
   claimCheck: (given) => waybill.claimCheck(waybill.jsonCodec(schema), given),
   fileBlobStore: waybill.fileBlobStore,
   postgresBlobStore: waybill.postgresBlobStore,

@@ -1,4 +1,5 @@
 /** Every kept mutant of the sources. */
+import { budgetMutants } from './budget.ts'
 import { canonMutants } from './canon.ts'
 import { commandMutants } from './command.ts'
 import { deadlineMutants } from './deadline.ts'
@@ -14,6 +15,7 @@ import { transactionMutants } from './transaction.ts'
 import type { SourceMutant } from './source-mutant.ts'
 
 export const sourceMutants: readonly SourceMutant[] = [
+  ...budgetMutants,
   ...canonMutants,
   ...commandMutants,
   ...deadlineMutants,
