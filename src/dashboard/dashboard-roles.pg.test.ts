@@ -15,8 +15,8 @@ const logins = new Map<string, Connection>()
 beforeAll(async () => {
   await migrate(admin, { schema, service: 'shop', roles: true })
   for (const role of roles) {
-    const login = `login_${groupRole(schema, role)}`
-    await admin.query(`create role ${login} login in role ${groupRole(schema, role)}`)
+    const login = `login_${groupRole({ schema, service: 'shop' }, role)}`
+    await admin.query(`create role ${login} login in role ${groupRole({ schema, service: 'shop' }, role)}`)
     const url = new URL(database.url)
     url.username = login
     logins.set(role, connect({ url: url.href, max: 2 }))
@@ -27,8 +27,8 @@ afterAll(async () => {
   for (const login of logins.values()) await login.close()
   await admin.query(`drop schema ${schema} cascade`)
   for (const role of [
-    ...roles.map((each) => `login_${groupRole(schema, each)}`),
-    ...groupRoles.map((each) => groupRole(schema, each)),
+    ...roles.map((each) => `login_${groupRole({ schema, service: 'shop' }, each)}`),
+    ...groupRoles.map((each) => groupRole({ schema, service: 'shop' }, each)),
   ])
     await admin.query(`drop owned by ${role}; drop role ${role}`)
 })
