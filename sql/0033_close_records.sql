@@ -63,3 +63,10 @@ begin
    where m.principal = answer_command.principal and m.request_id = answer_command.request_id and :schema.xid_in_progress(m.xmin);
   return found;
 end $$;
+
+-- The marker of one request, for readers who name its principal and id: those of others they may not see.
+create function :schema.trace_marker(principal text, request_id text) returns table (command text, rejected boolean, created_at timestamptz)
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+  select m.command, m.rejected, m.created_at from :schema.command_marker m
+   where m.principal = trace_marker.principal and m.request_id = trace_marker.request_id
+$$;

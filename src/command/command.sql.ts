@@ -10,6 +10,7 @@ export interface CommandTables {
   readonly answerCommand: Name
   readonly expireMarkers: Name
   readonly markerRetention: Name
+  readonly traceMarker: Name
 }
 
 export function commandTables(schema: string): CommandTables {
@@ -21,6 +22,7 @@ export function commandTables(schema: string): CommandTables {
     answerCommand: name(schema, 'answer_command'),
     expireMarkers: name(schema, 'expire_markers'),
     markerRetention: name(schema, 'marker_retention'),
+    traceMarker: name(schema, 'trace_marker'),
   }
 }
 

@@ -42,9 +42,9 @@ test('no caller deletes a marker that is younger than the database keeps them', 
 test('the answer of a command is kept by the transaction that made its marker, and by no other', async () => {
   const answer = `select waybill.answer_command('ann', 'r1', false, '"forged"', null) as kept`
   const kept = await transaction(db, async (tx) => {
-    await tx.query('savepoint inner')
+    await tx.query('savepoint earlier')
     await tx.query(`select from waybill.claim_command('ann', 'r1', 'Deposit', '\\x00', '{}', '{}', '1000')`)
-    await tx.query('release inner')
+    await tx.query('release earlier')
     return (await tx.query(answer)).rows
   })
   expect(kept).toEqual([{ kept: true }])

@@ -60,11 +60,15 @@ test.each(['parked?service=shop', 'letters?service=shop', 'doctor?service=shop']
 
 test('a role that may only read sees the overview, and what it may not do is refused with who may', async () => {
   expect(await asked('readonly', 'overview')).toMatchObject({ body: { services: [{ status: { service: 'shop' } }] } })
-  expect(await asked('readonly', 'trace?id=r1')).toMatchObject({ status: 404 })
+  expect(await asked('readonly', 'trace?id=r1&principal=ann')).toMatchObject({ status: 404 })
+  expect(await asked('readonly', 'trace?id=r1')).toMatchObject({
+    status: 403,
+    body: { error: { code: 'FORBIDDEN', message: expect.stringContaining(`${schema}_<service>_payloads`) } },
+  })
   const pause = { service: 'shop', aggregateType: 'video' }
   expect(await asked('readonly', 'actions/pause-stream', pause)).toMatchObject({
     status: 403,
-    body: { error: { code: 'FORBIDDEN', message: expect.stringContaining(`a member of ${schema}_owner`) } },
+    body: { error: { code: 'FORBIDDEN', message: expect.stringContaining(`a member of ${schema}_<service>_owner`) } },
   })
   expect(await asked('owner', 'actions/pause-stream', pause)).toEqual({
     status: 200,

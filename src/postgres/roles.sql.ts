@@ -58,7 +58,7 @@ export function applyRoles(names: RoleNames): string {
 }
 
 /** Closes a database to PUBLIC and leaves it open to this service's roles. Only its owner may, and other services of it need a grant. */
-export function closeDatabase(database: string, names: RoleNames): string {
+export function closeDatabaseSql(database: string, names: RoleNames): string {
   const quoted = `"${database.replaceAll('"', '""')}"`
   const roles = groupRoles.map((role) => name(groupRole(names, role)).quoted).join(', ')
   return `revoke connect, temporary on database ${quoted} from public;\ngrant connect on database ${quoted} to ${roles};\n`

@@ -156,6 +156,7 @@ export const functionGrants: Readonly<Record<string, readonly GrantedRole[]>> = 
   claim_command: ['app'],
   answer_command: ['app'],
   expire_markers: ['app'],
+  trace_marker: ['readonly'],
 
   lock_letters: ['consumer'],
 
