@@ -29,7 +29,9 @@ export const doctor: Command = {
             ]
       const openToPublic = roles?.openToPublic
       if (openToPublic !== undefined)
-        note(`The database "${openToPublic}" is open to every login of the server (CONNECT for PUBLIC). See: waybill migrate roles --print`)
+        note(
+          `The database "${openToPublic}" is open to every login of the server (CONNECT for PUBLIC). See: waybill migrate roles --print`,
+        )
       return {
         text: findings.length === 0 ? 'Nothing is wrong.' : findings.map(({ text }) => text).join('\n'),
         data: { findings, openToPublic: openToPublic !== undefined },

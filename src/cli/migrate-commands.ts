@@ -101,7 +101,10 @@ export const migrateRoles: Command = {
       const { database, sql } = await closingSql(db, schema)
       if (print) return { text: sql, data: { database, sql } }
       await closeDatabase(db, { schema, actor: user })
-      return { text: `Only members of the roles of "${schema}" may connect to the database "${database}" now.`, data: { database, sql } }
+      return {
+        text: `Only members of the roles of "${schema}" may connect to the database "${database}" now.`,
+        data: { database, sql },
+      }
     })
   },
 }

@@ -13,7 +13,8 @@ const logins = { app: `app_${schema}`, owner: `operator_${schema}` } as const
 
 beforeAll(async () => {
   await migrate(db, { ...names, roles: true })
-  for (const [role, login] of Object.entries(logins)) await db.query(`create role ${login} login in role ${groupRole(names, role as keyof typeof logins)}`)
+  for (const [role, login] of Object.entries(logins))
+    await db.query(`create role ${login} login in role ${groupRole(names, role as keyof typeof logins)}`)
 })
 
 afterAll(async () => {

@@ -109,7 +109,8 @@ export async function showDeadLetter(
   refuseUnknown('showDeadLetter', options, ['payload'])
   const tables = inboxTables(schema)
   const letter = await first(db, selectLetters(tables, checkedFilter({ ids: [id] }), { states: undefined, after: '0', limit: 1 }))
-  const detail = letter === undefined ? undefined : await first(db, selectLetterDetail(tables, letter.id, options.payload === true))
+  const detail =
+    letter === undefined ? undefined : await first(db, selectLetterDetail(tables, letter.id, options.payload === true))
   if (letter === undefined || detail === undefined) throw new WaybillError('NOT_FOUND', `There is no dead letter ${id}.`)
   return {
     ...toDeadLetter(letter),

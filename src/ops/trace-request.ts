@@ -112,7 +112,9 @@ async function scan<Row>({ db, name, schema }: NamedService, statement: Statemen
     return await transaction(db, (tx) => rows(tx, statement), { statementTimeoutMs: scanTimeoutMs, readOnly: true })
   } catch (error) {
     if (isForbidden(error))
-      throw new WaybillError('FORBIDDEN', `Who asked for what in ${name} is shown to ${membersOf({ schema })}. ${advice}`, { cause: error })
+      throw new WaybillError('FORBIDDEN', `Who asked for what in ${name} is shown to ${membersOf({ schema })}. ${advice}`, {
+        cause: error,
+      })
     if (!isUnavailable(error)) throw error
     throw new WaybillError('TIMEOUT', `Looking through all of ${name} took too long. ${advice}`, { cause: error })
   }

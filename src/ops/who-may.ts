@@ -10,7 +10,9 @@ interface Names {
 
 /** For every command that works on a schema. */
 export function whoMayOperate(names: Names): string {
-  const [owner, relay, consumer, payloads] = (['owner', 'relay', 'consumer', 'payloads'] as const).map((role) => shownGroupRole(names, role))
+  const [owner, relay, consumer, payloads] = (['owner', 'relay', 'consumer', 'payloads'] as const).map((role) =>
+    shownGroupRole(names, role),
+  )
   return `Operators connect as a member of ${owner}, relays of ${relay}, consumers of ${consumer}; payloads, and who asked for what, are for members of ${payloads} (made by: waybill migrate up --roles).`
 }
 

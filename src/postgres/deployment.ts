@@ -141,7 +141,8 @@ export async function adoptDeployment(db: Database, options: AdoptOptions): Prom
 /** Turns "permission denied" into a sentence. */
 async function readable<Result>(
   names: { readonly schema: string; readonly service?: string | undefined },
-  read: () => Promise<Result>): Promise<Result> {
+  read: () => Promise<Result>,
+): Promise<Result> {
   try {
     return await read()
   } catch (cause) {

@@ -4,6 +4,7 @@ import { runLine } from '../../test/setup/run-line.ts'
 import { doctorRoles } from '../ops/doctor-roles.ts'
 import { createTestDatabase, type TestDatabase } from '../testing/test-database.ts'
 import { connect, type Connection } from './connect.ts'
+import type { Database } from './database.ts'
 import { fromPg } from './from-pg.ts'
 import { migrate } from './migrate.ts'
 import { formerGroupRole, groupRole, groupRoles, type GroupRole } from './roles.ts'
@@ -27,7 +28,7 @@ async function side({ ownSchema = false } = {}): Promise<Side> {
   return one
 }
 
-const dbOf = ({ database }: Side): ReturnType<typeof fromPg> => fromPg(database.pool)
+const dbOf = ({ database }: Side): Database => fromPg(database.pool)
 
 async function login(of: Side, role: GroupRole, attributes = 'login'): Promise<string> {
   const name = `login_${groupRole(of.names, role)}`.slice(0, 63)
@@ -59,7 +60,8 @@ afterAll(async () => {
   for (const { names } of sides) {
     for (const role of groupRoles) {
       await first?.database.pool.query(`drop role if exists ${groupRole(names, role)}`).catch(() => undefined)
-      for (const { database } of sides) await database.pool.query(`drop owned by ${groupRole(names, role)}`).catch(() => undefined)
+      for (const { database } of sides)
+        await database.pool.query(`drop owned by ${groupRole(names, role)}`).catch(() => undefined)
       await first?.database.pool.query(`drop role if exists ${groupRole(names, role)}`)
     }
   }
@@ -89,7 +91,7 @@ describe('two services in two databases of one server, with the default schema',
       'drop schema waybill cascade',
     ]
     for (const attempt of attempts) {
-      await expect(there.query(attempt), attempt).rejects.toMatchObject({ code: '42501' })
+      await expect(there.query(attempt)).rejects.toMatchObject({ code: '42501' })
       await there.query('rollback')
     }
   })
@@ -214,7 +216,10 @@ test('a copy of a database on the same server gets no roles of its original, whi
   const admin = connect({ url: copied.url })
   await admin.query('delete from waybill.deployment')
   const run = migrate(admin, { ...original.names, roles: true })
-  await expect(run).rejects.toMatchObject({ code: 'REFUSED', message: expect.stringContaining(`database ${original.database.name}`) })
+  await expect(run).rejects.toMatchObject({
+    code: 'REFUSED',
+    message: expect.stringContaining(`database ${original.database.name}`),
+  })
   await admin.close()
   await copied.drop()
   const again = connect({ url: original.database.url })
@@ -279,7 +284,7 @@ describe('the audit log keeps what it has', () => {
         'truncate waybill.audit_log',
         `insert into waybill.audit_log (id, actor, action) overriding system value values (1, 'x', 'y') on conflict (id) do update set actor = 'nobody'`,
       ])
-        await expect(db.query(attempt), attempt).rejects.toMatchObject({ code: '42501' })
+        await expect(db.query(attempt)).rejects.toMatchObject({ code: '42501' })
     await transaction(dbOf(one), async (tx) => {
       // As a replication worker writes: ordinary triggers do not fire.
       await tx.query('set local session_replication_role = replica')

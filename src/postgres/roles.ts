@@ -200,7 +200,10 @@ export function formerGroupRole(schema: string, role: GroupRole): string {
 }
 
 /** The same for a sentence, where the service may be unknown. */
-export function shownGroupRole({ schema, service }: { readonly schema: string; readonly service?: string | undefined }, role: GroupRole): string {
+export function shownGroupRole(
+  { schema, service }: { readonly schema: string; readonly service?: string | undefined },
+  role: GroupRole,
+): string {
   return service === undefined ? `${schema}_<service>_${role}` : groupRole({ schema, service }, role)
 }
 

@@ -4,6 +4,7 @@ import { commandMutants } from './command.ts'
 import { fateMutants } from './fate.ts'
 import { forkMutants } from './fork.ts'
 import { redactMutants } from './redact.ts'
+import { roleMutants } from './roles.ts'
 import { sessionMutants } from './session.ts'
 import { transactionMutants } from './transaction.ts'
 import type { SourceMutant } from './source-mutant.ts'
@@ -14,6 +15,7 @@ export const sourceMutants: readonly SourceMutant[] = [
   ...fateMutants,
   ...forkMutants,
   ...redactMutants,
+  ...roleMutants,
   ...sessionMutants,
   ...transactionMutants,
 ]
