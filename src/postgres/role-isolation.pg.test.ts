@@ -1,7 +1,10 @@
 import { afterAll, afterEach, beforeAll, describe, expect, inject, test } from 'vitest'
 
 import { runLine } from '../../test/setup/run-line.ts'
+import { commandId } from '../command/command-id.ts'
+import { showDeadLetter } from '../consumer/dead-letters.ts'
 import { doctorRoles } from '../ops/doctor-roles.ts'
+import { trace } from '../ops/trace.ts'
 import { createTestDatabase, type TestDatabase } from '../testing/test-database.ts'
 import { connect, type Connection } from './connect.ts'
 import type { Database } from './database.ts'
@@ -300,5 +303,64 @@ describe('the audit log keeps what it has', () => {
     expect((await doctorRoles(db, 'waybill')).findings).toMatchObject([{ problem: 'audit-open' }])
     await db.query('alter table waybill.audit_log enable always trigger audit_log_keep')
     expect((await doctorRoles(db, 'waybill')).findings).toEqual([])
+  })
+})
+
+describe('a member of readonly', () => {
+  let one: Side
+  let letter: string
+  const request = { principal: 'ann', requestId: 'r1' }
+
+  beforeAll(async () => {
+    one = await side()
+    const db = dbOf(one)
+    await migrate(db, { ...one.names, roles: true })
+    await login(one, 'readonly')
+    await make(
+      one,
+      `both_${one.database.name}`,
+      `login in role ${groupRole(one.names, 'readonly')}, ${groupRole(one.names, 'payloads')}`,
+    )
+    const { rows } = await db.query(
+      `insert into waybill.dead_letter (consumer, generation, event_id, event_type, reason, error, attempts, topic, message_id, attributes, body, published_at, first_failed_at)
+       values ('catalog', 1, gen_random_uuid(), 'Deposited', 'failed', 'no', 1, 't', 'm', '{}', 'secret', now(), now()) returning id::text`,
+    )
+    letter = (rows[0] as { id: string }).id
+    await transaction(db, async (tx) => {
+      await tx.query(`select from waybill.claim_command('ann', 'r1', 'Deposit', '\\x00', '{}', '{}', '1000')`)
+      await tx.query(`select waybill.add_event('t', 'account', 'a', 'Deposited', '{}'::bytea, headers => $1::text::jsonb)`, [
+        JSON.stringify({ command_id: commandId(request) }),
+      ])
+    })
+  })
+
+  test('sees a dead letter without its body, and with it as a member of payloads', async () => {
+    const [reader, both] = [as(`login_${groupRole(one.names, 'readonly')}`, one), as(`both_${one.database.name}`, one)]
+    expect(await showDeadLetter({ db: reader, schema: 'waybill' }, letter)).toMatchObject({ reason: 'failed', body: undefined })
+    await expect(showDeadLetter({ db: reader, schema: 'waybill' }, letter, { payload: true })).rejects.toMatchObject({
+      code: '42501',
+    })
+    const shown = await showDeadLetter({ db: both, schema: 'waybill' }, letter, { payload: true })
+    expect(Buffer.from(shown.body ?? []).toString()).toBe('secret')
+    const url = new URL(one.database.url)
+    url.username = `login_${groupRole(one.names, 'readonly')}`
+    const told = await runLine(`dlq show --id ${letter} --payload`, {
+      folder: import.meta.dirname,
+      env: { DATABASE_URL: url.href },
+    })
+    expect(told.err).toContain('payloads, and who asked for what, are for members of waybill_<service>_payloads')
+  })
+
+  test('follows an event and a request that it names, and is told who may see who asked', async () => {
+    const [reader, both] = [as(`login_${groupRole(one.names, 'readonly')}`, one), as(`both_${one.database.name}`, one)]
+    const { rows } = await reader.query('select id::text from waybill.outbox')
+    const event = (rows[0] as { id: string }).id
+    const hidden = await trace([{ db: reader, schema: 'waybill' }], { id: event })
+    expect(hidden).toMatchObject({ request: undefined, notes: [expect.stringContaining('waybill_<service>_payloads')] })
+    expect(await trace([{ db: both, schema: 'waybill' }], { id: event })).toMatchObject({ request, notes: [] })
+    const named = await trace([{ db: reader, schema: 'waybill' }], { id: 'r1', principal: 'ann' })
+    expect(named).toMatchObject({ request: { command: 'Deposit' }, events: [{ eventId: event }] })
+    await expect(trace([{ db: reader, schema: 'waybill' }], { id: 'r1' })).rejects.toMatchObject({ code: 'FORBIDDEN' })
+    expect(await trace([{ db: both, schema: 'waybill' }], { id: 'r1' })).toMatchObject({ request })
   })
 })
