@@ -10,6 +10,7 @@ import { exportSql, pendingSql } from '../postgres/migrate-export.ts'
 import { migrate } from '../postgres/migrate.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult } from './command.ts'
 import { databaseOptions, namesOptions } from './settings.ts'
+import { withSchema } from './with-schema.ts'
 import { whoMayMigrate } from '../ops/who-may.ts'
 
 const roles = {
@@ -96,8 +97,7 @@ export const migrateRoles: Command = {
   async run({ values, settings, user }) {
     const [print, revoke] = [values['print'] === true, values['revoke-connect'] === true]
     if (print === revoke) throw new WaybillError('INVALID_OPTION', 'Pass either --print or --revoke-connect.')
-    const { schema } = settings.knownNames()
-    return await withDatabase(settings.databaseUrl(), async (db) => {
+    return await withSchema(settings, async (db, schema) => {
       const { database, sql } = await closingSql(db, schema)
       if (print) return { text: sql, data: { database, sql } }
       await closeDatabase(db, { schema, actor: user })
