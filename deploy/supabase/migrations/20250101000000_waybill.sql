@@ -2369,24 +2369,6 @@ end $$;
 insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
 values (28, '0028_find_unlocked_writes', 'f26562f369914a2712b1808e12835ad5253328e477aaf7caa1c847eb0638dae9', false, '0.1.0');
 
--- 0029_keep_number
--- Keeps a number free that another change of this release takes.
-
-insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
-values (29, '0029_keep_number', '5cbedf6a90f7f68a0b3d4d21c86c081a1e80f3baf736f4c96e786f42c3ab9377', false, '0.1.0');
-
--- 0030_keep_number
--- Keeps a number free that another change of this release takes.
-
-insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
-values (30, '0030_keep_number', '5cbedf6a90f7f68a0b3d4d21c86c081a1e80f3baf736f4c96e786f42c3ab9377', false, '0.1.0');
-
--- 0031_keep_number
--- Keeps a number free that another change of this release takes.
-
-insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
-values (31, '0031_keep_number', '5cbedf6a90f7f68a0b3d4d21c86c081a1e80f3baf736f4c96e786f42c3ab9377', false, '0.1.0');
-
 -- 0032_lock_rows
 -- Replaces advisory locks, which every login of the database may take, by locks on rows that only the functions of this schema may lock.
 -- A publisher, a sweep and a report of an unlocked write no longer wait for a stranger.
