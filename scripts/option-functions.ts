@@ -52,6 +52,7 @@ export const optionFunctions: readonly OptionsOf[] = [
   },
   of('processedBy', 'ProcessedByOptions', 'src/consumer/processed-by.ts'),
   of('createInboxRetention', 'InboxRetentionOptions', 'src/consumer/inbox-retention.ts'),
+  of('showDeadLetter', 'ShowDeadLetterOptions', 'src/consumer/dead-letters.ts'),
   of('drainBrokerDeadLetters', 'BrokerDeadLettersOptions', 'src/consumer/broker-dead-letters.ts'),
   of('replayConsumer', 'ReplayOptions', 'src/consumer/replay.ts'),
   of('rebuild', 'RebuildOptions', 'src/ops/rebuild.ts'),

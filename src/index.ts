@@ -130,6 +130,7 @@ export {
   groupDeadLetters,
   listDeadLetters,
   showDeadLetter,
+  type ShowDeadLetterOptions,
   type DeadLetter,
   type DeadLetterDetail,
   type DeadLetterFilter,

@@ -65,7 +65,7 @@ test('letters are grouped by consumer, reason and type, and one shows its histor
   ])
   expect(await groupDeadLetters(store(fixture), { consumer: 'other' })).toEqual([])
   const [letter] = await listDeadLetters(store(fixture), { aggregateType: 'account', aggregateId: 'y' })
-  expect(await showDeadLetter(store(fixture), letter?.id ?? '')).toMatchObject({
+  expect(await showDeadLetter(store(fixture), letter?.id ?? '', { payload: true })).toMatchObject({
     aggregateId: 'y',
     topic: 'bank.events',
     attributes: { event_type: 'Deposited' },

@@ -13,6 +13,7 @@ import { checkedNames, type DeploymentNames } from './deployment-names.ts'
 import { insertAudit, probeSession, restampDeployment } from './migrate.sql.ts'
 import { packageVersion, shippedMigrations, type Migration } from './migrate-files.ts'
 import { migrationStatus, type DeploymentStamp, type MigrationStatus } from './migrate-status.ts'
+import { shownGroupRole } from './roles.ts'
 import { sqlState } from './sql-state.ts'
 import { transaction } from './transaction.ts'
 
@@ -23,7 +24,7 @@ export async function assertSchema(
     /** @default whichever the schema is bound to */ readonly service?: string | undefined
   },
 ): Promise<void> {
-  const status = await readable(given.schema, () => migrationStatus(db, { schema: given.schema }))
+  const status = await readable(given, () => migrationStatus(db, { schema: given.schema }))
   const service = given.service ?? status.deployment?.service
   if (service === undefined) throw ofNobody(status)
   const names = checkedNames({ ...given, service })
@@ -154,14 +155,18 @@ export async function adoptDeployment(db: Database, options: AdoptOptions): Prom
 }
 
 /** Turns "permission denied" into a sentence. */
-async function readable<Result>(schema: string, read: () => Promise<Result>): Promise<Result> {
+async function readable<Result>(
+  names: { readonly schema: string; readonly service?: string | undefined },
+  read: () => Promise<Result>,
+): Promise<Result> {
   try {
     return await read()
   } catch (cause) {
     if (sqlState(cause) !== '42501') throw cause
+    const roles = (['app', 'relay', 'consumer'] as const).map((role) => shownGroupRole(names, role))
     throw new WaybillError(
       'FORBIDDEN',
-      `This database role may not read the schema "${schema}". Grant it one of ${schema}_app, ${schema}_relay, ${schema}_consumer (made by: waybill migrate up --roles).`,
+      `This database role may not read the schema "${names.schema}". Grant it one of ${roles.join(', ')} (made by: waybill migrate up --roles).`,
       { cause },
     )
   }

@@ -70,6 +70,7 @@ const calls: Readonly<Record<string, Call | readonly Call[]>> = {
   'consumer.read, consumer.waitFor': [(given) => consumer.read(orders, 'o1', given), (given) => consumer.waitFor('', given)],
   processedBy: (given) => waybill.processedBy(db, 'catalog', given),
   createInboxRetention: waybill.createInboxRetention,
+  showDeadLetter: (given) => waybill.showDeadLetter({ db, schema: 'waybill' }, '1', given),
   drainBrokerDeadLetters: waybill.drainBrokerDeadLetters,
   replayConsumer: waybill.replayConsumer,
   rebuild: waybill.rebuild,

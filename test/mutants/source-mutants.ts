@@ -10,6 +10,7 @@ import { gateMutants } from './gate.ts'
 import { httpMutants } from './http.ts'
 import { readerMutants } from './readers.ts'
 import { redactMutants } from './redact.ts'
+import { roleMutants } from './roles.ts'
 import { sessionMutants } from './session.ts'
 import { transactionMutants } from './transaction.ts'
 import type { SourceMutant } from './source-mutant.ts'
@@ -26,6 +27,7 @@ export const sourceMutants: readonly SourceMutant[] = [
   ...httpMutants,
   ...readerMutants,
   ...redactMutants,
+  ...roleMutants,
   ...sessionMutants,
   ...transactionMutants,
 ]
