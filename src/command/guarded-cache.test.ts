@@ -1,3 +1,4 @@
+import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { defaults } from '../core/defaults.ts'
 import { createSignals } from '../core/signals.ts'
@@ -149,6 +150,26 @@ describe('what is in the cache and is not ours', () => {
     expect(sealed.read('k', text)).toBeUndefined()
     const written = typeof value === 'string' ? '' : sealed.write('k', value as CacheEntry)
     expect(sealed.read('k', written)).toBeUndefined()
+  })
+
+  test('is never an error, whatever stands there, and what is read back has our shape', () => {
+    const value = fc.oneof(fc.constantFrom('pending', 'completed', '{"reason":"x","details":{}}', ''), fc.json(), fc.anything())
+    const names = ['state', 'fingerprint', 'token', 'aliveAtMs', 'rejected', 'response', '__proto__']
+    const entry = fc.dictionary(fc.constantFrom(...names), value, { noNullPrototype: true })
+    const text = fc.oneof(
+      fc.string(),
+      fc.json(),
+      entry.map((fields) => JSON.stringify(fields, (_, each: unknown) => (typeof each === 'bigint' ? `${each}` : each))),
+    )
+    fc.assert(
+      fc.property(text, (stored) => {
+        const read = open.read('k', stored)
+        expect(['undefined', 'string']).toContain(typeof read?.fingerprint)
+        expect(entryTexts({ secret, maxLength }).read('k', stored)).toBeUndefined()
+        if (read?.state === 'completed' && read.response !== undefined) JSON.parse(read.response === '' ? '0' : read.response)
+      }),
+      { seed: 28, numRuns: 5_000 },
+    )
   })
 
   test('is nothing without the right seal: of another secret, of another key, changed, or of none', () => {
