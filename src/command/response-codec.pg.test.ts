@@ -13,7 +13,7 @@ function turning(
   answer: (text: string) => string | undefined = (text) => text,
 ): ResponseCodec & { readonly asked: ResponseContext[] } {
   const asked: ResponseContext[] = []
-  const turned = (text: string): string => [...text].toReversed().join('')
+  const turned = (text: string): string => Array.from(text).toReversed().join('')
   return {
     asked,
     encode: (json, of) => {
