@@ -35,6 +35,7 @@ export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>>
     'postgres/lanes.awaitFirstLane',
     'postgres/lanes.findUnlockedLanes',
     'postgres/migrate.inspectSchema',
+    'postgres/migrate.probeSession',
     'postgres/migrate.selectApplied',
     'postgres/migrate.selectDeployment',
     'projection/reads.readPositions',
