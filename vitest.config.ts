@@ -5,11 +5,14 @@
  * test/proof take long and run only when `npm run proof` sets WAYBILL_PROOF.
  */
 import { availableParallelism } from 'node:os'
+import { fileURLToPath } from 'node:url'
 import { type ViteUserConfig, defineConfig } from 'vitest/config'
 
 const proof = process.env['WAYBILL_PROOF'] !== undefined
 
 const config: ViteUserConfig = defineConfig({
+  // For tests of examples, which import the package.
+  resolve: { alias: [{ find: /^waybill$/, replacement: fileURLToPath(new URL('src/index.ts', import.meta.url)) }] },
   test: {
     include: ['{src,test,bench,scripts}/**/*.test.ts'],
     exclude: ['node_modules', 'dist', '.cache', ...(proof ? [] : ['test/proof/**'])],

@@ -5,22 +5,25 @@
  *   node scripts/docs.ts --check    writes nothing, names the pages that are stale, and exits with 1 if there are any
  */
 import { globSync, readFileSync } from 'node:fs'
-import { readFile, writeFile } from 'node:fs/promises'
+import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
+import { commands } from '../src/cli/commands.ts'
+import { commandHelp, overview } from '../src/cli/help.ts'
 import { defaults, fixedDefaults } from '../src/core/defaults.ts'
 import { optionFunctions } from './option-functions.ts'
 import { optionPages, schemaTable } from './reference-catalogues.ts'
 import { defaultTable, errorTable, fillPage, signalTable } from './reference-tables.ts'
 import { repositoryRoot } from './run-command.ts'
 
-const pages: Readonly<Record<string, () => Promise<string>>> = {
-  'docs/reference/defaults.md': async () => await Promise.resolve(defaultTable(defaults, fixedDefaults)),
-  'docs/reference/errors.md': async () => errorTable(await read('src/core/errors.ts')),
-  'docs/reference/options.md': async () =>
-    await Promise.resolve(optionPages(optionFunctions, (file) => readFileSync(join(repositoryRoot, file), 'utf8'))),
-  'docs/reference/tables.md': async () => schemaTable(await migrations(), await read('src/postgres/schema.snapshot.txt')),
-  'docs/reference/signals.md': async () => signalTable(await read('src/core/signals.ts')),
+/** Each page, as it is to be. */
+const pages: Readonly<Record<string, (page: string) => string>> = {
+  'docs/reference/cli.md': fillHelp,
+  'docs/reference/defaults.md': (page) => fillPage(page, defaultTable(defaults, fixedDefaults)),
+  'docs/reference/errors.md': (page) => fillPage(page, errorTable(read('src/core/errors.ts'))),
+  'docs/reference/options.md': (page) => fillPage(page, optionPages(optionFunctions, read)),
+  'docs/reference/tables.md': (page) => fillPage(page, schemaTable(migrations(), read('src/postgres/schema.snapshot.txt'))),
+  'docs/reference/signals.md': (page) => fillPage(page, signalTable(read('src/core/signals.ts'))),
 }
 
 process.exitCode = await main()
@@ -28,9 +31,9 @@ process.exitCode = await main()
 async function main(): Promise<number> {
   const { values } = parseArgs({ options: { check: { type: 'boolean', default: false } } })
   const stale: string[] = []
-  for (const [path, makeTable] of Object.entries(pages)) {
-    const page = await read(path)
-    const fresh = fillPage(page, await makeTable())
+  for (const [path, fill] of Object.entries(pages)) {
+    const page = read(path)
+    const fresh = fill(page)
     if (fresh === page) continue
     stale.push(path)
     if (!values.check) await writeFile(join(repositoryRoot, path), fresh)
@@ -40,11 +43,19 @@ async function main(): Promise<number> {
   return values.check ? 1 : 0
 }
 
-async function migrations(): Promise<string> {
-  const files = globSync('sql/*.sql', { cwd: repositoryRoot }).toSorted()
-  return (await Promise.all(files.map(read))).join('\n')
+/** The help of each command in its place, and the list of them all. */
+function fillHelp(page: string): string {
+  return page.replaceAll(/```text\nUsage: waybill (.+?)(?: <[a-z-]+>)? \[options\]\n[^`]*```/g, (block, words: string) => {
+    const command = commands[words]
+    if (command !== undefined) return `\`\`\`text\n${commandHelp(words, command)}\n\`\`\``
+    return words === '' || words === '<command>' ? `\`\`\`text\n${overview(commands, '')}\n\`\`\`` : block
+  })
 }
 
-async function read(path: string): Promise<string> {
-  return await readFile(join(repositoryRoot, path), 'utf8')
+function migrations(): string {
+  return globSync('sql/*.sql', { cwd: repositoryRoot }).toSorted().map(read).join('\n')
+}
+
+function read(path: string): string {
+  return readFileSync(join(repositoryRoot, path), 'utf8')
 }

@@ -60,6 +60,7 @@ export const optionFunctions: readonly OptionsOf[] = [
   },
   of('processedBy', 'ProcessedByOptions', 'src/consumer/processed-by.ts'),
   of('createInboxRetention', 'InboxRetentionOptions', 'src/consumer/inbox-retention.ts'),
+  of('showDeadLetter', 'ShowDeadLetterOptions', 'src/consumer/dead-letters.ts'),
   of('drainBrokerDeadLetters', 'BrokerDeadLettersOptions', 'src/consumer/broker-dead-letters.ts'),
   of('listRefused', 'RefusedOptions', 'src/consumer/refused-messages.ts'),
   of('replayConsumer', 'ReplayOptions', 'src/consumer/replay.ts'),
@@ -83,6 +84,15 @@ export const optionFunctions: readonly OptionsOf[] = [
   of('ingest.accept', 'AcceptOptions', 'src/ingest/ingest.ts'),
   of('createIngestClient', 'IngestClientOptions', 'src/ingest/ingest-client.ts'),
   of('client.send', 'SendOptions', 'src/ingest/ingest-client.ts'),
+  of('jsonCodec', 'DataBudget', 'src/core/budget.ts'),
+  of('protobuf (waybill/protobuf)', 'ProtobufOptions', 'src/codec/protobuf.ts'),
+  {
+    call: 'avro (waybill/avro)',
+    interfaces: [
+      ['DataBudget', 'src/core/budget.ts'],
+      ['AvroOptions', 'src/codec/avro.ts'],
+    ],
+  },
   of('claimCheck', 'ClaimCheckOptions', 'src/codec/claim-check.ts'),
   of('fileBlobStore', 'FileBlobStoreOptions', 'src/codec/file-blob-store.ts'),
   of('postgresBlobStore', 'PostgresBlobStoreOptions', 'src/postgres/postgres-blob-store.ts'),

@@ -45,6 +45,13 @@ export const proofSuites: readonly ProofSuite[] = [
     minutes: 1,
   },
   {
+    name: 'fuzz',
+    summary: 'bad input by the seed, against HTTP, codecs, a consumer, Kafka’s format, tokens, the cache and the command line',
+    command: ['node', 'scripts/fuzz.ts', '--for', '60s'],
+    inCi: true,
+    minutes: 1,
+  },
+  {
     name: 'system-postgres-pgbouncer',
     summary: "the tests on Postgres again on the PostgreSQL of the machine's packages, through PgBouncer in transaction mode",
     command: postgresTests,

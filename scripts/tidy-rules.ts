@@ -42,13 +42,19 @@ export const rules: readonly Rule[] = [
     // A pooler in transaction mode hands each transaction another session: what a session remembers is lost or, worse, inherited.
     name: 'session state',
     files: shippedSql,
-    find: matches(
-      [
-        /(?:[`'"]|;)\s*set\s+(?:session\s+)?(?!local\b|transaction\b|constraints\b)[a-z_."]+\s*(?:=|to\s)/gi,
-        'session-level SET; use SET LOCAL inside the transaction',
-      ],
-      [/\bpg_(?:try_)?advisory_lock(?:_shared)?\s*\(/gi, 'session-level advisory lock; use pg_advisory_xact_lock'],
-    ),
+    find: matches([
+      /(?:[`'"]|;)\s*set\s+(?:session\s+)?(?!local\b|transaction\b|constraints\b)[a-z_."]+\s*(?:=|to\s)/gi,
+      'session-level SET; use SET LOCAL inside the transaction',
+    ]),
+  },
+  {
+    // Any login that may connect to the database can hold the key of an advisory lock, for as long as it likes.
+    name: 'strangers',
+    files: /^(?:src\/.*(?<!\.test)\.ts|sql\/(?!00(?:[01]\d|2[0-8])_).*\.sql)$/,
+    find: matches([
+      /\bpg_(?:try_)?advisory_(?:xact_)?lock(?:_shared)?\s*\(/gi,
+      'an advisory lock can be held by any login of the database; lock a row or a table of the schema',
+    ]),
   },
   {
     // now() is the start of the transaction: a lease measured by it expires in the past of a slow one.

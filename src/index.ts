@@ -38,7 +38,8 @@ export { parseVersion, type Version } from './core/version.ts'
 export { run, type Lifetime, type RunOptions, type Service } from './core/lifetime.ts'
 export { createSignals, type SignalBus, type SignalName, type Signals } from './core/signals.ts'
 export type { OpenSpan, SpanAttributes, SpanDetails, TraceHeaders, Tracing } from './core/tracing.ts'
-export { jsonCodec, type Codec } from './core/codec.ts'
+export type { DataBudget } from './core/budget.ts'
+export { jsonCodec, type Codec, type EventContext } from './core/codec.ts'
 export type { BlobCallOptions, BlobStore } from './core/blob-store.ts'
 export { claimCheck, type ClaimCheckOptions } from './codec/claim-check.ts'
 export { createBlobRetention, type BlobRetention, type BlobRetentionOptions } from './codec/blob-retention.ts'
@@ -138,6 +139,7 @@ export {
   groupDeadLetters,
   listDeadLetters,
   showDeadLetter,
+  type ShowDeadLetterOptions,
   type DeadLetter,
   type DeadLetterDetail,
   type DeadLetterFilter,
@@ -190,6 +192,7 @@ export { createMarkerCleanup, type MarkerCleanup, type MarkerCleanupOptions } fr
 export { memoryCache, type MemoryCacheOptions } from './command/memory-cache.ts'
 export { ioredisCache, nodeRedisCache, type RedisCacheOptions } from './command/redis-cache.ts'
 export { reject, versionConflict, type Rejection } from './command/rejection.ts'
+export type { ResponseCodec, ResponseContext } from './command/response-codec.ts'
 export type { MissingRequestIds, RequestIdPhase } from './command/request-ids.ts'
 export {
   commandErrorCodes,

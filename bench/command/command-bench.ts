@@ -24,6 +24,7 @@ export const accounts = stream('account', {
 })
 
 export interface CommandBench {
+  readonly url: string
   readonly db: Connection
   readonly outbox: Outbox
   readonly cache: CommandCache
@@ -44,6 +45,7 @@ export async function openCommandBench(settings: Readonly<Record<string, string>
   const cache = client === undefined ? memoryCache() : ioredisCache(client)
   const outbox = createOutbox()
   return {
+    url: server.url,
     db,
     outbox,
     cache,

@@ -13,6 +13,3 @@ export interface Settings {
   readonly catalogPort: number
   readonly broker: { readonly port: number; readonly adminPort: number; readonly dataDir: string }
 }
-
-/** A delivery that nobody settled comes back after this: the shortest that Pub/Sub allows, so that a killed reader is soon replaced. */
-export const deliveryLeaseMs = 10_000

@@ -10,8 +10,7 @@ import { pubsub } from 'waybill/pubsub'
 
 export function openTransport(): Transport {
   const { KAFKA_BROKERS, BROKER = '' } = process.env
-  if (KAFKA_BROKERS === undefined)
-    return pubsub({ projectId: 'ingest', emulatorHost: BROKER, publishTimeoutMs: 2_000, leaseMs: 10_000 })
+  if (KAFKA_BROKERS === undefined) return pubsub({ projectId: 'ingest', emulatorHost: BROKER, publishTimeoutMs: 2_000 })
   return kafka({
     brokers: KAFKA_BROKERS.split(','),
     minInsyncReplicas: 1,

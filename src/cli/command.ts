@@ -64,6 +64,6 @@ export interface Command {
   readonly argument?: string
   readonly options: Readonly<Record<string, OptionSpec>>
   /** The sentence for a database role that may not do it. @default who may operate the schema */
-  readonly whoMay?: (schema: string) => string
+  readonly whoMay?: (names: { readonly schema: string; readonly service?: string | undefined }) => string
   run(context: CommandContext): Promise<CommandResult>
 }

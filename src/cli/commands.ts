@@ -9,7 +9,7 @@ import { devCommand } from './dev-command.ts'
 import { dlqDiscard, dlqList, dlqRedrive, dlqShow } from './dlq-commands.ts'
 import { doctor } from './doctor-command.ts'
 import { drillList, drillRun } from './drill-commands.ts'
-import { migrateAdopt, migrateSql, migrateStatus, migrateUp } from './migrate-commands.ts'
+import { migrateAdopt, migrateRoles, migrateSql, migrateStatus, migrateUp } from './migrate-commands.ts'
 import { outboxCdc, outboxCdcOff, outboxCdcOn } from './outbox-cdc-commands.ts'
 import { outboxLanes, outboxList, outboxStatusCommand } from './outbox-commands.ts'
 import { outboxDrop, outboxRedrive, outboxSkip } from './outbox-parked-commands.ts'
@@ -31,6 +31,7 @@ export const commands: Readonly<Record<string, Command>> = {
   'migrate status': migrateStatus,
   'migrate sql': migrateSql,
   'migrate adopt': migrateAdopt,
+  'migrate roles': migrateRoles,
   relay: relayCommand,
   backfill: backfillCommand,
   'outbox status': outboxStatusCommand,

@@ -49,6 +49,8 @@ export const dashboardCommand: Command = {
         const dashboard = createDashboard({
           services: await named(services),
           authorize: whoHas(key, viewer),
+          // A page that does not know the key has no address to send anything to, whatever Host it makes up.
+          origin: 'request',
           path: `/${key}`,
           payloads: values['payloads'] === true,
         })

@@ -49,10 +49,11 @@ test('list counts by consumer, reason and type, or shows each; show has the body
   expect(each).toMatchObject([{}, {}])
   const x = each.find(({ aggregateId }) => aggregateId === 'x')
   expect(x?.holding).toBe(1)
-  const shown = await run(`dlq show --id ${x?.id}`)
+  expect((await run(`dlq show --id ${x?.id}`)).out).toContain('body           not asked for: --payload shows it')
+  const shown = await run(`dlq show --id ${x?.id} --payload`)
   expect(shown.out).not.toContain('\u001b')
   expect(shown.out).toContain('body           12 bytes: {"amount":7}')
-  expect(JSON.parse((await run(`dlq show --id ${x?.id} --json`)).out)).toMatchObject({
+  expect(JSON.parse((await run(`dlq show --id ${x?.id} --payload --json`)).out)).toMatchObject({
     bodyBase64: Buffer.from('{"amount":7}').toString('base64'),
   })
   expect(await run('dlq list --state lost')).toMatchObject({ code: 2 })
@@ -116,8 +117,10 @@ test('waybill consume runs the consumers of the configuration until it is stoppe
         .consumer({ ...context, streams: [accounts] })
         .on(
           accounts.Deposited,
-          (event, { tx }) =>
-            void tx.query(`insert into ${fixture.schema}.effect (aggregate_id, version) values ($1, 1)`, [event.aggregateId]),
+          async (event, { tx }) =>
+            void (await tx.query(`insert into ${fixture.schema}.effect (aggregate_id, version) values ($1, 1)`, [
+              event.aggregateId,
+            ])),
         ),
   }
   await writeFile(

@@ -15,7 +15,7 @@ import { databaseOptions } from './settings.ts'
 import { oneLine, textTable } from './text-table.ts'
 import { withSchema } from './with-schema.ts'
 
-const reasons = 'failed, crashed, unknown_type, unknown_schema, invalid, not_ours, version_jump, forked, broker'
+const reasons = 'failed, crashed, unknown_stream, unknown_type, unknown_schema, invalid, not_ours, version_jump, forked, broker'
 const whichLetters: Readonly<Record<string, OptionSpec>> = {
   consumer: { type: 'string', value: '<name>', help: 'those of this consumer' },
   reason: { type: 'string', value: '<reason>', help: reasons },
@@ -85,15 +85,20 @@ export const dlqList: Command = {
 }
 
 export const dlqShow: Command = {
-  summary: 'Show everything about one dead letter: errors, history, attributes, body',
-  options: { ...databaseOptions, id: { type: 'string', value: '<n>', help: 'the dead letter' } },
+  summary: 'Show everything about one dead letter: errors, history, attributes, its body on request',
+  options: {
+    ...databaseOptions,
+    id: { type: 'string', value: '<n>', help: 'the dead letter' },
+    payload: { type: 'boolean', help: 'also its body; for members of the role <schema>_<service>_payloads' },
+  },
   run: async (context) =>
     await withStore(context, async (store) => {
       const id = textOption(context.values, 'id')
       if (id === undefined) throw new WaybillError('INVALID_OPTION', 'Which dead letter? Pass --id.')
-      const letter = await showDeadLetter(store, id)
+      const letter = await showDeadLetter(store, id, { payload: context.values['payload'] === true })
       const { body, ...rest } = letter
-      return { text: letterText(letter), data: { ...rest, bodyBase64: Buffer.from(body).toString('base64') } }
+      const data = body === undefined ? rest : { ...rest, bodyBase64: Buffer.from(body).toString('base64') }
+      return { text: letterText(letter), data }
     }),
 }
 
@@ -152,7 +157,11 @@ export const dlqDiscard: Command = {
           ({ applied, id, consumer, eventType, eventId, error }) =>
             `would ${applied ? 'close' : 'discard'} ${id} of ${consumer}: ${eventType} ${eventId}: ${applied ? appliedText : error}`,
         )
-        return { text: lines.join('\n') || 'No dead letter fits.', data: { wouldDiscard: found }, exitCode: exitCodes.refused }
+        return {
+          text: lines.map(oneLine).join('\n') || 'No dead letter fits.',
+          data: { wouldDiscard: found },
+          exitCode: exitCodes.refused,
+        }
       }
       const outcome = await discardDeadLetters({ ...store, filter, actor: user, reason: textOption(values, 'why') })
       const { discarded, applied } = outcome
@@ -215,7 +224,9 @@ function letterText(letter: DeadLetterDetail): string {
     ...Object.entries(facts).map(([key, value]) => `${key.padEnd(14)} ${value ?? ''}`),
     ...Object.entries(attributes).map(([key, value]) => `attribute      ${key}: ${value}`),
     ...history.map((entry) => `history        ${JSON.stringify(entry)}`),
-    `body           ${body.byteLength} bytes${body.byteLength === 0 ? '' : `: ${Buffer.from(body).toString('utf8')}`}`,
+    body === undefined
+      ? 'body           not asked for: --payload shows it'
+      : `body           ${body.byteLength} bytes${body.byteLength === 0 ? '' : `: ${Buffer.from(body).toString('utf8')}`}`,
   ]
     .map(printable)
     .join('\n')

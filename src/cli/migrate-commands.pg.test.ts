@@ -3,7 +3,6 @@ import { beforeAll, describe, expect, inject, test } from 'vitest'
 import { describeSchema } from '../../test/setup/describe-schema.ts'
 import { runLine, type Ended } from '../../test/setup/run-line.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import type { Database } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { shippedMigrations } from '../postgres/migrate-files.ts'
 import { groupRole, groupRoles } from '../postgres/roles.ts'
@@ -49,12 +48,16 @@ test('up --dry-run refuses what up refuses', async () => {
 })
 
 test('up --dry-run of a schema with roles leaves the owners and grants that up leaves, without being asked for them', async () => {
-  const schema = `s${database.name}`
   const other = await testDatabase()
-  const [byScript, byUp] = [database, other].map(({ pool }) => fromPg(pool)) as [Database, Database]
-  const line = `migrate up --service orders --schema ${schema}`
+  const sides = [database, other].map(({ name, pool, url }) => ({
+    db: fromPg(pool),
+    url,
+    schema: `s${name}`,
+    line: `migrate up --service orders --schema s${name}`,
+  }))
+  const [byScript, byUp] = sides as [(typeof sides)[number], (typeof sides)[number]]
   try {
-    for (const [db, url] of [[byScript, database.url] as const, [byUp, other.url] as const]) {
+    for (const { db, url, line, schema } of sides) {
       await cli(`${line} --roles`, url)
       expect((await cli(`${line} --dry-run`, url)).out).toBe('-- The schema is up to date.\n')
       // As before one of the migrations.
@@ -62,13 +65,15 @@ test('up --dry-run of a schema with roles leaves the owners and grants that up l
         `drop table ${schema}.inbox_archive; delete from ${schema}.migration where name = '0009_create_inbox_archive'`,
       )
     }
-    await byScript.query((await cli(`${line} --dry-run`)).out)
-    await cli(line, other.url)
-    expect(await describeSchema(byScript, schema, 'full')).toBe(await describeSchema(byUp, schema, 'full'))
-    expect(await cli(line)).toMatchObject({ out: 'The schema is up to date.\n' })
+    await byScript.db.query((await cli(`${byScript.line} --dry-run`)).out)
+    await cli(byUp.line, byUp.url)
+    expect(await describeSchema(byScript.db, byScript.schema, 'full')).toBe(await describeSchema(byUp.db, byUp.schema, 'full'))
+    expect(await cli(byScript.line)).toMatchObject({ out: 'The schema is up to date.\n' })
   } finally {
-    for (const db of [byScript, byUp]) await db.query(`drop schema if exists ${schema} cascade`)
-    for (const role of groupRoles) await byScript.query(`drop role if exists ${groupRole(schema, role)}`)
+    for (const { db, schema } of sides) {
+      await db.query(`drop schema if exists ${schema} cascade`)
+      for (const role of groupRoles) await db.query(`drop role if exists ${groupRole({ schema, service: 'orders' }, role)}`)
+    }
   }
 })
 

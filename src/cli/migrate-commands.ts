@@ -2,6 +2,7 @@
  * `waybill migrate …`: makes the schema, says what state it is in, prints it as SQL, and adopts a copied database.
  */
 import { withDatabase } from '../ops/with-database.ts'
+import { closeDatabase, closingSql } from '../ops/close-database.ts'
 import { schemaReport, type SchemaReport } from '../ops/schema-report.ts'
 import { WaybillError } from '../core/errors.ts'
 import { adoptDeployment } from '../postgres/deployment.ts'
@@ -9,11 +10,12 @@ import { exportSql, pendingSql } from '../postgres/migrate-export.ts'
 import { migrate } from '../postgres/migrate.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult } from './command.ts'
 import { databaseOptions, namesOptions } from './settings.ts'
+import { withSchema } from './with-schema.ts'
 import { whoMayMigrate } from '../ops/who-may.ts'
 
 const roles = {
   type: 'boolean',
-  help: 'also make the database roles <schema>_app, _relay, _consumer, _readonly, _owner',
+  help: 'also make the database roles <schema>_<service>_app, _relay, _consumer, _readonly, _payloads, _owner',
 } as const
 
 export const migrateUp: Command = {
@@ -78,6 +80,32 @@ export const migrateSql: Command = {
       throw new WaybillError('INVALID_OPTION', '--after needs the number of a migration, such as 2.')
     const sql = exportSql({ ...settings.names(), after, roles: values['roles'] === true })
     return { text: sql, data: { sql } }
+  },
+}
+
+export const migrateRoles: Command = {
+  summary: 'Close the database to logins that are in none of its roles',
+  details: [
+    'Each login of a server may connect to every database of it unless that is taken away. Only the owner of the database can, and other',
+    'programs that use it need a grant of their own afterwards. A migration never does this.',
+  ],
+  options: {
+    ...databaseOptions,
+    print: { type: 'boolean', help: 'print the SQL' },
+    'revoke-connect': { type: 'boolean', help: 'run it' },
+  },
+  async run({ values, settings, user }) {
+    const [print, revoke] = [values['print'] === true, values['revoke-connect'] === true]
+    if (print === revoke) throw new WaybillError('INVALID_OPTION', 'Pass either --print or --revoke-connect.')
+    return await withSchema(settings, async (db, schema) => {
+      const { database, sql } = await closingSql(db, schema)
+      if (print) return { text: sql, data: { database, sql } }
+      await closeDatabase(db, { schema, actor: user })
+      return {
+        text: `Only members of the roles of "${schema}" may connect to the database "${database}" now.`,
+        data: { database, sql },
+      }
+    })
   },
 }
 

@@ -9,7 +9,7 @@ import { createOutbox } from '../outbox/outbox.ts'
 import { pauseSubject } from '../outbox/pause.ts'
 import type { Command, OptionSpec, OptionValues } from './command.ts'
 import { databaseOptions } from './settings.ts'
-import { textDuration, textTable } from './text-table.ts'
+import { oneLine, textDuration, textTable } from './text-table.ts'
 import { withSchema } from './with-schema.ts'
 
 /** Which stream, aggregate or event a command is about. */
@@ -123,6 +123,7 @@ function statusText({ dispatching, backlog, relays, pauses }: OutboxStatus): str
     ),
   ]
     .filter((line) => line !== undefined)
+    .map(oneLine)
     .join('\n')
 }
 

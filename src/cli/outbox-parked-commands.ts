@@ -23,6 +23,7 @@ import {
 } from './command.ts'
 import { chosenBy, textOption, whichOptions } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'
+import { oneLine } from './text-table.ts'
 import { withSchema } from './with-schema.ts'
 
 const parkedOptions: Readonly<Record<string, OptionSpec>> = {
@@ -90,7 +91,7 @@ async function explain(
         `would ${verb} ${event.eventId} ${event.aggregateType} ${event.aggregateId} version ${event.version}: ${event.error}`,
     )
     const data = verb === 'skip' ? { wouldSkip: found } : { wouldDrop: found }
-    return { text: text.join('\n') || 'No parked event fits.', data, exitCode: exitCodes.refused }
+    return { text: text.map(oneLine).join('\n') || 'No parked event fits.', data, exitCode: exitCodes.refused }
   })
 }
 

@@ -103,7 +103,7 @@ test('a password in the message of others is not printed', async () => {
     `throw new Error('cannot use postgres://app:s3cr3t@s3cr3t@db/shop?password=s3cr3t')`,
   )
   const { err } = await cli('migrate status --config telling.ts')
-  expect(err).toContain('cannot use postgres://***@db/shop?password=***')
+  expect(err).toContain('cannot use postgres://app:***@db/shop?password=***')
   expect(err).not.toContain('s3cr3t')
 })
 

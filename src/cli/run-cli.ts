@@ -76,7 +76,7 @@ async function runCommand(command: Command, context: CommandContext): Promise<Co
     return await command.run(context)
   } catch (error) {
     const { whoMay = whoMayOperate } = command
-    throw explainForbidden(error, whoMay(context.settings.knownNames().schema))
+    throw explainForbidden(error, whoMay(context.settings.knownNames()))
   }
 }
 

@@ -58,11 +58,13 @@ function delayLine(what: string, { sample, p50Ms, p95Ms, lastMs }: RecentDelays)
 }
 
 function consumerLines(report: ConsumerReport): (string | undefined)[] {
-  const { consumer, paused, rebuilding, complete, waiting, stored, deadLetters, refused, heldAggregates } = report
+  const { consumer, paused, rebuilding, complete, waiting, stored, instances, atRest, deadLetters, refused, heldAggregates } =
+    report
   const state = [
     paused === undefined ? undefined : `paused by ${paused.by} at ${paused.at}`,
     rebuilding ? 'being rebuilt' : undefined,
     complete ? undefined : 'not complete yet',
+    instances.versions < 2 ? undefined : `mixed versions: ${instances.running} instances of ${instances.versions}`,
   ].filter((part) => part !== undefined)
   const inStore = stored.due + stored.retrying + stored.held
   const listed = (them: ConsumerReport['refused']): string => them.map(({ reason, count }) => `${reason} ${count}`).join(', ')
@@ -75,6 +77,10 @@ function consumerLines(report: ConsumerReport): (string | undefined)[] {
     waiting.messages === 0
       ? undefined
       : `           ${waiting.messages} messages of ${waiting.aggregates} aggregates wait for their turn${waiting.oldestMs === 0 ? '' : `, the oldest for ${textDuration(waiting.oldestMs)}`}`,
+    ...atRest.map(
+      ({ aggregateType, eventType, messages }) =>
+        `           ${messages} of ${aggregateType} ${eventType} were put aside, and no running instance reads it`,
+    ),
     deadOf(report) === 0 ? undefined : `           ${deadOf(report)} dead letters: ${listed(deadLetters)}`,
     refused.length === 0 ? undefined : `           refused messages that are kept: ${listed(refused)}`,
     ...heldAggregates.map(

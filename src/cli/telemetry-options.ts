@@ -14,6 +14,7 @@ import { oneLine, terminalJson } from './text-table.ts'
 
 export const telemetryOptions: Readonly<Record<string, OptionSpec>> = {
   listen: { type: 'string', value: '<host:port>', help: 'serve /metrics, /livez and /readyz there' },
+  'listen-as': { type: 'string', value: '<name,name>', help: 'answer to these names too, besides addresses and localhost' },
   'log-json': { type: 'boolean', help: 'write what happens as lines of JSON, to stderr' },
 }
 
@@ -25,13 +26,14 @@ export interface Telemetry {
 /** To be made before anything is signalled. */
 export function createTelemetry(values: OptionValues, signals: SignalBus, note: (text: string) => void): Telemetry {
   const address = listenAddress(values)
+  const hosts = textOption(values, 'listen-as')?.split(',') ?? []
   if (values['log-json'] === true) logJson(signals, note)
   else logText(signals, note)
   const metrics = address === undefined ? undefined : createMetrics({ signals })
   return {
     around: async (health, work) => {
       if (address === undefined) return await work()
-      const server = await startTelemetryServer({ ...address, metrics, health: health.handler })
+      const server = await startTelemetryServer({ ...address, hosts, metrics, health: health.handler })
       note(`metrics and health: ${server.url}`)
       try {
         return await work()

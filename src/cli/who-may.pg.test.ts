@@ -8,16 +8,18 @@ import { groupRole, groupRoles } from '../postgres/roles.ts'
 const database = await testDatabase()
 const db = fromPg(database.pool)
 const schema = `s${database.name}`
+const names = { schema, service: 'orders' }
 const logins = { app: `app_${schema}`, owner: `operator_${schema}` } as const
 
 beforeAll(async () => {
-  await migrate(db, { schema, service: 'orders', roles: true })
-  for (const [role, login] of Object.entries(logins)) await db.query(`create role ${login} login in role ${schema}_${role}`)
+  await migrate(db, { ...names, roles: true })
+  for (const [role, login] of Object.entries(logins))
+    await db.query(`create role ${login} login in role ${groupRole(names, role as keyof typeof logins)}`)
 })
 
 afterAll(async () => {
   await db.query(`drop schema ${schema} cascade`)
-  for (const role of [...Object.values(logins), ...groupRoles.map((each) => groupRole(schema, each))])
+  for (const role of [...Object.values(logins), ...groupRoles.map((each) => groupRole(names, each))])
     await db.query(`drop owned by ${role}; drop role ${role}`)
 })
 
@@ -31,8 +33,9 @@ test('who may not operate is told what Postgres refused, and who may; a member o
   const pause = `outbox pause --stream account --schema ${schema}`
   const refused = await as(logins.app, pause)
   expect(refused).toMatchObject({ code: 1, out: '' })
+  const role = (of: string): string => `${schema}_<service>_${of}`
   expect(refused.err).toBe(
-    `This database role may not do that: permission denied for table outbox. Operators connect as a member of ${schema}_owner, relays of ${schema}_relay, consumers of ${schema}_consumer (made by: waybill migrate up --roles).\n`,
+    `This database role may not do that: permission denied for table outbox. Operators connect as a member of ${role('owner')}, relays of ${role('relay')}, consumers of ${role('consumer')}; payloads, and who asked for what, are for members of ${role('payloads')} (made by: waybill migrate up --roles).\n`,
   )
   expect(JSON.parse((await as(logins.app, `${pause} --json`)).err)).toMatchObject({ error: { code: 'FORBIDDEN' } })
   expect(await as(logins.owner, pause)).toMatchObject({ code: 0, err: '' })
@@ -43,6 +46,6 @@ test('who may not migrate is told who may make schemas', async () => {
   expect(code).toBe(1)
   expect(err).toContain(`permission denied for database ${database.name}. Use a role that may create schemas`)
   const again = `migrate up --roles --service orders --schema ${schema}`
-  expect((await as(logins.app, again)).err).toContain(`a member of ${schema}_owner`)
+  expect((await as(logins.app, again)).err).toContain(`a member of ${groupRole(names, 'owner')}`)
   expect(await as(logins.owner, again)).toMatchObject({ code: 0, err: '' })
 })

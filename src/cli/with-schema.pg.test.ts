@@ -35,6 +35,7 @@ const lines: Readonly<Record<string, string | undefined>> = {
   'migrate up': '',
   'migrate status': undefined,
   'migrate adopt': undefined,
+  'migrate roles': '--print',
   relay: '--once',
   backfill: 'rows',
   'outbox status': '',

@@ -32,6 +32,21 @@ const video: Video = { title: 'Hi', seconds: 150, tags: ['a'], labels: {}, autho
 const encode = (data: unknown): Uint8Array => codec.encode(data as Video) as Uint8Array
 const refused = expect.objectContaining({ code: 'INVALID_INPUT' }) as Error
 
+const tooLarge = expect.objectContaining({ code: 'TOO_LARGE' }) as Error
+
+/** A number as Avro writes it. */
+function long(value: number): Buffer {
+  const bytes: number[] = []
+  let left = value < 0 ? -2 * value - 1 : 2 * value
+  for (; left >= 128; left = Math.floor(left / 128)) bytes.push((left % 128) + 128)
+  return Buffer.from([...bytes, left])
+}
+
+/** A block of so many items of these bytes. */
+function block(items: number, item: readonly number[]): Buffer {
+  return Buffer.concat([long(items), Buffer.alloc(items * item.length, Buffer.from(item))])
+}
+
 function codeOf(read: () => unknown): unknown {
   try {
     read()
@@ -100,7 +115,93 @@ describe('avro', () => {
 
   test('refuses data nested deeper than the stack', () => {
     const chain = avro({ type: 'record', name: 'Link', fields: [{ name: 'next', type: ['null', 'Link'] }] })
-    expect(() => chain.decode(Buffer.alloc(2_000_000, 2))).toThrow(refused)
+    expect(() => chain.decode(Buffer.alloc(2_000_000, 2))).toThrow(tooLarge)
+  })
+
+  test.each<[string, AvroSchema, Uint8Array]>([
+    ['a list of empty lists', { type: 'array', items: { type: 'array', items: 'int' } }, block(300_000, [0])],
+    ['a list of empty maps', { type: 'array', items: { type: 'map', values: 'int' } }, block(300_000, [0])],
+    ['a map of nothing', { type: 'map', values: 'null' }, block(300_000, [0])],
+    [
+      'a list in blocks with their sizes',
+      { type: 'array', items: 'int' },
+      Buffer.concat(Array(300_000).fill(Buffer.from([1, 2, 0]))),
+    ],
+    [
+      'a list of records, with more fields than bytes',
+      {
+        type: 'array',
+        items: {
+          type: 'record',
+          name: 'R',
+          fields: ['a', 'b', 'c'].map((name) => ({ name, type: name === 'a' ? 'int' : 'null' })),
+        },
+      },
+      block(100_000, [0]),
+    ],
+  ])('refuses %s that stands for more values than the budget has', (_name, type, bytes) => {
+    expect(() => avro(type).decode(bytes)).toThrow(tooLarge)
+    expect(codeOf(() => avro(type, { maxValues: 1_000_000 }).decode(Buffer.concat([bytes, Buffer.from([0])])))).toBe('read')
+  })
+
+  test('refuses a list that announces more items than it has bytes, before it makes room for them', () => {
+    const counts = [2 ** 24, 2 ** 31, 2 ** 50, -(2 ** 24)].map((count) => Buffer.concat([long(count), Buffer.from([2, 0])]))
+    expect(() => avro({ type: 'array', items: 'int' }, { maxValues: 2 ** 25 }).decode(counts[0]!)).toThrow(
+      /ends before what it announces/,
+    )
+    for (const maxValues of [250_000, 1_000_000_000])
+      for (const bytes of counts)
+        expect(['TOO_LARGE', 'INVALID_INPUT']).toContain(
+          codeOf(() => avro({ type: 'array', items: 'int' }, { maxValues }).decode(bytes)),
+        )
+  })
+
+  test('refuses the same to its writer, and refuses a budget that is none', () => {
+    const lists = avro<number[]>({ type: 'array', items: 'int' }, { maxValues: 10 })
+    expect(() => lists.encode(Array(11).fill(1))).toThrow(tooLarge)
+    expect(lists.decode(lists.encode(Array(10).fill(1)) as Uint8Array)).toHaveLength(10)
+    expect(() => avro('int', { maxDept: 1 } as never)).toThrow(/Did you mean "maxDepth"/)
+  })
+
+  test('counts any data that it wrote without a refusal', () => {
+    const any: AvroSchema = {
+      type: 'record',
+      name: 'Any',
+      fields: [
+        { name: 'flag', type: 'boolean' },
+        { name: 'float', type: 'float' },
+        { name: 'double', type: 'double' },
+        { name: 'big', type: 'long' },
+        { name: 'bytes', type: 'bytes' },
+        { name: 'fixed', type: { type: 'fixed', name: 'Two', size: 2 } },
+        { name: 'enum', type: { type: 'enum', name: 'Suit', symbols: ['A', 'B'] } },
+        { name: 'next', type: ['null', 'Any'] },
+        { name: 'maps', type: { type: 'array', items: { type: 'map', values: ['null', 'string'] } } },
+      ],
+    }
+    const one = (next: fc.Arbitrary<unknown>): fc.Arbitrary<unknown> =>
+      fc.record({
+        flag: fc.boolean(),
+        float: fc.float({ noNaN: true }),
+        double: fc.double({ noNaN: true }),
+        big: fc.maxSafeInteger(),
+        bytes: fc.uint8Array().map((bytes) => Buffer.from(bytes)),
+        fixed: fc.uint8Array({ minLength: 2, maxLength: 2 }).map((bytes) => Buffer.from(bytes)),
+        enum: fc.constantFrom('A', 'B'),
+        next,
+        maps: fc.array(
+          fc.dictionary(
+            fc.string({ minLength: 1 }).filter((key) => key !== '__proto__'),
+            fc.option(fc.string()),
+          ),
+        ),
+      })
+    fc.assert(
+      fc.property(one(fc.option(one(fc.constant(null)))), (data) => {
+        const bytes = avro<unknown>(any).encode(data) as Uint8Array
+        expect(codeOf(() => avro(any).decode(bytes))).toBe('read')
+      }),
+    )
   })
 
   test('never throws anything but INVALID_INPUT at random bytes', () => {

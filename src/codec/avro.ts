@@ -3,17 +3,19 @@
  *
  * Data that does not fit the schema is refused when the event is added, a field the schema does not know included. Avro can
  * only be read with the schema it was written with, so older versions are named with theirs; their upcasters get the data
- * in its old shape. What bytes from elsewhere could do harm with is refused: `__proto__` as a key, and lists whose items
- * take no bytes, of which five bytes can announce billions.
+ * in its old shape. What bytes from elsewhere could do harm with is refused: `__proto__` as a key, lists whose items
+ * take no bytes, of which five bytes can announce billions, and more values or levels than the budget has.
  */
 import avsc from 'avsc'
+import { resolveBudget, type Budget, type DataBudget } from '../core/budget.ts'
 import type { Codec } from '../core/codec.ts'
 import { errorMessage, WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
+import { avroCount, type AvroCount } from './avro-budget.ts'
 
 export type AvroSchema = avsc.Schema
 
-export interface AvroOptions {
+export interface AvroOptions extends DataBudget {
   /** The schemas of older schema versions, by version: what is stored was written with them. @default {} */
   readonly versions?: Readonly<Record<number, AvroSchema>>
 }
@@ -27,9 +29,11 @@ export const avroContentType = 'avro/binary'
 
 /** Avro, by the schema that `Data` describes. */
 export function avro<Data>(schema: AvroSchema, options: AvroOptions = {}): AvroCodec<Data> {
-  refuseUnknown('avro', options, ['versions'])
+  const { versions: older = {}, ...given } = options
+  refuseUnknown('avro', options, ['versions', 'maxValues', 'maxDepth'])
+  const budget = resolveBudget('avro', given)
   const current = parseSchema(schema)
-  const versions = new Map(Object.entries(options.versions ?? {}).map(([version, each]) => [Number(version), parseSchema(each)]))
+  const versions = new Map(Object.entries(older).map(([version, each]) => [Number(version), parseSchema(each)]))
   const validate = (data: unknown): Data => {
     const problems: string[] = []
     current.type.isValid(data, {
@@ -46,11 +50,12 @@ export function avro<Data>(schema: AvroSchema, options: AvroOptions = {}): AvroC
     encode: (data) => {
       const bytes = encodeWith(current, validate(data))
       // What would be refused to a reader is refused to the writer.
-      if (current.hasMaps && asBuffer(bytes).includes('__proto__')) decodeWith(current, bytes)
+      assertBudget(current, bytes, budget)
+      if (current.hasMaps && asBuffer(bytes).includes('__proto__')) decodeWith(current, bytes, budget)
       if (mayBeIllFormed(asBuffer(bytes)) && !isWellFormed(data)) throw misfit('a text is not well-formed Unicode')
       return bytes
     },
-    decode: (bytes, schemaVersion) => decodeWith(versions.get(schemaVersion ?? 0) ?? current, bytes),
+    decode: (bytes, schemaVersion) => decodeWith(versions.get(schemaVersion ?? 0) ?? current, bytes, budget),
   }
 }
 
@@ -68,6 +73,7 @@ export function avroProblems(older: AvroSchema, newer: AvroSchema): readonly str
 interface ParsedSchema {
   readonly type: avsc.Type
   readonly hasMaps: boolean
+  readonly count: AvroCount | undefined
 }
 
 function parseSchema(schema: AvroSchema): ParsedSchema {
@@ -84,7 +90,7 @@ function parseSchema(schema: AvroSchema): ParsedSchema {
       'avro: an array whose items take no bytes cannot be read safely; give its items a field or count them instead.',
     )
   }
-  return { type, hasMaps: parts.some((part) => part instanceof avsc.types.MapType) }
+  return { type, hasMaps: parts.some((part) => part instanceof avsc.types.MapType), count: avroCount(type) }
 }
 
 function encodeWith({ type }: ParsedSchema, data: unknown): Uint8Array {
@@ -95,7 +101,8 @@ function encodeWith({ type }: ParsedSchema, data: unknown): Uint8Array {
   }
 }
 
-function decodeWith(schema: ParsedSchema, bytes: Uint8Array): unknown {
+function decodeWith(schema: ParsedSchema, bytes: Uint8Array, budget: Budget): unknown {
+  assertBudget(schema, bytes, budget)
   try {
     const data: unknown = schema.type.fromBuffer(asBuffer(bytes))
     refuseProtoKeys(schema, bytes, data)
@@ -103,6 +110,15 @@ function decodeWith(schema: ParsedSchema, bytes: Uint8Array): unknown {
   } catch (cause) {
     if (cause instanceof WaybillError) throw cause
     throw new WaybillError('INVALID_INPUT', `The payload is not Avro of this schema: ${errorMessage(cause)}`, { cause })
+  }
+}
+
+function assertBudget({ count }: ParsedSchema, bytes: Uint8Array, budget: Budget): void {
+  try {
+    count?.(asBuffer(bytes), budget)
+  } catch (cause) {
+    if (cause instanceof WaybillError) throw cause
+    throw misfit(errorMessage(cause), cause)
   }
 }
 

@@ -47,8 +47,8 @@ export function claimCheck<Input, Output>(codec: Codec<Input, Output>, options: 
     contentTypeOf: (bytes) => (isReference(bytes) ? claimContentType : codec.contentType),
     sizeOf: (bytes) => Math.min(sizeOfReferred(bytes) ?? bytes.length, maxBytes),
     validate: (data) => codec.validate(data),
-    encode: async (data) => {
-      const bytes = await codec.encode(data)
+    encode: async (data, of) => {
+      const bytes = await codec.encode(data, of)
       if (bytes.length > maxBytes) throw tooLarge(bytes.length, maxBytes)
       // What looks like a reference is kept as well, so that a reader never takes it for one.
       if (bytes.length <= thresholdBytes && !isReference(bytes)) return bytes
@@ -56,10 +56,11 @@ export function claimCheck<Input, Output>(codec: Codec<Input, Output>, options: 
       await inTime(settings, 'keep', (signal) => settings.store.put(reference.key, bytes, { signal }))
       return encodeReference(reference)
     },
-    decode: async (bytes, schemaVersion) =>
+    decode: async (bytes, schemaVersion, of) =>
       await codec.decode(
         isReference(bytes) ? await redeem(readReference(bytes, { prefix, contentType: codec.contentType }), settings) : bytes,
         schemaVersion,
+        of,
       ),
   }
 }

@@ -69,6 +69,8 @@ const encode = (data: object): Uint8Array => codec.encode(data as never) as Uint
 
 const refused = expect.objectContaining({ code: 'INVALID_INPUT' }) as Error
 
+const tooLarge = expect.objectContaining({ code: 'TOO_LARGE' }) as Error
+
 function codeOf(read: () => unknown): unknown {
   try {
     read()
@@ -82,6 +84,65 @@ describe('protobuf', () => {
   test('writes the bytes that Protobuf defines', () => {
     expect(Buffer.from(encode({ title: 'Hi', lengthSeconds: 150, tags: ['a'] })).toString('hex')).toBe('0a024869109601220161')
     expect(codec.contentType).toBe('application/protobuf')
+  })
+
+  test.each<[string, number, number[]]>([
+    ['empty messages in a list', 300_000, [0x52, 0]],
+    ['entries of a map', 300_000, [0x32, 0]],
+    ['texts in a list', 300_000, [0x22, 0]],
+    ['fields that the schema does not have', 300_000, [0x7a, 0]],
+    ['groups that the schema does not have', 150_000, [0x7b, 0x7c]],
+    ['messages inside messages', 100_000, [0x2a, 4, 0x12, 2, 0x12, 0]],
+  ])('refuses %s that are more values than the budget has', (_name, times, part) => {
+    const bytes = Buffer.alloc(times * part.length, Buffer.from(part))
+    expect(() => codec.decode(bytes)).toThrow(tooLarge)
+    expect(codeOf(() => protobuf(Video, { maxValues: 1_000_000 }).decode(bytes))).toBe('read')
+  })
+
+  test('counts each number of a packed list, whether it is a number of its own length or of four or eight bytes', () => {
+    const packed = compile({
+      Video: [
+        ['small', 1, Type.INT32, Label.REPEATED],
+        ['four', 2, Type.FIXED32, Label.REPEATED],
+        ['eight', 3, Type.DOUBLE, Label.REPEATED],
+        ['flags', 4, Type.BOOL, Label.REPEATED],
+        ['labels', 6, Type.MESSAGE, Label.REPEATED, '.shop.Video.LabelsEntry'],
+      ],
+    })('Video')
+    const list = (field: number, bytes: number): Buffer =>
+      Buffer.concat([
+        Buffer.from([field * 8 + 2, (bytes % 128) + 128, (Math.floor(bytes / 128) % 128) + 128, Math.floor(bytes / 16_384)]),
+        Buffer.alloc(bytes),
+      ])
+    for (const [field, size] of [
+      [1, 1],
+      [2, 4],
+      [3, 8],
+      [4, 1],
+    ] as const) {
+      const bytes = list(field, 20_000 * size)
+      expect(codeOf(() => protobuf(packed, { maxValues: 20_001 }).decode(bytes))).toBe('read')
+      expect(() => protobuf(packed, { maxValues: 19_999 }).decode(bytes)).toThrow(tooLarge)
+    }
+  })
+
+  test('refuses the same to its writer, and keeps nothing of a field that it does not know', () => {
+    const small = protobuf(Video, { maxValues: 10 })
+    expect(() => small.encode({ tags: Array(11).fill('') })).toThrow(tooLarge)
+    expect(small.decode(small.encode({ tags: Array(10).fill('') }) as Uint8Array)).toMatchObject({
+      tags: Array(10).fill(''),
+    })
+    expect(small.decode(Buffer.from([0x7a, 1, 65]))).not.toHaveProperty('$unknown')
+    expect(() => protobuf(Video, { maxValue: 1 } as never)).toThrow(/Did you mean "maxValues"/)
+  })
+
+  test('bytes at random, and more of them than the budget has values, end as read or refused', () => {
+    const tight = protobuf(Video, { maxValues: 4 })
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => {
+        expect(['read', 'INVALID_INPUT', 'TOO_LARGE']).toContain(codeOf(() => tight.decode(bytes)))
+      }),
+    )
   })
 
   test('reads what it wrote', () => {

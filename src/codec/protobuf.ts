@@ -2,7 +2,7 @@
  * Protocol Buffers for event data: `state(protobuf(VideoSchema))`, with the schemas that protobuf-es generates.
  *
  * Data that does not fit is refused when the event is added: values of the wrong type, and fields the message does not have,
- * which Protobuf itself would drop in silence. Bytes are the plain binary format. Events of older schema versions are read
+ * which Protobuf itself would drop in silence. A reader passes over fields that it does not know, and keeps nothing of them. Bytes are the plain binary format. Events of older schema versions are read
  * with the current schema, as Protobuf intends, unless an older one is named for them.
  */
 import {
@@ -14,14 +14,18 @@ import {
   type MessageInitShape,
   type MessageShape,
 } from '@bufbuild/protobuf'
+import { resolveBudget, type Budget } from '../core/budget.ts'
 import type { Codec } from '../core/codec.ts'
 import { errorMessage, WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
+import { assertProtobufBudget } from './protobuf-budget.ts'
 import { messageProblems } from './protobuf-check.ts'
 
 export interface ProtobufOptions {
   /** Schemas of older schema versions, by version, where the current one cannot read what they wrote. @default {} */
   readonly versions?: Readonly<Record<number, DescMessage>>
+  /** Values in one payload: fields, and items of lists and maps, at all levels. @default 250_000 */
+  readonly maxValues?: number
 }
 
 export const protobufContentType = 'application/protobuf'
@@ -31,11 +35,12 @@ export function protobuf<Desc extends DescMessage>(
   schema: Desc,
   options: ProtobufOptions = {},
 ): Codec<MessageInitShape<Desc>, MessageShape<Desc>> {
-  refuseUnknown('protobuf', options, ['versions'])
+  refuseUnknown('protobuf', options, ['versions', 'maxValues'])
   if (schema?.kind !== 'message') {
     throw new WaybillError('INVALID_OPTION', 'protobuf: pass a message schema that protobuf-es generated, such as VideoSchema.')
   }
-  const { versions = {} } = options
+  const { versions = {}, maxValues } = options
+  const budget = resolveBudget('protobuf', maxValues === undefined ? {} : { maxValues })
   const validate = (data: unknown): MessageShape<Desc> => {
     const problems = messageProblems(schema, data)
     if (problems.length > 0) throw misfit(schema, problems.slice(0, 5).join('; '))
@@ -47,15 +52,13 @@ export function protobuf<Desc extends DescMessage>(
     validate,
     encode: (data) => {
       const message = validate(data)
-      try {
-        return toBinary(schema, message)
-      } catch (cause) {
-        throw misfit(schema, errorMessage(cause), cause)
-      }
+      const bytes = write(schema, message)
+      assertProtobufBudget(schema, bytes, budget)
+      return bytes
     },
     decode: (bytes, schemaVersion) => {
       const writer = versions[schemaVersion ?? 0] ?? schema
-      const message = read(writer, bytes)
+      const message = read(writer, bytes, budget)
       const problems = messageProblems(writer, message)
       if (problems.length > 0) throw misfit(writer, problems.slice(0, 5).join('; '))
       return message
@@ -63,9 +66,18 @@ export function protobuf<Desc extends DescMessage>(
   }
 }
 
-function read(schema: DescMessage, bytes: Uint8Array): unknown {
+function write<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): Uint8Array {
   try {
-    return fromBinary(schema, bytes)
+    return toBinary(schema, message)
+  } catch (cause) {
+    throw misfit(schema, errorMessage(cause), cause)
+  }
+}
+
+function read(schema: DescMessage, bytes: Uint8Array, budget: Budget): unknown {
+  assertProtobufBudget(schema, bytes, budget)
+  try {
+    return fromBinary(schema, bytes, { readUnknownFields: false })
   } catch (cause) {
     throw new WaybillError('INVALID_INPUT', `The payload is no ${schema.typeName}: ${errorMessage(cause)}`, { cause })
   }

@@ -6,6 +6,7 @@ import { resolve, wholeBetween, type Check } from '../core/options.ts'
 import type { Tokens } from '../core/token.ts'
 import type { TraceHeaders } from '../core/tracing.ts'
 import { parseVersion, type Version } from '../core/version.ts'
+import type { Passage } from './command-gate.ts'
 import { definitionOf, type AnyCommand, type CommandDefinition } from './command.ts'
 import { failed, type Failed } from './outcome.ts'
 import { validInput } from './plan-command.ts'
@@ -29,6 +30,8 @@ export interface RunRequest<Input> {
   readonly client?: string | undefined
   /** How long to wait for a run of the same request that is under way. @default 0 */
   readonly waitForWinnerMs?: number | undefined
+  /** Ends the wait for a turn: the outcome is ABORTED. What has begun runs to its end. @default none */
+  readonly signal?: AbortSignal | undefined
 }
 
 /** A request that was let in. */
@@ -43,6 +46,7 @@ export interface Admitted {
   readonly invalid: WaybillError | undefined
   readonly token: string | undefined
   readonly waitForWinnerMs: number
+  readonly passage: Passage
 }
 
 export interface AdmissionParts {
@@ -75,13 +79,15 @@ export async function admit(
     )
   }
   try {
+    const principal = keyText(request.principal, 'principal')
     const known = {
       definition,
-      principal: keyText(request.principal, 'principal'),
+      principal,
       requestId: requestId === undefined ? undefined : keyText(requestId, 'request id'),
       fingerprint: parts.fingerprint(definition.name, await identityOf(definition, request.input)),
       token: request.token,
       waitForWinnerMs,
+      passage: { command: definition.name, principal, requestId, signal: request.signal, waitedMs: 0 },
     }
     return { ...known, ...(await judgeInput(definition, request, parts.tokens)) }
   } catch (error) {

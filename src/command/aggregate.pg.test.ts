@@ -68,7 +68,7 @@ describe('versions', () => {
     '200 writers on one aggregate (locking: %s) lose no update, try a bounded number of times, and keep their plans',
     async (locking) => {
       const steps = newSteps()
-      const commands = commandsWith({ lockTimeoutMs: 30_000 })
+      const commands = commandsWith({ lockTimeoutMs: 30_000, maxQueued: 200, queueTimeoutMs: 240_000 })
       const deposit = depositCommand({ locking, steps, store: 'response' })
       const account = newAccount()
       const requests = Array.from({ length: 200 }, () => newRequest())

@@ -33,7 +33,7 @@ describe('the transaction', () => {
       /insert into account/,
       /insert into ledger/,
       /add_event/,
-      /update "waybill"."command_marker"/,
+      /select "waybill"."answer_command"/,
     ]
     expect(statements).toHaveLength(order.length)
     order.forEach((pattern, index) => expect(statements[index]).toMatch(pattern))

@@ -14,6 +14,7 @@ import { aggregateKey, lockAggregates, type Aggregate, type LockedAggregate } fr
 import { withCommandId } from './command-id.ts'
 import { selectVersions, type MarkerKey, type MarkerRow } from './command.sql.ts'
 import type { AttemptState } from './execute-plan.ts'
+import { responseContext } from './committed.ts'
 import { openCommand } from './open-command.ts'
 import type { Pipeline } from './pipeline.ts'
 import { allNodes, validResponse, type PlanFailure, type PlanNode } from './plan-command.ts'
@@ -101,7 +102,8 @@ async function perform(pipeline: Pipeline, work: Work, tx: Tx): Promise<AttemptR
   if (rejection === undefined || key === undefined) throw new NothingPlanned(node.failure)
   const { text, dropped } = keptText(rejection, limits.maxResponseBytes)
   if (dropped !== undefined) reportDropped(pipeline, node, dropped)
-  await markers.keep(tx, key, { rejected: true, response: text, token: null })
+  const response = await pipeline.responses.encode(text, responseContext(asked))
+  await markers.keep(tx, key, { rejected: true, response, token: null })
   return { kind: 'rejected', rejection }
 }
 
@@ -123,7 +125,7 @@ interface Taken {
   readonly aggregates: ReadonlyMap<string, LockedAggregate>
 }
 
-async function executeAndAnswer(pipeline: Pipeline, { node, attempt }: Work, taken: Taken): Promise<AttemptResult> {
+async function executeAndAnswer(pipeline: Pipeline, { asked, node, attempt }: Work, taken: Taken): Promise<AttemptResult> {
   const { tx, key, aggregates } = taken
   const state: AttemptState = { attempt: attempt.number, aggregates, emitted: [], handOut: node.decided.handOut() }
   const value = await validResponse(node.definition, await pipeline.execute(tx, node, state))
@@ -132,7 +134,7 @@ async function executeAndAnswer(pipeline: Pipeline, { node, attempt }: Work, tak
   assertUnchanged(node, state, added)
   const token = tokenOf(pipeline, node, state, added)
   const response = encodeResponse(node, value)
-  if (key !== undefined && node.definition.store === 'response') await keepResponse(pipeline, node, { tx, key, response, token })
+  if (key !== undefined && node.definition.store === 'response') await keepResponse(pipeline, asked, { tx, key, response, token })
   return { kind: 'executed', response, token }
 }
 
@@ -201,14 +203,15 @@ function encodeResponse(node: PlanNode, value: unknown): string {
 
 async function keepResponse(
   pipeline: Pipeline,
-  node: PlanNode,
+  asked: Admitted,
   kept: { readonly tx: Tx; readonly key: MarkerKey; readonly response: string; readonly token: string | undefined },
 ): Promise<void> {
   const bytes = Buffer.byteLength(kept.response)
-  if (bytes > pipeline.limits.maxResponseBytes) return reportDropped(pipeline, node, bytes)
-  await pipeline.markers.keep(kept.tx, kept.key, { rejected: false, response: kept.response, token: kept.token ?? null })
+  if (bytes > pipeline.limits.maxResponseBytes) return reportDropped(pipeline, asked, bytes)
+  const response = await pipeline.responses.encode(kept.response, responseContext(asked))
+  await pipeline.markers.keep(kept.tx, kept.key, { rejected: false, response, token: kept.token ?? null })
 }
 
-function reportDropped({ limits, signals }: Pipeline, { definition }: PlanNode, bytes: number): void {
+function reportDropped({ limits, signals }: Pipeline, { definition }: Pick<PlanNode, 'definition'>, bytes: number): void {
   signals.emit('command.response-dropped', { command: definition.name, bytes, maxBytes: limits.maxResponseBytes })
 }

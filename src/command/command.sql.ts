@@ -7,6 +7,10 @@ export interface CommandTables {
   readonly aggregateVersion: Name
   readonly lockAggregates: Name
   readonly claimCommand: Name
+  readonly answerCommand: Name
+  readonly expireMarkers: Name
+  readonly markerRetention: Name
+  readonly traceMarker: Name
 }
 
 export function commandTables(schema: string): CommandTables {
@@ -15,6 +19,10 @@ export function commandTables(schema: string): CommandTables {
     aggregateVersion: name(schema, 'aggregate_version'),
     lockAggregates: name(schema, 'lock_aggregates'),
     claimCommand: name(schema, 'claim_command'),
+    answerCommand: name(schema, 'answer_command'),
+    expireMarkers: name(schema, 'expire_markers'),
+    markerRetention: name(schema, 'marker_retention'),
+    traceMarker: name(schema, 'trace_marker'),
   }
 }
 
@@ -75,11 +83,11 @@ export interface MarkerAnswer {
   readonly token: string | null
 }
 
-/** Keeps the answer in the marker's row, in the transaction that made it. Index: command_marker_pkey. */
-export function updateMarker(tables: CommandTables, key: MarkerKey, answer: MarkerAnswer): Statement {
+/** Keeps the answer in the marker's row; the function refuses markers of other transactions. Index: command_marker_pkey. */
+export function updateMarker(tables: CommandTables, key: MarkerKey, answer: MarkerAnswer): Statement<{ kept: boolean }> {
   return sql`
-    update ${tables.marker} set rejected = ${answer.rejected}::boolean, response = ${answer.response}::text, token = ${answer.token}::text
-     where principal = ${key.principal}::text and request_id = ${key.requestId}::text`
+    select ${tables.answerCommand}(rejected => ${answer.rejected}::boolean, response => ${answer.response}::text, token => ${answer.token}::text,
+      principal => ${key.principal}::text, request_id => ${key.requestId}::text) as kept`
 }
 
 /** Locks aggregates in the order of (type, id) and returns their versions. Index: aggregate_version_pkey. */
@@ -104,25 +112,23 @@ export function selectVersions(
 }
 
 /**
- * Deletes the oldest markers that nobody honours any more.
- *
- * `skip locked` lets the instances share the work. The rows are found first and deleted by their place: a join could be
- * planned as a scan of the whole table. The age is a subquery, computed once: a volatile function is no condition of an index.
- * Index: command_marker_created_at_idx.
+ * Deletes the oldest markers that are older than this, and than the database keeps any; says how late the oldest is that is left.
+ * A definer function: the app's own login may not delete markers. Index: command_marker_created_at_idx.
  */
-export function deleteExpired(tables: CommandTables, keepMs: number, limit: number): Statement {
+export function deleteExpired(
+  tables: CommandTables,
+  keepMs: number,
+  limit: number,
+): Statement<{ deleted: number; lag_ms: string | null }> {
   return sql`
-    delete from ${tables.marker} where ctid = any (array(
-      select ctid from ${tables.marker}
-       where created_at < (select clock_timestamp() - ${String(keepMs)}::text::bigint * interval '1 millisecond')
-       order by created_at limit ${String(limit)}::text::int
-         for update skip locked))`
+    select deleted, lag_ms::text as lag_ms from ${tables.expireMarkers}(${String(keepMs)}::text::bigint, ${String(limit)}::text::int)`
 }
 
 /** How long the oldest marker has been due for deletion; negative while it is not. Index: command_marker_created_at_idx. */
 export function selectLag(tables: CommandTables, keepMs: number): Statement<{ lag_ms: string | null }> {
   return sql`
-    select (extract(epoch from clock_timestamp() - min(created_at)) * 1000 - ${String(keepMs)}::text::bigint)::bigint::text as lag_ms
+    select (extract(epoch from clock_timestamp() - min(created_at)) * 1000
+              - greatest(${String(keepMs)}::text::bigint, (select keep_ms from ${tables.markerRetention})))::bigint::text as lag_ms
       from ${tables.marker}`
 }
 

@@ -93,6 +93,8 @@ export interface CommandOptions<Input, Valid, Loaded, Plan, Response> {
   readonly store?: 'marker' | 'response'
   /** Keeps rejections too, so that a repeat is rejected again without a look. @default false */
   readonly storeRejections?: boolean
+  /** Asks the marker, and not the cache, while the cache could be written by others (no `cacheSecret`). For what moves money. @default false */
+  readonly sensitive?: boolean
   /** Hold the aggregate's row, or compare its version at the end and try again. @default 'row' */
   readonly locking?: 'row' | 'version'
   /** Whether it may come without a request id. @default what `createCommands` says */
@@ -149,6 +151,7 @@ function resolveCommand(name: string, options: object): object {
       response: undefined,
       store: 'marker',
       storeRejections: false,
+      sensitive: false,
       locking: 'row',
       requestId: undefined,
     },
@@ -156,6 +159,7 @@ function resolveCommand(name: string, options: object): object {
     {
       store: oneOf('marker', 'response') as (value: unknown) => true | string,
       storeRejections: oneOf(true, false) as (value: unknown) => true | string,
+      sensitive: oneOf(true, false) as (value: unknown) => true | string,
       locking: oneOf('row', 'version') as (value: unknown) => true | string,
       requestId: oneOf('optional', 'required') as (value: unknown) => true | string,
     },

@@ -9,15 +9,17 @@ import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import { oneOf, resolve, wholeBetween } from '../core/options.ts'
 import { systemRandom, type Random } from '../core/random.ts'
+import { assertStrongSecret } from '../core/secret.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { createTokens, type Tokens } from '../core/token.ts'
 import { noTracing, type TraceHeaders, type Tracing } from '../core/tracing.ts'
-import type { Database, Isolation } from '../postgres/database.ts'
+import { connectionsOf, type Database, type Isolation } from '../postgres/database.ts'
 import { transactionOptions } from '../postgres/transaction.ts'
 import { unlessMute } from '../postgres/unless-mute.ts'
 import { admit, winnerWait, type Admitted, type RunRequest } from './admission.ts'
 import type { CommandCache } from './cache.ts'
 import { deploymentScope, noScope } from './cache-scope.ts'
+import { createCommandGate } from './command-gate.ts'
 import type { CommandOutbox } from './command-outbox.ts'
 import { definitionOf, type AnyCommand, type Command } from './command.ts'
 import { commandTables } from './command.sql.ts'
@@ -28,6 +30,7 @@ import { postgresMarkers } from './marker-store.ts'
 import type { Outcome } from './outcome.ts'
 import { refuseInside } from './open-command.ts'
 import { runPipeline, type Pipeline } from './pipeline.ts'
+import { plainResponses, type ResponseCodec } from './response-codec.ts'
 import { createRequestIds, type MissingRequestIds, type RequestIdPhase, type RequestIds } from './request-ids.ts'
 
 export interface CommandsOptions {
@@ -36,6 +39,11 @@ export interface CommandsOptions {
   readonly outbox: CommandOutbox
   /** Answers repeats without a transaction: `ioredisCache`, `nodeRedisCache`, `memoryCache`. @default none */
   readonly cache?: CommandCache | undefined
+  /**
+   * Seals the entries of the cache, so that only processes with the same secret are believed; 32 random bytes as base64. To replace
+   * it, deploy another one: the old entries count as nothing. @default none, and whoever can write to the cache is believed
+   */
+  readonly cacheSecret?: string | undefined
   /** The schema that holds the markers and the outbox. @default 'waybill' */
   readonly schema?: string
   /** Makes consistency tokens; give it what the outbox has. @default unsigned tokens */
@@ -52,8 +60,18 @@ export interface CommandsOptions {
   readonly lockTimeoutMs?: number
   /** How long a statement may take. @default 15_000 */
   readonly statementTimeoutMs?: number
+  /** Commands of one aggregate that hold or await a connection, at most; the others wait in line without one. @default 2 */
+  readonly maxPerAggregate?: number
+  /** The same for one principal. @default half of the pool's connections; 5 where their number is not known */
+  readonly maxPerPrincipal?: number
+  /** Commands in line for one aggregate, and for one principal, at most; one more is OVERLOADED. @default 100 */
+  readonly maxQueued?: number
+  /** The longest that a command waits in line; then it is OVERLOADED. @default 5_000 */
+  readonly queueTimeoutMs?: number
   /** How often an attempt that lost a race is made again. @default 5 */
   readonly retries?: number
+  /** How responses and rejections are kept for repeats, such as encrypted. @default as plain JSON */
+  readonly responses?: ResponseCodec
   /** A longer response is not kept for repeats. @default 65_536 */
   readonly maxResponseBytes?: number
   /** How long an entry of the cache lasts whose run neither renews nor ends it. Must exceed the longest transaction. @default 60_000 */
@@ -89,18 +107,22 @@ export function createCommands(options: CommandsOptions): Commands {
 export function createPipeline(settings: Settings): Pipeline {
   const { db, outbox, tokens, signals, clock, random, cache, cacheBudgetMs: budgetMs, pendingTtlMs, completedTtlMs } = settings
   const { tracing, isolation, markerLockMs, lockTimeoutMs, statementTimeoutMs, retries, maxResponseBytes } = settings
+  const { maxPerAggregate, maxPerPrincipal, maxQueued, queueTimeoutMs } = settings
   const { retryBackoff } = defaults.command
   const tables = commandTables(settings.schema)
   const limited = { statementTimeoutMs, lockTimeoutMs, signals, clock, random }
   const attempt = { ...limited, isolation, retries: 0, onUnknown: 'throw' } as const
-  const guard = { budgetMs, pendingTtlMs, completedTtlMs, signals, clock, random }
+  const entries = { secret: settings.cacheSecret, isPlain: settings.responses === plainResponses, maxResponseBytes }
+  const guard = { budgetMs, pendingTtlMs, completedTtlMs, ...entries, signals, clock, random }
   return {
     // A connection that fell silent must not hold a caller for ever.
     db: unlessMute(db, { statementMs: statementTimeoutMs, clock }),
+    gate: createCommandGate({ maxPerAggregate, maxPerPrincipal, maxQueued, queueTimeoutMs, markerLockMs, signals, clock }),
     schema: settings.schema,
     tables,
     outbox,
     tokens,
+    responses: settings.responses,
     signals,
     tracing,
     clock,
@@ -174,8 +196,11 @@ export function resolveOptions(options: CommandsOptions): Settings {
       db: options.db,
       outbox: options.outbox,
       cache: undefined,
+      cacheSecret: undefined,
       schema: defaults.schema,
+      maxPerPrincipal: shareOfPool(options.db),
       tokens: createTokens(),
+      responses: plainResponses,
       isolation: 'read committed',
       signals: defaultSignals,
       tracing: noTracing,
@@ -190,6 +215,10 @@ export function resolveOptions(options: CommandsOptions): Settings {
       markerLockMs: whole,
       lockTimeoutMs: whole,
       statementTimeoutMs: whole,
+      maxPerAggregate: wholeBetween(1, 10_000),
+      maxPerPrincipal: wholeBetween(1, 10_000),
+      maxQueued: wholeBetween(0, 1_000_000),
+      queueTimeoutMs: wholeBetween(0, 600_000),
       retries: wholeBetween(0, 100),
       maxResponseBytes: wholeBetween(0, 16_777_216),
       pendingTtlMs: whole,
@@ -200,11 +229,23 @@ export function resolveOptions(options: CommandsOptions): Settings {
   const { db, outbox } = settings as { readonly db?: Database; readonly outbox?: CommandOutbox }
   if (typeof db?.attempt !== 'function' || typeof outbox?.addMany !== 'function')
     throw new WaybillError('INVALID_OPTION', 'commands: give it db, from an adapter such as fromPg(pool), and outbox.')
+  if (settings.cacheSecret !== undefined) assertStrongSecret('commands.cacheSecret', settings.cacheSecret)
   if (settings.lockTimeoutMs <= settings.markerLockMs)
     throw new WaybillError('INVALID_OPTION', 'commands.lockTimeoutMs: must exceed markerLockMs, which bounds the first wait.')
   if (settings.pendingTtlMs <= settings.statementTimeoutMs)
     throw new WaybillError('INVALID_OPTION', 'commands.pendingTtlMs: must exceed statementTimeoutMs, or a slow run looks dead.')
   return settings
+}
+
+/** Half of the pool, so that one principal leaves connections to the others: where its size shows, as with node-postgres, postgres.js and Knex. */
+function shareOfPool(db: Database | undefined): number {
+  interface Sized {
+    readonly options?: { readonly max?: unknown }
+    readonly pool?: { readonly max?: unknown }
+  }
+  const pool = db === undefined ? {} : (connectionsOf(db) as Sized)
+  const max = pool.options?.max ?? pool.pool?.max
+  return typeof max === 'number' && Number.isInteger(max) && max > 0 ? Math.ceil(max / 2) : defaults.command.maxPerPrincipal
 }
 
 /** Two commands of one name would take each other's request ids for repeats. */

@@ -1,13 +1,15 @@
 /**
  * What a repeat is told about a request that has committed: the same response, the same rejection, or only that it happened.
  */
+import { isWaybillError } from '../core/errors.ts'
 import { first } from '../postgres/database.ts'
 import type { Admitted } from './admission.ts'
 import type { Aggregate } from './aggregate.ts'
 import { selectVersions } from './command.sql.ts'
 import { failed, type Outcome } from './outcome.ts'
 import type { Pipeline } from './pipeline.ts'
-import type { Rejection } from './rejection.ts'
+import { readRejection } from './rejection.ts'
+import type { ResponseContext } from './response-codec.ts'
 
 /** What was found, in the cache or in the marker. An empty response stands for `undefined`. */
 export interface Found {
@@ -25,16 +27,46 @@ export async function committedOutcome(pipeline: Pipeline, asked: Admitted, foun
       `The request id was used before for another command or another input. Use a new id for a new request.`,
     )
   }
-  const { response = null, token = null } = found
-  if (found.rejected && response !== null) {
-    return { status: 'rejected', ...(JSON.parse(response) as Rejection), replayed: true }
+  const { token = null } = found
+  const kept = await keptResponse(pipeline, asked, found)
+  if (kept === 'unreachable')
+    return failed(
+      'UNAVAILABLE',
+      'The command was answered before, and its answer cannot be read now. Send the same request again.',
+    )
+  const { response } = kept
+  if (found.rejected && (found.response ?? null) !== null) {
+    const rejection = response === null ? undefined : readRejection(response)
+    const { reason, details } = rejection ?? { reason: 'not-kept', details: {} }
+    return { status: 'rejected', reason, details, replayed: true }
   }
-  if (response !== null) {
+  if (response !== null && !found.rejected) {
     return { status: 'replayed', response: parseResponse(response), token: token ?? undefined, from: found.from }
   }
   return failed('ALREADY_COMMITTED', 'The command was committed before, and its response was not kept. Read the state instead.', {
     token: asked.invalid === undefined ? await currentToken(pipeline, asked.definition.aggregate?.(asked.input)) : undefined,
   })
+}
+
+/** The JSON that was kept, null if there is none, or if it cannot be read any more. */
+async function keptResponse(
+  { responses }: Pipeline,
+  asked: Admitted,
+  { response }: Found,
+): Promise<{ readonly response: string | null } | 'unreachable'> {
+  if (response === undefined || response === null) return { response: null }
+  try {
+    const json = (await responses.decode(response, responseContext(asked))) ?? null
+    if (json !== null) parseResponse(json)
+    return { response: json }
+  } catch (error) {
+    return error instanceof SyntaxError || (isWaybillError(error) && !error.retryable) ? { response: null } : 'unreachable'
+  }
+}
+
+/** What a response codec is told of the request. */
+export function responseContext({ definition, principal, requestId = '' }: Admitted): ResponseContext {
+  return { command: definition.name, principal, requestId }
 }
 
 /** The response as every caller sees it, the first one included: what JSON kept of it. */

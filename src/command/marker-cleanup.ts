@@ -2,8 +2,8 @@
  * Deletes markers whose time is over. Run it in every instance: they share the work.
  *
  * A marker is honoured for its TTL and deleted a margin later, so clean-up never shortens the protection, however far it is
- * behind: being late only keeps rows longer. Nor does a step of the database's clock (see witnessed-clock.ts). A full batch is
- * followed by the next at once.
+ * behind: being late only keeps rows longer. Nor does a step of the database's clock (see witnessed-clock.ts). The database deletes
+ * nothing younger than its own `marker_retention`, whatever TTL it is given. A full batch is followed by the next at once.
  */
 import { systemClock, type Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
@@ -11,17 +11,17 @@ import type { Service } from '../core/lifetime.ts'
 import { loop, type Pass } from '../core/loop.ts'
 import { resolve, wholeBetween } from '../core/options.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
-import { execute, one, type Database } from '../postgres/database.ts'
+import { one, type Database } from '../postgres/database.ts'
 import { transaction, transactionOptions } from '../postgres/transaction.ts'
 import { unlessMute } from '../postgres/unless-mute.ts'
 import { createWitness } from '../postgres/witnessed-clock.ts'
-import { commandTables, deleteExpired, selectLag } from './command.sql.ts'
+import { commandTables, deleteExpired } from './command.sql.ts'
 
 export interface MarkerCleanupOptions {
   readonly db: Database
   /** @default 'waybill' */
   readonly schema?: string
-  /** For how long a repeat is recognised. At least the cache's `completedTtlMs` and the clients' longest retry. @default 3_600_000 */
+  /** For how long a repeat is recognised; the owner's `marker_retention` (66 minutes) is the least. At least the cache's `completedTtlMs` and the clients' longest retry. @default 3_600_000 */
   readonly ttlMs?: number
   /** Markers are deleted this much after their TTL. @default 10 */
   readonly marginPercent?: number
@@ -56,8 +56,8 @@ export function createMarkerCleanup(options: MarkerCleanupOptions): MarkerCleanu
   const pass: Pass = async () => {
     const startedAtMs = clock.monotonicMs()
     const ageMs = (await look())(keepMs)
-    const deleted = await transaction(db, (tx) => execute(tx, deleteExpired(tables, ageMs, batchSize)), deleting)
-    const lagMs = Math.max(0, Number((await one(db, selectLag(tables, ageMs))).lag_ms ?? 0))
+    const { deleted, lag_ms: lag } = await transaction(db, (tx) => one(tx, deleteExpired(tables, ageMs, batchSize)), deleting)
+    const lagMs = Math.max(0, Number(lag ?? 0))
     signals.emit('command.cleaned', { deleted, lagMs, durationMs: clock.monotonicMs() - startedAtMs })
     if (lagMs > alertLagMs) signals.emit('command.cleanup-lagging', { lagMs, alertLagMs })
     return deleted >= batchSize ? 'more' : 'idle'

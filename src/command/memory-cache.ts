@@ -48,6 +48,7 @@ export function memoryCache(options: MemoryCacheOptions = {}): CommandCache {
     }
   }
   return {
+    isPrivate: true,
     claim: async (key, value, { ttlMs }) => {
       const found = get(key)
       if (found === undefined) set(key, value, ttlMs)

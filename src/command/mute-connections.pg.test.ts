@@ -116,7 +116,7 @@ test('a clean-up whose connection falls silent fails, and the next one does its 
      values ('ann', 'old', 'Old', '\\x00', clock_timestamp() - interval '1 day')`,
   )
   const { signals, all } = heard('command.cleaned')
-  const { db, close } = muteFrom('clean-up', before(/delete from \S*command_marker/))
+  const { db, close } = muteFrom('clean-up', before(/from \S*expire_markers/))
   const cleanup = createMarkerCleanup({ db, clock, signals })
   const never = new AbortController().signal
   const failure = cleanup.pass(never).catch((error: unknown) => error)

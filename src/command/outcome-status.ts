@@ -34,12 +34,11 @@ export type ProblemCode =
   | CommandErrorCode
   | 'REJECTED'
   | 'UNAUTHENTICATED'
+  | 'FORBIDDEN'
   | 'NOT_FOUND'
   | 'TOO_LARGE'
   | 'UNSUPPORTED_MEDIA_TYPE'
   | 'FACT_CONFLICT'
-  | 'OVERLOADED'
-  | 'ABORTED'
 
 const titles: Readonly<Record<ProblemCode, string>> = {
   INVALID_INPUT: 'The request is not valid',
@@ -52,12 +51,13 @@ const titles: Readonly<Record<ProblemCode, string>> = {
   UNAVAILABLE: 'The service cannot do this now',
   REJECTED: 'The request was rejected',
   UNAUTHENTICATED: 'Nobody is signed in',
+  FORBIDDEN: 'This may not be sent from there',
   NOT_FOUND: 'There is nothing here',
   TOO_LARGE: 'The request is too large',
   UNSUPPORTED_MEDIA_TYPE: 'The body is not sent as JSON',
   FACT_CONFLICT: 'The business key is taken by a fact with other content',
   OVERLOADED: 'Too much is under way',
-  ABORTED: 'The service is stopping',
+  ABORTED: 'The request was given up',
 }
 
 /** HTTP gives these no body, and whoever writes one gets an error: after the command has committed. */

@@ -4,8 +4,8 @@
  *   executed   this call took effect            replayed   an earlier one did; the same response again
  *   rejected   the command's own rules refused  failed     one of a closed set of codes, below
  *
- * `failed` never means that a committed command did not take effect: ALREADY_COMMITTED says that it did, IN_PROGRESS and
- * UNAVAILABLE that the same request may be sent again to find out. Only a request that had no id cannot find out like that:
+ * `failed` never means that a committed command did not take effect: ALREADY_COMMITTED says that it did, IN_PROGRESS,
+ * OVERLOADED, ABORTED and UNAVAILABLE that the same request may be sent again to find out. Only a request that had no id cannot find out like that:
  * where its end is not known, UNAVAILABLE is not retryable.
  */
 import { errorMeanings } from '../core/errors.ts'
@@ -19,6 +19,8 @@ export const commandErrorCodes = [
   'KEY_REUSED',
   'VERSION_CONFLICT',
   'PRECONDITION_FAILED',
+  'OVERLOADED',
+  'ABORTED',
   'UNAVAILABLE',
 ] as const
 
@@ -59,7 +61,12 @@ export interface Failed {
 
 export type Outcome<Response = unknown> = Executed<Response> | Replayed<Response> | Rejected | Failed
 
-const retryAfterMs: Partial<Record<CommandErrorCode, number>> = { IN_PROGRESS: 1_000, VERSION_CONFLICT: 100, UNAVAILABLE: 1_000 }
+const retryAfterMs: Partial<Record<CommandErrorCode, number>> = {
+  IN_PROGRESS: 1_000,
+  VERSION_CONFLICT: 100,
+  OVERLOADED: 1_000,
+  UNAVAILABLE: 1_000,
+}
 
 /** A failure, with what its code says about repeating it. */
 export function failed(

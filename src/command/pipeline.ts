@@ -1,9 +1,11 @@
 /**
  * The pipeline that every command goes through, in this order and no other:
  *
- *   fingerprint → validate → L1 claim → load → plan (once) →
+ *   fingerprint → validate → L1 claim → load → plan (once) → gate →
  *     loop: BEGIN · marker · aggregates · execute · events · [response] · COMMIT
  *   → L1 complete → outcome
+ *
+ * Before it borrows a connection, for a load or a look too, it takes places at the gate. What the gate refuses has done nothing.
  *
  * An input that is not valid, or a load or a plan that fails, is no answer yet: an attempt that does nothing else claims the
  * marker first, because the request may have committed before.
@@ -22,23 +24,27 @@ import type { Database } from '../postgres/database.ts'
 import type { TransactionSettings } from '../postgres/transaction.ts'
 import { isUnavailable } from '../postgres/sql-state.ts'
 import type { Admitted } from './admission.ts'
+import type { Aggregate } from './aggregate.ts'
 import { runAttempts } from './attempts.ts'
 import { cacheKey, type CacheEntry, type CompletedEntry, type PendingEntry } from './cache.ts'
 import type { CacheScope } from './cache-scope.ts'
+import { refusalOf, type CommandGate, type Leave } from './command-gate.ts'
 import type { CommandOutbox } from './command-outbox.ts'
 import type { CommandTables } from './command.sql.ts'
-import { committedOutcome } from './committed.ts'
+import { committedOutcome, responseContext } from './committed.ts'
 import type { executePlan } from './execute-plan.ts'
 import type { GuardedCache } from './guarded-cache.ts'
 import type { MarkerStore } from './marker-store.ts'
 import { failed, type Outcome } from './outcome.ts'
 import { isBelieved, tryMarker, whileRenewed } from './pending.ts'
-import { failedPlan, planCommand, type PlanNode, type PlanRequest } from './plan-command.ts'
+import { aggregatesIn, failedPlan, planCommand, type PlanNode, type PlanRequest } from './plan-command.ts'
 import { keptText, rejectionOf } from './rejection.ts'
+import type { ResponseCodec } from './response-codec.ts'
 
 /** What the pipeline works with. Tests replace parts to prove that each is needed. */
 export interface Pipeline {
   readonly db: Database
+  readonly gate: CommandGate
   readonly schema: string
   readonly tables: CommandTables
   readonly outbox: CommandOutbox
@@ -46,6 +52,7 @@ export interface Pipeline {
   readonly cache: GuardedCache
   readonly cacheScope: CacheScope
   readonly tokens: Tokens
+  readonly responses: ResponseCodec
   readonly fingerprint: (command: string, input: unknown) => string
   readonly execute: typeof executePlan
   readonly limits: CommandLimits
@@ -80,12 +87,20 @@ export async function runPipeline(pipeline: Pipeline, asked: Admitted): Promise<
   const deadline = clock.monotonicMs() + asked.waitForWinnerMs
   const planOnce = once(() => plan(pipeline, asked))
   for (let looks = 1; ; looks += 1) {
-    const outcome = await runOnce(pipeline, asked, planOnce)
+    const outcome = await runOnce(pipeline, asked, planOnce).catch(refusedByGate)
     const isBeaten = outcome.status === 'failed' && outcome.code === 'IN_PROGRESS'
     const leftMs = deadline - clock.monotonicMs()
     if (!isBeaten || leftMs <= 0) return outcome
-    await clock.sleep(Math.min(leftMs, backoffMs(winnerBackoff, looks, random)))
+    await clock.sleep(Math.min(leftMs, backoffMs(winnerBackoff, looks, random)), asked.passage.signal)
+    if (asked.passage.signal?.aborted === true) return outcome
   }
+}
+
+/** What the gate refused has done nothing; an earlier run of the same request may have, so a repeat is told to ask again. */
+function refusedByGate(error: unknown): Outcome {
+  const refusal = refusalOf(error)
+  if (refusal === undefined) throw error
+  return failed(refusal.code as 'OVERLOADED' | 'ABORTED' | 'IN_PROGRESS', refusal.message, { cause: error })
 }
 
 async function runOnce(pipeline: Pipeline, asked: Admitted, planOnce: () => Promise<PlanNode>): Promise<Outcome> {
@@ -98,8 +113,8 @@ async function runOnce(pipeline: Pipeline, asked: Admitted, planOnce: () => Prom
   if (typeof found === 'object') return await answerFromCache(pipeline, asked, { key, found, planOnce })
   let completed: CompletedEntry | undefined
   try {
-    const outcome = await decide(pipeline, asked, () => whileRenewed(pipeline, { key, pending }, planOnce()))
-    completed = completedEntry(pipeline, asked, outcome)
+    const outcome = await decide(pipeline, asked, planOnce, (ready) => whileRenewed(pipeline, { key, pending }, ready))
+    completed = await completedEntry(pipeline, asked, outcome)
     return outcome
   } catch (error) {
     return await unchanged(error, planOnce)
@@ -110,8 +125,9 @@ async function runOnce(pipeline: Pipeline, asked: Admitted, planOnce: () => Prom
 }
 
 /** Where the cache has the request; undefined if it is not to be asked. */
-async function keyInCache({ cacheScope }: Pipeline, { principal, requestId }: Admitted): Promise<string | undefined> {
-  if (requestId === undefined) return undefined
+async function keyInCache({ cache, cacheScope }: Pipeline, asked: Admitted): Promise<string | undefined> {
+  const { principal, requestId, definition } = asked
+  if (requestId === undefined || (definition.sensitive && !cache.isProved)) return undefined
   const scope = await cacheScope()
   return scope === undefined ? undefined : cacheKey(scope, { principal, requestId })
 }
@@ -124,7 +140,7 @@ interface InCache {
 
 /** A run that is pending is believed, unless the database knows better; one that is dead leaves the request to this one. */
 async function answerFromCache(pipeline: Pipeline, asked: Admitted, { key, found, planOnce }: InCache): Promise<Outcome> {
-  if (found.state === 'completed') return await committedOutcome(pipeline, asked, { ...found, from: 'cache' })
+  if (found.state === 'completed') return await answerCompleted(pipeline, asked, found)
   try {
     const told = await lookBehind(pipeline, asked, found)
     if (told !== undefined) return told
@@ -133,28 +149,72 @@ async function answerFromCache(pipeline: Pipeline, asked: Admitted, { key, found
     return failed('UNAVAILABLE', 'The database cannot be reached. Send the same request again.', { cause: error })
   }
   const outcome = await decide(pipeline, asked, planOnce).catch((error: unknown) => unchanged(error, planOnce))
-  const completed = completedEntry(pipeline, asked, outcome)
+  const completed = await completedEntry(pipeline, asked, outcome)
   if (completed !== undefined) await pipeline.cache.complete(key, found, completed)
   return outcome
 }
 
+/** The database is asked only for the token of what was committed without a response. */
+async function answerCompleted(pipeline: Pipeline, asked: Admitted, found: CompletedEntry): Promise<Outcome> {
+  const answer = (): Promise<Outcome> => committedOutcome(pipeline, asked, { ...found, from: 'cache' })
+  return found.response === undefined ? await throughGate(pipeline, asked, answer) : await answer()
+}
+
 /** What the database says of a run that is pending; `undefined` if the run is dead, and has changed nothing. */
 async function lookBehind(pipeline: Pipeline, asked: Admitted, found: PendingEntry): Promise<Outcome | undefined> {
-  const { db, markers } = pipeline
-  const marker = await markers.find(db, { principal: asked.principal, requestId: asked.requestId ?? '' })
-  if (marker !== undefined) return await committedOutcome(pipeline, asked, { ...marker, from: 'marker' })
-  if (!isBelieved(pipeline, found)) return await tryMarker(pipeline, asked, toPlan(pipeline, asked))
+  const { db, markers, gate } = pipeline
+  if (gate.isUnderWay(asked.passage)) return inProgress()
+  return await throughGate(pipeline, asked, async () => {
+    const marker = await markers.find(db, { principal: asked.principal, requestId: asked.requestId ?? '' })
+    if (marker !== undefined) return await committedOutcome(pipeline, asked, { ...marker, from: 'marker' })
+    if (!isBelieved(pipeline, found)) return await tryMarker(pipeline, asked, toPlan(pipeline, asked))
+    return inProgress()
+  })
+}
+
+function inProgress(): Outcome {
   return failed('IN_PROGRESS', 'The same request is being executed right now. Send it again to learn its outcome.')
 }
 
-/** Plans and executes. Throws what the command's own code threw, rejections included: nothing was committed. */
-async function decide(pipeline: Pipeline, asked: Admitted, planOnce: () => Promise<PlanNode>): Promise<Outcome> {
+/** Looks with a place of the principal: a look waits for no aggregate. */
+async function throughGate<Result>(pipeline: Pipeline, asked: Admitted, look: () => Promise<Result>): Promise<Result> {
+  const leave = await pipeline.gate.enter(asked.passage, [])
+  try {
+    return await look()
+  } finally {
+    leave()
+  }
+}
+
+interface Ready {
+  readonly node: PlanNode
+  readonly leave: Leave
+}
+
+/** Plans, and takes the places that the attempts need. */
+async function getReady(pipeline: Pipeline, asked: Admitted, planOnce: () => Promise<PlanNode>): Promise<Ready> {
   const node = await planOnce()
   const { failure } = node
+  if (failure !== undefined && (asked.requestId === undefined || refusalOf(failure.error) !== undefined)) throw failure.error
+  return { node, leave: await pipeline.gate.begin(asked.passage, aggregatesIn(node)) }
+}
+
+/** Plans and executes. Throws what the command's own code threw, rejections included: nothing was committed. */
+async function decide(
+  pipeline: Pipeline,
+  asked: Admitted,
+  planOnce: () => Promise<PlanNode>,
+  whileReadied: (ready: Promise<Ready>) => Promise<Ready> = async (ready) => await ready,
+): Promise<Outcome> {
   try {
-    if (failure !== undefined && asked.requestId === undefined) throw failure.error
-    return await runAttempts(pipeline, asked, node)
+    const { node, leave } = await whileReadied(getReady(pipeline, asked, planOnce))
+    try {
+      return await runAttempts(pipeline, asked, node)
+    } finally {
+      leave()
+    }
   } catch (error) {
+    const { failure } = await planOnce()
     // What a command asks of its children follows from its own input.
     if (error !== failure?.error || !isWaybillError(error, 'INVALID_INPUT')) throw error
     return failed('INVALID_INPUT', error.message, { cause: error })
@@ -179,11 +239,12 @@ function isOutage(error: unknown): boolean {
 }
 
 async function plan(pipeline: Pipeline, asked: Admitted): Promise<PlanNode> {
-  const { db, random, transactions } = pipeline
+  const { db, random, transactions, gate } = pipeline
   const seeded = seededRandom(newToken(random))
   const what = toPlan(pipeline, asked)
   if (asked.invalid !== undefined) return failedPlan(what, asked.invalid)
-  return await planCommand({ db, random: seeded, loading: transactions.loading }, what).catch((error: unknown) =>
+  const enter = (aggregates: readonly Aggregate[]): ReturnType<CommandGate['enter']> => gate.enter(asked.passage, aggregates)
+  return await planCommand({ db, random: seeded, loading: transactions.loading, enter }, what).catch((error: unknown) =>
     failedPlan(what, error),
   )
 }
@@ -193,7 +254,18 @@ function toPlan({ clock }: Pipeline, { definition, input, principal, requestId, 
 }
 
 /** What repeats may be told from the cache; undefined if the run left nothing behind. */
-function completedEntry({ limits }: Pipeline, asked: Admitted, outcome: Outcome): CompletedEntry | undefined {
+async function completedEntry(pipeline: Pipeline, asked: Admitted, outcome: Outcome): Promise<CompletedEntry | undefined> {
+  const entry = plainEntry(pipeline, asked, outcome)
+  if (entry?.response === undefined) return entry
+  try {
+    return { ...entry, response: await pipeline.responses.encode(entry.response, responseContext(asked)) }
+  } catch {
+    // It has committed: the marker answers repeats.
+    return undefined
+  }
+}
+
+function plainEntry({ limits }: Pipeline, asked: Admitted, outcome: Outcome): CompletedEntry | undefined {
   const { fingerprint, definition } = asked
   if (outcome.status === 'executed' || outcome.status === 'replayed') {
     const response = JSON.stringify(outcome.response) ?? ''

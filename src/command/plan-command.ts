@@ -12,6 +12,7 @@ import type { Database, Tx } from '../postgres/database.ts'
 import { chainOf } from '../postgres/sql-state.ts'
 import { transaction, type TransactionSettings } from '../postgres/transaction.ts'
 import { assertAggregate, type Aggregate } from './aggregate.ts'
+import type { Leave } from './command-gate.ts'
 import {
   definitionOf,
   type AnyCommand,
@@ -53,6 +54,8 @@ export interface PlanRequest {
 
 export interface PlanParts {
   readonly db: Database
+  /** Takes the places that a connection for these aggregates needs. */
+  readonly enter: (aggregates: readonly Aggregate[]) => Leave | Promise<Leave>
   readonly random: Random
   /** Of the transaction of `load`, which is read only: a load that writes would be an effect outside the pipeline. */
   readonly loading: TransactionSettings
@@ -67,7 +70,7 @@ export async function planCommand(
   decided.keepInput(input)
   const aggregate = definition.aggregate?.(input)
   if (aggregate !== undefined) assertAggregate(aggregate)
-  const loaded = await load(parts, definition, input, request)
+  const loaded = await load(parts, { definition, input, request, aggregate })
   const brood: Brood = { children: new Map(), open: new Set(), isOver: false }
   const context: PlanContext<unknown> = {
     ...withOwnTime(request),
@@ -162,6 +165,11 @@ export function* allNodes(node: PlanNode): Generator<PlanNode> {
   for (const child of node.children.values()) yield* allNodes(child)
 }
 
+/** All aggregates of the tree. */
+export function aggregatesIn(node: PlanNode): Aggregate[] {
+  return [...allNodes(node)].flatMap(({ aggregate }) => aggregate ?? [])
+}
+
 async function valid(schema: StandardSchema, value: unknown, complaint: string): Promise<unknown> {
   const result = await schema['~standard'].validate(value)
   if (result.issues === undefined) return result.value
@@ -172,12 +180,12 @@ async function valid(schema: StandardSchema, value: unknown, complaint: string):
 const ofLoads = new WeakSet<object>()
 
 async function load(
-  { db, loading }: PlanParts,
-  { name, load: reader }: CommandDefinition,
-  input: unknown,
-  request: RequestContext,
+  { db, loading, enter }: PlanParts,
+  { definition, input, request, aggregate }: PlanRequest & { readonly aggregate: Aggregate | undefined },
 ): Promise<unknown> {
+  const { name, load: reader } = definition
   if (reader === undefined) return undefined
+  const leave = await enter(aggregate === undefined ? [] : [aggregate])
   const open = openCommand(db, name)
   const read = (tx: Tx): Promise<unknown> => open.inside(async () => await reader(tx, input, withOwnTime(request)))
   try {
@@ -187,6 +195,7 @@ async function load(
     throw error
   } finally {
     open.ended()
+    leave()
   }
 }
 

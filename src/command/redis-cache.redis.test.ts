@@ -6,12 +6,34 @@ import { depositCommand, newSteps } from '../../test/command/bank.ts'
 import { commandSetup, heard } from '../../test/command/command-setup.ts'
 import { newHistory, violations } from '../../test/command/history.ts'
 import { redisClients, type OpenCache } from '../../test/command/redis-clients.ts'
+import { uncaughtDuring } from '../../test/setup/ending-server.ts'
 import { eventually } from '../testing/eventually.ts'
 import { startRedis, type Redis } from '../testing/redis.ts'
 import type { CommandCache } from './cache.ts'
 
 const { bank, commandsWith, newAccount, newRequest } = await commandSetup()
 const ttlMs = 60_000
+
+test.each(['ioredis', 'redis'] as const)(
+  'a Redis that goes away fails the calls and never the process, also if nobody listens to the %s client',
+  async (name) => {
+    const redis = await startRedis()
+    const open = await redisClients[name]!(redis.url, { listens: false })
+    const { cache, close } = open
+    const uncaught = await uncaughtDuring(async () => {
+      await cache.claim('k', 'mine', { ttlMs })
+      await redis.kill()
+      await eventually(async () =>
+        cache.claim('k', 'mine', { ttlMs }).then(
+          () => false,
+          () => true,
+        ),
+      )
+    })
+    close()
+    expect(uncaught.map(String)).toEqual([])
+  },
+)
 
 describe.each(Object.keys(redisClients))('through %s', (name) => {
   let redis: Redis

@@ -2,7 +2,7 @@
  * Redis as the command cache, through the user's own client: `ioredis` or `redis`, taken by shape.
  *
  * Each call is one script, so that looking and setting cannot be torn apart. Whatever Redis does (evict, flush, fail over, lose
- * an acknowledged write), commands stay correct; only repeats get slower.
+ * an acknowledged write), commands stay correct; only repeats get slower. A client that loses Redis never ends the process.
  */
 import { WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
@@ -10,11 +10,13 @@ import type { CommandCache } from './cache.ts'
 
 /** The part of an `ioredis` client we use. */
 export interface IoRedisClient {
+  on?(event: 'error', listener: (error: Error) => void): unknown
   eval(script: string, numberOfKeys: number, ...keysAndArguments: string[]): Promise<unknown>
 }
 
 /** The part of a client of the `redis` package we use. */
 export interface NodeRedisClient {
+  on?(event: 'error', listener: (error: Error) => void): unknown
   eval(script: string, options: { keys: string[]; arguments: string[] }): Promise<unknown>
 }
 
@@ -25,12 +27,19 @@ export interface RedisCacheOptions {
 
 /** For a client of the `ioredis` package. */
 export function ioredisCache(client: IoRedisClient, options: RedisCacheOptions = {}): CommandCache {
+  hear(client)
   return scriptedCache((script, key, args) => client.eval(script, 1, key, ...args), options)
 }
 
 /** For a client of the `redis` package. */
 export function nodeRedisCache(client: NodeRedisClient, options: RedisCacheOptions = {}): CommandCache {
+  hear(client)
   return scriptedCache((script, key, args) => client.eval(script, { keys: [key], arguments: args }), options)
+}
+
+/** A client that loses its connection, and has no listener, ends the process. The calls that failed tell the commands. */
+function hear(client: IoRedisClient | NodeRedisClient): void {
+  client.on?.('error', () => undefined)
 }
 
 const claimScript = `

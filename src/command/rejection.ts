@@ -49,6 +49,17 @@ export function rejectionOf(error: unknown): Rejection | undefined {
   return error instanceof Error && error.name === 'WaybillRejection' ? (error as RejectionError).rejection : undefined
 }
 
+/** A rejection that was kept, read field by field; `undefined` if it is none. */
+export function readRejection(text: string): Rejection | undefined {
+  try {
+    const { reason, details } = (JSON.parse(text) ?? {}) as Record<string, unknown>
+    const isObject = typeof details === 'object' && details !== null && !Array.isArray(details)
+    return typeof reason === 'string' && isObject ? { reason, details: details as Rejection['details'] } : undefined
+  } catch {
+    return undefined
+  }
+}
+
 /** A rejection as it is kept for repeats: without its details, where it would be longer than `maxBytes` with them. */
 export function keptText({ reason, details }: Rejection, maxBytes: number): { readonly text: string; readonly dropped?: number } {
   const text = JSON.stringify({ reason, details })

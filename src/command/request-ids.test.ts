@@ -17,3 +17,14 @@ test('a client that sends no ids is seen among thousands of invented ones', () =
   expect(missing.reduce((sum, { count }) => sum + count, 0)).toBe(6_050)
   expect(missing.length).toBeLessThanOrEqual(1_001)
 })
+
+test('a name of many kilobytes is kept and told by its beginning alone', () => {
+  const signals = createSignals()
+  const told: string[] = []
+  signals.on('command.request-id-missing', ({ client }) => void told.push(client))
+  const ids = createRequestIds({ phase: 'optional', clock: createFakeClock(), signals })
+  for (const tail of ['x', 'y'])
+    ids.allowMissing({ name: 'transfer' } as CommandDefinition, `the old app ${tail.repeat(200)}`.padEnd(15_000, tail))
+  expect(ids.missing().map(({ client }) => client.length)).toEqual([200, 200])
+  expect(told.map((client) => client.length)).toEqual([200, 200])
+})

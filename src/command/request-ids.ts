@@ -30,6 +30,8 @@ export interface RequestIds {
 const windowMinutes = 10
 /** A client chooses its name, so the names are bounded: a new one takes the place of the rarest, which then counts among the others. */
 const mostClients = 1_000
+/** Longer names are cut: a header holds many kilobytes, and each of the thousand would be kept. */
+const longestClient = 200
 
 interface Tally {
   readonly command: string
@@ -114,7 +116,9 @@ export function createRequestIds(parts: {
       .toSorted((a, b) => b.count - a.count)
   }
   return {
-    allowMissing: (definition, client) => {
+    allowMissing: (definition, given) => {
+      // A copy: a slice would keep the whole name alive.
+      const client = given.length > longestClient ? Buffer.from(given.slice(0, longestClient)).toString() : given
       const refused = (isForced ? 'required' : (definition.requestId ?? phase)) === 'required'
       tallies.count(definition.name, client)
       signals.emit('command.request-id-missing', { command: definition.name, client, refused })

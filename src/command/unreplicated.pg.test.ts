@@ -10,10 +10,12 @@ test('a repeat is not answered by a commit that no synchronous standby has yet',
   await using server = await startPostgres()
   const [db, admin] = [connect({ url: server.url }), connect({ url: `${server.url}?options=-c%20synchronous_commit%3Dlocal` })]
   const bank = await openBank(db)
-  const commands = createCommands({ db, outbox: bank.outbox })
   const deposit = depositCommand({ store: 'response' })
+  // As two processes: one alone would know that the first still looks for its end.
   const run = (): Promise<string> =>
-    commands.run(deposit, { principal: 'ada', requestId: 'one', input: { account: 'a', amount: 1 } }).then(({ status }) => status)
+    createCommands({ db, outbox: bank.outbox })
+      .run(deposit, { principal: 'ada', requestId: 'one', input: { account: 'a', amount: 1 } })
+      .then(({ status }) => status)
   const standbys = async (names: string): Promise<void> => {
     await admin.query(`alter system set synchronous_standby_names = '${names}'`)
     await admin.query('select pg_reload_conf()')

@@ -10,19 +10,20 @@ import { oncePer } from '../core/once-per.ts'
 import { execute, one, rows, type Tx } from '../postgres/database.ts'
 import type { Statement } from '../postgres/sql.ts'
 import { transaction, transactionOptions } from '../postgres/transaction.ts'
-import { runScope } from '../postgres/tx-scope.ts'
+import { interrupt, limitStatements, runScope } from '../postgres/tx-scope.ts'
 import { insertFacts } from '../projection/fact-table.ts'
 import { upsertChanges, type VersionedChange } from '../projection/versioned-upsert.ts'
 import { archiveReceived, archiveWaiting } from './archive.sql.ts'
 import { observeHandler } from './batch-spans.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
-import { handOver, lockRedriving, markRedriven, selectHeirs, settleApplied } from './dead-letter.sql.ts'
+import { forgetAttempts, handOver, lockRedriving, markRedriven, selectHeirs, settleApplied } from './dead-letter.sql.ts'
 import { fromStored, readItems, withinBytes } from './decode.ts'
 import { createEmissions, type Emissions } from './emissions.ts'
 import { settleForks } from './forks.ts'
 import { dataForRun, type DataOf } from './handed-out.ts'
+import { keepingSettings, SettingsNotKept } from './handler-settings.ts'
 import type { ConsumedEvent } from './handler.ts'
-import { createHandlerCalls, type HandlerCall } from './call-handler.ts'
+import { createHandlerCalls, isGivenUp, type HandlerCall } from './call-handler.ts'
 import {
   claim,
   claimEvents,
@@ -43,7 +44,7 @@ import { hasContent } from './item-arrays.ts'
 import { byVersion, ItemFailure, type Applied, type Item } from './item.ts'
 import { aggregateKey } from './received-event.ts'
 import { writesRow, type Routes } from './routes.ts'
-import { removeReceived, setAside, type StoredPlace } from './stored.sql.ts'
+import { placesOf, removeReceived, setAside } from './stored.sql.ts'
 import { takeOffsets } from './take-offsets.ts'
 import {
   handedOver,
@@ -83,7 +84,13 @@ export interface ApplyOptions {
 
 /** Applies items, each aggregate's in the order of versions. Throws ItemFailure if one of them is to blame. */
 export async function applyBatch(deps: ApplyDeps, items: readonly Item[], options: ApplyOptions): Promise<Applied> {
-  return await transaction(deps.settings.db, (tx) => applyIn(deps, { tx, items, ...options }), optionsOf(deps.settings))
+  for (;;) {
+    try {
+      return await transaction(deps.settings.db, (tx) => applyIn(deps, { tx, items, ...options }), optionsOf(deps.settings))
+    } catch (error) {
+      if (!(error instanceof SettingsNotKept)) throw error
+    }
+  }
 }
 
 const optionsOf = oncePer(
@@ -106,6 +113,9 @@ export async function applyIn(
   const { scope, routes, settings } = deps
   await deps.guard?.(tx)
   const open = await takeLetters(tx, scope, await takeOffsets(tx, scope, items))
+  // What is done already is not claimed, and the claim is what forgets attempts.
+  const marked = items.length === open.length ? [] : without(items, open).filter((id) => attempts.has(id))
+  if (marked.length > 0) await execute(tx, forgetAttempts(scope, marked))
   const claimed = readClaim(await claimItems(deps, tx, open))
   const jumps = measured ? [] : settleJumps(open, claimed, settings)
   await nameHeirs(deps, tx, { items: open, aggregates: claimed.aggregates })
@@ -141,6 +151,11 @@ export async function applyIn(
     drained: drained.apply.length,
     emitted: emissions.count,
   }
+}
+
+function without(items: readonly Item[], some: readonly Item[]): readonly string[] {
+  const left = new Set(some)
+  return items.flatMap((item) => (left.has(item) ? [] : item.event.id))
 }
 
 /** Repeats are compared with what was recorded. What is new costs no look. */
@@ -300,6 +315,9 @@ async function handle(
 ): Promise<Emissions> {
   const emissions = createEmissions({ settings, emitting })
   const calls = createHandlerCalls(settings, aborting)
+  // The server ends them too, where no request to interrupt one gets through.
+  const isShorter = settings.handlerTimeoutMs < settings.statementTimeoutMs && batch.items.some(({ route }) => route?.handler)
+  if (isShorter) await execute(batch.tx, limitStatements(settings.handlerTimeoutMs))
   try {
     for (const item of batch.items) {
       const handler = item.route?.handler
@@ -318,14 +336,21 @@ async function handle(
         })
       const failure = (error: unknown): ItemFailure => new ItemFailure(item, error)
       const scope = { who: `The handler of ${item.event.type}`, blame: failure }
-      const handled = (): Promise<void> => runScope(batch.tx, scope, (tx) => calls.call((calling) => call(tx, calling)))
-      await observeHandler(settings, item, handled).catch((error: unknown) => {
+      const keeping = keepingSettings(batch.tx, handler, (watch) =>
+        observeHandler(settings, item, () =>
+          runScope(batch.tx, { ...scope, watch }, (tx) => calls.call((calling) => call(tx, calling))),
+        ),
+      )
+      await keeping.catch(async (error: unknown) => {
+        if (error instanceof SettingsNotKept) throw error
+        if (isGivenUp(error)) await interrupt(settings.db, batch.tx, settings.clock)
         throw failure(error)
       })
     }
   } finally {
     calls.end()
   }
+  if (isShorter) await execute(batch.tx, limitStatements(settings.statementTimeoutMs))
   return emissions
 }
 
@@ -369,11 +394,6 @@ async function conclude(
 
 function lettersOf(items: readonly Item[]): readonly string[] {
   return items.flatMap(({ origin }) => (origin.kind === 'dead' ? [origin.letterId] : []))
-}
-
-/** Where those items are that came out of stored mode. */
-function placesOf(items: readonly Item[]): readonly StoredPlace[] {
-  return items.flatMap(({ origin }) => (origin.kind === 'stored' ? [origin] : []))
 }
 
 /** The event as handlers and projections see it. */

@@ -46,3 +46,14 @@ export function cutOut<Each>(items: readonly Each[], isAlone: (item: Each) => bo
   }
   return parts
 }
+
+/** The items in order, cut where `is` changes. */
+export function runsOf<Each>(items: readonly Each[], is: (item: Each) => boolean): readonly (readonly Each[])[] {
+  const runs: Each[][] = []
+  for (const [i, item] of items.entries()) {
+    const before = items[i - 1]
+    if (before !== undefined && is(before) === is(item)) runs.at(-1)?.push(item)
+    else runs.push([item])
+  }
+  return runs
+}

@@ -3,6 +3,7 @@
  *
  *   batch ──commit──▶ ack all
  *     │ an item failed: those before it, itself alone, those after it
+ *     │ the time of an item was over: those before it, those after it; it is charged at once, and its neighbours wait for it no longer
  *     │ nobody knows which: halves
  *     ├ outage, deadlock: the same again after a while; nobody is charged
  *     ├ statement time-out, lock time-out: the same again, at most twice in a row; then nobody knows which
@@ -10,33 +11,41 @@
  *
  * An item that fails alone is charged and given back with a growing delay, and the later ones of its aggregate with it; at
  * the end of its attempts it becomes a dead letter, or comes again and again with `onPoison: 'stop'`. One that alone finds a row
- * locked is given back uncharged: somebody else has it. Everybody else is committed at the first delivery.
+ * locked is given back uncharged: somebody else has it. Everybody else is committed at the first delivery. Slow ones, whose time was
+ * over before, are tried alone, behind the others of the batch.
  */
-import { errorMessage } from '../core/errors.ts'
+import { isWaybillError } from '../core/errors.ts'
+import { redactedMessage } from '../core/redact.ts'
 import { execute, rows } from '../postgres/database.ts'
 import { isLockTimeout, isStatementTimeout } from '../postgres/sql-state.ts'
 import { applyBatch, type ApplyDeps } from './apply-batch.ts'
-import { cutOut, splitTwins } from './batch-parts.ts'
+import { cutOut, runsOf, splitTwins } from './batch-parts.ts'
 import { batchSpan, recordProjected } from './batch-spans.ts'
 import { counting } from './counting.ts'
 import { readAttempts, releaseAttempts, startAttempts, type AttemptRow } from './dead-letter.sql.ts'
 import { readItems } from './decode.ts'
 import { Fenced } from './fenced.ts'
 import { reportForks } from './forks.ts'
+import { findUnknown, putAside, type UnknownDeps } from './put-aside.ts'
 import { ItemFailure, keepsLine, lineOf, type Applied, type Item, type UnreadItem } from './item.ts'
 import type { Patience } from './patience.ts'
+import { suspectsLast } from './places.ts'
 import { settleUntried } from './settle-untried.ts'
 import { isInterrupted, throughOutages } from './through-outages.ts'
 import type { Undertaker } from './undertaker.ts'
 import { findJumps, Jumped, reportJumps } from './version-jumps.ts'
 
-export interface WorkerDeps extends ApplyDeps {
+export interface WorkerDeps extends ApplyDeps, Pick<UnknownDeps, 'readers'> {
   readonly undertaker: Undertaker
   readonly stopping: AbortSignal
   /** With what nobody foresaw: a round that is given up comes again after a while, so that it does not go round and round. */
   readonly patience: Patience
   /** Whether an earlier delivery of this item may have ended a process, or has attempts written down. */
   readonly isSuspect: (item: UnreadItem) => boolean
+  /** Whether its time was over before. */
+  readonly isSlow: (item: UnreadItem) => boolean
+  /** Told of an item whose time is over. */
+  readonly onTimedOut: (item: UnreadItem) => void
   /** Told of items whose effects are committed. */
   readonly onCommitted: (items: readonly Item[], applied: Applied) => void
   /** Takes over an ack under way: the next batch need not wait for the broker's answer. It never rejects. */
@@ -94,7 +103,7 @@ function giveUp(
     consumer: scope.consumer,
     count: items.length,
     delayMs,
-    error: errorMessage(error),
+    error: redactedMessage(error),
   })
 }
 
@@ -102,17 +111,31 @@ async function workRound(deps: WorkerDeps, failed: Set<string>, items: readonly 
   const marks = await readMarks(deps, items)
   const round: Round = { marks, started: new Set(), failed, isSlow: false }
   try {
-    await workParts(deps, round, items)
+    const unknown = await throughOutages(deps, items.length, () => findUnknown(deps, items))
+    for (const run of unknown.size === 0 ? [items] : runsOf(items, (item) => unknown.has(item))) {
+      if (run.some((item) => unknown.has(item))) await restUnknown(deps, round, run)
+      else await workParts(deps, round, run)
+    }
   } catch (error) {
     await releaseMarks(deps, round)
     throw error
   }
 }
 
+/** Those that another version of this consumer knows, in one go. */
+async function restUnknown(deps: WorkerDeps, round: Round, run: readonly UnreadItem[]): Promise<void> {
+  const items = await withoutFollowers(deps, round, run)
+  if (items.length === 0) return
+  await throughOutages(deps, items.length, () => putAside(deps, items))
+  await deps.undertaker.ack(items)
+}
+
 async function workParts(deps: WorkerDeps, round: Round, items: readonly UnreadItem[]): Promise<void> {
   const { marks } = round
   const crashesOf = ({ event }: UnreadItem): number => marks.get(event.id)?.unfinished ?? 0
-  for (const cut of cutOut(items, (item) => crashesOf(item) > 0)) {
+  const isAlone = (item: UnreadItem): boolean => crashesOf(item) > 0 || deps.isSlow(item)
+  const { others, suspects } = suspectsLast(items, deps.isSlow, lineOf)
+  for (const cut of [...cutOut(others, isAlone), ...cutOut(suspects, isAlone)]) {
     const part = await withoutFollowers(deps, round, cut)
     const [only] = part
     if (only === undefined) continue
@@ -193,11 +216,9 @@ async function withoutFollowers<Each extends UnreadItem>(
   return items.filter((item) => !follows(item))
 }
 
-async function workFailed(
-  deps: WorkerDeps,
-  round: Round,
-  { items, drain, measured, error }: Part & { readonly error: unknown },
-): Promise<void> {
+type Failed = Part & { readonly error: unknown }
+
+async function workFailed(deps: WorkerDeps, round: Round, { items, drain, measured, error }: Failed): Promise<void> {
   if (error instanceof Fenced || isInterrupted(deps, error)) throw error
   const culprit = error instanceof ItemFailure ? items.indexOf(error.item) : undefined
   round.isSlow ||= culprit === undefined && isTimeout(error)
@@ -209,6 +230,8 @@ async function workFailed(
     if (drain && culprit === undefined) return await workPart(deps, round, { items, drain: false, measured })
     return await settleAlone(deps, round, { item: only, error })
   }
+  if (culprit !== undefined && isOutOfTime(error))
+    return await workAround(deps, round, { items, drain, measured, error, culprit })
   const middle = culprit ?? Math.ceil(items.length / 2)
   const parts =
     culprit === undefined
@@ -217,12 +240,25 @@ async function workFailed(
   for (const each of parts) await workPart(deps, round, { items: each, drain, measured })
 }
 
+/** Charges one whose time is over where it is found. It had its time to itself, and another would be taken from its neighbours. */
+async function workAround(
+  deps: WorkerDeps,
+  round: Round,
+  { items, drain, measured, error, culprit }: Failed & { readonly culprit: number },
+): Promise<void> {
+  await workPart(deps, round, { items: items.slice(0, culprit), drain, measured })
+  const [item] = await withoutFollowers(deps, round, items.slice(culprit, culprit + 1))
+  if (item !== undefined) await settleAlone(deps, round, { item, error })
+  await workPart(deps, round, { items: items.slice(culprit + 1), drain, measured })
+}
+
 async function settleAlone(
   deps: WorkerDeps,
   { failed }: Round,
   { item, error }: { readonly item: Item; readonly error: unknown },
 ): Promise<void> {
   const { undertaker } = deps
+  if (isOutOfTime(error)) deps.onTimedOut(item)
   const end = await throughOutages(deps, 1, () => {
     if (error instanceof ItemFailure) return undertaker.charge(item, error.cause)
     return isLockTimeout(error) ? undertaker.putOff(item, error) : undertaker.charge(item, error)
@@ -310,6 +346,12 @@ function reportConflicts({ settings, scope }: WorkerDeps, { conflicts }: Applied
 /** Of our own statements. */
 function isTimeout(error: unknown): boolean {
   return isStatementTimeout(error) || isLockTimeout(error)
+}
+
+/** Of a handler, or of a statement of it. */
+function isOutOfTime(error: unknown): boolean {
+  if (!(error instanceof ItemFailure)) return false
+  return isWaybillError(error.cause, 'TIMEOUT') || isStatementTimeout(error.cause)
 }
 
 function isRefused({ refusal }: Item): boolean {

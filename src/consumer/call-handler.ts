@@ -6,7 +6,7 @@
  * would otherwise spend more on timers and signals than on what they do.
  */
 import type { Clock } from '../core/clock.ts'
-import { WaybillError } from '../core/errors.ts'
+import { isWaybillError, WaybillError } from '../core/errors.ts'
 
 export interface HandlerCalls {
   /** Runs `handler`; rejects with TIMEOUT after `handlerTimeoutMs`, with ABORTED when the process gives up its work. */
@@ -73,6 +73,11 @@ export function createHandlerCalls(
       aborting.removeEventListener('abort', abort)
     },
   }
+}
+
+/** The handler may still be at work, or wait for the server. */
+export function isGivenUp(error: unknown): boolean {
+  return isWaybillError(error, 'TIMEOUT') || isWaybillError(error, 'ABORTED')
 }
 
 function createCall(startedAtMs: number, reject: (error: Error) => void): Running {

@@ -252,9 +252,12 @@ export function unclaim({ tables, consumer, generation }: Scope, items: readonly
 /** Marks the events that were recorded before with another content, and returns them. Index: the inbox's primary key. */
 export function markConflicts({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement<{ id: string }> {
   return sql`
-    update ${tables.inbox} b set conflicted_at = coalesce(b.conflicted_at, clock_timestamp())
-      from unnest(${ids(items)}::text::uuid[], ${contentHashes(items)}::text::bytea[]) as i (event_id, content_hash)
-     where b.consumer = ${consumer}::text and b.generation = ${generation}::int and b.event_id = i.event_id and b.content_hash <> i.content_hash
+    with asked as materialized (
+      select ${consumer}::text as consumer, ${generation}::int as generation, i.*
+        from unnest(${ids(items)}::text::uuid[], ${contentHashes(items)}::text::bytea[]) as i (event_id, content_hash)
+    )
+    update ${tables.inbox} b set conflicted_at = coalesce(b.conflicted_at, clock_timestamp()) from asked a
+     where b.consumer = a.consumer and b.generation = a.generation and b.event_id = a.event_id and b.content_hash <> a.content_hash
     returning b.event_id::text as id`
 }
 

@@ -20,16 +20,17 @@ import type { EngineWatch } from './engine-watch.ts'
 import type { InboxTables, Scope } from './inbox.sql.ts'
 import { keepsLine, lineOf, type Applied, type Item, type UnreadItem } from './item.ts'
 import { createLeasedWork } from './leased-work.ts'
-import type { PlacedDelivery } from './partition-lines.ts'
 import { createPatience, longestPauseMs } from './patience.ts'
 import { Pump } from './pump.ts'
-import { isForeign, readEvent, type ReceivedEvent } from './received-event.ts'
-import { createReceiving } from './receiving.ts'
+import type { Readers } from './readers.ts'
+import { isForeign, readEvent, type ForeignMessage, type ReceivedEvent } from './received-event.ts'
+import { createReceiving, type ReceivingDeps } from './receiving.ts'
 import type { Routes } from './routes.ts'
 import { createStoredProcessor, type LeasedBatch, type StoredProcessor } from './stored-processor.ts'
 import { createStoredReceiver } from './stored-receiver.ts'
 import { createStoredWork } from './stored-work.ts'
-import { createSuspicion } from './suspicion.ts'
+import { createStrangers } from './strangers.ts'
+import { createSuspicion, type Suspicion } from './suspicion.ts'
 import { createUndertaker, type Undertaker } from './undertaker.ts'
 
 export interface EngineDeps {
@@ -38,6 +39,8 @@ export interface EngineDeps {
   readonly tables: InboxTables
   readonly registered: { readonly generation: number; readonly paused: boolean }
   readonly life: Lifetime
+  /** What the other instances read. @default nobody is asked */
+  readonly readers?: Readers | undefined
   /** Told of what the consumer does, for readers and readiness. */
   readonly watch: EngineWatch
 }
@@ -143,7 +146,8 @@ interface Engine {
   readonly scope: Scope
   readonly processor: StoredProcessor
   readonly waker: ReturnType<typeof createWaker>
-  readonly deliver: (delivery: Delivery) => void
+  readonly deliver: ReceivingDeps['deliver']
+  readonly fateOf: ReceivingDeps['fateOf']
   readonly work: (items: readonly UnreadItem[], batch?: Partial<LeasedBatch>) => Promise<void>
   readonly isIdle: () => boolean
   /** Resolves when no batch is under way, not even one that was given up, and the broker has answered the acks. */
@@ -155,16 +159,17 @@ function createEngine(deps: EngineDeps): Engine {
   const { settings, routes, tables, registered } = deps
   const scope: Scope = { tables, consumer: settings.name, generation: registered.generation }
   const waker = createWaker()
-  const ignore = createIgnoring(settings)
-  const { onAcking, acknowledged } = createAcking()
+  const strangers = createStrangers({ ...deps, ...deps.life, scope })
+  const [acks, decisions] = [createUnderWay(), createUnderWay()]
+  const onAcking = acks.add
   const giveBackLine: GiveBack = (item, restMs) => {
     deps.watch.disturbed?.(restMs)
     if (item.origin.kind !== 'delivery' || !keepsLine(item)) return
     const follows = ({ delivery }: Entry): boolean => keepsLine({ message: delivery.message, origin: item.origin })
     for (const { delivery } of pump.purge(lineOf(item), follows)) void delivery.nack()
   }
-  const { work, undertaker, onAgain } = createWork(deps, { scope, giveBackLine, onAcking })
-  const processor = createStoredProcessor({ settings, routes, scope, work, onAgain })
+  const { work, undertaker, onAgain, isSlow } = createWork(deps, { scope, giveBackLine, onAcking })
+  const processor = createStoredProcessor({ settings, routes, scope, work, onAgain, isSlow })
   const store = createStoredReceiver({ settings, scope, onGivenBack: giveBackLine, onAcking, ...deps.life })
   const pump = new Pump<Entry>({
     ...settings,
@@ -176,27 +181,45 @@ function createEngine(deps: EngineDeps): Engine {
       await workDelivered({ settings, routes, undertaker, work }, batch)
     },
   })
-  const deliver = (delivery: Delivery): void => {
-    const event = readEvent(delivery.message)
-    if (isForeign(event) && placeOfDelivery(delivery) === undefined)
-      return void settleForeign({ undertaker, settings }, delivery, event)
-    if (!isForeign(event) && routes.stream(event.aggregateType) === undefined) return ignore(delivery, event)
+  const push = (delivery: Delivery, event: ReceivedEvent | ForeignMessage): void => {
     // What is stored as it comes is fetched by nobody yet.
     const bytes = settings.mode === 'stored' ? delivery.message.body.byteLength : bytesOf(delivery.message, event, routes)
-    pump.push(toEntry(delivery, event, { bytes, sinceMs: settings.clock.monotonicMs() }))
+    // What is stored as it comes is not tried by the pump.
+    const isSuspect = settings.mode === 'direct' && !isForeign(event) && isSlow({ event })
+    pump.push(toEntry(delivery, event, { bytes, isSuspect, sinceMs: settings.clock.monotonicMs() }))
+  }
+  const settleStranger = async (delivery: Delivery, event: ReceivedEvent): Promise<void> => {
+    const fate = await strangers.fateOf(event, delivery.message)
+    if (fate === 'aside') push(delivery, event)
+    else if (fate === 'dead-letter') await settleForeign({ undertaker, settings, routes }, delivery, event)
+    else void (fate === 'ignore' ? delivery.ack() : delivery.nack())
+  }
+  const deliver = (delivery: Delivery): void => {
+    const event = readEvent(delivery.message)
+    if (placeOfDelivery(delivery) !== undefined) return push(delivery, event)
+    if (isForeign(event)) return void settleForeign({ undertaker, settings, routes }, delivery, event)
+    if (routes.stream(event.aggregateType) !== undefined) return push(delivery, event)
+    decisions.add(settleStranger(delivery, event))
   }
   return {
     scope,
     processor,
     waker,
     deliver,
+    fateOf: (message) => {
+      if (routes.stream(message.attributes['aggregate_type'] ?? '') !== undefined) return undefined
+      const event = readEvent(message)
+      return isForeign(event) ? undefined : strangers.fateOf(event, message)
+    },
     work,
     ended: async () => {
+      await decisions.ended()
+      await strangers.ended()
       await pump.ended()
-      await acknowledged()
+      await acks.ended()
     },
     inFlight: () => pump.inFlight(),
-    isIdle: () => pump.isIdle && (settings.mode === 'direct' || processor.isIdle()),
+    isIdle: () => pump.isIdle && strangers.count === 0 && (settings.mode === 'direct' || processor.isIdle()),
   }
 }
 
@@ -219,10 +242,12 @@ interface Work {
   readonly undertaker: Undertaker
   /** Told of an item that may have failed in another process. */
   readonly onAgain: (item: UnreadItem) => void
+  /** Its time was over before. */
+  readonly isSlow: Suspicion['isSlow']
 }
 
 /** The work on batches, with what it has to remember of those that failed. */
-function createWork({ settings, routes, life, watch }: EngineDeps, { scope, giveBackLine, onAcking }: WorkDeps): Work {
+function createWork({ settings, routes, life, watch, readers }: EngineDeps, { scope, giveBackLine, onAcking }: WorkDeps): Work {
   const suspicion = createSuspicion(settings.maxInFlight)
   const undertaker = createUndertaker({
     settings,
@@ -237,39 +262,25 @@ function createWork({ settings, routes, life, watch }: EngineDeps, { scope, give
     watch.committed(items)
   }
   const patience = createPatience(settings, longestPauseMs)
-  const { isSuspect } = suspicion
-  const worker = { settings, routes, scope, emitting: true, isSuspect, patience, onCommitted, onAcking, ...life }
+  const { isSuspect, isSlow, timedOut: onTimedOut } = suspicion
+  const told = { isSuspect, isSlow, onTimedOut, onCommitted, onAcking }
+  const worker = { settings, routes, scope, readers, emitting: true, patience, ...told, ...life }
   return {
     work: (items, batch) => workBatch({ ...worker, ...batch, undertaker: undertaker.guardedBy(batch?.guard) }, inOrder(items)),
     undertaker,
     onAgain: suspicion.charged,
+    isSlow,
   }
 }
 
-/** The acks under way, which no batch waits for. */
-function createAcking(): { readonly onAcking: (acked: Promise<void>) => void; readonly acknowledged: () => Promise<void> } {
-  const acking = new Set<Promise<void>>()
+/** Work under way that no batch waits for. */
+function createUnderWay(): { readonly add: (work: Promise<void>) => void; readonly ended: () => Promise<void> } {
+  const underWay = new Set<Promise<void>>()
   return {
-    onAcking: (acked) => {
-      acking.add(acked)
-      void acked.then(() => acking.delete(acked))
+    add: (work) => {
+      underWay.add(work)
+      void work.then(() => underWay.delete(work))
     },
-    acknowledged: async () => void (await Promise.all(acking)),
-  }
-}
-
-/** Other streams may share the topic; what is theirs is none of our business. Each is reported once. */
-function createIgnoring({
-  name,
-  signals,
-}: ConsumerSettings): (delivery: Delivery & Partial<PlacedDelivery>, event: ReceivedEvent) => void {
-  const sighted = new Set<string>()
-  return (delivery, { aggregateType }) => {
-    if (!sighted.has(aggregateType) && sighted.size < 1_000) {
-      sighted.add(aggregateType)
-      signals.emit('consumer.ignored', { consumer: name, topic: delivery.message.topic, aggregateType })
-    }
-    if (delivery.ignore === undefined) void delivery.ack()
-    else delivery.ignore()
+    ended: async () => void (await Promise.all(underWay)),
   }
 }

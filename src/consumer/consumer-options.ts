@@ -71,9 +71,12 @@ export interface ConsumerOptions<Native = unknown> {
   readonly maxInFlight?: number
   /** Bytes of unsettled messages, at most. @default 64 MiB */
   readonly maxInFlightBytes?: number
-  /** Batches under way at once; each takes one connection. Keep it below the size of the pool. @default 4 */
+  /**
+   * Batches under way at once; each takes one connection. Keep it below the size of the pool. Events that ran out of time have at most
+   * half of them. @default 4
+   */
   readonly concurrency?: number
-  /** A handler may take this long. @default 60_000 */
+  /** A handler may take this long, and so may each statement of it. @default 60_000 */
   readonly handlerTimeoutMs?: number
   /** A statement may take this long. @default 30_000 */
   readonly statementTimeoutMs?: number
@@ -94,6 +97,11 @@ export interface ConsumerOptions<Native = unknown> {
    * signalled and takes its turn, or it is a dead letter that holds its aggregate, whatever `onDead` says. @default 'signal'
    */
   readonly onFork?: 'signal' | 'dead-letter'
+  /**
+   * What becomes of an event whose stream no running instance of the consumer reads: it is acknowledged and told of once, or it is a
+   * dead letter. One that a running instance of another version reads is put aside for that one. @default 'ignore'
+   */
+  readonly onUnknownStream?: 'ignore' | 'dead-letter'
   /** Where deltas of an aggregate begin: at version 1, or, for a consumer that joins later, at the first that it sees. @default 'first' */
   readonly deltaStart?: 'first' | 'any'
   /** How far a version may be ahead of the last one that was seen of its aggregate. The first one that is seen is not measured. @default 1_000_000 */
@@ -115,6 +123,8 @@ export interface ConsumerOptions<Native = unknown> {
   readonly waitPollMs?: number
   /** Readers that wait at once, at most; the next one is OVERLOADED. @default 10_000 */
   readonly maxWaiters?: number
+  /** Readers for whom the owner is asked at once (`otherwise`), at most; the next one is OVERLOADED. @default 1_000 */
+  readonly maxFallbacks?: number
   /** Not ready while events are older than this when they are applied. @default 30_000 */
   readonly readyLagMs?: number
   readonly signals?: SignalBus
@@ -217,6 +227,7 @@ const checks = {
   onDead: oneOf('hold', 'pass'),
   onPoison: oneOf('dead-letter', 'stop'),
   onFork: oneOf('signal', 'dead-letter'),
+  onUnknownStream: oneOf('ignore', 'dead-letter'),
   deltaStart: oneOf('first', 'any'),
   maxVersionJump: wholeBetween(1, 1_000_000_000),
   onVersionJump: oneOf('signal', 'dead-letter'),
@@ -225,6 +236,7 @@ const checks = {
   waitMs: wholeBetween(0, 600_000),
   waitPollMs: wholeBetween(1, 60_000),
   maxWaiters: wholeBetween(1, 1_000_000),
+  maxFallbacks: wholeBetween(1, 1_000_000),
   readyLagMs: wholeBetween(1, 86_400_000),
 } as const
 

@@ -20,14 +20,14 @@ import { redriveDeadLetters } from './redrive.ts'
 const database = await testDatabase()
 const admin = fromPg(database.pool)
 const schema = `s${database.name}`
-const login = `login_${groupRole(schema, 'consumer')}`
+const login = `login_${groupRole({ schema, service: 'bank' }, 'consumer')}`
 const aborting = new AbortController().signal
 const denied = { code: '42501' }
 let db: Connection
 
 beforeAll(async () => {
   await migrate(admin, { schema, service: 'bank', roles: true })
-  await admin.query(`create role ${login} login in role ${groupRole(schema, 'consumer')}`)
+  await admin.query(`create role ${login} login in role ${groupRole({ schema, service: 'bank' }, 'consumer')}`)
   await admin.query(
     `create table ${schema}.video_view (video_id text primary key, title text, version bigint not null, deleted_at timestamptz)`,
   )
@@ -40,7 +40,7 @@ beforeAll(async () => {
 afterAll(async () => {
   await db.close()
   await admin.query(`drop schema if exists ${schema} cascade`)
-  for (const name of [login, ...groupRoles.map((role) => groupRole(schema, role))])
+  for (const name of [login, ...groupRoles.map((role) => groupRole({ schema, service: 'bank' }, role))])
     await admin.query(`drop owned by ${name}; drop role ${name}`)
 })
 
@@ -109,7 +109,7 @@ test.each([
   const idle = new ReadinessWatch({ db, schema, consumer: name, clock, readyLagMs: 30_000, backoff: { maxMs: 2 } })
   idle.opened(() => true)
   await clock.advance(60_000)
-  expect(await idle.readiness()).toEqual({ ready: true, reasons: [] })
+  expect(await idle.readiness()).toEqual({ ready: true, reasons: [], notes: [] })
   stop.abort()
   await running
   await transport.close()

@@ -24,6 +24,7 @@ import type { EngineWatch } from './engine-watch.ts'
 import type { HandlerOf } from './handler.ts'
 import type { Item } from './item.ts'
 import { inboxTables, registerConsumer } from './inbox.sql.ts'
+import { withRegistration } from './readers.ts'
 import { RouteBook, type Routes } from './routes.ts'
 
 export interface Consumer<Native = unknown> extends Service {
@@ -79,9 +80,12 @@ export function createConsumer<Native>(options: ConsumerOptions<Native>): Consum
       for (const projection of routes.projections) await assertProjectionTable(db, projection)
       for (const factTable of routes.factTables) await assertFactTable(db, factTable)
       const tables = inboxTables(schema)
-      const registered = await one(db, registerConsumer({ tables, consumer: name }))
+      const entry = await one(db, registerConsumer({ tables, consumer: name }))
       const { watch } = watched
-      await watch.pulse.during(() => runConsumer({ settings, routes, tables, registered, life, watch }))
+      const scope = { tables, consumer: name, generation: entry.generation }
+      await withRegistration({ settings: { ...settings, db }, scope, routes }, (readers) =>
+        watch.pulse.during(() => runConsumer({ settings, routes, tables, registered: entry, life, readers, watch })),
+      )
     },
   }
   return consumer

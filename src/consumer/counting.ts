@@ -7,10 +7,22 @@ import { oncePer } from '../core/once-per.ts'
 import { transaction, transactionOptions } from '../postgres/transaction.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 
-export async function counting<Result>(settings: ConsumerSettings, write: (tx: Tx) => Promise<Result>): Promise<Result> {
-  return await transaction(settings.db, write, optionsOf(settings))
+export async function counting<Result>(
+  settings: ConsumerSettings,
+  write: (tx: Tx) => Promise<Result>,
+  how: 'waiting' | 'unless locked' = 'waiting',
+): Promise<Result> {
+  const { waiting, unlessLocked } = optionsOf(settings)
+  return await transaction(settings.db, write, how === 'waiting' ? waiting : unlessLocked)
 }
 
-const optionsOf = oncePer(({ statementTimeoutMs, lockTimeoutMs, signals, clock, random }: ConsumerSettings) =>
-  transactionOptions({ statementTimeoutMs, lockTimeoutMs, signals, clock, random }),
-)
+/** Who has a row for longer may have it for as long as a handler takes. */
+const shortLockMs = 100
+
+const optionsOf = oncePer(({ statementTimeoutMs, lockTimeoutMs, signals, clock, random }: ConsumerSettings) => {
+  const common = { statementTimeoutMs, signals, clock, random }
+  return {
+    waiting: transactionOptions({ ...common, lockTimeoutMs }),
+    unlessLocked: transactionOptions({ ...common, lockTimeoutMs: Math.min(lockTimeoutMs, shortLockMs) }),
+  }
+})

@@ -6,7 +6,16 @@ import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
 import { storableMoment } from '../postgres/storable-moment.ts'
 import { storableText } from '../postgres/storable-text.ts'
 import type { AggregateName } from '../projection/reads.sql.ts'
-import { attributesJson, foundInLine, pauseId, storableKey, type BatchBounds, type Scope, type StoredRow } from './inbox.sql.ts'
+import {
+  attributesJson,
+  foundInLine,
+  pauseId,
+  positionOf,
+  storableKey,
+  type BatchBounds,
+  type Scope,
+  type StoredRow,
+} from './inbox.sql.ts'
 import type { Item } from './item.ts'
 import type { DeadReason, RawMessage } from './received-event.ts'
 
@@ -115,15 +124,12 @@ export function selectHeirs(
 }
 
 /** Lets aggregates that were released in this transaction be held by the next letter. Index: primary key. */
-export function handOver(
-  { tables, consumer, generation }: Scope,
-  held: readonly (AggregateName & { readonly heldBy: string })[],
-): Statement {
+export function handOver(scope: Scope, held: readonly (AggregateName & { readonly heldBy: string })[]): Statement {
   return sql`
-    update ${tables.position} p set held_by = h.held_by, updated_at = clock_timestamp()
-      from unnest(${sqlArray(held.map((h) => h.aggregateType))}::text::text[], ${sqlArray(held.map((h) => h.aggregateId))}::text::text[],
-                  ${sqlArray(held.map((h) => h.heldBy))}::text::uuid[]) as h (aggregate_type, aggregate_id, held_by)
-     where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.aggregate_type = h.aggregate_type and p.aggregate_id = h.aggregate_id`
+    update ${scope.tables.position} p set held_by = h.held_by, updated_at = clock_timestamp()
+      from (select h.held_by, p.place from unnest(${sqlArray(held.map((h) => h.aggregateType))}::text::text[], ${sqlArray(held.map((h) => h.aggregateId))}::text::text[],
+                  ${sqlArray(held.map((h) => h.heldBy))}::text::uuid[]) as h (aggregate_type, aggregate_id, held_by) cross join ${positionOf(scope, 'h')} p) h
+     where p.ctid = h.place`
 }
 
 /** Locks the letter of an event, if it has one. Letters are locked before inbox rows, everywhere. Index: the unique one on the event. */

@@ -65,7 +65,7 @@ test('letters are grouped by consumer, reason and type, and one shows its histor
   ])
   expect(await groupDeadLetters(store(fixture), { consumer: 'other' })).toEqual([])
   const [letter] = await listDeadLetters(store(fixture), { aggregateType: 'account', aggregateId: 'y' })
-  expect(await showDeadLetter(store(fixture), letter?.id ?? '')).toMatchObject({
+  expect(await showDeadLetter(store(fixture), letter?.id ?? '', { payload: true })).toMatchObject({
     aggregateId: 'y',
     topic: 'bank.events',
     attributes: { event_type: 'Deposited' },
@@ -314,6 +314,24 @@ test('a dead letter keeps no secret that its handler’s error quoted', async ()
   await eventually(async () => (await fixture.count('dead_letter')) === 1)
   await stop()
   const rows = await fixture.query('select error, history::text as history from $schema.dead_letter')
-  expect(JSON.stringify(rows)).toContain('postgres://***@db/pay')
+  expect(JSON.stringify(rows)).toContain('postgres://ada:***@db/pay')
   expect(JSON.stringify(rows)).not.toMatch(/hunter2|eyJsecret/)
+})
+
+test('a signal of a retry keeps no secret that the error quoted', async () => {
+  const fixture = await consumerFixture(db)
+  let attempts = 0
+  const away: typeof db = {
+    ...db,
+    attempt: async (options, work) => {
+      attempts += 1
+      if (attempts === 1) throw Object.assign(new Error('lost postgres://ada:hunter2@db/pay'), { code: 'ECONNREFUSED' })
+      return await db.attempt(options, work)
+    },
+  }
+  const stop = fixture.start(fixture.consumer({ db: away }).on(videos.VideoPublished, () => {}))
+  await fixture.publish(published('a', 1))
+  await eventually(() => fixture.heard('consumer.retried').length > 0)
+  await stop()
+  expect(fixture.heard('consumer.retried').map(({ error }) => error)).toContain('lost postgres://ada:***@db/pay')
 })

@@ -142,15 +142,16 @@ export interface LetterDetailRow {
   readonly ordering_key: string | null
   readonly message_id: string
   readonly attributes: string
-  readonly body: Uint8Array
+  /** Null unless it is asked for: a role that may not read payloads may read the rest. */
+  readonly body: Uint8Array | null
   readonly published_at: string
   readonly first_failed_at: string
   readonly history: string
 }
 
-export function selectLetterDetail(tables: InboxTables, id: string): Statement<LetterDetailRow> {
+export function selectLetterDetail(tables: InboxTables, id: string, payload: boolean): Statement<LetterDetailRow> {
   return sql`
-    select d.generation, d.topic, d.ordering_key, d.message_id, d.attributes::text, d.body, d.history::text,
+    select d.generation, d.topic, d.ordering_key, d.message_id, d.attributes::text, ${payload ? part`d.body` : part`null`} as body, d.history::text,
            to_char(d.published_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as published_at,
            to_char(d.first_failed_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as first_failed_at
       from ${tables.deadLetter} d where d.id = ${id}::text::bigint`

@@ -57,7 +57,8 @@ export interface DeadLetterDetail extends DeadLetter {
   readonly orderingKey: string | undefined
   readonly messageId: string
   readonly attributes: Readonly<Record<string, string>>
-  readonly body: Uint8Array
+  /** Only if it was asked for. */
+  readonly body: Uint8Array | undefined
   readonly publishedAt: string
   readonly firstFailedAt: string
   /** What happened to it, oldest first. */
@@ -94,11 +95,22 @@ export async function listDeadLetters(
   return (await rows(db, selectLetters(inboxTables(schema), checkedFilter(filter), page))).map(toDeadLetter)
 }
 
+export interface ShowDeadLetterOptions {
+  /** Read the body, too: the database role needs the right, as a member of `…_payloads`. @default false */
+  readonly payload?: boolean
+}
+
 /** Everything about one letter; NOT_FOUND if there is none. */
-export async function showDeadLetter({ db, schema }: DeadLetterStore, id: string): Promise<DeadLetterDetail> {
+export async function showDeadLetter(
+  { db, schema }: DeadLetterStore,
+  id: string,
+  options: ShowDeadLetterOptions = {},
+): Promise<DeadLetterDetail> {
+  refuseUnknown('showDeadLetter', options, ['payload'])
   const tables = inboxTables(schema)
   const letter = await first(db, selectLetters(tables, checkedFilter({ ids: [id] }), { states: undefined, after: '0', limit: 1 }))
-  const detail = letter === undefined ? undefined : await first(db, selectLetterDetail(tables, letter.id))
+  const detail =
+    letter === undefined ? undefined : await first(db, selectLetterDetail(tables, letter.id, options.payload === true))
   if (letter === undefined || detail === undefined) throw new WaybillError('NOT_FOUND', `There is no dead letter ${id}.`)
   return {
     ...toDeadLetter(letter),
@@ -107,7 +119,7 @@ export async function showDeadLetter({ db, schema }: DeadLetterStore, id: string
     orderingKey: detail.ordering_key ?? undefined,
     messageId: detail.message_id,
     attributes: JSON.parse(detail.attributes) as Record<string, string>,
-    body: detail.body,
+    body: detail.body ?? undefined,
     publishedAt: detail.published_at,
     firstFailedAt: detail.first_failed_at,
     history: JSON.parse(detail.history) as Record<string, unknown>[],

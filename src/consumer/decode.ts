@@ -7,19 +7,19 @@
  */
 import { errorMessage, isWaybillError } from '../core/errors.ts'
 import { voidEventType } from '../core/event.ts'
-import { readData } from '../core/stream.ts'
+import { contextOf, readData } from '../core/stream.ts'
 import type { StoredRow } from './inbox.sql.ts'
 import type { Item, ItemOrigin, Refusal, UnreadItem } from './item.ts'
 import { isForeign, readEvent, type ForeignMessage, type RawMessage, type ReceivedEvent } from './received-event.ts'
 import { writesRow, type Route, type Routes, type StreamRoutes } from './routes.ts'
 
-/** Finds the route. The stream is known. */
+/** Finds the route. Without its stream it has none. */
 export function toUnread(
   { event, message, origin }: Pick<UnreadItem, 'event' | 'message' | 'origin'>,
-  stream: StreamRoutes,
+  stream: StreamRoutes | undefined,
 ): UnreadItem {
-  const route = event.type === voidEventType ? undefined : stream.route(event.type)
-  return { event, message, key: event.key, route, sequential: stream.sequential, origin }
+  const route = event.type === voidEventType ? undefined : stream?.route(event.type)
+  return { event, message, key: event.key, route, sequential: stream?.sequential ?? false, origin }
 }
 
 /** Decodes the data. A promise only if the codec or the schema takes its time. */
@@ -71,7 +71,7 @@ function all<Each>(items: readonly (Each | Promise<Each>)[]): readonly Each[] | 
   return items.some(isPromise) ? Promise.all(items) : (items as readonly Each[])
 }
 
-/** A stored message as an item, or `undefined` if this process does not know its stream. */
+/** A stored message as an item, or `undefined` if it is no event of ours. */
 export function fromStored(row: StoredRow, kind: 'waiting' | 'dead', routes: Routes): UnreadItem | undefined {
   return fromRow(row, kind === 'dead' ? { kind, letterId: row.seq } : { kind }, routes)
 }
@@ -87,9 +87,7 @@ export function fromReceived(
 function fromRow(row: StoredRow, origin: ItemOrigin, routes: Routes): UnreadItem | undefined {
   const message = toMessage(row)
   const event = readEvent(message)
-  const stream = isForeign(event) ? undefined : routes.stream(event.aggregateType)
-  if (isForeign(event) || stream === undefined) return undefined
-  return toUnread({ event, message, origin }, stream)
+  return isForeign(event) ? undefined : toUnread({ event, message, origin }, routes.stream(event.aggregateType))
 }
 
 function toMessage(row: StoredRow): RawMessage {
@@ -104,9 +102,9 @@ function toMessage(row: StoredRow): RawMessage {
 }
 
 /** Nearly every payload has the current shape and a codec that answers at once: promises would cost more than the reading. */
-function readNow({ type }: Route, { body }: RawMessage, { schemaVersion }: ReceivedEvent): unknown {
-  if (schemaVersion !== type.schemaVersion) return readData(type, body, schemaVersion)
-  const decoded = type.codec.decode(body, schemaVersion)
+function readNow({ type }: Route, { body }: RawMessage, { schemaVersion, aggregateId }: ReceivedEvent): unknown {
+  if (schemaVersion !== type.schemaVersion) return readData(type, body, schemaVersion, aggregateId)
+  const decoded = type.codec.decode(body, schemaVersion, contextOf(type, aggregateId))
   return isPromise(decoded) ? decoded.then((data) => type.codec.validate(data)) : type.codec.validate(decoded)
 }
 

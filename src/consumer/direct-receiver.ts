@@ -1,5 +1,6 @@
 /**
- * Direct mode: what came is worked at once, in batches; a message that is not ours becomes a dead letter.
+ * Direct mode: what came is worked at once, in batches; a message that is not ours becomes a dead letter, and so does an event of an
+ * unknown stream by choice.
  *
  * Deliveries that have a place in a log are worked in its order, the foreign ones among them too: an offset never moves over
  * something that was not settled.
@@ -33,45 +34,53 @@ export interface DirectDeps {
 export function toEntry(
   delivery: Delivery,
   event: ReceivedEvent | ForeignMessage,
-  { bytes, sinceMs }: Pick<Entry, 'bytes' | 'sinceMs'>,
+  { bytes, sinceMs, isSuspect }: Pick<Entry, 'bytes' | 'sinceMs'> & { readonly isSuspect: boolean },
 ): Entry {
   const place = placeOfDelivery(delivery)
   const key = place !== undefined ? lineOfPlace(place) : isForeign(event) ? '' : event.key
-  return { key, bytes, sinceMs, event, delivery }
+  return { key, bytes, sinceMs, isSuspect, event, delivery }
 }
 
 /** Settles a batch; never rejects. */
 export async function workDelivered(deps: DirectDeps, batch: readonly Entry[]): Promise<void> {
   let items: UnreadItem[] = []
   for (const { event, delivery } of batch) {
-    if (isForeign(event)) {
+    if (isForeign(event) || (delivery as Partial<PlacedDelivery>).fate === 'dead-letter') {
       if (items.length > 0) await deps.work(items)
       items = []
       await settleForeign(deps, delivery, event)
       continue
     }
-    const stream = deps.routes.stream(event.aggregateType)
-    if (stream === undefined) continue
     const origin = { kind: 'delivery', delivery, place: placeOfDelivery(delivery) } as const
-    items.push(toUnread({ event, message: delivery.message, origin }, stream))
+    items.push(toUnread({ event, message: delivery.message, origin }, deps.routes.stream(event.aggregateType)))
   }
   if (items.length > 0) await deps.work(items)
 }
 
-/** A message that carries no event of ours. Never rejects. */
+/** Makes a dead letter of a message that carries no event of ours, or one of a stream that nobody reads. Never rejects. */
 export async function settleForeign(
-  { undertaker, settings }: Pick<DirectDeps, 'undertaker' | 'settings'>,
+  { undertaker, settings, routes }: Pick<DirectDeps, 'undertaker' | 'settings' | 'routes'>,
   delivery: Delivery,
-  foreign: ForeignMessage,
+  event: ReceivedEvent | ForeignMessage,
 ): Promise<void> {
   const { message } = delivery
+  const place = placeOfDelivery(delivery)
   try {
-    await undertaker.buryForeign({ message, foreign, place: placeOfDelivery(delivery) })
-    await delivery.ack()
+    if (isForeign(event)) {
+      await undertaker.buryForeign({ message, foreign: event, place })
+      await delivery.ack()
+    } else {
+      const item = toUnread({ event, message, origin: { kind: 'delivery', delivery, place } }, routes.stream(event.aggregateType))
+      await undertaker.bury(item, { reason: 'unknown_stream', error: unreadStream(event), attempts: 1 })
+    }
   } catch (error) {
     settings.signals.emit('consumer.disturbed', { consumer: settings.name, topic: message.topic, error })
     await delivery.nack(settings.backoff.firstMs)
   }
+}
+
+function unreadStream({ aggregateType }: ReceivedEvent): string {
+  return `No running instance reads the stream ${JSON.stringify(aggregateType)}. Add it to \`streams\`, then redrive; or discard.`
 }
 
 /** One order for everybody, so that batches that meet lock in the same one: of the log, else of aggregates and versions. */

@@ -9,6 +9,7 @@ import {
   type ConsumerFixture,
 } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import type { PgClient } from '../postgres/borrow-client.ts'
 import { rows } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
@@ -16,9 +17,10 @@ import { eventually } from '../testing/eventually.ts'
 import type { OutgoingMessage } from '../transport/transport.ts'
 import type { Consumer } from './consumer.ts'
 import type { ConsumerOptions } from './consumer-options.ts'
-import { chargeAttempt, releaseAttempts, startAttempts } from './dead-letter.sql.ts'
+import { chargeAttempt, readAttempts, releaseAttempts, startAttempts } from './dead-letter.sql.ts'
 import { discardDeadLetters } from './discard-dead-letters.ts'
 import { inboxTables, type Scope } from './inbox.sql.ts'
+import { ItemFailure } from './item.ts'
 import { makeDeadLetter } from './make-dead-letter.ts'
 import { pauseConsumer, resumeConsumer } from './pause-consumer.ts'
 import { planRedrive, redriveDeadLetters } from './redrive.ts'
@@ -236,4 +238,67 @@ test('a start that is given back untried leaves nothing behind, and keeps what w
   expect(await fixture.query('select event_id::text as id, attempts, unfinished from $schema.delivery_attempt')).toEqual([
     { id: charged, attempts: 1, unfinished: 0 },
   ])
+})
+
+/** As another instance would: it applies the event and removes its stored copy. */
+const apply = async ({ schema }: ConsumerFixture, client: PgClient, id: string): Promise<void> => {
+  await client.query(
+    `insert into ${schema}.inbox (consumer, generation, event_id, source) values ('catalog', 1, $1::text::uuid, 'video')`,
+    [id],
+  )
+  await client.query(`delete from ${schema}.inbox_message where event_id = $1::text::uuid`, [id])
+}
+
+test('a failure is not counted against an event that another instance has applied, or is applying', async () => {
+  for (const when of ['before', 'while'] as const) {
+    const fixture = await consumerFixture(db)
+    const message = published('a', 1)
+    const other = await database.pool.connect()
+    const failed = Promise.withResolvers<void>()
+    // After the transaction of the handler and before that of the charge.
+    const attempt: typeof db.attempt = (options, work) =>
+      db.attempt(options, work).catch(async (error: unknown) => {
+        if (!(error instanceof ItemFailure)) throw error
+        await other.query('begin')
+        await apply(fixture, other, idOf(message))
+        if (when === 'before') await other.query('commit')
+        failed.resolve()
+        throw error
+      })
+    const consumer = fixture
+      .consumer({ mode: 'stored', maxInFlight: 5, concurrency: 1, db: { ...db, attempt } })
+      .on(videos.VideoPublished, () => Promise.reject(new Error('broken')))
+    const stop = fixture.start(consumer)
+    await fixture.publish(message)
+    await failed.promise
+    // It does not wait for the other one, whose handlers may take their time.
+    await eventually(() => fixture.heard('consumer.retried').length + fixture.heard('consumer.failed').length > 0)
+    if (when === 'while') await other.query('commit')
+    other.release()
+    await eventually(async () => (await fixture.count('inbox_message')) === 0)
+    await stop()
+    expect([when, await fixture.count('delivery_attempt'), fixture.heard('consumer.failed')]).toEqual([when, 0, []])
+  }
+})
+
+test('the mark of a redrive goes although an operator settled its letter meanwhile', async () => {
+  const fixture = await consumerFixture(db)
+  const message = published('a', 1)
+  await bury(fixture, message)
+  const scope = scopeOf(fixture)
+  await fixture.query(`update $schema.dead_letter set state = 'redriving'`)
+  let isSettled = false
+  // Between the mark, which begins an attempt, and the transaction of the attempt.
+  const attempt: typeof db.attempt = async (options, work) => {
+    if (!isSettled && (await fixture.count('delivery_attempt')) === 1) {
+      isSettled = true
+      await fixture.query(`update $schema.dead_letter set state = 'discarded'`)
+    }
+    return await db.attempt(options, work)
+  }
+  const consumer = fixture.consumer({ db: { ...db, attempt } }).on(videos.VideoPublished, () => undefined)
+  const stop = fixture.start(consumer)
+  await eventually(() => isSettled)
+  await eventually(async () => (await rows(db, readAttempts(scope, [idOf(message)]))).length === 0)
+  await stop()
 })

@@ -24,6 +24,7 @@ export interface InboxTables {
   readonly deadLetter: Name
   readonly refused: Name
   readonly lane: Name
+  readonly reader: Name
 }
 
 export function inboxTables(schema: string): InboxTables {
@@ -39,6 +40,7 @@ export function inboxTables(schema: string): InboxTables {
     deadLetter: name(schema, 'dead_letter'),
     refused: name(schema, 'refused_message'),
     lane: name(schema, 'inbox_lane'),
+    reader: name(schema, 'consumer_reader'),
   }
 }
 
@@ -67,9 +69,10 @@ export interface PositionChange extends AggregateName {
  * Indexes: the primary key, inbox_message_waiting_idx, the unique one on a letter's event.
  */
 export function readVersions(
-  { tables, consumer, generation }: Scope,
+  scope: Scope,
   items: readonly Pick<Item, 'event'>[],
 ): Statement<{ aggregate_type: string; aggregate_id: string; version: string }> {
+  const { tables } = scope
   return sql`
     select p.aggregate_type, p.aggregate_id,
            greatest(p.version, case when p.waiting > 0 then (
@@ -80,24 +83,40 @@ export function readVersions(
              select d.version from ${tables.deadLetter} d
               where d.consumer = p.consumer and d.generation = p.generation and d.event_id = p.held_by)
            end)::text as version
-      from ${tables.position} p
-     where p.consumer = ${consumer}::text and p.generation = ${generation}::int
-       and (p.aggregate_type, p.aggregate_id) in (
-         select i.aggregate_type, i.aggregate_id
-           from unnest(${aggregateTypes(items)}::text::text[], ${aggregateIds(items)}::text::text[]) as i (aggregate_type, aggregate_id))`
+      from (select distinct i.* from unnest(${aggregateTypes(items)}::text::text[], ${aggregateIds(items)}::text::text[]) as i (aggregate_type, aggregate_id)) i
+     cross join ${positionOf(scope, 'i')} p`
 }
 
+/**
+ * The row of consumer_position that `asked` is about: one look in the primary key each, whatever the planner believes of the table. A
+ * table without statistics it would read from where the consumer's rows begin to where they end. Whoever takes the row by its `place`
+ * has it locked already.
+ */
+export function positionOf({ tables: { position }, consumer, generation }: Scope, asked: 'c' | 'h' | 's' | 'i'): Part {
+  return part`lateral (
+        select p.*, p.ctid as place from ${position} p
+         where p.consumer = ${consumer}::text and p.generation = ${generation}::int
+           and p.aggregate_type = ${name(asked)}.aggregate_type and p.aggregate_id = ${name(asked)}.aggregate_id limit 1)`
+}
+
+/**
+ * How rows of a table are found by (consumer, generation, …) where they are not locked. The scope comes with what is asked for, out of
+ * the planner's sight: it would believe that one consumer has few rows, and read all of them.
+ */
+export const positionAsked: Part = part`
+  p.consumer = a.consumer and p.generation = a.generation and p.aggregate_type = a.aggregate_type and p.aggregate_id = a.aggregate_id`
+
 /** Moves sequential and held aggregates forward; their rows are locked by `claim` already. */
-export function movePositions({ tables, consumer, generation }: Scope, changes: readonly PositionChange[]): Statement {
+export function movePositions(scope: Scope, changes: readonly PositionChange[]): Statement {
   return sql`
-    update ${tables.position} p
+    update ${scope.tables.position} p
        set version = greatest(p.version, c.version), held_by = case when c.release then null else p.held_by end, updated_at = clock_timestamp(),
            taken_from = coalesce(c.taken_from, p.taken_from), taken_to = coalesce(c.taken_to, p.taken_to)
-      from unnest(${sqlArray(changes.map((c) => c.aggregateType))}::text::text[], ${sqlArray(changes.map((c) => c.aggregateId))}::text::text[],
+      from (select c.*, p.place from unnest(${sqlArray(changes.map((c) => c.aggregateType))}::text::text[], ${sqlArray(changes.map((c) => c.aggregateId))}::text::text[],
                   ${sqlArray(changes.map((c) => c.version))}::text::bigint[], ${sqlArray(changes.map((c) => c.release))}::text::boolean[],
                   ${sqlArray(changes.map((c) => c.taken?.from))}::text::bigint[], ${sqlArray(changes.map((c) => c.taken?.to))}::text::bigint[])
-             as c (aggregate_type, aggregate_id, version, release, taken_from, taken_to)
-     where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.aggregate_type = c.aggregate_type and p.aggregate_id = c.aggregate_id`
+             as c (aggregate_type, aggregate_id, version, release, taken_from, taken_to) cross join ${positionOf(scope, 'c')} p) c
+     where p.ctid = c.place`
 }
 
 /**
@@ -125,11 +144,11 @@ export function storeWaiting(
              lateral (select ${aggregateKey('i')} as key) k
        order by i.event_id
       on conflict (consumer, generation, event_id) do nothing
-      returning aggregate_type, aggregate_id
+      returning consumer, generation, aggregate_type, aggregate_id
     )
-    update ${tables.position} p set waiting = p.waiting + s.count
-      from (select aggregate_type, aggregate_id, count(*)::int as count from stored group by 1, 2) s
-     where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.aggregate_type = s.aggregate_type and p.aggregate_id = s.aggregate_id`
+    update ${tables.position} p set waiting = p.waiting + a.count
+      from (select consumer, generation, aggregate_type, aggregate_id, count(*)::int as count from stored group by 1, 2, 3, 4) a
+     where ${positionAsked}`
 }
 
 /** A stored message as it was received. */
@@ -194,22 +213,25 @@ export interface WaitingLine {
   readonly sequentialTypes: readonly string[]
   /** The events of sequential streams that close the gap before them. */
   readonly standing: readonly { readonly aggregateType: string; readonly eventType: string }[]
+  /** What this process reads. */
+  readonly known: readonly { readonly aggregateType: string; readonly eventType: string }[]
   readonly deltaStart: 'first' | 'any'
 }
 
 /**
  * What waits although its turn has come: nothing holds its aggregate, and it is next, or closes the gap before it, or its
  * stream is not sequential. An aggregate that may begin with any version begins with the first that waits, and only that one
- * is returned. Nothing before the rest is over of one that failed, nor what is behind that one. What waits behind a gap costs
- * one look at the first of it, however much it is; where an event could close the gap, at the first 500 of it.
+ * is returned. Nothing before the rest is over of one that failed, nor what is behind that one; nor of one that was put aside
+ * because its type was not known, by who does not know it either. What waits behind a gap costs one look at the first of it, however much it is; where an event could close the gap, at the first 500 of it.
  * Indexes: consumer_position_waiting_idx, inbox_message_waiting_idx.
  */
 export function readReleased(
   { tables, consumer, generation }: Scope,
-  { types, sequentialTypes, standing, deltaStart }: WaitingLine,
+  { types, sequentialTypes, standing, known, deltaStart }: WaitingLine,
   bounds: BatchBounds,
 ): Statement<StoredRow> {
-  const [standingTypes, standingEvents] = [standing.map((each) => each.aggregateType), standing.map((each) => each.eventType)]
+  const namesOf = (events: WaitingLine['known']): Part =>
+    part`select * from unnest(${sqlArray(events.map((each) => each.aggregateType))}::text::text[], ${sqlArray(events.map((each) => each.eventType))}::text::text[])`
   return sql`
     with line as materialized (
       select p.*, l.sequential, g.first, l.sequential and ${deltaStart === 'any'}::boolean and p.version = 0 as unbegun
@@ -221,13 +243,17 @@ export function readReleased(
        where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.waiting > 0 and p.held_by is null
          and p.aggregate_type = any (${sqlArray(types)}::text::text[])
     ), standing as materialized (
-      select * from unnest(${sqlArray(standingTypes)}::text::text[], ${sqlArray(standingEvents)}::text::text[]) as s (aggregate_type, event_type)
+      ${namesOf(standing)} as s (aggregate_type, event_type)
+    ), known as materialized (
+      ${namesOf(known)} as k (aggregate_type, event_type)
     ), found as (
       select m.aggregate_type, m.aggregate_id, m.version, m.seq, m.topic, m.ordering_key, m.message_id, m.attributes, m.body, m.published_at
         from line p
        cross join lateral (
          select m.*, row_number() over (order by m.version, m.seq desc) as place,
-                bool_or(coalesce(m.next_attempt_at > (select clock_timestamp()), false)) over (order by m.version) as behind from (
+                bool_or(coalesce(m.next_attempt_at > (select clock_timestamp()), false)
+                        or (m.unknown is not distinct from 'type' and (m.aggregate_type, m.attributes ->> 'event_type') not in (select k.aggregate_type, k.event_type from known k)))
+                  over (order by m.version) as behind from (
            select m.* from ${tables.message} m
             where m.consumer = p.consumer and m.generation = p.generation and m.state = 4 and m.aggregate_type = p.aggregate_type and m.aggregate_id = p.aggregate_id
             order by m.version, m.seq desc limit ${lookLimit}::int) m) m
@@ -253,14 +279,14 @@ export function removeStored({ tables, consumer, generation }: Scope, eventIds: 
     with gone as (
       delete from ${tables.message} m
        where m.consumer = ${consumer}::text and m.generation = ${generation}::int and m.event_id = any (${sqlArray(eventIds)}::text::uuid[]) and m.state = 4
-      returning m.event_id, m.aggregate_type, m.aggregate_id
+      returning m.event_id, m.consumer, m.generation, m.aggregate_type, m.aggregate_id
     ), forgotten as (
       delete from ${tables.attempt} a
        where a.consumer = ${consumer}::text and a.generation = ${generation}::int and a.event_id = any (array(select event_id from gone))
     )
-    update ${tables.position} p set waiting = p.waiting - g.count
-      from (select aggregate_type, aggregate_id, count(*)::int as count from gone group by 1, 2) g
-     where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.aggregate_type = g.aggregate_type and p.aggregate_id = g.aggregate_id`
+    update ${tables.position} p set waiting = p.waiting - a.count
+      from (select consumer, generation, aggregate_type, aggregate_id, count(*)::int as count from gone group by 1, 2, 3, 4) a
+     where ${positionAsked}`
 }
 
 /** A stored message failed: it rests. */

@@ -2,11 +2,13 @@
  * Forms batches out of what came in: an aggregate is in one batch at a time, its messages in the order they came.
  *
  * Different aggregates go in parallel. Several messages of one aggregate may be in one batch; what comes for an aggregate
- * whose batch is under way waits until that is done.
+ * whose batch is under way waits until that is done. A suspect is in no batch with others.
  */
 export interface Queued {
   readonly key: string
   readonly bytes: number
+  /** Is taken alone, and only when it is asked for. */
+  readonly isSuspect?: boolean
 }
 
 interface Line<Entry> {
@@ -20,6 +22,8 @@ export class KeyQueues<Entry extends Queued> {
   readonly #lines = new Map<string, Line<Entry>>()
   /** Lines with something in them and nothing under way, longest without a turn first. */
   readonly #ready = new Set<Line<Entry>>()
+  /** The same, of those that begin with a suspect. */
+  readonly #suspect = new Set<Line<Entry>>()
   #readyCount = 0
   #readyBytes = 0
 
@@ -30,6 +34,11 @@ export class KeyQueues<Entry extends Queued> {
 
   get readyBytes(): number {
     return this.#readyBytes
+  }
+
+  /** Whether a suspect could be taken now. */
+  get hasSuspect(): boolean {
+    return this.#suspect.size > 0
   }
 
   /** All that waits, whether its aggregate is busy or not. */
@@ -45,9 +54,22 @@ export class KeyQueues<Entry extends Queued> {
       line.bytes += entry.bytes
     }
     if (line.busy) return
-    this.#ready.add(line)
+    if (line.waiting.length === 1) return this.#free(line)
+    if (!this.#ready.has(line)) return
     this.#readyCount += 1
     this.#readyBytes += entry.bytes
+  }
+
+  /** A suspect; its aggregate is busy until `done`. Undefined if none is ready. */
+  takeSuspect(): Entry | undefined {
+    for (const line of this.#suspect) {
+      const [entry, ...rest] = line.waiting
+      this.#busy(line)
+      line.waiting = rest
+      line.bytes -= entry?.bytes ?? 0
+      return entry
+    }
+    return undefined
   }
 
   /** A batch within the limits (one that is larger alone is taken alone); its aggregates are busy until `done`. */
@@ -58,7 +80,7 @@ export class KeyQueues<Entry extends Queued> {
       const { waiting } = line
       const before = { count: batch.length, bytes }
       for (const entry of waiting) {
-        if (batch.length >= maxCount || (batch.length > 0 && bytes + entry.bytes > maxBytes)) break
+        if (entry.isSuspect === true || batch.length >= maxCount || (batch.length > 0 && bytes + entry.bytes > maxBytes)) break
         batch.push(entry)
         bytes += entry.bytes
       }
@@ -98,13 +120,14 @@ export class KeyQueues<Entry extends Queued> {
 
   #busy(line: Line<Entry>): void {
     line.busy = true
-    this.#ready.delete(line)
+    if (this.#suspect.delete(line) || !this.#ready.delete(line)) return
     this.#readyCount -= line.waiting.length
     this.#readyBytes -= line.bytes
   }
 
   #free(line: Line<Entry>): void {
     line.busy = false
+    if (line.waiting[0]?.isSuspect === true) return void this.#suspect.add(line)
     this.#ready.add(line)
     this.#readyCount += line.waiting.length
     this.#readyBytes += line.bytes

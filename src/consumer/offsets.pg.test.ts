@@ -14,6 +14,7 @@ import type { Item } from './item.ts'
 import { pauseConsumer, resumeConsumer } from './pause-consumer.ts'
 import { replayConsumer } from './replay.ts'
 import { moveOver, placeOf, takeOffsets } from './take-offsets.ts'
+import type { OutgoingMessage } from '../transport/transport.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -237,6 +238,42 @@ test('what is not ours is a dead letter in its turn, and the streams of others a
   await stop()
   expect(await w.effects()).toEqual(['a 1', 'a 2'])
   expect(await w.count('dead_letter', `reason = 'not_ours'`)).toBe(1)
+})
+
+test('what only another running version reads is put aside in the order of the log, and its offset moves with it', async () => {
+  const w = await logFixture(db)
+  const other = (version: number): OutgoingMessage => ({
+    ...message({ stream: mails, type: 'MailRequested', id: 'm', version }, { to: 'x' }),
+    topic: videos.topic,
+  })
+  const unread = { ...other(1), attributes: { ...other(1).attributes, aggregate_type: 'nobody' } }
+  await w.query(
+    `insert into $schema.consumer_reader (consumer, instance, generation, host, reads, digest, expires_at)
+     values ('catalog', gen_random_uuid(), 1, 'elsewhere', '{"mail":["MailRequested"]}', 'other', clock_timestamp() + interval '1 hour')`,
+  )
+  w.log.append('0', [unread, published('a', 1), other(1), unread, other(2), published('a', 2), other(3)])
+  const stop = w.start(w.recorder())
+  await eventually(() => w.log.members.length === 1)
+  await w.log.assign(w.log.members[0], ['0'])
+  await eventually(async () => (await w.offsets())[0] === '0 7')
+  await stop()
+  expect(await w.effects()).toEqual(['a 1', 'a 2'])
+  expect(await w.count('inbox_message', `state = 4 and unknown = 'stream' and aggregate_type = 'mail'`)).toBe(3)
+  expect(await w.count('inbox_message')).toBe(3)
+  expect(await w.count('dead_letter')).toBe(0)
+})
+
+test('with onUnknownStream: dead-letter a stream that nobody reads is a dead letter in its turn', async () => {
+  const w = await logFixture(db)
+  const other = { ...message({ stream: mails, type: 'MailRequested', id: 'm', version: 1 }, { to: 'x' }), topic: videos.topic }
+  w.log.append('0', [other, published('a', 1)])
+  const stop = w.start(w.recorder({ onUnknownStream: 'dead-letter' }))
+  await eventually(() => w.log.members.length === 1)
+  await w.log.assign(w.log.members[0], ['0'])
+  await eventually(async () => (await w.offsets())[0] === '0 2')
+  await stop()
+  expect(await w.effects()).toEqual(['a 1'])
+  expect(await w.count('dead_letter', `reason = 'unknown_stream'`)).toBe(1)
 })
 
 test('deltas, projections and facts do without an inbox as well', async () => {

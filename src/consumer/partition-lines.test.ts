@@ -5,7 +5,9 @@ import { PartitionedBroker } from '../../test/setup/partitioned-broker.ts'
 import { eventually } from '../testing/eventually.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import { kafka } from '../transport/kafka/kafka.ts'
+import type { IncomingMessage } from '../transport/transport.ts'
 import { inPartitionOrder, type PlacedDelivery, type StoredOffset } from './partition-lines.ts'
+import type { Fate } from './strangers.ts'
 
 const dayMs = 86_400_000
 const aborting = new AbortController().signal
@@ -28,6 +30,57 @@ async function twoInHand(stored: Map<string, StoredOffset> = new Map()) {
   broker.append('0', [published('a', 1), published('a', 2)])
   return { clock, broker, handed, receiver }
 }
+
+test('what is behind one that is still to be decided waits for that, and stands for it if it is ignored', async () => {
+  const [clock, broker] = [createFakeClock(), new PartitionedBroker()]
+  const handed: PlacedDelivery[] = []
+  const fates = new Map<string, (fate: Fate) => void>()
+  const fateOf = ({ attributes }: IncomingMessage): Promise<Fate> | undefined => {
+    const id = attributes['aggregate_id'] ?? ''
+    return id === 'a' ? undefined : new Promise((decide) => fates.set(id, decide))
+  }
+  const receiver = await inPartitionOrder({
+    transport: broker,
+    clock,
+    fateOf,
+    resumeFrom: () => Promise.resolve(new Map()),
+  }).receive({
+    topic: videos.topic,
+    consumer: 'catalog',
+    maxMessages: 10,
+    maxBytes: 1_000_000,
+    onDelivery: (delivery) => void handed.push(delivery as PlacedDelivery),
+    onError: () => undefined,
+  })
+  const seen = (): readonly (readonly unknown[])[] =>
+    handed.map(({ place, fate }) => [place.offset, place.from, place.begins, fate])
+  await broker.assign(broker.members[0], ['0'])
+  broker.append('0', [
+    published('x', 1),
+    published('a', 1),
+    published('y', 1),
+    published('a', 2),
+    published('z', 1),
+    published('a', 3),
+  ])
+  fates.get('z')?.('ignore')
+  await clock.advance(0)
+  expect(seen()).toEqual([])
+  fates.get('x')?.('ignore')
+  await clock.advance(0)
+  expect(seen()).toEqual([[1n, 0n, true, undefined]])
+  // One that is given back meanwhile comes again before what is behind it.
+  await handed[0]?.nack()
+  fates.get('y')?.('aside')
+  await clock.advance(1_000)
+  expect(seen().slice(1)).toEqual([
+    [1n, 0n, true, undefined],
+    [2n, 2n, false, 'aside'],
+    [3n, 3n, false, undefined],
+    [5n, 4n, false, undefined],
+  ])
+  await receiver.close(aborting)
+})
 
 test.each(['stop', 'loss'])('a partition that rests keeps nothing awake after its %s', async (what) => {
   const { clock, broker, handed, receiver } = await twoInHand()

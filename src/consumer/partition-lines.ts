@@ -11,13 +11,15 @@
  * The first one of a partition asks once more what is stored before it is handed out again.
  *
  * Each delivery is told where the one before it ended. Offsets may have holes, so only who has seen the log in order knows
- * that nothing was left out.
+ * that nothing was left out. What is ignored leaves a hole too: the next one stands for it. Where that is still to be decided, what
+ * is behind it waits.
  */
 import type { Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
 import { unlessLate } from '../core/unless-late.ts'
 import { isAnother } from '../transport/topic-id.ts'
-import type { Delivery, Receiver, ReceiveOptions, Transport } from '../transport/transport.ts'
+import type { Delivery, IncomingMessage, Receiver, ReceiveOptions, Transport } from '../transport/transport.ts'
+import type { Fate } from './strangers.ts'
 
 /** Where a delivery is in the log. */
 export interface Place {
@@ -42,13 +44,15 @@ export interface StoredOffset {
 
 export interface PlacedDelivery extends Delivery {
   readonly place: Place
-  /** Nobody here wants it: the next one stands for it. Only while it is being handed over. */
-  ignore(): void
+  /** What was decided, if there was anything to decide. */
+  readonly fate: Fate | undefined
 }
 
 export interface PartitionLinesOptions {
   readonly transport: Pick<Transport, 'receive'>
   readonly clock: Clock
+  /** Asked of each message as it comes: what becomes of it, if that is not plain. @default nothing to decide */
+  readonly fateOf?: ((message: IncomingMessage) => Promise<Fate> | undefined) | undefined
   /** Where to begin with these partitions, as far as it is stored. */
   readonly resumeFrom: (asked: {
     readonly topic: string
@@ -63,7 +67,7 @@ export function lineOfPlace({ topic, partition }: Pick<Place, 'topic' | 'partiti
 }
 
 /** The same deliveries, in line and placed. */
-export function inPartitionOrder({ transport, clock, resumeFrom }: PartitionLinesOptions): Pick<Transport, 'receive'> {
+export function inPartitionOrder({ transport, clock, fateOf, resumeFrom }: PartitionLinesOptions): Pick<Transport, 'receive'> {
   return {
     receive: async (options) => {
       const lines = new Map<string, PartitionLine>()
@@ -80,6 +84,7 @@ export function inPartitionOrder({ transport, clock, resumeFrom }: PartitionLine
           partition,
           ...start,
           clock,
+          fateOf,
           onDelivery,
           storedNow,
           before: before?.topicIds ?? [],
@@ -123,6 +128,8 @@ interface Held {
   delivery: Delivery
   readonly offset: bigint
   place: Place | undefined
+  /** Or that it is being decided. */
+  fate: Fate | 'open' | undefined
   state: 'queued' | 'handed' | 'returned' | 'gone'
   /** How often it was handed out: who had it earlier can settle it no more. */
   turn: number
@@ -131,7 +138,7 @@ interface Held {
 /** Nobody was asked where it begins. */
 const nowhere = { from: undefined, topicId: undefined, replaces: undefined }
 
-interface LineOptions extends Pick<Place, 'topic' | 'partition'> {
+interface LineOptions extends Pick<Place, 'topic' | 'partition'>, Pick<PartitionLinesOptions, 'fateOf'> {
   readonly from: bigint | undefined
   readonly topicId: string | undefined
   readonly replaces: string | undefined
@@ -163,6 +170,8 @@ class PartitionLine {
   #firstReturnMs: number | undefined
   /** One was given back: nothing is handed out before all of them are. */
   #isBroken = false
+  /** The next one to be handed out is still to be decided. */
+  #isUndecided = false
   /** Ends a rest, which would keep the process alive. */
   readonly #closed = new AbortController()
 
@@ -186,9 +195,12 @@ class PartitionLine {
     if (!this.#isOpen) return void delivery.nack()
     if (offset <= this.#last) return this.#pushAgain(delivery, offset)
     this.#last = offset
-    const held: Held = { delivery, offset, place: undefined, state: 'queued', turn: 0 }
+    const deciding = this.#options.fateOf?.(delivery.message)
+    const fate = deciding === undefined ? undefined : 'open'
+    const held: Held = { delivery, offset, place: undefined, fate, state: 'queued', turn: 0 }
     this.#held.set(offset, held)
-    if (!this.#isBroken) this.#hand(held)
+    if (deciding !== undefined) void deciding.then((decided) => this.#decided(held, decided))
+    if (!this.#isBroken && !this.#isUndecided) this.#hand(held)
   }
 
   /** Hands out nothing more; what is not in the consumer's hands goes back to the broker. */
@@ -203,6 +215,13 @@ class PartitionLine {
     const known = this.#held.get(offset)
     if (known === undefined) void delivery.ack()
     else known.delivery = delivery
+  }
+
+  /** One that is to be given back stays in line: its partition is closed next. */
+  #decided(held: Held, fate: Fate): void {
+    if (fate === 'give back') return
+    held.fate = fate
+    if (this.#isUndecided && !this.#isBroken) this.#handQueued()
   }
 
   /** Begins again with what was given back, when all of it is and its rest is over. */
@@ -234,13 +253,21 @@ class PartitionLine {
   #handAgain(): void {
     this.#isBroken = false
     for (const held of this.#held.values()) held.state = 'queued'
-    for (const held of this.#held.values()) if (!this.#isBroken) this.#hand(held)
+    this.#handQueued()
+  }
+
+  #handQueued(): void {
+    this.#isUndecided = false
+    for (const held of this.#held.values()) if (held.state === 'queued' && !this.#isBroken && !this.#isUndecided) this.#hand(held)
   }
 
   #hand(held: Held): void {
     if (!this.#isOpen) return
     // Its partition is lost, and whatever comes behind it would not follow on what is done.
     if (held.delivery.lost.aborted) return this.close()
+    const { fate } = held
+    if (fate === 'open') return void (this.#isUndecided = true)
+    if (fate === 'ignore') return this.#passOver(held)
     const { topic, partition, topicId, onDelivery } = this.#options
     const { offset } = held
     const replaces = this.#begins ? this.#options.replaces : undefined
@@ -249,21 +276,26 @@ class PartitionLine {
     this.#handed += 1
     held.turn += 1
     const { turn } = held
-    let ignored = false
+    this.#from = offset + 1n
+    this.#begins = false
     onDelivery({
       message: held.delivery.message,
       lost: held.delivery.lost,
       place: held.place,
-      ignore: () => (ignored = true),
+      fate,
       ack: () => {
         this.#settle(held, turn)
         return held.delivery.ack()
       },
       nack: (delayMs) => this.#return(held, turn, delayMs),
     })
-    this.#from = ignored ? held.place.from : offset + 1n
-    if (!ignored) return void (this.#begins = false)
-    this.#settle(held, turn)
+  }
+
+  /** The next one stands for it. */
+  #passOver(held: Held): void {
+    this.#from ??= held.offset
+    held.state = 'gone'
+    this.#held.delete(held.offset)
     void held.delivery.ack()
   }
 

@@ -1,10 +1,11 @@
 /**
  * Collects deliveries into batches, by count, bytes and a few milliseconds, and keeps a bounded number of them under way.
  *
- * It knows time and order and nothing of what a batch does.
+ * It knows time and order and nothing of what a batch does. Suspects go alone, at once, and into no more than half of the places.
  */
 import type { Clock } from '../core/clock.ts'
 import { KeyQueues, type Queued } from './key-queues.ts'
+import { nextInPlace } from './places.ts'
 
 /** What came, and when, by the monotonic clock. */
 export interface Pumped extends Queued {
@@ -25,6 +26,8 @@ export class Pump<Entry extends Pumped> {
   readonly #options: PumpOptions<Entry>
   readonly #queues = new KeyQueues<Entry>()
   readonly #running = new Map<readonly Entry[], Promise<void>>()
+  #suspectsRunning = 0
+  #wasSuspect = false
   #lingering = false
   /** The wait is over; whatever is there goes as soon as there is a free place. */
   #due = false
@@ -52,7 +55,7 @@ export class Pump<Entry extends Pumped> {
 
   /** Nothing is in hand or in line. */
   get isIdle(): boolean {
-    return this.#running.size === 0 && this.#queues.readyCount === 0
+    return this.#running.size === 0 && this.#queues.readyCount === 0 && !this.#queues.hasSuspect
   }
 
   /** Resolves when nothing is under way. For after the end: what is pushed meanwhile may be under way again. */
@@ -61,8 +64,14 @@ export class Pump<Entry extends Pumped> {
   }
 
   #start(): void {
-    const { batchSize, batchBytes, concurrency } = this.#options
-    while (this.#running.size < concurrency && this.#queues.readyCount > 0) {
+    const { batchSize, batchBytes } = this.#options
+    for (;;) {
+      const next = this.#next()
+      if (next === 'nothing') return
+      if (next === 'suspect') {
+        this.#runSuspect()
+        continue
+      }
       const full = this.#queues.readyCount >= batchSize || this.#queues.readyBytes >= batchBytes
       if (!full && !this.#due) return this.#linger()
       const batch = this.#queues.take(batchSize, batchBytes)
@@ -71,8 +80,28 @@ export class Pump<Entry extends Pumped> {
     }
   }
 
-  #run(batch: readonly Entry[]): void {
+  #next(): ReturnType<typeof nextInPlace> {
+    return nextInPlace({
+      concurrency: this.#options.concurrency,
+      running: this.#running.size,
+      suspectsRunning: this.#suspectsRunning,
+      othersWait: this.#queues.readyCount > 0,
+      suspectsWait: this.#queues.hasSuspect,
+      wasSuspect: this.#wasSuspect,
+    })
+  }
+
+  #runSuspect(): void {
+    const entry = this.#queues.takeSuspect()
+    if (entry === undefined) return
+    this.#suspectsRunning += 1
+    this.#run([entry], () => (this.#suspectsRunning -= 1))
+  }
+
+  #run(batch: readonly Entry[], ended?: () => void): void {
+    this.#wasSuspect = ended !== undefined
     const working = this.#options.work(batch).finally(() => {
+      ended?.()
       this.#running.delete(batch)
       this.#queues.done(batch.map(({ key }) => key))
       this.#start()

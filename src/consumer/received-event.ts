@@ -17,6 +17,7 @@ import type { IncomingMessage } from '../transport/transport.ts'
 export type DeadReason =
   | 'failed'
   | 'crashed'
+  | 'unknown_stream'
   | 'unknown_type'
   | 'unknown_schema'
   | 'invalid'

@@ -10,7 +10,7 @@ import type { EngineWatch } from './engine-watch.ts'
 import { createForgottenOffsets } from './forgotten-offsets.ts'
 import type { Scope } from './inbox.sql.ts'
 import { allReceivers } from './open-receivers.ts'
-import { inPartitionOrder } from './partition-lines.ts'
+import { inPartitionOrder, type PartitionLinesOptions } from './partition-lines.ts'
 import type { Routes } from './routes.ts'
 import { storedOffsets } from './take-offsets.ts'
 import { othersOf, verified } from './verified.ts'
@@ -21,6 +21,7 @@ export interface ReceivingDeps {
   readonly scope: Scope
   readonly watch: EngineWatch
   readonly deliver: (delivery: Delivery) => void
+  readonly fateOf: PartitionLinesOptions['fateOf']
   readonly isIdle: () => boolean
   readonly aborting: AbortSignal
 }
@@ -36,7 +37,7 @@ export function createReceiving(deps: ReceivingDeps): Receiving {
   const { settings, routes, scope, watch, deliver: onDelivery, isIdle, aborting } = deps
   const { name, maxInFlight, maxInFlightBytes, signals } = settings
   const believed = verified({ transport: settings.transport, settings, isOthers: othersOf(routes) })
-  const transport = settings.offsets === 'postgres' ? orderedBy({ ...settings, transport: believed }, scope) : believed
+  const transport = settings.offsets === 'postgres' ? orderedBy(deps, believed) : believed
   const tellForgotten = settings.offsets === 'broker' && settings.inbox ? createForgottenOffsets(settings, scope) : undefined
   const share = Math.max(1, routes.topics.length)
   let receivers: readonly Receiver[] = []
@@ -81,6 +82,10 @@ export function createReceiving(deps: ReceivingDeps): Receiving {
 }
 
 /** The transport with its partitions in line, beginning where our own offsets are. */
-function orderedBy({ db, transport, clock }: ConsumerSettings, scope: Scope): Pick<Transport, 'receive'> {
-  return inPartitionOrder({ transport, clock, resumeFrom: (asked) => storedOffsets(db, scope, asked) })
+function orderedBy(
+  { settings, scope, fateOf }: ReceivingDeps,
+  transport: Pick<Transport, 'receive'>,
+): Pick<Transport, 'receive'> {
+  const { db, clock } = settings
+  return inPartitionOrder({ transport, clock, fateOf, resumeFrom: (asked) => storedOffsets(db, scope, asked) })
 }

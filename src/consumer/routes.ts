@@ -43,6 +43,8 @@ export interface Routes {
   readonly topics: readonly string[]
   /** The streams, by the types of their aggregates. */
   readonly types: readonly string[]
+  /** Every event type of these streams. */
+  readonly known: readonly { readonly aggregateType: string; readonly eventType: string }[]
   readonly sequentialTypes: readonly string[]
   /** The events of sequential streams that stand for everything before them. */
   readonly standing: readonly { readonly aggregateType: string; readonly eventType: string }[]
@@ -117,6 +119,9 @@ export class RouteBook {
       consumer: this.#consumer,
       topics: [...new Set([...this.#streams.values()].map(({ topic }) => topic))],
       types: [...byType.keys()],
+      known: [...this.#streams.values()].flatMap(({ aggregateType, events }) =>
+        Object.values(events).map(({ name }) => ({ aggregateType, eventType: name })),
+      ),
       standing: [...byType.values()].filter(({ sequential }) => sequential).flatMap(standingOf),
       sequentialTypes: [...byType.values()].filter(({ sequential }) => sequential).map(({ stream }) => stream.aggregateType),
       handledTypes: [...new Set([...this.#handlers.keys()].map((type) => type.stream.aggregateType))],

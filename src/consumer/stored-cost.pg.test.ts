@@ -6,7 +6,8 @@ import { fromPg } from '../postgres/from-pg.ts'
 import type { Statement } from '../postgres/sql.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { archiveReceived } from './archive.sql.ts'
-import { inboxTables, readVersions, type Scope } from './inbox.sql.ts'
+import { handOver } from './dead-letter.sql.ts'
+import { inboxTables, movePositions, readVersions, storeWaiting, type Scope } from './inbox.sql.ts'
 import type { Item } from './item.ts'
 import { removeReceived, restReceived, setAside, type StoredPlace } from './stored.sql.ts'
 
@@ -54,8 +55,8 @@ interface Read {
   readonly blocks: number
 }
 
-/** How much of the messages a statement reads: rows, or entries or blocks of indexes, whichever is most. What it did is undone. */
-async function cost({ schema }: ConsumerFixture, statement: Statement): Promise<number> {
+/** How much of the messages, or of another table, a statement reads: rows, or entries or blocks of indexes, whichever is most. What it did is undone. */
+async function cost({ schema }: ConsumerFixture, statement: Statement, table = 'inbox_message'): Promise<number> {
   const read = async (tx: Tx): Promise<Read> => {
     const { rows } = await tx.query(
       `select (seq_tup_read + coalesce(idx_tup_fetch, 0))::int as rows, i.entries, i.blocks
@@ -64,7 +65,7 @@ async function cost({ schema }: ConsumerFixture, statement: Statement): Promise<
                   sum(pg_stat_get_xact_blocks_fetched(indexrelid))::int as blocks
              from pg_index where indrelid = t.relid) i
         where relid = $1::text::regclass`,
-      [`${schema}.inbox_message`],
+      [`${schema}.${table}`],
     )
     return rows[0] as Read
   }
@@ -127,3 +128,67 @@ test.each(Object.entries(statistics))(
     expect(costs.map((each) => (each > 500 ? each : 'little'))).toEqual(costs.map(() => 'little'))
   },
 )
+
+/** As many aggregates as a consumer may have met before the first statistics of its tables. */
+async function metMany(fixture: ConsumerFixture, count: number): Promise<void> {
+  await fixture.query(
+    `insert into $schema.consumer_position (consumer, generation, aggregate_type, aggregate_id, version) select 'catalog', 1, 'video', n::text, 1 from generate_series(1, ${count}) n`,
+  )
+}
+
+const met: Readonly<Record<string, (fixture: ConsumerFixture) => Promise<void>>> = {
+  'that have no statistics': (fixture) => metMany(fixture, 30_000),
+  'with statistics from empty tables': async (fixture) => {
+    await metMany(fixture, 500)
+    await fixture.query('delete from $schema.consumer_position')
+    await fixture.query('analyze $schema.consumer_position')
+    await metMany(fixture, 30_000)
+  },
+  'with fresh statistics': async (fixture) => {
+    await metMany(fixture, 30_000)
+    await fixture.query('analyze $schema.consumer_position')
+  },
+}
+
+test.each(Object.entries(met))(
+  '30,000 aggregates that a consumer has met cost a batch nothing, in tables %s',
+  async (kind, fill) => {
+    const fixture = await consumerFixture(db)
+    for (const table of ['consumer_position', 'inbox_message'])
+      await fixture.query(`alter table $schema.${table} set (autovacuum_enabled = off)`)
+    await fill(fixture)
+    await store(fixture, { state: 0, key: 'n', count: 20 })
+    const scope: Scope = { tables: inboxTables(fixture.schema), consumer: 'catalog', generation: 1 }
+    const ids = Array.from({ length: 20 }, (__, n) => String(1_000 * n + 1))
+    const items = ids.map((id) => itemOf(id))
+    const named = ids.map((aggregateId) => ({ aggregateType: 'video', aggregateId }))
+    const found = await places(fixture, 'm.state = 0', 20)
+    const statements = {
+      movePositions: movePositions(
+        scope,
+        named.map((each) => ({ ...each, version: 2n, taken: undefined, release: false })),
+      ),
+      handOver: handOver(
+        scope,
+        named.map((each) => ({ ...each, heldBy: '00000000-0000-8000-8000-000000000002' })),
+      ),
+      setAside: setAside(scope, found),
+      readVersions: readVersions(scope, items),
+    }
+    // Their rows are not locked, so they are joined: statistics that say there is nothing are believed.
+    const joined = kind === 'with statistics from empty tables' ? {} : { storeWaiting: storeWaiting(scope, items) }
+    const much: unknown[] = []
+    for (const [name, each] of Object.entries({ ...statements, ...joined })) {
+      const looked = await cost(fixture, each, 'consumer_position')
+      if (looked > 500) much.push([name, looked])
+    }
+    expect(much).toEqual([])
+  },
+)
+
+function itemOf(aggregateId: string): Item {
+  const id = `00000000-0000-8000-8000-${aggregateId.padStart(12, '0')}`
+  const event = { id, aggregateType: 'video', aggregateId, version: 3n }
+  const message = { topic: 't', messageId: 'm', attributes: {}, body: new Uint8Array(), publishedAtMs: 0 }
+  return { event, message } as unknown as Item
+}

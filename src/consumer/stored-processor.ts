@@ -6,6 +6,8 @@
  *
  * A lane is worked by one processor at a time, so messages of an aggregate are applied in the order they came, with any
  * number of processors. A crash leaves the messages where they were; their lanes are free again when the lease is over.
+ * A suspect is worked when all others are done and their lanes are given back. It keeps one lane, in at most half of the places; one
+ * that finds no place rests.
  */
 import { randomUUID } from 'node:crypto'
 import { execute, rows, type Tx } from '../postgres/database.ts'
@@ -13,7 +15,8 @@ import { fromReceived, withinBytes } from './decode.ts'
 import type { EngineDeps } from './consumer-engine.ts'
 import { Fenced } from './fenced.ts'
 import type { Scope } from './inbox.sql.ts'
-import type { UnreadItem } from './item.ts'
+import { lineOf, type UnreadItem } from './item.ts'
+import { placesOfSuspects, suspectsLast } from './places.ts'
 import { restInLine } from './rest-in-line.ts'
 import { fenceLanes, giveLanes, makeLanes, readReceived, renewLanes, takeLanes, type ReceivedRow } from './stored.sql.ts'
 
@@ -31,6 +34,8 @@ export interface ProcessorDeps extends Pick<EngineDeps, 'settings' | 'routes'> {
   readonly work: (items: readonly UnreadItem[], batch: LeasedBatch) => Promise<void>
   /** Told of an item that rested before, perhaps because it failed in another process. */
   readonly onAgain: (item: UnreadItem) => void
+  /** Its time was over before: it is a suspect. */
+  readonly isSlow: (item: UnreadItem) => boolean
 }
 
 export interface StoredProcessor {
@@ -49,19 +54,20 @@ interface Lease {
 
 const lanesInAll = 64
 const strangerMs = 60_000
+const noPlace = 'Its handler ran out of time before, and others like it have the places for such events.'
 
 export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
-  const { settings, routes, scope, work, onAgain } = deps
-  const { db, processBatchSize, batchBytes, leaseMs, signals, random } = settings
+  const { settings, routes, scope, work, onAgain, isSlow } = deps
+  const { db, processBatchSize, batchBytes, leaseMs, concurrency, signals, random } = settings
   const worker = randomUUID()
-  const count = Math.ceil(lanesInAll / settings.concurrency)
+  const count = Math.ceil(lanesInAll / concurrency)
   let atWork = 0
   let dry = false
 
-  /** A message of a stream that only other processes know rests, so that nobody else has to step over it. */
-  const takeKnown = async (found: readonly ReceivedRow[]): Promise<readonly UnreadItem[]> => {
+  /** A message that only other versions can read as an event rests, so that nobody else has to step over it. */
+  const takeReadable = async (found: readonly ReceivedRow[]): Promise<readonly UnreadItem[]> => {
     const items = found.map((row) => fromReceived(row, routes))
-    const error = `No stream of consumer ${scope.consumer} in this process has this message.`
+    const error = `Consumer ${scope.consumer} cannot read this message as an event in this process.`
     for (const [i, item] of items.entries()) {
       const row = found[i]
       if (item === undefined && row !== undefined) await restInLine(db, scope, { place: row, delayMs: strangerMs, error })
@@ -69,26 +75,29 @@ export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
     }
     return items.filter((item) => item !== undefined)
   }
-  const workFound = async (found: readonly ReceivedRow[], lease: Lease, onAlive: () => void): Promise<void> => {
-    const items = await takeKnown(found)
+  const workItems = async (items: readonly UnreadItem[], lease: Lease, lagMs: number): Promise<void> => {
     if (items.length === 0) return
     let lost = false
-    const guard = async (tx: Tx): Promise<void> => {
-      onAlive()
-      const held = await rows(tx, fenceLanes(scope, lease))
-      lost = held.length < lease.lanes.length
-      if (lost) throw new Fenced(`Another processor of consumer ${scope.consumer} took over the lanes of this batch.`)
-    }
-    await work(items, { guard, onAlive })
-    const lagMs = Math.max(...found.map((row) => Number(row.waited_ms)))
+    await keeping(deps, lease, async (onAlive) => {
+      const guard = async (tx: Tx): Promise<void> => {
+        onAlive()
+        const held = await rows(tx, fenceLanes(scope, lease))
+        lost = held.length < lease.lanes.length
+        if (lost) throw new Fenced(`Another processor of consumer ${scope.consumer} took over the lanes of this batch.`)
+      }
+      await work(items, { guard, onAlive })
+    })
     if (!lost) signals.emit('consumer.processed', { consumer: scope.consumer, count: items.length, lagMs })
   }
+  const workSuspect = createSuspectWork(deps, workItems)
   const workLanes = async (taken: Lease): Promise<void> => {
     const read = await rows(db, readReceived(scope, { ...taken, batchSize: processBatchSize, batchBytes }))
     const found = withinBytes(read, batchBytes, routes)
     if (found.length === 0) return
-    const lease = { ...taken, lanes: [...new Set(found.map(({ lane }) => lane))] }
-    await keeping(deps, lease, (onAlive) => workFound(found, lease, onAlive))
+    const lagMs = Math.max(...found.map((row) => Number(row.waited_ms)))
+    const { others, suspects } = suspectsLast(await takeReadable(found), isSlow, lineOf)
+    await workItems(others, { ...taken, lanes: [...new Set(found.map(({ lane }) => lane))] }, lagMs)
+    await workSuspect(suspects, taken, lagMs)
   }
   return {
     prepare: async () => void (await execute(db, makeLanes(scope))),
@@ -111,6 +120,32 @@ export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
       return 'more'
     },
     isIdle: () => atWork === 0 && dry,
+  }
+}
+
+type WorkItems = (items: readonly UnreadItem[], lease: Lease, lagMs: number) => Promise<void>
+
+/** Works the first of the suspects in its lane alone, if there is a place; the others rest. What is in line behind one is read again. */
+function createSuspectWork({ settings, scope, isSlow }: ProcessorDeps, workItems: WorkItems): WorkItems {
+  const { db, pollMs, concurrency } = settings
+  let atWork = 0
+  const rest = async (items: readonly UnreadItem[]): Promise<void> => {
+    for (const { origin } of items)
+      if (origin.kind === 'stored') await restInLine(db, scope, { place: origin, delayMs: pollMs, error: noPlace })
+  }
+  return async (items, taken, lagMs) => {
+    const [next, ...others] = items.filter(isSlow)
+    if (next?.origin.kind !== 'stored') return
+    if (atWork >= placesOfSuspects(concurrency)) return await rest([next, ...others])
+    atWork += 1
+    try {
+      await rest(others)
+      const { lane } = next.origin
+      await execute(db, giveLanes(scope, { ...taken, lanes: taken.lanes.filter((each) => each !== lane) }))
+      await workItems([next], { ...taken, lanes: [lane] }, lagMs)
+    } finally {
+      atWork -= 1
+    }
   }
 }
 

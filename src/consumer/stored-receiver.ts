@@ -10,7 +10,7 @@
  *
  * The delays grow while the trouble lasts.
  */
-import { errorMessage } from '../core/errors.ts'
+import { redactedMessage } from '../core/redact.ts'
 import { execute } from '../postgres/database.ts'
 import { isStatementTimeout } from '../postgres/sql-state.ts'
 import { ackAll } from '../transport/ack-all.ts'
@@ -73,7 +73,7 @@ export function createStoredReceiver(deps: StoredReceiverDeps): (batch: readonly
       } catch (error) {
         if (stopping.aborted || !isPassing(error, part.length, round)) throw error
         const delayMs = patience()
-        signals.emit('consumer.retried', { consumer: name, count: part.length, delayMs, error: errorMessage(error) })
+        signals.emit('consumer.retried', { consumer: name, count: part.length, delayMs, error: redactedMessage(error) })
         await settings.clock.sleep(delayMs, stopping)
       }
     }

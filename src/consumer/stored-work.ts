@@ -13,6 +13,7 @@ import { countDead, markFailed, readRedriving } from './dead-letter.sql.ts'
 import { fromStored, withinBytes } from './decode.ts'
 import { countWaiting, readConsumer, readReleased, type Scope } from './inbox.sql.ts'
 import type { UnreadItem } from './item.ts'
+import { unknownOf } from './put-aside.ts'
 
 export interface StoredWorkDeps extends EngineDeps {
   readonly scope: Scope
@@ -31,7 +32,7 @@ const pullBackEveryMs = 60_000
 /** Instances may be set up differently for a while; none ends a rest or a lease of another. */
 const longestLeaseMs = 600_000
 
-export function createStoredWork({ settings, routes, scope, work }: StoredWorkDeps): StoredWork {
+export function createStoredWork({ settings, routes, scope, readers, work }: StoredWorkDeps): StoredWork {
   const { db, clock, signals, gapAlertMs, deltaStart, batchBytes } = settings
   let reportAt = 0
   let reported = 0
@@ -67,9 +68,18 @@ export function createStoredWork({ settings, routes, scope, work }: StoredWorkDe
     execute(db, markFailed(scope, letterId, `The message is no event of a stream that consumer ${scope.consumer} reads.`))
   const redrive = async (): Promise<number> => {
     const found = withinBytes(await rows(db, readRedriving(scope, settings)), batchBytes, routes)
-    const letters = found.map((row) => fromStored(row, 'dead', routes))
-    for (const [i, item] of letters.entries()) if (item === undefined) await refuse(found[i]?.seq ?? '')
-    return await work(letters.filter((item) => item !== undefined))
+    const letters = found.map((row) => ({ seq: row.seq, item: fromStored(row, 'dead', routes) }))
+    const isUnknown = letters.some(({ item }) => item !== undefined && unknownOf(routes, item) !== undefined)
+    const others = isUnknown ? await readers?.look() : undefined
+    const ours: UnreadItem[] = []
+    for (const { seq, item } of letters) {
+      const unknown = item === undefined ? undefined : unknownOf(routes, item)
+      // It is left to the instance of another version that knows it.
+      if (item !== undefined && unknown !== undefined && others?.read(item.event, unknown) === true) continue
+      if (item === undefined || unknown === 'stream') await refuse(seq)
+      else ours.push(item)
+    }
+    return await work(ours)
   }
   const release = async (): Promise<number> => {
     const found = withinBytes(await rows(db, readReleased(scope, { ...routes, deltaStart }, settings)), batchBytes, routes)

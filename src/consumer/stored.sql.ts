@@ -12,7 +12,7 @@
 import { aggregateKey, isFreeLane } from '../postgres/lanes.sql.ts'
 import { part, sql, sqlArray, sqlBytesArray, type Part, type Statement } from '../postgres/sql.ts'
 import { storableMoment } from '../postgres/storable-moment.ts'
-import { attributesJson, storableKey, type InboxTables, type Scope, type StoredRow } from './inbox.sql.ts'
+import { attributesJson, positionOf, storableKey, type InboxTables, type Scope, type StoredRow } from './inbox.sql.ts'
 import type { Item } from './item.ts'
 
 /** Lanes are a hash of the aggregate; storing and discarding compute the same. */
@@ -245,7 +245,8 @@ export function removeReceived({ tables, consumer, generation }: Scope, places: 
  * Puts messages aside until their turn comes, and counts them at their aggregates, whose rows are locked already. Where one of them
  * was a head, the next of its line becomes it, as above. Indexes: primary key, inbox_message_head_idx, inbox_message_held_idx.
  */
-export function setAside({ tables, consumer, generation }: Scope, places: readonly StoredPlace[]): Statement {
+export function setAside(scope: Scope, places: readonly StoredPlace[]): Statement {
+  const { tables, consumer, generation } = scope
   return sql`
     with aside as (
       update ${tables.message} m set state = 4, next_attempt_at = null where m.ctid = any (array(
@@ -268,8 +269,9 @@ export function setAside({ tables, consumer, generation }: Scope, places: readon
                and h.seq not in (select aside.seq from aside)))) and m.state + 0 = 2
     )
     update ${tables.position} p set waiting = p.waiting + s.count
-      from (select aggregate_type, aggregate_id, count(*)::int as count from aside group by 1, 2) s
-     where p.consumer = ${consumer}::text and p.generation = ${generation}::int and p.aggregate_type = s.aggregate_type and p.aggregate_id = s.aggregate_id`
+      from (select s.count, p.place from (select aggregate_type, aggregate_id, count(*)::int as count from aside group by 1, 2) s
+             cross join ${positionOf(scope, 's')} p) s
+     where p.ctid = s.place`
 }
 
 /**
@@ -310,6 +312,11 @@ export function restReceived(
            started_at = clock_timestamp(), error = ${rest.error}::text,
            state = case when (select count(*) from other) = (select count(*) from behind) then 1 else m.state end
      where m.ctid = any (array(select place from found)) and m.state + 0 in (0, 1, 2)`
+}
+
+/** Where those items are that came out of stored mode. */
+export function placesOf(items: readonly Pick<Item, 'origin'>[]): readonly StoredPlace[] {
+  return items.flatMap(({ origin }) => (origin.kind === 'stored' ? [origin] : []))
 }
 
 function lanesOf(places: readonly StoredPlace[]): string {

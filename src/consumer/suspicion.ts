@@ -8,6 +8,8 @@
  * oldest open message is. So that while lasts until as many as can be in hand came in a row and all of them were new.
  * Of letters and waiting messages nobody tells anything, and they come again at every start: they always are. A message of
  * stored mode has its failures counted in its row: who reads it, whoever charged it, says so by `charged`.
+ *
+ * Apart from that it knows the slow ones: those whose handler, or a statement of it, ran out of time in this process.
  */
 import type { Applied, Item, UnreadItem } from './item.ts'
 
@@ -15,6 +17,9 @@ export interface Suspicion {
   readonly isSuspect: (item: UnreadItem) => boolean
   /** A failure of this item was written down, and it comes again. */
   readonly charged: (item: UnreadItem) => void
+  /** Its handler ran out of time: it is slow until it is committed. */
+  readonly timedOut: (item: UnreadItem) => void
+  readonly isSlow: (item: Pick<UnreadItem, 'event'>) => boolean
   /** The marks of these items are gone. */
   readonly committed: (items: readonly Item[], applied: Pick<Applied, 'duplicates'>) => void
 }
@@ -27,13 +32,14 @@ const longestStart = 100
 export function createSuspicion(maxInFlight: number): Suspicion {
   /** What this process has marked, or charged, and not finished. */
   const open = new Set<string>()
+  const slow = new Set<string>()
   let isStarting = true
   let newInARow = 0
   let total = 0
-  const remember = (id: string): void => {
-    open.add(id)
-    if (open.size <= mostRemembered) return
-    for (const oldest of open) return void open.delete(oldest)
+  const remember = (id: string, ids = open): void => {
+    ids.add(id)
+    if (ids.size <= mostRemembered) return
+    for (const oldest of ids) return void ids.delete(oldest)
   }
   return {
     isSuspect: ({ event, origin }) => {
@@ -44,8 +50,10 @@ export function createSuspicion(maxInFlight: number): Suspicion {
       return true
     },
     charged: ({ event }) => remember(event.id),
+    timedOut: ({ event }) => remember(event.id, slow),
+    isSlow: ({ event }) => slow.size > 0 && slow.has(event.id),
     committed: (items, { duplicates }) => {
-      if (open.size > 0) for (const { event } of items) open.delete(event.id)
+      for (const ids of [open, slow]) if (ids.size > 0) for (const { event } of items) ids.delete(event.id)
       if (!isStarting) return
       total += items.length
       newInARow = duplicates > 0 ? 0 : newInARow + items.length

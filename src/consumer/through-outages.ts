@@ -4,7 +4,7 @@
  * An outage says nothing about the events at hand, so nobody is charged for it. An error that is none is thrown at once.
  */
 import { backoffMs } from '../core/backoff.ts'
-import { errorMessage } from '../core/errors.ts'
+import { redactedMessage } from '../core/redact.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import type { Scope } from './inbox.sql.ts'
 import { ItemFailure } from './item.ts'
@@ -40,7 +40,7 @@ export async function throughOutages<Result>(
       const isOver = !saysNothing(error) || limited >= limit
       if (isOver || stopping.aborted || aborting.aborted) throw error
       const delayMs = backoffMs(backoff, failures, random)
-      signals.emit('consumer.retried', { consumer: scope.consumer, count, delayMs, error: errorMessage(error) })
+      signals.emit('consumer.retried', { consumer: scope.consumer, count, delayMs, error: redactedMessage(error) })
       await clock.sleep(delayMs, stopping)
     }
   }

@@ -13,7 +13,7 @@ import { backoffMs } from '../core/backoff.ts'
 import { errorMessage } from '../core/errors.ts'
 import type { Signals } from '../core/signals.ts'
 import { execute, one, rows, type Tx } from '../postgres/database.ts'
-import { isAbortedTransaction } from '../postgres/sql-state.ts'
+import { isAbortedTransaction, isLockTimeout } from '../postgres/sql-state.ts'
 import { storableError } from '../postgres/storable-text.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { transactionAborted } from '../postgres/tx-scope.ts'
@@ -24,6 +24,7 @@ import { failFollowers } from './fail-followers.ts'
 import {
   chargeAttempt,
   forgetAttempts,
+  forgetSeen,
   holdAggregate,
   lockRedriving,
   markFailed,
@@ -108,8 +109,10 @@ export function createUndertaker(deps: UndertakerDeps): Undertaker {
       const count = outcomes.filter((outcome) => outcome !== 'confirmed').length
       if (count > 0) settings.signals.emit('consumer.ack-unconfirmed', { consumer: scope.consumer, count })
     },
-    charge: (item, error) =>
-      item.refusal?.passing === 'outage' ? undertaker.putOff(item, item.refusal.error) : charge(deps, { item, error }),
+    charge: async (item, error) => {
+      if (item.refusal?.passing === 'outage') return await undertaker.putOff(item, item.refusal.error)
+      return (await charge(deps, { item, error })) ?? (await undertaker.putOff(item, error))
+    },
     putOff: async (item, error) => {
       const rest = { delayMs: patience(), error: storableError(errorMessage(error)) }
       await execute(settings.db, releaseAttempts(scope, [item.event.id]))
@@ -163,7 +166,8 @@ interface Failed {
   readonly error: unknown
 }
 
-async function charge(deps: UndertakerDeps, { item, error }: Failed): ReturnType<Undertaker['charge']> {
+/** Undefined if it is another instance's by now. */
+async function charge(deps: UndertakerDeps, { item, error }: Failed): Promise<Verdict | 'dead again' | undefined> {
   const { settings, scope } = deps
   const { event, origin, refusal } = item
   const text = storableError(errorMessage(isAbortedTransaction(error) ? transactionAborted(error) : error))
@@ -184,7 +188,8 @@ async function charge(deps: UndertakerDeps, { item, error }: Failed): ReturnType
     return 'dead again'
   }
   if (error instanceof Forked) return { burial: { reason: 'forked', error: text, attempts: 1 } }
-  const { attempts } = await counting(settings, (tx) => one(tx, chargeAttempt(scope, event.id, text)))
+  const attempts = await countFailure(deps, item, text)
+  if (attempts === undefined) return undefined
   const isVerdict = refusal !== undefined && refusal.passing === undefined
   const isPoison = isVerdict || attempts >= settings.maxAttempts
   if (isPoison && settings.onPoison === 'dead-letter')
@@ -194,6 +199,26 @@ async function charge(deps: UndertakerDeps, { item, error }: Failed): ReturnType
   if (isPoison) reportStopped(deps, item, { attempts, error: text })
   else settings.signals.emit('consumer.failed', { ...describe(item), consumer: scope.consumer, attempts, delayMs, error: text })
   return { rest: { delayMs, error: text } }
+}
+
+/**
+ * How often it has failed; undefined if another instance has applied it meanwhile, or is about to: what is counted then would outlive
+ * its effect. It is recorded as seen first, as whoever applies it does, and not for long.
+ */
+async function countFailure({ settings, scope }: UndertakerDeps, { event }: Item, error: string): Promise<number | undefined> {
+  const count = async (tx: Tx): Promise<number | undefined> => {
+    const isFresh = (await rows(tx, recordSeen(scope, { eventId: event.id, source: event.aggregateType }))).length > 0
+    if (!isFresh) return undefined
+    const { attempts } = await one(tx, chargeAttempt(scope, event.id, error))
+    await execute(tx, forgetSeen(scope, event.id))
+    return attempts
+  }
+  try {
+    return await counting(settings, count, 'unless locked')
+  } catch (failure) {
+    if (isLockTimeout(failure)) return undefined
+    throw failure
+  }
 }
 
 function reportStopped(
@@ -222,10 +247,12 @@ async function buryItem(
 ): Promise<void> {
   const { settings, scope, guard } = deps
   const { event, message, origin } = item
-  const isBelieved = reason !== 'version_jump'
+  // Nothing is known of the order of a stream that nobody reads: its letters neither hold an aggregate nor move it.
+  const isBelieved = reason !== 'version_jump' && reason !== 'unknown_stream'
   // After a fork only an operator knows which of the two histories is the true one.
   const holds = reason === 'forked' || (isBelieved && reason !== 'discarded' && settings.onDead === 'hold')
-  const aggregate = isBelieved ? { type: event.aggregateType, id: event.aggregateId, version: event.version } : undefined
+  const aggregate =
+    reason !== 'version_jump' ? { type: event.aggregateType, id: event.aggregateId, version: event.version } : undefined
   const followers = await transaction(settings.db, async (tx) => {
     await guard?.(tx)
     const isDone = (await takeOffsets(tx, scope, [item])).length === 0

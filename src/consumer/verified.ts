@@ -6,9 +6,11 @@
  *   signed otherwise, or changed         refused
  *
  * What is refused is acknowledged at once: it holds nothing, moves nothing and comes no more. A message that says it is of a stream that
- * the consumer does not read is handed on, to be ignored. What the tables have was verified when it came.
+ * the consumer does not read is handed on with its verdict: it may be ignored, and is refused where it would be kept. What the tables
+ * have was verified when it came.
  */
 import type { Delivery, Receiver, ReceiveOptions, Transport } from '../transport/transport.ts'
+import type { Distrust } from '../core/signing.ts'
 import type { ConsumerSettings } from './consumer-options.ts'
 import { isForeign, readEvent, type RawMessage } from './received-event.ts'
 import { createRefusals } from './refused-messages.ts'
@@ -35,10 +37,12 @@ export function verified({ transport, settings, isOthers, publishedTo }: Verifie
       const onDelivery = (delivery: Delivery): void => {
         const { message } = delivery
         const { topic, attributes, body } = message
-        if (isOthers?.(message) === true) return options.onDelivery(delivery)
         const verdict = verifier.verify({ topic: publishedTo ?? topic, attributes, body })
         if ('attributes' in verdict)
           return options.onDelivery(verdict.attributes === attributes ? delivery : withAttributes(delivery, verdict.attributes))
+        const isOfOthers = isOthers?.(message) === true
+        if (isOfOthers && !(verdict.distrust === 'unsigned' && verify === 'accept')) distrusted.set(message, verdict.distrust)
+        if (isOfOthers) return options.onDelivery(delivery)
         if (verdict.distrust === 'unsigned' && verify === 'accept') {
           signals.emit('consumer.unsigned', { consumer: name, topic })
           return options.onDelivery(delivery)
@@ -50,6 +54,14 @@ export function verified({ transport, settings, isOthers, publishedTo }: Verifie
       return thenEnded(receiver, () => refusals.ended())
     },
   }
+}
+
+/** Messages of streams that this consumer does not read, and that are not believed. */
+const distrusted = new WeakMap<RawMessage, Distrust>()
+
+/** Why a message of a stream that the consumer does not read must not be kept. */
+export function distrustOf(message: RawMessage): Distrust | undefined {
+  return distrusted.get(message)
 }
 
 /** The events of other streams, which may share the topic. */

@@ -186,7 +186,7 @@ test('what waits behind a gap costs a bounded look, however much it is', async (
   )
   await fixture.query('analyze $schema.inbox_message')
   const scope = { tables: inboxTables(fixture.schema), consumer: 'catalog', generation: 1 }
-  const line = { types: ['account'], sequentialTypes: ['account'], deltaStart: 'first' } as const
+  const line = { types: ['account'], sequentialTypes: ['account'], known: [], deltaStart: 'first' } as const
   const standing = [{ aggregateType: 'account', eventType: 'BalanceSet' }]
   const [limit, bounds] = [500, { batchSize: 100, batchBytes: 1_000_000 }]
   const [first] = await fixture.query<{ id: string }>('select event_id::text as id from $schema.inbox_message limit 1')

@@ -6,6 +6,7 @@
  * says of itself. A consumer makes it for every event, so it is short and made in one go.
  */
 import { createHash, hash } from 'node:crypto'
+import { unlimited } from './budget.ts'
 import { canonicalText } from './canonical.ts'
 import { decodeJson, jsonContentType } from './codec.ts'
 
@@ -14,7 +15,7 @@ export const contentHashAttribute = 'content_hash'
 
 /** 32 hexadecimal digits. */
 export function contentHash(body: Uint8Array, contentType: string): string {
-  const content = contentType === jsonContentType ? canonicalText(decodeJson(body), { what: 'the fact' }) : body
+  const content = contentType === jsonContentType ? canonicalText(decodeJson(body, unlimited), { what: 'the fact' }) : body
   return createHash('sha256').update(content).digest('hex').slice(0, 32)
 }
 

@@ -13,6 +13,8 @@ export const defaults = {
     retryBackoff: { firstMs: 10, maxMs: 1_000, jitter: 'full' },
   },
   stream: { maxBytes: 1_000_000, ordering: 'aggregate' },
+  /** What one payload or one request body may stand for, besides its bytes. */
+  budget: { maxValues: 250_000, maxDepth: 500 },
   loop: { backoff: { firstMs: 100, maxMs: 10_000 } },
   run: { stopTimeoutMs: 20_000, abortTimeoutMs: 5_000 },
 
@@ -63,6 +65,7 @@ export const defaults = {
     verify: 'off',
     maxVersionJump: 1_000_000,
     onVersionJump: 'signal',
+    onUnknownStream: 'ignore',
     deltaStart: 'first',
     gapAlertMs: 60_000,
     pollMs: 1_000,
@@ -70,6 +73,7 @@ export const defaults = {
     waitMs: 500,
     waitPollMs: 10,
     maxWaiters: 10_000,
+    maxFallbacks: 1_000,
     readyLagMs: 30_000,
   },
   deadLetters: {
@@ -95,6 +99,7 @@ export const defaults = {
     maxBacklog: 5_000,
     lockTimeoutMs: 200,
   },
+  kafka: { maxInflatedBytes: 67_108_864 },
   claimCheck: { thresholdBytes: 256_000, maxBytes: 104_857_600, prefix: 'claims/', timeoutMs: 10_000 },
   /** Longer than any event may wait or be replayed. */
   blobRetention: { keepMs: 7_776_000_000, idleMs: 3_600_000 },
@@ -127,6 +132,11 @@ export const defaults = {
     markerLockMs: 200,
     lockTimeoutMs: 5_000,
     statementTimeoutMs: 15_000,
+    maxPerAggregate: 2,
+    /** Where the size of the pool is not known; else half of it. */
+    maxPerPrincipal: 5,
+    maxQueued: 100,
+    queueTimeoutMs: 5_000,
     retries: 5,
     retryBackoff: { firstMs: 5, maxMs: 250, jitter: 'full' },
     maxResponseBytes: 65_536,

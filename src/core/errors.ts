@@ -88,7 +88,7 @@ export const errorMeanings = {
   REFUSED: { grpc: 'FAILED_PRECONDITION', http: 409, retryable: false },
   /** Stored data is not what was written: a hash or a reference does not fit. */
   CORRUPT: { grpc: 'DATA_LOSS', http: 500, retryable: false },
-  /** The work was given up because the process is stopping. */
+  /** The work was given up because the process is stopping, or because its caller gave up. */
   ABORTED: { grpc: 'ABORTED', http: 503, retryable: true },
   /** A defect of this package or an error nobody foresaw. */
   INTERNAL: { grpc: 'INTERNAL', http: 500, retryable: false },

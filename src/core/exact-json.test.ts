@@ -78,9 +78,12 @@ test('text that only looks like an odd number does not matter, nor does what is 
   for (const text of ['', '{"a":', 'a=1', '{"a":01}', '"\\']) expect(() => parseExactJson(text)).toThrow(refused('not JSON'))
 })
 
-test('400,000 levels are read, so that the depth is for others to refuse', () => {
-  const levels = 400_000
-  expect(Array.isArray(parseExactJson('['.repeat(levels) + ']'.repeat(levels)))).toBe(true)
+test('more levels than the budget has are refused, and read where it allows them', () => {
+  const tooLarge = expect.objectContaining({ code: 'TOO_LARGE' }) as Error
+  const nested = (levels: number): string => '['.repeat(levels) + ']'.repeat(levels)
+  expect(Array.isArray(parseExactJson(nested(500)))).toBe(true)
+  for (const levels of [501, 400_000]) expect(() => parseExactJson(nested(levels))).toThrow(tooLarge)
+  expect(Array.isArray(parseExactJson(nested(400_000), { maxValues: 400_001, maxDepth: 400_000 }))).toBe(true)
 })
 
 test('of a value that was parsed elsewhere, rounded numbers and names of prototypes are refused', () => {

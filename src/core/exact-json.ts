@@ -5,14 +5,17 @@
  * What is unusual is looked for in the parsed value and by one quick look at the text; only where that finds something is the text
  * read once more, number by number. All of it is linear.
  */
-import { WaybillError } from './errors.ts'
+import { endOfString, overBudget, parseWithin, type Budget } from './budget.ts'
+import { defaults } from './defaults.ts'
+import { isWaybillError, WaybillError } from './errors.ts'
 
-/** The value of a JSON text; INVALID_INPUT if it is none, or if reading it would change what it says. */
-export function parseExactJson(text: string): unknown {
+/** The value of a JSON text; INVALID_INPUT if it is none, or if reading it would change what it says; TOO_LARGE beyond the budget. */
+export function parseExactJson(text: string, budget: Budget = defaults.budget): unknown {
   let value: unknown
   try {
-    value = JSON.parse(text)
+    value = parseWithin(text, budget)
   } catch (cause) {
+    if (isWaybillError(cause)) throw cause
     throw new WaybillError('INVALID_INPUT', 'The body is not JSON.', { cause })
   }
   const { colons, hasOddNumber } = look(text)
@@ -22,46 +25,57 @@ export function parseExactJson(text: string): unknown {
 }
 
 /**
- * Refuses what shows in a value that was parsed elsewhere: numbers that JSON.parse rounds, and names that change prototypes. Names
- * that stood twice, and integers of more than 21 digits, do not show any more.
+ * Refuses what shows in a value that was parsed elsewhere: numbers that JSON.parse rounds, names that change prototypes, and more
+ * values or levels than the budget has. Names that stood twice, and integers of more than 21 digits, do not show any more.
  */
-export function assertExact(value: unknown): void {
-  countNames(value, (number) => {
+export function assertExact(value: unknown, budget: Budget = defaults.budget): void {
+  countNames(value, budget, (number) => {
     const size = Math.abs(number)
     // From 1e21 on it is written with an exponent, by which its sender says that the last digits do not count.
     if (size > Number.MAX_SAFE_INTEGER && !(size >= 1e21 && size < Number.POSITIVE_INFINITY)) throw inexact(String(number))
   })
 }
 
-/** All names of all objects in a value. It goes from object to object without recursion: bodies have as many levels as they like. */
-function countNames(root: unknown, onNumber?: (number: number) => void): number {
-  let names = 0
-  const open: object[] = []
+/** All names of all objects in a value, level by level: without recursion, however deep it is. */
+function countNames(root: unknown, budget?: Budget, onNumber?: (number: number) => void): number {
+  const { maxValues, maxDepth } = budget ?? { maxValues: Infinity, maxDepth: Infinity }
+  let [names, values, depth] = [0, 0, 0]
+  let next: object[] = []
   const meet = (value: unknown): void => {
-    if (typeof value === 'object' && value !== null) open.push(value)
+    values += 1
+    if (typeof value === 'object' && value !== null) next.push(value)
     else if (typeof value === 'number') onNumber?.(value)
   }
   meet(root)
-  for (let value = open.pop(); value !== undefined; value = open.pop()) {
-    if (Array.isArray(value)) {
-      for (const each of value) meet(each)
-      continue
-    }
-    for (const name of Object.keys(value)) {
-      names += 1
-      const each = (value as Readonly<Record<string, unknown>>)[name]
-      if (name === '__proto__' || (name === 'constructor' && hasPrototype(each))) throw pollution(name)
-      meet(each)
+  while (next.length > 0) {
+    const level = next
+    next = []
+    depth += 1
+    if (budget !== undefined && depth > maxDepth) throw overBudget('maxDepth', budget)
+    for (const value of level) {
+      if (Array.isArray(value)) for (const each of value) meet(each)
+      else names += meetMembers(value, meet)
+      if (budget !== undefined && values > maxValues) throw overBudget('maxValues', budget)
     }
   }
   return names
+}
+
+function meetMembers(value: object, meet: (value: unknown) => void): number {
+  const names = Object.keys(value)
+  for (const name of names) {
+    const each = (value as Readonly<Record<string, unknown>>)[name]
+    if (name === '__proto__' || (name === 'constructor' && hasPrototype(each))) throw pollution(name)
+    meet(each)
+  }
+  return names.length
 }
 
 function hasPrototype(value: unknown): boolean {
   return typeof value === 'object' && value !== null && Object.hasOwn(value, 'prototype')
 }
 
-const [quote, colon, backslash] = [0x22, 0x3a, 0x5c]
+const [quote, colon] = [0x22, 0x3a]
 
 /** What stands outside of strings: how many colons, and whether a number has an exponent or 16 digits in a row. */
 function look(text: string): { readonly colons: number; readonly hasOddNumber: boolean } {
@@ -79,15 +93,6 @@ function look(text: string): { readonly colons: number; readonly hasOddNumber: b
     digits = 0
   }
   return { colons, hasOddNumber }
-}
-
-/** The place of the quote that ends the string which begins at `from`. */
-function endOfString(text: string, from: number): number {
-  for (let at = text.indexOf('"', from + 1); ; at = text.indexOf('"', at + 1)) {
-    let escapes = 0
-    while (text.charCodeAt(at - 1 - escapes) === backslash) escapes += 1
-    if (escapes % 2 === 0) return at
-  }
 }
 
 /** Finds the number or the name that the refusal is about; returns where all numbers are exact. */

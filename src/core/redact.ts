@@ -1,11 +1,12 @@
 /**
- * Error text without the secrets that it quotes: passwords in addresses, `password=…` and its relatives, credentials of
+ * Error text without the secrets that it quotes: user infos of addresses, `password=…` and its relatives, credentials of
  * Authorization and Cookie headers, bearer tokens, JSON Web Tokens, PEM keys, keys with a known prefix.
  *
- * Applied where an error is stored and again where text is shown. It hides too much rather than too little: of an address, all up
- * to the last `@`. Its time is linear in the text, since strangers choose some of these texts: no pattern repeats without a bound,
- * and no scanner looks twice at what another match of it has passed.
+ * Applied where an error is stored or signalled, and again where text is shown. It hides too much rather than too little: of an
+ * address, all up to the last `@` of its line, but for the name of a Postgres user. Its time is linear in the text, since strangers
+ * choose some of these texts: no search passes twice over what another step of it has passed.
  */
+import { errorMessage } from './errors.ts'
 
 const mask = '***'
 
@@ -15,8 +16,15 @@ interface Span {
   readonly end: number
 }
 
+/** What was thrown, as text that may be stored and shown. */
+export function redactedMessage(error: unknown): string {
+  return redactSecrets(errorMessage(error))
+}
+
 export function redactSecrets(text: string): string {
-  const spans = [...userInfos(text), ...namedSecrets(text), ...bareSecrets(text)].toSorted((a, b) => a.start - b.start)
+  const spans = [...userInfos(text), ...bareUserInfos(text), ...namedSecrets(text), ...bareSecrets(text)].toSorted(
+    (a, b) => a.start - b.start,
+  )
   let result = ''
   let done = 0
   for (const { start, end } of spans) {
@@ -27,22 +35,49 @@ export function redactSecrets(text: string): string {
   return result + text.slice(done)
 }
 
-/** `scheme://user:secret@host`: everything between the slashes and the last `@` before white space, a quote or a bracket. */
+/** `scheme://user:secret@host`. The secret may hold blanks, quotes and more of `@`; it ends in its line, before the next address. */
 function userInfos(text: string): Span[] {
   const spans: Span[] = []
-  let at = text.indexOf('://')
-  while (at !== -1) {
+  for (let at = text.indexOf('://'); at !== -1;) {
     const start = at + 3
-    const end = indexOfAny(text, start, /[\s"'`<>]/g)
-    const last = text.lastIndexOf('@', end - 1)
-    if (last >= start) spans.push({ start, end: last })
-    at = text.indexOf('://', end)
+    const next = text.indexOf('://', start)
+    const rest = text.slice(start, next === -1 ? text.length : next)
+    const line = rest.slice(0, indexOfAny(rest, 0, /[\r\n]/g))
+    const word = line.slice(0, indexOfAny(line, 0, /[\s"'`<>]/g))
+    const last = line.lastIndexOf('@')
+    const isPlain = /(?:https?|wss?)$/i.test(text.slice(Math.max(0, at - 5), at))
+    const secret = afterUser(text, at)
+    const from = text[secret - 1] === ':' ? secret : start
+    if (word.includes('@') || (last !== -1 && (!isPlain || isOpen(word)))) {
+      if (start + last !== secret) spans.push({ start: from, end: start + last })
+    } else if (isOpen(word)) spans.push({ start: from, end: start + word.length })
+    at = next
   }
   return spans
 }
 
+/** Where the plain name of a Postgres user ends, with the colon behind it. The user of another service may be its key. */
+function afterUser(text: string, at: number): number {
+  const isPostgres = /\bpostgres(?:ql)?$/i.test(text.slice(Math.max(0, at - 12), at))
+  return (isPostgres ? textAt(text, at + 3, /[\w.-]{1,63}:?/y)?.end : undefined) ?? at + 3
+}
+
+/** Whether it begins as `user:secret` does, and not as `host:port`. */
+function isOpen(word: string): boolean {
+  return !word.startsWith('[') && /^[^/?#]*:(?!\d{1,5}(?!\w))[^/?#]/.test(word)
+}
+
+/** `user:secret@host` without a scheme. */
+function bareUserInfos(text: string): Span[] {
+  return [...text.matchAll(/[^\s"'`<>(),;=]+/g)].flatMap(({ 0: word, index }) => {
+    const last = word.lastIndexOf('@')
+    const colon = word.indexOf(':')
+    return colon > 0 && colon < last - 1 && !word.includes('://') ? [{ start: index, end: index + last }] : []
+  })
+}
+
 const secretName =
-  /pass(?:word|wd|phrase)|pwd|secret|token|credentials?|api[_-]?key|access[_-]?key|private[_-]?key|signature|authorization|cookie/gi
+  /pass(?:word|wd|phrase|code)|pwd|secret|token|credentials?|(?:api|access|account|private)[_-]?key|signature|authorization|cookie|session[_-]?id|\bsig(?==)/gi
 
 /** `password=x`, `"client_secret": "x"`, `pwd => 'x y'`, `Authorization: Bearer x`, `Cookie: a=b; c=d`. */
 function namedSecrets(text: string): Span[] {
@@ -59,10 +94,12 @@ function namedSecrets(text: string): Span[] {
   return spans
 }
 
-/** Of a value in quotes up to its closing quote, which may be escaped as the opening one; of any other up to a separator. */
+/** Of a value in quotes up to its closing quote, which may be escaped as the opening one; of any other up to a blank or the next name. */
 function endOfValue(text: string, start: number): number {
-  const quote = textAt(text, start, /\\?["']/y)?.text
-  if (quote === undefined) return indexOfAny(text, start, /[\s,;&)\]}]/g)
+  const hidden = textAt(text, start, /\*{3}(?![\w*])/y)
+  if (hidden !== undefined) return hidden.end
+  const quote = textAt(text, start, /\\?["'`]/y)?.text
+  if (quote === undefined) return indexOfAny(text, start, /\s|[;&](?=[\w.-]{1,40}=)/g)
   for (let at = start + quote.length; at < text.length; at += 1) {
     if (text.startsWith(quote, at)) return at + quote.length
     if (text[at] === '\\') at += 1
@@ -70,9 +107,9 @@ function endOfValue(text: string, start: number): number {
   return text.length
 }
 
-/** A header's value ends with its line, or with the quote that it stands in. */
+/** A header's value ends with its line, or with the quote that it stands in: its own quotes are part of it. */
 function endOfHeader(text: string, start: number): number {
-  return textAt(text, start, /\\?["']/y) === undefined ? indexOfAny(text, start, /[\r\n"']/g) : endOfValue(text, start)
+  return textAt(text, start, /\\?["']/y) === undefined ? indexOfAny(text, start, /[\r\n]/g) : endOfValue(text, start)
 }
 
 const bare = [

@@ -1,45 +1,40 @@
 /**
- * Refuses secrets that can be guessed: whatever is signed with one is then anybody's to sign.
+ * Refuses secrets that can be guessed: whatever signs or seals with one checks it here, before it is used.
  *
- * Entropy cannot be measured, only its absence: 128 bits need 16 bytes at least, many different ones, and no pattern.
+ * The estimate errs on the side of refusing: characters count by the smallest usual alphabet that holds them all, words count
+ * little, and text that repeats or counts upwards counts nothing. 16 random bytes pass, as bytes, hex or base64.
  */
 import { WaybillError } from './errors.ts'
 
-const fewestBytes = 16
-/** 16 random bytes have fewer different ones less than once in a billion times. */
-const fewestDistinct = 8
+const leastBits = 128
 
-/** Throws INVALID_OPTION for a secret with less than 128 bits of entropy, as far as that can be seen. */
+/** Throws INVALID_OPTION for a secret with less than 128 bits of entropy. `what` names the option. */
 export function assertStrongSecret(what: string, secret: string | Uint8Array): void {
-  const weakness = weaknessOf(secret)
-  if (weakness === undefined) return
+  const isSecret = typeof secret === 'string' || secret instanceof Uint8Array
+  if (isSecret && entropyOf(secret) >= leastBits) return
   throw new WaybillError(
     'INVALID_OPTION',
-    `${what}: ${weakness}. A secret needs 128 bits of entropy: take 32 random bytes as base64 (openssl rand -base64 32).`,
+    `${what}: ${isSecret ? `the secret has less than ${leastBits} bits of entropy` : 'must be text or bytes'}. Use 32 random bytes, as from: openssl rand -base64 32`,
   )
 }
 
-function weaknessOf(secret: unknown): string | undefined {
-  if (typeof secret !== 'string' && !(secret instanceof Uint8Array)) return 'must be a text or bytes'
-  const bytes = Buffer.from(secret as Uint8Array)
-  if (bytes.length < fewestBytes) return `has ${bytes.length} bytes, fewer than ${fewestBytes}`
-  const distinct = new Set(bytes).size
-  if (distinct < fewestDistinct) return `has only ${distinct} different bytes`
-  if (isRepeated(bytes)) return 'repeats a shorter text'
-  return isSequence(bytes) ? 'counts up or down' : undefined
+function entropyOf(secret: string | Uint8Array): number {
+  const signs = typeof secret === 'string' ? Array.from(secret, (sign) => sign.codePointAt(0) ?? 0) : [...secret]
+  const steps = signs.slice(1).map((sign, place) => sign - (signs[place] ?? 0))
+  if (!isVaried(signs) || !isVaried(steps)) return 0
+  return signs.length * (typeof secret === 'string' ? bitsOfSign(secret) : 8)
 }
 
-/** A unit of fewer than 16 bytes, again and again. */
-function isRepeated(bytes: Uint8Array): boolean {
-  for (let unit = 1; unit < fewestBytes && unit * 2 <= bytes.length; unit += 1)
-    if (bytes.every((byte, place) => byte === bytes[place % unit])) return true
-  return false
+/** Bits of one character: of words as they are written, of digits, of hexadecimal, of one case, of anything else. */
+function bitsOfSign(text: string): number {
+  if (/\s/.test(text) || /^[A-Z]?[a-z.,:;!?'_-]*$/.test(text)) return 2
+  if (/^\d*$/.test(text)) return Math.log2(10)
+  if (/^(?:[\da-f-]*|[\dA-F-]*)$/.test(text)) return 4
+  return /^(?:[\da-z_-]*|[\dA-Z_-]*)$/.test(text) ? 5 : 6
 }
 
-/** Three quarters of the bytes or more are next to the one before, as in 0123456789abcdef. */
-function isSequence(bytes: Uint8Array): boolean {
-  let next = 0
-  for (let place = 1; place < bytes.length; place += 1)
-    if (Math.abs((bytes[place] ?? 0) - (bytes[place - 1] ?? 0)) === 1) next += 1
-  return next >= (bytes.length - 1) * 0.75
+/** Whether most of its groups of three occur once. */
+function isVaried(numbers: readonly number[]): boolean {
+  const groups = numbers.slice(2).map((number, place) => `${numbers[place]} ${numbers[place + 1]} ${number}`)
+  return groups.length > 0 && new Set(groups).size > groups.length * 0.75
 }

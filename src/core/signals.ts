@@ -189,6 +189,18 @@ export interface Signals {
     readonly aggregateType: string
     readonly aggregateId: string
   }
+  /**
+   * An event of a stream or type that this instance does not know, and a running instance of another version does, is stored for that
+   * one.
+   */
+  'consumer.put-aside': {
+    readonly consumer: string
+    readonly eventId: string
+    readonly eventType: string
+    readonly aggregateType: string
+    readonly aggregateId: string
+    readonly version: string
+  }
   /** An event came before its predecessor, or behind a dead letter, and is stored until its turn. */
   'consumer.waiting': {
     readonly consumer: string
@@ -304,6 +316,30 @@ export interface Signals {
   'command.rejected': { readonly command: string; readonly reason: string; readonly replayed: boolean }
   /** A command ended without effect, or repeated one whose response was not kept. */
   'command.failed': { readonly command: string; readonly code: string }
+  /** A command waits in line: too many of its principal, or of an aggregate of it, are under way. `waiting` counts all lines. */
+  'command.queued': {
+    readonly command: string
+    readonly principal: string
+    readonly at: 'aggregate' | 'principal'
+    readonly waiting: number
+  }
+  /** A command that waited in line got its place. */
+  'command.admitted': {
+    readonly command: string
+    readonly principal: string
+    readonly at: 'aggregate' | 'principal'
+    readonly waiting: number
+    readonly waitedMs: number
+  }
+  /** A command got no place: its line was full, it waited for too long, or its caller gave up. */
+  'command.refused': {
+    readonly command: string
+    readonly principal: string
+    readonly at: 'aggregate' | 'principal'
+    readonly waiting: number
+    readonly waitedMs: number
+    readonly reason: 'full' | 'late' | 'aborted'
+  }
   /** A call of a command threw and committed nothing: its own code failed, its events could not be added, or the database refused. */
   'command.threw': { readonly command: string; readonly error: unknown }
   /** An attempt lost a race and is made again. */
@@ -316,6 +352,8 @@ export interface Signals {
   'command.required-too-early': { readonly command: string; readonly client: string; readonly perMinute: number }
   /** The cache failed or took too long; the command went on without it. */
   'command.cache-failed': { readonly operation: 'claim' | 'renew' | 'complete' | 'release'; readonly error: unknown }
+  /** The cache is shared and has no `cacheSecret`: who can write to it can tell clients of successes that never were. Once per process. */
+  'command.cache-unsealed': { readonly option: 'cacheSecret' }
   /** The cache is left out, being tried, or back. */
   'command.cache-breaker': { readonly state: 'closed' | 'open' | 'probing' }
   /** A clean-up pass is done. `lagMs` is how long the oldest marker has been due for deletion. */

@@ -4,6 +4,7 @@
  * A stream is one aggregate type, the topic its events go to, and the types of event it has. Everything about it is
  * checked when it is declared and frozen after that.
  */
+import type { EventContext } from './codec.ts'
 import { defaults } from './defaults.ts'
 import { WaybillError } from './errors.ts'
 import type { EventDefinition, EventKind } from './event.ts'
@@ -82,15 +83,25 @@ export async function readData<Output>(
   type: EventType<EventKind, never, Output>,
   payload: Uint8Array,
   schemaVersion: number,
+  aggregateId: string = '',
 ): Promise<Output> {
   if (schemaVersion > type.schemaVersion) throw unknownSchema(type, schemaVersion)
-  let data: unknown = await type.codec.decode(payload, schemaVersion)
+  let data: unknown = await type.codec.decode(payload, schemaVersion, contextOf(type, aggregateId, schemaVersion))
   for (let version = schemaVersion; version !== type.schemaVersion; version += 1) {
     const step = type.upcast[version] as ((old: unknown) => unknown) | undefined
     if (step === undefined) throw unknownSchema(type, schemaVersion)
     data = await step(data)
   }
   return await type.codec.validate(data)
+}
+
+/** What a codec is told of the event whose data it encodes or decodes. */
+export function contextOf(
+  { stream: { aggregateType }, name: eventType, schemaVersion: current }: EventType<EventKind, never, unknown>,
+  aggregateId: string,
+  schemaVersion: number = current,
+): EventContext {
+  return { aggregateType, aggregateId, eventType, schemaVersion }
 }
 
 function resolveStreamOptions<Events extends Definitions>(

@@ -3,8 +3,9 @@ import { expect, test } from 'vitest'
 import { createTokens } from './token.ts'
 import { maxVersion } from './version.ts'
 
-const secret = 'a secret of more than 16 characters'
-const newer = 'another secret, which replaces it'
+const secret = 'q83vASNFZ4mrze8Ay7F/wQhT1mPz0XcE'
+const newer = 'AAECAwQFBgcICQoLDA0ODw8ODQwLCgkI'
+const names = { service: 'shop', environment: 'production' }
 const at = { aggregateType: 'order', aggregateId: '42', version: 7n }
 
 const aggregates = fc.record({
@@ -15,7 +16,7 @@ const aggregates = fc.record({
 
 test.each([
   ['unsigned', createTokens()],
-  ['signed', createTokens({ secrets: [secret] })],
+  ['signed', createTokens({ ...names, secrets: [secret] })],
 ])('%s tokens carry any aggregate and version unchanged, safe in a URL and a header', (_kind, tokens) => {
   fc.assert(
     fc.property(aggregates, (aggregate) => {
@@ -29,7 +30,7 @@ test.each([
 })
 
 test('a signed token with any one character changed, added or removed is refused', () => {
-  const tokens = createTokens({ secrets: [secret] })
+  const tokens = createTokens({ ...names, secrets: [secret] })
   const token = tokens.encode(at)
   for (let i = 0; i < token.length; i += 1) {
     for (const other of ['A', 'B', 'z', '-', '.', '=', 'é']) {
@@ -43,36 +44,57 @@ test('a signed token with any one character changed, added or removed is refused
 })
 
 test('a forged version is refused: unsigned, signed with another secret, or with the signature of another token', () => {
-  const tokens = createTokens({ secrets: [secret] })
+  const tokens = createTokens({ ...names, secrets: [secret] })
   const forged = { ...at, version: maxVersion }
-  const [format, , signature] = tokens.encode(at).split('.')
-  const body = createTokens().encode(forged).split('.')[1]
-  expect(() => tokens.decode(createTokens().encode(forged))).toThrow(/signature is missing or wrong/)
-  expect(() => tokens.decode(createTokens({ secrets: [newer] }).encode(forged))).toThrow(/signature/)
-  expect(() => tokens.decode(`${format}.${body}.${signature}`)).toThrow(/signature/)
+  const [format, , keyId, signature] = tokens.encode(at).split('.')
+  const body = createTokens(names).encode(forged).split('.')[1]
+  expect(() => tokens.decode(createTokens(names).encode(forged))).toThrow(/signature is missing or wrong/)
+  expect(() => tokens.decode(createTokens({ ...names, secrets: [newer] }).encode(forged))).toThrow(/key that is not known here/)
+  expect(() => tokens.decode(`${format}.${body}.${keyId}.${signature}`)).toThrow(/signature is missing or wrong/)
 })
 
 test('secrets rotate: the first signs, all verify, and a removed one verifies no more', () => {
-  const old = createTokens({ secrets: [secret] })
-  const both = createTokens({ secrets: [newer, secret] })
-  const after = createTokens({ secrets: [newer] })
+  const old = createTokens({ ...names, secrets: [secret] })
+  const both = createTokens({ ...names, secrets: [newer, secret] })
+  const after = createTokens({ ...names, secrets: [newer] })
   expect(both.decode(old.encode(at))).toEqual(at)
   expect(after.decode(both.encode(at))).toEqual(at)
-  expect(() => after.decode(old.encode(at))).toThrow(/signature/)
+  expect(() => after.decode(old.encode(at))).toThrow(/signed with a key that is not known here/)
+})
+
+test('a token of another service or environment is refused, with the same secret too, unless it is asked for', () => {
+  for (const secrets of [undefined, [secret]]) {
+    const make = (more: object) => createTokens({ ...names, ...(secrets === undefined ? {} : { secrets }), ...more })
+    const reader = make({})
+    for (const other of [{ service: 'billing' }, { environment: 'staging' }])
+      expect(() => reader.decode(make(other).encode(at))).toThrow(/of another service or environment/)
+    const ofBoth = make({ service: 'reports', alsoFrom: ['shop', 'billing'] })
+    for (const service of ['reports', 'shop', 'billing']) expect(ofBoth.decode(make({ service }).encode(at))).toEqual(at)
+    expect(() => ofBoth.decode(make({ environment: 'staging' }).encode(at))).toThrow(/of another service or environment/)
+  }
+  expect(() => createTokens().decode(createTokens(names).encode(at))).toThrow(/of another service or environment/)
+})
+
+test('a token of an older format is refused as what it is', () => {
+  const body = Buffer.from(JSON.stringify(['order', '42', '7'])).toString('base64url')
+  expect(() => createTokens().decode(`w1.${body}`)).toThrow(/made by an older version of Waybill/)
 })
 
 test.each([
   '',
   'x',
-  'w1',
-  'w1.',
-  'w2.W10',
-  'w1.!!!!',
-  `w1.${Buffer.from('[]').toString('base64url')}`,
-  'w1.a.b.c',
-  'w1.bnVsbA',
-  `w1.${Buffer.from('["a",1,"1"]').toString('base64url')}`,
-  `w1.${'a'.repeat(10_000)}`,
+  'w2',
+  'w2.',
+  'w3.W10',
+  'w2.!!!!',
+  `w2.${Buffer.from('[]').toString('base64url')}`,
+  'w2.a.b',
+  'w2.a.b.c',
+  'w2.a.b.c.d',
+  'w2.bnVsbA',
+  `w2.${Buffer.from('["","","a",1,"1"]').toString('base64url')}`,
+  `w2.${Buffer.from('[1,"","a","b","1"]').toString('base64url')}`,
+  `w2.${'a'.repeat(10_000)}`,
   7,
   null,
   undefined,
@@ -84,7 +106,7 @@ test.each([
 })
 
 test.each(['0', '-1', '9223372036854775808', 'x', null])('a token that says version %j is refused', (version) => {
-  const token = `w1.${Buffer.from(JSON.stringify(['a', 'b', version])).toString('base64url')}`
+  const token = `w2.${Buffer.from(JSON.stringify(['', '', 'a', 'b', version])).toString('base64url')}`
   expect(() => createTokens().decode(token)).toThrow(/consistency token: expected a whole number/)
 })
 
@@ -95,11 +117,16 @@ test('what could not be read back is not written', () => {
 
 test.each([
   [{ secret }, /tokens\.secret: unknown option\. Did you mean "secrets"\?/],
-  [{ secrets: ['short'] }, /at least 16 characters/],
-  [{ secrets: [secret, ''] }, /at least 16 characters/],
-  [{ secrets: [undefined] }, /at least 16 characters/],
-  [{ secrets: [] }, /leave it out for unsigned tokens/],
-  [{ secrets: secret }, /must be a list/],
+  [{ ...names, secrets: ['short'] }, /less than 128 bits of entropy/],
+  [{ ...names, secrets: [secret, ''] }, /less than 128 bits of entropy/],
+  [{ ...names, secrets: ['a'.repeat(64)] }, /less than 128 bits of entropy/],
+  [{ ...names, secrets: [undefined] }, /must be text or bytes/],
+  [{ environment: 'production', secrets: [secret] }, /tokens\.service: signed tokens need one/],
+  [{ service: 'shop', secrets: [secret] }, /tokens\.environment: signed tokens need one/],
+  [{ service: 'a b' }, /tokens\.service/],
+  [{ alsoFrom: 'shop' }, /tokens\.alsoFrom/],
+  [{ ...names, secrets: [] }, /leave it out for unsigned tokens/],
+  [{ ...names, secrets: secret }, /must be a list/],
 ])('options that would leave tokens unsigned or weak are refused: %j', (options, message) => {
   expect(() => createTokens(options as never)).toThrow(message)
 })

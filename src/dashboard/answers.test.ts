@@ -7,7 +7,7 @@ test.each([
   [
     new Error('connect to postgres://app:secret@db/shop'),
     503,
-    { code: 'UNAVAILABLE', message: 'The database could not be asked: connect to postgres://***@db/shop.' },
+    { code: 'UNAVAILABLE', message: 'The database could not be asked: connect to postgres://app:***@db/shop.' },
   ],
   [
     new TypeError('secret is not a function'),

@@ -47,8 +47,11 @@ export interface DashboardOptions {
   readonly authorize: (request: Request) => Viewer | Response | undefined | Promise<Viewer | Response | undefined>
   /** Where it is mounted, such as `/admin/waybill`. @default '/' */
   readonly path?: string
-  /** Where its viewers see it (`https://ops.example.com`), if a proxy in between changes the host. @default the address of the request */
-  readonly origin?: string | undefined
+  /**
+   * Where its viewers see it, such as `https://ops.example.com`: actions are taken from there alone. `'request'` believes the Host header
+   * instead, which a hostile page can choose: only for an authorize by a secret that the page alone knows, such as a key in its path.
+   */
+  readonly origin: string
   /** Shows the bodies and attributes of dead letters, which may hold what an operator should not see. @default false */
   readonly payloads?: boolean
   /** What counts as too much, in the verdict. @default {} */
@@ -74,7 +77,7 @@ export function resolveOptions(options: DashboardOptions): DashboardSettings {
       services: [],
       authorize: () => undefined,
       path: '/',
-      origin: undefined,
+      origin: '',
       payloads: false,
       limits: {},
       timeoutMs: defaults.health.timeoutMs,
@@ -86,13 +89,21 @@ export function resolveOptions(options: DashboardOptions): DashboardSettings {
       payloads: oneOf(true, false),
       timeoutMs: wholeBetween(1, longestTimeoutMs),
       origin: (origin) =>
-        (URL.canParse(origin) && new URL(origin).origin === origin) || 'must be an origin, such as https://ops.example.com',
+        origin === 'request' ||
+        (URL.canParse(origin) && new URL(origin).origin === origin && /^https?:/.test(origin)) ||
+        'must be an origin, such as https://ops.example.com',
     },
   )
   if (typeof options.authorize !== 'function') {
     throw new WaybillError(
       'INVALID_OPTION',
       'dashboard.authorize: a dashboard needs to know who may look. Pass a function that returns { name, mayAct } for a viewer, and undefined for everybody else.',
+    )
+  }
+  if (settings.origin === '') {
+    throw new WaybillError(
+      'INVALID_OPTION',
+      "dashboard.origin: say where its viewers see it, such as https://ops.example.com. The Host header of a request is believed only with origin: 'request'.",
     )
   }
   return { ...settings, services: checkedServices(settings) }

@@ -15,8 +15,8 @@ const logins = new Map<string, Connection>()
 beforeAll(async () => {
   await migrate(admin, { schema, service: 'shop', roles: true })
   for (const role of roles) {
-    const login = `login_${groupRole(schema, role)}`
-    await admin.query(`create role ${login} login in role ${groupRole(schema, role)}`)
+    const login = `login_${groupRole({ schema, service: 'shop' }, role)}`
+    await admin.query(`create role ${login} login in role ${groupRole({ schema, service: 'shop' }, role)}`)
     const url = new URL(database.url)
     url.username = login
     logins.set(role, connect({ url: url.href, max: 2 }))
@@ -27,8 +27,8 @@ afterAll(async () => {
   for (const login of logins.values()) await login.close()
   await admin.query(`drop schema ${schema} cascade`)
   for (const role of [
-    ...roles.map((each) => `login_${groupRole(schema, each)}`),
-    ...groupRoles.map((each) => groupRole(schema, each)),
+    ...roles.map((each) => `login_${groupRole({ schema, service: 'shop' }, each)}`),
+    ...groupRoles.map((each) => groupRole({ schema, service: 'shop' }, each)),
   ])
     await admin.query(`drop owned by ${role}; drop role ${role}`)
 })
@@ -43,6 +43,7 @@ async function asked(
   const { handler } = createDashboard({
     services: [{ name: 'shop', db, schema }],
     authorize: () => ({ name: 'ada', mayAct: true }),
+    origin: 'http://ops',
   })
   const seal = 'a'.repeat(43)
   const headers = { origin: 'http://ops', 'x-waybill-seal': seal, cookie: `waybill_seal=${seal}` }
@@ -60,11 +61,15 @@ test.each(['parked?service=shop', 'letters?service=shop', 'doctor?service=shop']
 
 test('a role that may only read sees the overview, and what it may not do is refused with who may', async () => {
   expect(await asked('readonly', 'overview')).toMatchObject({ body: { services: [{ status: { service: 'shop' } }] } })
-  expect(await asked('readonly', 'trace?id=r1')).toMatchObject({ status: 404 })
+  expect(await asked('readonly', 'trace?id=r1&principal=ann')).toMatchObject({ status: 404 })
+  expect(await asked('readonly', 'trace?id=r1')).toMatchObject({
+    status: 403,
+    body: { error: { code: 'FORBIDDEN', message: expect.stringContaining(`${schema}_<service>_payloads`) } },
+  })
   const pause = { service: 'shop', aggregateType: 'video' }
   expect(await asked('readonly', 'actions/pause-stream', pause)).toMatchObject({
     status: 403,
-    body: { error: { code: 'FORBIDDEN', message: expect.stringContaining(`a member of ${schema}_owner`) } },
+    body: { error: { code: 'FORBIDDEN', message: expect.stringContaining(`a member of ${schema}_<service>_owner`) } },
   })
   expect(await asked('owner', 'actions/pause-stream', pause)).toEqual({
     status: 200,

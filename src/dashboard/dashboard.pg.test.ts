@@ -53,6 +53,8 @@ describe('who may act', () => {
   test.each<[string, Record<string, string>]>([
     ['another site', { ...fromPage, origin: 'https://evil.example.com' }],
     ['another site that the browser names', { ...fromPage, 'sec-fetch-site': 'cross-site' }],
+    ['a page of the same host without TLS', { ...fromPage, origin: at.replace('https:', 'http:') }],
+    ['a page of the same host by another scheme', { ...fromPage, origin: at.replace('https:', 'ftp:') }],
     ['a neighbouring site', { ...fromPage, 'sec-fetch-site': 'same-site' }],
     ['a frame without an origin', { ...fromPage, origin: 'null' }],
     [
@@ -93,6 +95,28 @@ describe('who may act', () => {
     expect((await post('pause-stream', pause, { ...kept, origin: at, 'x-waybill-seal': given })).status).toBe(200)
   })
 
+  test('the host that a request names is not believed, unless told to', async () => {
+    const rebound = { ...fromPage, host: 'evil.example', origin: 'https://evil.example' }
+    const init = { method: 'POST', headers: rebound, body: JSON.stringify(pause) }
+    const ask = async (given: Awaited<ReturnType<typeof site>>): Promise<number> =>
+      (await given.dashboard.handler(new Request('https://evil.example/api/actions/pause-stream', init))).status
+    expect(await ask(untouched)).toBe(403)
+    const believing = await site(db, { origin: 'request' })
+    expect(await ask(believing)).toBe(200)
+    expect((await believing.post('pause-stream', pause, { ...fromPage, origin: 'http://ops.example.com' })).status).toBe(403)
+  })
+
+  test('who is asked before a body is read, and a viewer who may not act is refused without it', async () => {
+    for (const authorize of [() => undefined, () => ({ name: 'bob' })]) {
+      const { dashboard } = await site(db, { authorize }, untouched)
+      let pulled = 0
+      const body = new ReadableStream({ pull: () => void (pulled += 1) }, { highWaterMark: 0 })
+      const init = { method: 'POST', headers: fromPage, body, duplex: 'half' } as const
+      const answer = await dashboard.handler(new Request(`${at}/api/actions/pause-stream`, init))
+      expect([answer.status, pulled]).toEqual([403, 0])
+    }
+  })
+
   test('behind a proxy that changes the host, its own origin is told', async () => {
     const seen = 'https://ops.public.example.com'
     const { post, dashboard } = await site(db, { origin: seen })
@@ -122,10 +146,13 @@ test('it can be mounted anywhere, and everything of it is there', async () => {
 })
 
 test('options that cannot be meant are refused', () => {
-  const make = (options: object) => () => createDashboard({ services: [{ name: 'shop', db }], authorize: () => ada, ...options })
+  const make = (options: object) => () =>
+    createDashboard({ services: [{ name: 'shop', db }], authorize: () => ada, origin: at, ...options })
   expect(make({ path: 'ops' })).toThrow('must begin with "/"')
   expect(make({ path: '/ops/' })).toThrow('not end with one')
-  expect(make({ origin: 'ops.example.com/' })).toThrow('must be an origin')
+  for (const origin of ['ops.example.com/', 'https://ops.example.com/', 'null', 'ftp://ops.example.com', 'https://a b'])
+    expect(make({ origin })).toThrow('must be an origin')
+  expect(make({ origin: undefined })).toThrow('say where its viewers see it')
   expect(make({ services: [] })).toThrow('nothing to show')
   expect(make({ payloads: 'false' })).toThrow('must be one of true, false')
   expect(make({ timeoutMs: 0 })).toThrow('from 1 to 15000')

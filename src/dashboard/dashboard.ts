@@ -2,7 +2,8 @@
  * A page for operators: what `waybill status`, `trace`, `doctor` and `dlq` say, of several services at once, and the buttons that
  * pause, resume, redrive, skip and discard.
  *
- *   const dashboard = createDashboard({ services: [{ name: 'shop', db }], authorize: (request) => signedIn(request), path: '/ops' })
+ *   const origin = 'https://ops.example.com'
+ *   const dashboard = createDashboard({ services: [{ name: 'shop', db }], authorize: (request) => signedIn(request), origin, path: '/ops' })
  *   app.all('/ops/*', (c) => dashboard.handler(c.req.raw))     // Hono, Bun, Deno: Request → Response
  *   app.use('/ops', dashboard.listener)                         // Express; or a listener of node:http
  *
@@ -44,7 +45,7 @@ export function createDashboard(options: DashboardOptions): Dashboard {
       return answerError(error)
     }
   }
-  return { handler, listener: createListener(handler, maxActionBytes) }
+  return { handler, listener: createListener(handler) }
 }
 
 /** Only who has a name is a viewer: a program that nobody compiled may return `false`, `null`, or a yes that names nobody. */

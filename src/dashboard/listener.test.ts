@@ -1,8 +1,14 @@
-import { request } from 'node:http'
+import { once } from 'node:events'
+import { request, type IncomingMessage } from 'node:http'
+import { connect } from 'node:net'
 import express, { type ErrorRequestHandler } from 'express'
 import { afterEach, expect, test } from 'vitest'
 import { listen } from '../../test/integrations/listen.ts'
+import { isWaybillError, meaningOf } from '../core/errors.ts'
+import { readJson } from '../core/read-json.ts'
 import { createListener } from './listener.ts'
+
+const meaningOfError = (error: unknown): number => (isWaybillError(error) ? meaningOf(error.code).http : 500)
 
 const closers: (() => Promise<unknown>)[] = []
 afterEach(async () => {
@@ -19,7 +25,7 @@ const echo = createListener(async (asked) => {
     { method: asked.method, url: asked.url, cookie: asked.headers.get('cookie'), body },
     { status: 201, headers },
   )
-}, 100)
+})
 
 async function serve(listener: Parameters<typeof listen>[0]): Promise<string> {
   const { url, close } = await listen(listener)
@@ -44,13 +50,44 @@ test('under Express it sees the whole path, also behind a parser that has read t
   expect(await (await fetch(`${url}/ops/a`)).json()).toMatchObject({ method: 'GET', url: `${url}/ops/a` })
 })
 
-test('a body that is too large is refused with an answer, and the connection is not used again', async () => {
-  const url = await serve(echo)
-  const response = await fetch(url, { method: 'POST', body: 'x'.repeat(1_000_000) })
+test('a body that the handler reads is bounded by it, and the connection is not used again', async () => {
+  const bounded = createListener(async (asked) => {
+    const size = await readJson(asked, 100).then(() => 200, meaningOfError)
+    return new Response(null, { status: size })
+  })
+  const response = await fetch(await serve(bounded), { method: 'POST', body: `"${'x'.repeat(1_000_000)}"` })
   expect({ status: response.status, connection: response.headers.get('connection') }).toEqual({
     status: 413,
     connection: 'close',
   })
+})
+
+test('a request takes nothing from its connection before the handler asks for it', async () => {
+  const heard: boolean[] = []
+  const listener = createListener(async (asked) => {
+    const incoming = last
+    await new Promise(setImmediate)
+    heard.push(incoming?.readableDidRead ?? true)
+    await asked.text()
+    heard.push(incoming?.readableDidRead ?? false)
+    return new Response(null)
+  })
+  let last: IncomingMessage | undefined
+  const url = await serve((incoming, outgoing) => {
+    last = incoming
+    listener(incoming, outgoing)
+  })
+  await fetch(url, { method: 'POST', body: 'x' })
+  expect(heard).toEqual([false, true])
+})
+
+test('a request is answered before its body has come, if the handler does not want it', async () => {
+  const url = new URL(await serve(createListener(async () => new Response(null, { status: 403 }))))
+  const socket = connect(Number(url.port), url.hostname)
+  closers.push(async () => socket.destroy())
+  socket.write(`POST / HTTP/1.1\r\nhost: ${url.host}\r\ncontent-length: 10000000\r\n\r\nsome`)
+  const [answer] = (await once(socket, 'data')) as [Buffer]
+  expect(answer.toString()).toMatch(/^HTTP\/1\.1 403 [^]*connection: close/i)
 })
 
 test.each([
@@ -73,7 +110,7 @@ test.each([
 
 test('what the handler throws is told to the next of Express, which knows what to do with it', async () => {
   const heard: unknown[] = []
-  const failing = createListener(() => Promise.reject(new Error('no session store')), 100)
+  const failing = createListener(() => Promise.reject(new Error('no session store')))
   const app = express().use('/ops', failing)
   app.use(((error, _request, response, _next) => {
     heard.push(error)
@@ -84,7 +121,7 @@ test('what the handler throws is told to the next of Express, which knows what t
 })
 
 test('what the handler throws is not told', async () => {
-  const url = await serve(createListener(() => Promise.reject(new Error('no session store')), 100))
+  const url = await serve(createListener(() => Promise.reject(new Error('no session store'))))
   const response = await fetch(url)
   expect({ status: response.status, body: await response.text() }).toEqual({ status: 500, body: '' })
 })

@@ -2,7 +2,7 @@
  * A Fetch-style handler as a listener of `node:http`, which is what Express takes, too.
  *
  * Express cuts the mount path off `url` and keeps the whole in `originalUrl`; a body that its parser has read already is taken from
- * `body`.
+ * `body`. Any other is read when the handler asks for it: not before it knows who sent it.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { TLSSocket } from 'node:tls'
@@ -15,10 +15,10 @@ export type Listener = (incoming: IncomingMessage, outgoing: ServerResponse, nex
 /** What a server puts beside the request that Node knows. */
 type Incoming = IncomingMessage & { readonly originalUrl?: string; readonly body?: unknown }
 
-export function createListener(handler: (request: Request) => Promise<Response>, maxBytes: number): Listener {
+export function createListener(handler: (request: Request) => Promise<Response>): Listener {
   const serve = async (incoming: Incoming, outgoing: ServerResponse): Promise<void> => {
-    const request = await requestOf(incoming, maxBytes).catch(answerError)
-    const response = request instanceof Response ? request : await handler(request)
+    const request = requestOf(incoming)
+    const response = request === undefined ? answerError(unreadable()) : await handler(request)
     // What is left of a body that was not wanted must not be taken for the next request.
     if (!incoming.complete) outgoing.shouldKeepAlive = false
     const cookies = response.headers.getSetCookie()
@@ -42,29 +42,32 @@ const methods = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']
 /** One with more in it would move the path. */
 const plainHost = /^[^\s/?#@\\]+$/
 
-async function requestOf(incoming: Incoming, maxBytes: number): Promise<Request> {
+function requestOf(incoming: Incoming): Request | undefined {
   const { method = 'GET', socket } = incoming
   const path = incoming.originalUrl ?? incoming.url ?? '/'
   const scheme = (socket as Partial<TLSSocket>).encrypted === true ? 'https' : 'http'
   const host = incoming.headers.host ?? String(incoming.headers[':authority'] ?? 'localhost')
   const url = `${scheme}://${host}${path}`
-  if (!methods.includes(method) || !plainHost.test(host) || !path.startsWith('/') || !URL.canParse(url))
-    throw new WaybillError('INVALID_INPUT', 'The request cannot be read.')
+  if (!methods.includes(method) || !plainHost.test(host) || !path.startsWith('/') || !URL.canParse(url)) return undefined
   const headers = new Headers()
   for (const [name, value] of Object.entries(incoming.headers))
     if (value !== undefined && !name.startsWith(':')) headers.set(name, Array.isArray(value) ? value.join(', ') : value)
   if (method === 'GET' || method === 'HEAD') return new Request(url, { method, headers })
-  return new Request(url, { method, headers, body: await bodyOf(incoming, maxBytes) })
+  const body = incoming.body === undefined ? unread(incoming) : JSON.stringify(incoming.body)
+  return new Request(url, { method, headers, body, duplex: 'half' })
 }
 
-async function bodyOf(incoming: Incoming, maxBytes: number): Promise<Buffer<ArrayBuffer>> {
-  if (incoming.body !== undefined) return Buffer.from(JSON.stringify(incoming.body))
-  const chunks: Buffer[] = []
-  let bytes = 0
-  for await (const chunk of incoming as AsyncIterable<Buffer>) {
-    bytes += chunk.byteLength
-    if (bytes > maxBytes) throw new WaybillError('TOO_LARGE', `The body has more than ${maxBytes} bytes.`)
-    chunks.push(chunk)
+function unreadable(): WaybillError {
+  return new WaybillError('INVALID_INPUT', 'The request cannot be read.')
+}
+
+/** Nothing of it is taken from the connection before it is asked for. */
+function unread(incoming: Incoming): ReadableStream<Uint8Array> {
+  const chunks = (incoming as AsyncIterable<Buffer>)[Symbol.asyncIterator]()
+  const pull = async (controller: ReadableStreamDefaultController<Uint8Array>): Promise<void> => {
+    const { done, value } = await chunks.next()
+    if (done === true) controller.close()
+    else controller.enqueue(value)
   }
-  return Buffer.concat(chunks)
+  return new ReadableStream({ pull }, { highWaterMark: 0 })
 }

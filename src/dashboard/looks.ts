@@ -10,6 +10,7 @@ import { WaybillError } from '../core/errors.ts'
 import { unlessLate } from '../core/unless-late.ts'
 import { doctorConsumers } from '../ops/doctor-consumers.ts'
 import { doctorOutbox } from '../ops/doctor-outbox.ts'
+import { doctorRoles } from '../ops/doctor-roles.ts'
 import { checkStatus, type StatusFinding } from '../ops/status-check.ts'
 import { status, type Status } from '../ops/status.ts'
 import { traceTimeline } from '../ops/trace-timeline.ts'
@@ -72,14 +73,21 @@ export const looks: Readonly<Record<string, Look>> = {
   }),
   letter: ofService(async ({ db, schema }, asked, { payloads }) => {
     const id = needed(asked, 'id')
-    const { body, attributes, ...letter } = await showDeadLetter({ db, schema }, id)
-    const payload = payloads ? { attributes, bodyText: Buffer.from(body.subarray(0, longestBody)).toString('utf8') } : {}
+    const { body, attributes, ...letter } = await showDeadLetter({ db, schema }, id, { payload: payloads })
+    const payload =
+      body === undefined
+        ? {}
+        : { attributes, bodyBytes: body.byteLength, bodyText: Buffer.from(body.subarray(0, longestBody)).toString('utf8') }
     const [planned] = letter.state === 'dead' ? await planRedrive({ db, schema, filter: { ids: [id] } }) : []
     const plan = planned === undefined ? undefined : { verdict: planned.verdict, because: planned.because }
-    return { letter: { ...letter, bodyBytes: body.byteLength, ...payload }, plan }
+    return { letter: { ...letter, ...payload }, plan }
   }),
   doctor: ofService(async ({ db, schema }) => ({
-    findings: [...(await doctorOutbox(db, createOutbox({ schema }))), ...(await doctorConsumers(db, schema))],
+    findings: [
+      ...(await doctorOutbox(db, createOutbox({ schema }))),
+      ...(await doctorConsumers(db, schema)),
+      ...(await doctorRoles(db, schema)).findings,
+    ],
   })),
   trace: async (settings, asked) => {
     const id = needed(asked, 'id')

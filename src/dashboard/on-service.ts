@@ -30,5 +30,5 @@ export async function assertOwn({ db, schema, deploymentId }: ShownService): Pro
 
 /** What a role may not do, with who may; anything else as it is. */
 export function explained(error: unknown, { schema }: ShownService): unknown {
-  return explainForbidden(error, whoMayOperate(schema))
+  return explainForbidden(error, whoMayOperate({ schema }))
 }

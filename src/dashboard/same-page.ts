@@ -17,27 +17,23 @@ const wellFormed = /^[\w-]{43}$/
 /** The browser's seal, and the header that makes it remember a new one. */
 export function sealFor(
   request: Request,
-  { path, origin }: { readonly path: string; readonly origin: string | undefined },
+  { path, origin }: { readonly path: string; readonly origin: string },
 ): { readonly seal: string; readonly headers: Record<string, string> } {
   const known = cookieOf(request, cookieName)
   if (known !== undefined && wellFormed.test(known)) return { seal: known, headers: {} }
   const seal = randomBytes(32).toString('base64url')
-  const secure = (origin ?? request.url).startsWith('https:') ? '; Secure' : ''
+  const secure = (origin === 'request' ? request.url : origin).startsWith('https:') ? '; Secure' : ''
   return { seal, headers: { 'set-cookie': `${cookieName}=${seal}; Path=${path}; HttpOnly; SameSite=Strict${secure}` } }
 }
 
-/** FORBIDDEN unless the page sent it. */
-export function assertSamePage(request: Request, origin: string | undefined): void {
+/** FORBIDDEN unless the page sent it. Its whole origin counts, the scheme too; the host that was asked for, only where told to. */
+export function assertSamePage(request: Request, origin: string): void {
   const site = request.headers.get('sec-fetch-site')
-  if (!isSameOrigin(request, origin) || (site !== null && site !== 'same-origin'))
-    throw forbidden('Actions are taken from the page itself only. Behind a proxy, tell the dashboard its origin.')
+  const own = origin === 'request' ? new URL(request.url).origin : origin
+  if (request.headers.get('origin') !== own || (site !== null && site !== 'same-origin'))
+    throw forbidden(
+      `Actions are taken from the page itself only, at ${own}. If that is not its address, tell the dashboard its origin.`,
+    )
   const [sent, kept] = [request.headers.get(sealHeader) ?? '', cookieOf(request, cookieName) ?? '']
   if (!wellFormed.test(kept) || !isEqualSecret(sent, kept)) throw forbidden('The page is out of date. Load it again.')
-}
-
-/** By the host, unless an origin is given: whoever ends TLS in front of us speaks plain HTTP to us. */
-function isSameOrigin(request: Request, origin: string | undefined): boolean {
-  const from = request.headers.get('origin') ?? ''
-  if (origin !== undefined) return from === origin
-  return URL.canParse(from) && new URL(from).host === new URL(request.url).host
 }

@@ -92,12 +92,12 @@ export async function runDrillProcess({ alter = (delivery) => delivery }: Proces
   process.exit()
 }
 
-/** The transport of a place; `leaseMs` is the shortest that Pub/Sub knows. */
+/** The transport of a place. */
 export async function openTransport(
   place: TransportPlace,
   { db, schema }: { readonly db: Database; readonly schema: string },
 ): Promise<Transport> {
-  if (place.kind === 'pubsub') return pubsub({ projectId: place.projectId, emulatorHost: place.emulatorHost, leaseMs: 10_000 })
+  if (place.kind === 'pubsub') return pubsub({ projectId: place.projectId, emulatorHost: place.emulatorHost })
   if (place.kind === 'kafka')
     return kafka({
       brokers: place.brokers,

@@ -1,8 +1,9 @@
-/** Topics of drills and tests on Pub/Sub: ordered subscriptions with the shortest deadline there is, which end by themselves after a day. */
+/** Topics of drills and tests on Pub/Sub: ordered subscriptions with the usual deadline, which end by themselves after a day. */
 import type { PubsubAdmin } from '../transport/pubsub-admin.ts'
+import { usualLeaseMs } from '../transport/pubsub-lease.ts'
 
 /** How long a message may be in hand before Pub/Sub gives it to somebody else. */
-export const ackDeadlineSeconds = 10
+export const ackDeadlineSeconds: number = usualLeaseMs(false) / 1_000
 
 export async function makePubsubTopic(admin: PubsubAdmin, topic: string, consumers: readonly string[]): Promise<void> {
   await admin.createTopic({ name: topic, retentionSeconds: 0, schema: undefined })

@@ -10,7 +10,7 @@ import { contentHash, contentHashAttribute } from '../core/content-hash.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { EventKind } from '../core/event.ts'
 import { businessKeyId, type KeyPart } from '../core/id.ts'
-import type { EventType } from '../core/stream.ts'
+import { contextOf, type EventType } from '../core/stream.ts'
 import type { OutgoingMessage } from '../transport/transport.ts'
 
 export type AnyEventType = EventType<EventKind, never, unknown>
@@ -61,7 +61,7 @@ export async function makeFact(maker: FactMaker, input: unknown, scope?: KeyPart
   const { event, maxBytes } = maker
   const data = await event.codec.validate(input)
   const name = nameFact(event, maker.key(data as never), scope)
-  const body = await event.codec.encode(data as never)
+  const body = await event.codec.encode(data as never, contextOf(event, name.aggregateId))
   const headers = maker.headers()
   const hash = contentHash(body, contentTypeOf(event, body))
   const message = toMessage(maker, name, { body, headers: { ...headers, [contentHashAttribute]: hash } })

@@ -41,7 +41,7 @@ export interface IngestOptions<Type extends AnyEventType = AnyEventType> {
   readonly batchBytes?: number
   /** Calls to the broker under way at once. @default 4 */
   readonly concurrency?: number
-  /** The largest request of `fetchIngest` and `honoIngest`; Fastify and Express have limits of their own. @default 1 MiB */
+  /** The largest request of `fetchIngest` and `honoIngest`; Fastify and Express have limits of their own. A request may have a value for every four of these bytes. @default 1 MiB */
   readonly maxBodyBytes?: number
   /** Facts in one request, at most. @default 1_000 */
   readonly maxFacts?: number

@@ -311,3 +311,12 @@ test('what cannot work is refused at start', () => {
 test('a back-off that could not be computed with is refused by the name of its key', () => {
   expect(() => open(memory(), { breakerBackoff: { maxMs: NaN } })).toThrow('ingest.breakerBackoff.maxMs: must be a whole number')
 })
+
+test('a refusal of the broker is told without the secrets that it quotes', async () => {
+  const publish: Publisher['publish'] = async (messages) =>
+    messages.map(() => ({ status: 'rejected', error: new Error('no leave at amqps://ada:hunter2@mq') }))
+  expect(await open({ maxBytes: 1_000_000, publish }).accept(reading(1))).toMatchObject({
+    code: 'REJECTED',
+    message: 'The broker refuses this fact: no leave at amqps://***@mq',
+  })
+})

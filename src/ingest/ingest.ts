@@ -8,7 +8,8 @@
  * flight is bounded; beyond that, and while the broker is slow or away, facts are refused and nothing is kept.
  */
 import type { BusinessKey } from '../core/business-key.ts'
-import { errorMessage, isWaybillError } from '../core/errors.ts'
+import { isWaybillError } from '../core/errors.ts'
+import { redactedMessage } from '../core/redact.ts'
 import type { KeyPart } from '../core/id.ts'
 import { refuseUnknown } from '../core/options.ts'
 import type { PublishOutcome } from '../transport/transport.ts'
@@ -102,7 +103,7 @@ function outcomeOf({ eventId }: Fact, outcome: PublishOutcome, retryAfterMs: num
       return { status: 'accepted', eventId }
     case 'rejected':
       if (isWaybillError(outcome.error, 'FACT_CONFLICT')) return refused('FACT_CONFLICT', outcome.error.message)
-      return refused('REJECTED', `The broker refuses this fact: ${errorMessage(outcome.error)}`)
+      return refused('REJECTED', `The broker refuses this fact: ${redactedMessage(outcome.error)}`)
     case 'unavailable':
     case 'unroutable':
     case 'not-sent':

@@ -249,3 +249,29 @@ test.each([
     }
   },
 )
+
+test('an ingest whose senders are known has to be told whose the keys are', () => {
+  const ingest = createIngest({ event: readings.ReadingTaken, key: readingKey, to: memory() })
+  expect(() => fetchIngest(ingest, { path: '/readings', principal })).toThrow(
+    expect.objectContaining({ code: 'INVALID_OPTION', message: expect.stringContaining('say whose keys they are') }),
+  )
+  for (const scope of ['everyone', 'principal'] as const)
+    expect(() => fetchIngest(ingest, { path: '/readings', principal, scope })).not.toThrow()
+})
+
+test.each([['https://app.example.com/'], ['app.example.com'], ['*'], [7], 'https://app.example.com'].map((list) => [list]))(
+  'a list of allowed origins that holds anything else is refused: %j',
+  (allowedOrigins) => {
+    const options = { principal, allowedOrigins: allowedOrigins as never }
+    expect(() => fetchCommand(servers().commands, note, options)).toThrow(/allowedOrigins: must be a list of origins/)
+  },
+)
+
+test('a page of the service itself is known by the address where a server gives no host', async () => {
+  const { handlers } = servers()
+  const from = (origin: string): Request => post('{}', { ...json, cookie: 'a=b', origin })
+  for (const name of ['fetch', 'hono'] as const)
+    expect([(await handlers[name](from('http://service'))).status, (await handlers[name](from('http://other'))).status]).toEqual([
+      200, 403,
+    ])
+})

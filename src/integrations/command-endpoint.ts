@@ -3,7 +3,7 @@
  *
  * `Idempotency-Key` may be quoted, as the IETF draft writes it, or bare. It is scoped by the principal, who is asked for anew with
  * every request: a repeat by somebody else is another request. `If-Match` with a consistency token makes the command depend on
- * that version. Errors that the command's own code threw are thrown on, for the framework to answer.
+ * that version. A page of another origin cannot use its visitors' cookies (foreign-page.ts). Errors that the command's own code threw are thrown on, for the framework to answer.
  */
 import { winnerWait } from '../command/admission.ts'
 import type { Command } from '../command/command.ts'
@@ -12,12 +12,13 @@ import { httpAnswer, problem, tokenHeader, type HttpAnswer } from '../command/ou
 import { WaybillError } from '../core/errors.ts'
 import { refuseUnknown, resolve } from '../core/options.ts'
 import { readTokenHeader } from '../projection/token-header.ts'
+import { refuseForeignPages, type OriginOptions } from './foreign-page.ts'
 import { invalid, readBody } from './read-body.ts'
 
 /** The body of a command is refused above this. */
 export const maxCommandBytes = 1_048_576
 
-export interface CommandEndpointOptions<Native, Input> {
+export interface CommandEndpointOptions<Native, Input> extends OriginOptions {
   /** Who asks; `undefined` is answered with 401. Authorise here: it runs for repeats too. */
   readonly principal: (request: Native) => string | undefined | Promise<string | undefined>
   /** The command's input. @default the body */
@@ -35,6 +36,8 @@ export interface HttpCall<Native> {
   readonly header: (name: string) => string | undefined
   /** The parsed body; throws what it likes if it cannot be parsed. */
   readonly body: () => unknown
+  /** Aborts when the client has gone: what waits in line for it leaves the line. */
+  readonly signal: AbortSignal | undefined
 }
 
 export type CommandEndpoint<Native> = (call: HttpCall<Native>) => Promise<HttpAnswer>
@@ -44,11 +47,14 @@ export function commandEndpoint<Native, Input, Response>(
   command: Command<Input, Response>,
   options: CommandEndpointOptions<Native, Input>,
 ): CommandEndpoint<Native> {
-  refuseUnknown(`endpoint of ${command.name}`, options, ['principal', 'input', 'status', 'waitForWinnerMs'])
+  refuseUnknown(`endpoint of ${command.name}`, options, ['principal', 'input', 'status', 'waitForWinnerMs', 'allowedOrigins'])
   assertStatus(command, options.status)
   const { principal: principalOf, input: inputOf = (body: unknown) => body as Input, status, waitForWinnerMs } = options
   resolve(`endpoint of ${command.name}`, { waitForWinnerMs }, { waitForWinnerMs }, winnerWait)
-  return async ({ native, header, body }) => {
+  const foreignPage = refuseForeignPages(`endpoint of ${command.name}`, options.allowedOrigins)
+  return async ({ native, header, body, signal }) => {
+    const foreign = foreignPage(header)
+    if (foreign !== undefined) return foreign
     const principal = await principalOf(native)
     if (principal === undefined) return problem('UNAUTHENTICATED', 401, { detail: 'Sign in, then send the request again.' })
     const requestId = idempotencyKey(header('idempotency-key'))
@@ -68,6 +74,7 @@ export function commandEndpoint<Native, Input, Response>(
       trace: { traceparent: header('traceparent'), tracestate: header('tracestate') },
       client: header('user-agent'),
       waitForWinnerMs,
+      signal,
     })
     return httpAnswer(outcome, status === undefined ? {} : { status })
   }

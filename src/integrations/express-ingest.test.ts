@@ -8,7 +8,7 @@ const principal = (request: Request): string | undefined => request.get('x-user'
 ingestHttpContract('express', async ({ open, own, slow }) => {
   const app = express()
   app.use(express.json({ limit: open.limits.maxBodyBytes }))
-  app.use('/readings', expressIngest(open, { path: '/readings' }))
+  app.use('/readings', expressIngest(open, { path: '/readings', allowedOrigins: ['https://app.example.com'] }))
   app.use('/own/readings', expressIngest(own, { path: '/own/readings', principal, scope: 'principal' }))
   app.use('/slow', expressIngest(slow, { path: '/slow' }))
   return await listen(app)

@@ -14,7 +14,7 @@ import type { HttpAnswer } from '../command/outcome-status.ts'
 import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, type CommandEndpointOptions } from './command-endpoint.ts'
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
-import { headerOf, type NodeHeaders } from './node-headers.ts'
+import { closedSignal, headerOf, type Closing, type NodeHeaders } from './node-headers.ts'
 import { parsedBody } from './read-body.ts'
 
 export type { CommandEndpointOptions } from './command-endpoint.ts'
@@ -38,7 +38,7 @@ export interface ExpressIngestRequest {
 }
 
 /** The part of Express's response we use. */
-export interface ExpressResponseLike {
+export interface ExpressResponseLike extends Closing {
   status(status: number): unknown
   set(headers: Record<string, string>): unknown
   send(body?: string): unknown
@@ -59,6 +59,7 @@ export function expressCommand<Request extends ExpressRequestLike, Input, Output
         native: request,
         header: (name) => headerOf(request.headers, name),
         body: () => parsedBody(request),
+        signal: closedSignal(response),
       }),
     )
 }
@@ -72,7 +73,10 @@ export function expressIngest<Request extends ExpressIngestRequest>(
   return async (request, response) => {
     const { method, originalUrl: url, headers } = request
     const header = (name: string): string | undefined => headerOf(headers, name)
-    send(response, await endpoint({ native: request, method, url, header, body: () => parsedBody(request) }))
+    send(
+      response,
+      await endpoint({ native: request, method, url, header, body: () => parsedBody(request, ingest.limits.maxBodyBytes) }),
+    )
   }
 }
 

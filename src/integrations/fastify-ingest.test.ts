@@ -9,7 +9,10 @@ ingestHttpContract('fastify', async ({ open, own, slow }) => {
   const mount = (path: string, handler: (request: FastifyRequest, reply: FastifyReplyLike) => Promise<unknown>): void => {
     for (const url of [path, `${path}/*`]) app.all(url, handler)
   }
-  mount('/readings', fastifyIngest<FastifyIngestRequest>(open, { path: '/readings' }))
+  mount(
+    '/readings',
+    fastifyIngest<FastifyIngestRequest>(open, { path: '/readings', allowedOrigins: ['https://app.example.com'] }),
+  )
   mount('/own/readings', fastifyIngest(own, { path: '/own/readings', principal, scope: 'principal' }))
   mount('/slow', fastifyIngest(slow, { path: '/slow' }))
   return { url: await app.listen({ port: 0, host: '127.0.0.1' }), close: () => app.close() }

@@ -13,7 +13,7 @@ import type { HttpAnswer } from '../command/outcome-status.ts'
 import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, type CommandEndpointOptions } from './command-endpoint.ts'
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
-import { headerOf, type NodeHeaders } from './node-headers.ts'
+import { closedSignal, headerOf, type Closing, type NodeHeaders } from './node-headers.ts'
 import { parsedBody } from './read-body.ts'
 
 export type { CommandEndpointOptions } from './command-endpoint.ts'
@@ -41,6 +41,7 @@ export interface FastifyReplyLike {
   code(status: number): unknown
   headers(headers: Record<string, string>): unknown
   send(body?: string): unknown
+  readonly raw?: Closing
 }
 
 /** A handler that runs the command with the request's body as its input. */
@@ -57,6 +58,7 @@ export function fastifyCommand<Request extends FastifyRequestLike, Input, Output
         native: request,
         header: (name) => headerOf(request.headers, name),
         body: () => parsedBody(request),
+        signal: closedSignal(reply.raw),
       }),
     )
 }
@@ -70,7 +72,10 @@ export function fastifyIngest<Request extends FastifyIngestRequest>(
   return async (request, reply) => {
     const { method, url, headers } = request
     const header = (name: string): string | undefined => headerOf(headers, name)
-    return send(reply, await endpoint({ native: request, method, url, header, body: () => parsedBody(request) }))
+    return send(
+      reply,
+      await endpoint({ native: request, method, url, header, body: () => parsedBody(request, ingest.limits.maxBodyBytes) }),
+    )
   }
 }
 

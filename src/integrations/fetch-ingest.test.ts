@@ -6,7 +6,7 @@ const principal = (request: Request): string | undefined => request.headers.get(
 
 ingestHttpContract('fetch', async ({ open, own, slow }) => {
   const routes = {
-    '/readings': fetchIngest(open, { path: '/readings' }),
+    '/readings': fetchIngest(open, { path: '/readings', allowedOrigins: ['https://app.example.com'] }),
     '/own/readings': fetchIngest(own, { path: '/own/readings', principal, scope: 'principal' }),
     '/slow': fetchIngest(slow, { path: '/slow/' }),
   }

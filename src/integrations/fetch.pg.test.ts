@@ -1,4 +1,4 @@
-import { commandHttpContract } from '../../test/contract/command-http-contract.ts'
+import { commandHttpContract, listedOrigin } from '../../test/contract/command-http-contract.ts'
 import { listen, nodeListener } from '../../test/integrations/listen.ts'
 import { readTokenHeader, fetchCommand } from './fetch.ts'
 
@@ -6,7 +6,7 @@ const principal = (request: Request): string | undefined => request.headers.get(
 
 await commandHttpContract('fetch', async ({ commands, deposit, note }) => {
   const routes: Record<string, (request: Request) => Response | Promise<Response>> = {
-    '/deposit': fetchCommand(commands, deposit, { principal }),
+    '/deposit': fetchCommand(commands, deposit, { principal, allowedOrigins: [listedOrigin] }),
     '/note': fetchCommand(commands, note, { principal, status: 201 }),
     '/token': (request) => new Response(readTokenHeader(request.headers)),
   }

@@ -6,6 +6,7 @@ import type { Commands } from '../command/commands.ts'
 import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, maxCommandBytes, type CommandEndpointOptions } from './command-endpoint.ts'
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
+import { requestHeader } from './node-headers.ts'
 import { toResponse } from './to-response.ts'
 import { readJson } from '../core/read-json.ts'
 
@@ -24,8 +25,9 @@ export function fetchCommand<Input, Output>(
     toResponse(
       await endpoint({
         native: request,
-        header: (name) => request.headers.get(name) ?? undefined,
+        header: requestHeader(request),
         body: () => readJson(request, maxCommandBytes),
+        signal: request.signal,
       }),
     )
 }
@@ -39,7 +41,7 @@ export function fetchIngest(ingest: Ingest, options: IngestEndpointOptions<Reque
         native: request,
         method: request.method,
         url: request.url,
-        header: (name) => request.headers.get(name) ?? undefined,
+        header: requestHeader(request),
         body: () => readJson(request, ingest.limits.maxBodyBytes),
       }),
     )

@@ -20,8 +20,11 @@ const text = (value: number | Buffer | undefined): string => (Buffer.isBuffer(va
 
 const rejected: Outcome = { status: 'rejected', reason: 'not-enough', details: { have: 3 }, replayed: false }
 
-test('a client of gRPC gets the code, and when to ask again in RetryInfo', async () => {
-  const outcome = failed('IN_PROGRESS', 'The same request is being executed right now.')
+test.each([
+  ['IN_PROGRESS', 10],
+  ['OVERLOADED', 8],
+] as const)('a client of gRPC gets the code, and when to ask again in RetryInfo: %s', async (code, number) => {
+  const outcome = failed(code, 'Not now.')
   const server = new Server()
   const bytes = { serialize: (value: Buffer) => value, deserialize: (value: Buffer) => value }
   const definition = {
@@ -48,15 +51,15 @@ test('a client of gRPC gets the code, and when to ask again in RetryInfo', async
   )
   client.close()
   server.forceShutdown()
-  expect(error).toMatchObject({ code: 10, details: 'The same request is being executed right now.' })
+  expect(error).toMatchObject({ code: number, details: 'Not now.' })
   const status = fields(error.metadata.get('grpc-status-details-bin')[0] as Buffer)
-  expect(status.get(1)).toEqual([10])
+  expect(status.get(1)).toEqual([number])
   const details = (status.get(3) ?? []).map((any) => fields(any as Buffer))
   expect(details.map((any) => text(any.get(1)?.[0]))).toEqual([
     'type.googleapis.com/google.rpc.ErrorInfo',
     'type.googleapis.com/google.rpc.RetryInfo',
   ])
-  expect(text(fields(details[0]?.get(2)?.[0] as Buffer).get(1)?.[0])).toBe('IN_PROGRESS')
+  expect(text(fields(details[0]?.get(2)?.[0] as Buffer).get(1)?.[0])).toBe(code)
   const delay = fields(fields(details[1]?.get(2)?.[0] as Buffer).get(1)?.[0] as Buffer)
   expect(delay.get(1)).toEqual([1])
 })
@@ -100,6 +103,8 @@ test('every code has the number that the error table gives it', () => {
     KEY_REUSED: 3,
     VERSION_CONFLICT: 10,
     PRECONDITION_FAILED: 9,
+    OVERLOADED: 8,
+    ABORTED: 10,
     UNAVAILABLE: 14,
   })
 })

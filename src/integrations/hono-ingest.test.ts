@@ -8,7 +8,7 @@ const principal = (context: Context): string | undefined => context.req.header('
 type Services = Parameters<Parameters<typeof ingestHttpContract>[1]>[0]
 
 function serve(app: Hono, { open, own, slow }: Services): ReturnType<typeof listen> {
-  app.all('/readings/*', honoIngest(open, { path: '/readings' }))
+  app.all('/readings/*', honoIngest(open, { path: '/readings', allowedOrigins: ['https://app.example.com'] }))
   app.all('/own/readings/*', honoIngest(own, { path: '/own/readings', principal, scope: 'principal' }))
   app.all('/slow/*', honoIngest(slow, { path: '/slow' }))
   return listen(nodeListener((request) => app.fetch(request)))

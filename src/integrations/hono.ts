@@ -9,6 +9,7 @@ import type { Commands } from '../command/commands.ts'
 import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, maxCommandBytes, type CommandEndpointOptions } from './command-endpoint.ts'
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
+import { requestHeader } from './node-headers.ts'
 import { toResponse } from './to-response.ts'
 import { assertExact } from '../core/exact-json.ts'
 import { parseJson, readJson } from '../core/read-json.ts'
@@ -19,7 +20,6 @@ export type { IngestEndpointOptions } from './ingest-endpoint.ts'
 /** The part of Hono's context we use. */
 export interface HonoContext {
   readonly req: {
-    header(name: string): string | undefined
     text(): Promise<string>
     readonly raw: Request
     /** What was read of the body. */
@@ -38,8 +38,9 @@ export function honoCommand<Context extends HonoContext, Input, Output>(
     toResponse(
       await endpoint({
         native: context,
-        header: (name) => context.req.header(name),
+        header: requestHeader(context.req.raw),
         body: () => bodyOf(context.req, maxCommandBytes),
+        signal: context.req.raw.signal,
       }),
     )
 }
@@ -66,7 +67,7 @@ export function honoIngest<Context extends HonoContext>(
         native: context,
         method: raw.method,
         url: raw.url,
-        header: (name) => raw.headers.get(name) ?? undefined,
+        header: requestHeader(raw),
         body: () => bodyOf(context.req, ingest.limits.maxBodyBytes),
       }),
     )

@@ -13,18 +13,19 @@ import { errorMeanings, isWaybillError, WaybillError } from '../core/errors.ts'
 import { oneOf, resolve } from '../core/options.ts'
 import type { FactOutcome, Refused } from '../ingest/fact-outcome.ts'
 import type { AcceptOptions, Ingest } from '../ingest/ingest.ts'
+import { refuseForeignPages, type OriginOptions } from './foreign-page.ts'
 import { invalid, readBody } from './read-body.ts'
 
-export interface IngestEndpointOptions<Native> {
+export interface IngestEndpointOptions<Native> extends OriginOptions {
   /** Where it is mounted: the path of the server's own address, such as `/readings`. */
   readonly path: string
   /** Who asks; `undefined` is answered with 401. @default anybody may */
   readonly principal?: ((request: Native) => string | undefined | Promise<string | undefined>) | undefined
   /**
-   * Whose keys they are. `everyone`: the same key by another sender is the same fact. `principal`: each principal has keys of its
-   * own, and nobody can take or see another's. @default 'everyone'
+   * Whose keys they are; to be said where there is a principal. `principal`: each has keys of its own, and nobody can take or look up
+   * another's. `everyone`: the same key by any sender is the same fact, for senders who trust each other. @default 'everyone', without a principal
    */
-  readonly scope?: 'everyone' | 'principal'
+  readonly scope?: 'everyone' | 'principal' | undefined
 }
 
 /** A request as every framework can show it. */
@@ -42,13 +43,16 @@ export interface IngestCall<Native> {
 export type IngestEndpoint<Native> = (call: IngestCall<Native>) => Promise<HttpAnswer>
 
 export function ingestEndpoint<Native>(ingest: Ingest, options: IngestEndpointOptions<Native>): IngestEndpoint<Native> {
-  const { path, principal: principalOf, scope } = resolveEndpoint(ingest, options)
+  const { path, principal: principalOf, scope, allowedOrigins } = resolveEndpoint(ingest, options)
+  const foreignPage = refuseForeignPages(`ingest of ${ingest.event}`, allowedOrigins)
   const prefix = path.replace(/\/+$/, '')
   return async ({ native, method, url, header, body }) => {
     const segments = segmentsBelow(prefix, url)
     const isBatch = segments?.length === 1 && segments[0] === 'batch'
     const isPost = method === 'POST' && (segments?.length === 0 || isBatch)
     if (segments === undefined || !(isPost || (method === 'GET' && segments.length > 0))) return notFound(prefix)
+    const foreign = isPost ? foreignPage(header) : undefined
+    if (foreign !== undefined) return foreign
     const principal = await principalOf?.(native)
     if (principalOf !== undefined && principal === undefined)
       return problem('UNAUTHENTICATED', 401, { detail: 'Sign in, then send the request again.' })
@@ -70,12 +74,17 @@ function resolveEndpoint<Native>(
   const component = `ingest of ${event}`
   const options = resolve<Required<IngestEndpointOptions<Native>>>(
     component,
-    { path: given.path, principal: undefined, scope: 'everyone' },
+    { path: given.path, principal: undefined, scope: undefined, allowedOrigins: [] },
     given,
     { scope: oneOf('everyone', 'principal') },
   )
   if (typeof options.path !== 'string' || !options.path.startsWith('/'))
     throw new WaybillError('INVALID_OPTION', `${component}.path: must begin with "/", such as "/readings".`)
+  if (options.scope === undefined && options.principal !== undefined)
+    throw new WaybillError(
+      'INVALID_OPTION',
+      `${component}.scope: say whose keys they are: 'principal' gives each sender keys of its own; with 'everyone' any sender can take and look up any key.`,
+    )
   if (options.scope === 'principal' && options.principal === undefined)
     throw new WaybillError('INVALID_OPTION', `${component}.scope: 'principal' needs the function principal.`)
   return options

@@ -3,7 +3,7 @@ import { Controller, Get, Module, Post, Req, Res } from '@nestjs/common'
 import { NestFactory } from '@nestjs/core'
 import express from 'express'
 import { fastify } from 'fastify'
-import { commandHttpContract, type HttpHarness } from '../../test/contract/command-http-contract.ts'
+import { commandHttpContract, listedOrigin, type HttpHarness } from '../../test/contract/command-http-contract.ts'
 import { listen } from '../../test/integrations/listen.ts'
 import { readTokenHeader } from './fetch.ts'
 import { nestCommand, type NestResponse } from './nest.ts'
@@ -18,7 +18,7 @@ const principal = (request: AnyRequest): string | undefined => String(request.he
 await commandHttpContract('nest, on what platform-express injects', async ({ commands, deposit, note }) => {
   const app = express()
   app.use(express.json())
-  app.post('/deposit', nestCommand(commands, deposit, { principal }))
+  app.post('/deposit', nestCommand(commands, deposit, { principal, allowedOrigins: [listedOrigin] }))
   app.post('/note', nestCommand(commands, note, { principal, status: 201 }))
   app.get('/token', (request, response) => void response.send(readTokenHeader(request.headers)))
   return await listen(app)
@@ -27,7 +27,7 @@ await commandHttpContract('nest, on what platform-express injects', async ({ com
 await commandHttpContract('nest, on what platform-fastify injects', async ({ commands, deposit, note }) => {
   const app = fastify()
   const [onDeposit, onNote] = [
-    nestCommand(commands, deposit, { principal }),
+    nestCommand(commands, deposit, { principal, allowedOrigins: [listedOrigin] }),
     nestCommand(commands, note, { principal, status: 201 }),
   ]
   app.post('/deposit', async (request, reply) => (await onDeposit(request, reply), reply))
@@ -41,7 +41,7 @@ await commandHttpContract('nest, a real application', startNest)
 /** Decorators are called by hand: their syntax is not erasable. */
 async function startNest({ commands, deposit, note }: HttpHarness): ReturnType<typeof listen> {
   class BankController {
-    readonly #deposit = nestCommand(commands, deposit, { principal })
+    readonly #deposit = nestCommand(commands, deposit, { principal, allowedOrigins: [listedOrigin] })
     readonly #note = nestCommand(commands, note, { principal, status: 201 })
     deposit(request: AnyRequest, response: NestResponse): Promise<void> {
       return this.#deposit(request, response)

@@ -1,12 +1,13 @@
 /**
  * The body of a request, or the answer to one that cannot be taken:
  *
- *   413   it is too large
+ *   413   it has too many bytes, values or levels
  *   415   it is not declared as JSON, or compressed where nobody inflates it. A page of another site can send a form or plain text
  *         with the user's cookies, but no `application/json` without being asked for leave
  *   400   it is no JSON, or reading it would change what it says
  */
 import { problem, type HttpAnswer } from '../command/outcome-status.ts'
+import { bodyBudget } from '../core/budget.ts'
 import { isWaybillError } from '../core/errors.ts'
 import { assertExact, parseExactJson } from '../core/exact-json.ts'
 import { decodeUtf8 } from '../core/read-json.ts'
@@ -44,13 +45,18 @@ const isJson = /^\s*application\/(?:[\w.+-]+\+)?json\s*(?:;|$)/i
 
 /**
  * The body that a framework has parsed. What that changed shows in part: rounded integers, and names of prototypes. Where the
- * request still has its bytes (`rawBody`: an option of NestJS, plugins of Fastify, `verify` of `express.json()`), all of it shows.
+ * request still has its bytes (`rawBody`: an option of NestJS, plugins of Fastify, `verify` of `express.json()`), all of it shows. How many bytes
+ * it may have is the framework's to say; more than `maxBytes / 4` values, or than the default budget, are too many.
  */
-export function parsedBody({ body, rawBody }: { readonly body?: unknown; readonly rawBody?: unknown }): unknown {
+export function parsedBody(
+  { body, rawBody }: { readonly body?: unknown; readonly rawBody?: unknown },
+  maxBytes: number = 0,
+): unknown {
+  const budget = bodyBudget(maxBytes)
   if (body === undefined || body === null) return undefined
-  if (typeof rawBody === 'string') parseExactJson(rawBody)
-  else if (rawBody instanceof Uint8Array) parseExactJson(decodeUtf8(rawBody))
-  else assertExact(body)
+  if (typeof rawBody === 'string') parseExactJson(rawBody, budget)
+  else if (rawBody instanceof Uint8Array) parseExactJson(decodeUtf8(rawBody), budget)
+  else assertExact(body, budget)
   return body
 }
 

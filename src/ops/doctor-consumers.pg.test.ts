@@ -1,14 +1,58 @@
 import { expect, test } from 'vitest'
-import { consumerFixture } from '../../test/setup/consumer-fixture.ts'
+import { consumerFixture, videos } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { discardDeadLetters } from '../consumer/discard-dead-letters.ts'
 import { fromPg } from '../postgres/from-pg.ts'
+import { eventually } from '../testing/eventually.ts'
 import { doctorConsumers } from './doctor-consumers.ts'
+import { createHealth } from './health.ts'
 import { status } from './status.ts'
 import { statusText } from '../cli/status-text.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
+
+test('a deploy that is half done is told by doctor, status and readiness, and so is what rests for nobody', async () => {
+  const fixture = await consumerFixture(db)
+  const { query, schema } = fixture
+  const old = fixture.consumer({ streams: [videos] }).on(videos.VideoPublished, () => undefined)
+  const fresh = fixture.consumer().on(videos.VideoPublished, () => undefined)
+  const stop = fixture.start(old)
+  await eventually(async () => (await fixture.count('consumer_reader')) === 1)
+  expect(await doctorConsumers(db, schema)).toEqual([])
+  expect((await old.readiness()).notes).toEqual([])
+  const stopFresh = fixture.start(fresh)
+  await eventually(async () => (await fixture.count('consumer_reader')) === 2)
+  const [mixed, ...others] = await doctorConsumers(db, schema)
+  expect(others).toEqual([])
+  expect(mixed?.problem).toBe('mixed-versions')
+  expect(mixed?.text).toMatch(
+    /^Mixed versions: .* consumer catalog .*: video \(VideoPublished, VideoRemoved\); .*: video \(.*\), account \(BalanceSet, Deposited, Renamed\)$/,
+  )
+  expect((await old.readiness()).notes).toMatchObject([
+    { code: 'mixed-versions', message: expect.stringContaining('in 2 versions') },
+  ])
+  expect((await createHealth({ consumers: [old] }).ready()).notes).toMatchObject([{ code: 'mixed-versions' }])
+  expect((await status({ db, schema })).consumers).toMatchObject([{ instances: { running: 2, versions: 2 }, atRest: [] }])
+  await query(
+    `insert into $schema.inbox_message (key, lane, state, consumer, generation, event_id, aggregate_type, aggregate_id, version, topic, message_id, attributes, body, published_at, unknown)
+     select 1, 1, 4, 'catalog', 1, gen_random_uuid(), i.type, 'x', 1, 't', 'm', jsonb_build_object('event_type', i.event), '', clock_timestamp(), i.unknown
+       from (values ('account', 'Deposited', 'stream'), ('account', 'Deposited', 'type'), ('mail', 'Sent', 'stream'), ('video', 'Rated', 'type')) as i (type, event, unknown)`,
+  )
+  const atRest = [
+    { aggregateType: 'mail', eventType: 'Sent', messages: 1 },
+    { aggregateType: 'video', eventType: 'Rated', messages: 1 },
+  ]
+  await Promise.all([stop(), stopFresh()])
+  const stopAgain = fixture.start(fixture.consumer().on(videos.VideoPublished, () => undefined))
+  await eventually(async () => (await fixture.count('consumer_reader')) === 1)
+  expect((await status({ db, schema })).consumers).toMatchObject([{ instances: { running: 1, versions: 1 }, atRest }])
+  expect(await doctorConsumers(db, schema)).toMatchObject([
+    { problem: 'unread', text: expect.stringContaining('1 events of mail Sent') },
+    { problem: 'unread', text: expect.stringContaining('1 events of video Rated') },
+  ])
+  await stopAgain()
+})
 
 test('the doctor finds dead letters whose event has taken effect, and what it advises closes them', async () => {
   const { schema, query } = await consumerFixture(db)

@@ -10,7 +10,7 @@ export function selectAppliedLetters(tables: InboxTables, bound: number): Statem
   return sql`
     select count(*)::int as count, coalesce(string_agg(a.id::text, ',' order by a.id) filter (where a.place <= 100), '') as some
       from (select d.id, row_number() over (order by d.id) as place
-              from (select d.* from ${tables.deadLetter} d where d.state = 'dead'
+              from (select d.id from ${tables.deadLetter} d where d.state = 'dead'
                      and exists (select from ${tables.inbox} i where i.consumer = d.consumer and i.generation = d.generation and i.event_id = d.event_id)
                      limit ${bound}::int) d) a`
 }

@@ -159,7 +159,7 @@ test('a role that may not see the transactions of others is told so, and may loo
   await migrate(db, { schema, service: 'test', roles: true })
   const url = new URL(database.directUrl)
   url.username = `login_${schema}`
-  await db.query(`create role ${url.username} login in role ${groupRole(schema, 'relay')}`)
+  await db.query(`create role ${url.username} login in role ${groupRole({ schema, service: 'test' }, 'relay')}`)
   const relay = connect({ url: url.href, max: 1 })
   const found = async (): Promise<string[]> =>
     (await doctorOutbox(relay, outbox)).filter(({ text }) => !text.startsWith('fsync')).map(({ problem }) => problem)
@@ -176,7 +176,7 @@ test('a role that may not see the transactions of others is told so, and may loo
   } finally {
     await relay.close()
     await db.query(`drop schema ${schema} cascade`)
-    for (const role of [url.username, ...groupRoles.map((each) => groupRole(schema, each))])
+    for (const role of [url.username, ...groupRoles.map((each) => groupRole({ schema, service: 'test' }, each))])
       await db.query(`drop owned by ${role}; drop role ${role}`)
   }
 })

@@ -119,7 +119,7 @@ async function serverFindings(db: Queryable): Promise<OutboxFinding[]> {
     ...when(
       server.bytes !== 'hex',
       'bytes',
-      `bytea_output is ${server.bytes}: postgres.js reads payloads wrongly then, and others slowly. Set it for all roles that connect: alter role … set bytea_output = 'hex'`,
+      `bytea_output is ${server.bytes}: services on postgres.js refuse to start then, and others read payloads slowly. Set it for all roles that connect: alter role … set bytea_output = 'hex'`,
     ),
   ]
 }

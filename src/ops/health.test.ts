@@ -5,7 +5,7 @@ import { createHealth } from './health.ts'
 
 /** As much of a consumer as health asks for. */
 function consumer(parts: { ageMs: number | undefined; readiness?: () => Promise<unknown> }): Consumer {
-  const { readiness = async () => ({ ready: true, reasons: [] }) } = parts
+  const { readiness = async () => ({ ready: true, reasons: [], notes: [] }) } = parts
   return { name: 'consumer catalog', lastPassAgeMs: () => parts.ageMs, readiness } as unknown as Consumer
 }
 
@@ -23,7 +23,7 @@ test('a loop whose pass hangs is not alive, and not ready', async () => {
 
 test('checks of the user are conditions of readiness, not of liveness', async () => {
   const health = createHealth({ checks: { migrations: async () => 'Still migrating.' } })
-  expect(await health.ready()).toEqual({ ok: false, reasons: [{ code: 'migrations', message: 'Still migrating.' }] })
+  expect(await health.ready()).toEqual({ ok: false, reasons: [{ code: 'migrations', message: 'Still migrating.' }], notes: [] })
   expect(health.live().ok).toBe(true)
 })
 

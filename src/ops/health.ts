@@ -43,6 +43,8 @@ export interface HealthReport {
   readonly ok: boolean
   /** Why not; empty if all is well. */
   readonly reasons: readonly HealthReason[]
+  /** What to know although it is no reason, such as a consumer's `mixed-versions`. */
+  readonly notes: readonly HealthReason[]
 }
 
 export interface Health {
@@ -66,8 +68,9 @@ export function createHealth(options: HealthOptions): Health {
     ready,
     handler: async (request) => {
       const { pathname } = new URL(request.url)
-      if (pathname !== '/livez' && pathname !== '/readyz') return answer(404, { ok: false, reasons: [] }, request)
-      if (request.method !== 'GET' && request.method !== 'HEAD') return answer(405, { ok: false, reasons: [] }, request)
+      if (pathname !== '/livez' && pathname !== '/readyz') return answer(404, { ok: false, reasons: [], notes: [] }, request)
+      if (request.method !== 'GET' && request.method !== 'HEAD')
+        return answer(405, { ok: false, reasons: [], notes: [] }, request)
       const report = pathname === '/livez' ? live() : await ready()
       return answer(report.ok ? 200 : 503, report, request)
     },
@@ -82,12 +85,15 @@ function stuck({ name, lastPassAgeMs }: Service, maxPassAgeMs: number): HealthRe
   return [{ code: 'stuck', message: `${name} has not ended a pass for ${Math.round(ageMs)} ms.` }]
 }
 
-async function readyReasons(services: readonly Service[], settings: Settings): Promise<readonly HealthReason[]> {
+type Found = Omit<HealthReport, 'ok'>
+
+async function readyReasons(services: readonly Service[], settings: Settings): Promise<Found> {
   const { relay, consumers, checks, maxPassAgeMs } = settings
+  const states = consumers.map((consumer) => consumer.readiness())
   const parts = [
     ...services.map(async (service) => [...notRunning(service), ...stuck(service, maxPassAgeMs)]),
     ...(relay === undefined ? [] : [relayReasons(relay, settings)]),
-    ...consumers.map(async (consumer) => (await consumer.readiness()).reasons),
+    ...states.map(async (state) => (await state).reasons),
     ...Object.entries(checks).map(async ([code, check]) => {
       const message = await check()
       return message === undefined ? [] : [{ code, message }]
@@ -95,8 +101,10 @@ async function readyReasons(services: readonly Service[], settings: Settings): P
   ]
   const ends = await Promise.allSettled(parts)
   const found = ends.flatMap((end) => (end.status === 'fulfilled' ? end.value : []))
+  const notes = (await Promise.allSettled(states)).flatMap((end) => (end.status === 'fulfilled' ? end.value.notes : []))
   // What the driver says may hold an address; the operator finds it in the log.
-  return ends.every(({ status }) => status === 'fulfilled') ? found : [...found, unavailable('could not be asked')]
+  const isAsked = ends.every(({ status }) => status === 'fulfilled')
+  return { reasons: isAsked ? found : [...found, unavailable('could not be asked')], notes }
 }
 
 function notRunning({ name, lastPassAgeMs }: Service): HealthReason[] {
@@ -118,16 +126,21 @@ async function relayReasons({ settings }: Relay, { maxLagMs }: Settings): Promis
   ]
 }
 
-async function bounded(asked: Promise<readonly HealthReason[]>, { timeoutMs, clock }: Settings): Promise<HealthReport> {
-  return reportOf((await unlessLate(asked, timeoutMs, clock)) ?? [unavailable(`did not answer within ${timeoutMs} ms`)])
+async function bounded(asked: Promise<Found>, { timeoutMs, clock }: Settings): Promise<HealthReport> {
+  const { reasons, notes } = (await unlessLate(asked, timeoutMs, clock)) ?? late(timeoutMs)
+  return reportOf(reasons, notes)
+}
+
+function late(timeoutMs: number): Found {
+  return { reasons: [unavailable(`did not answer within ${timeoutMs} ms`)], notes: [] }
 }
 
 function unavailable(what: string): HealthReason {
   return { code: 'unavailable', message: `What readiness depends on ${what}.` }
 }
 
-function reportOf(reasons: readonly HealthReason[]): HealthReport {
-  return { ok: reasons.length === 0, reasons }
+function reportOf(reasons: readonly HealthReason[], notes: readonly HealthReason[] = []): HealthReport {
+  return { ok: reasons.length === 0, reasons, notes }
 }
 
 function answer(status: number, report: HealthReport, { method }: Request): Response {

@@ -25,8 +25,8 @@ const denied = { code: '42501' }
 beforeAll(async () => {
   await migrate(admin, { schema, service: 'bank', roles: true })
   for (const role of groupRoles) {
-    const login = `login_${groupRole(schema, role)}`
-    await admin.query(`create role ${login} login in role ${groupRole(schema, role)}`)
+    const login = `login_${groupRole({ schema, service: 'bank' }, role)}`
+    await admin.query(`create role ${login} login in role ${groupRole({ schema, service: 'bank' }, role)}`)
     const url = new URL(database.url)
     url.username = login
     logins.set(role, connect({ url: url.href, max: 4 }))
@@ -37,7 +37,7 @@ afterAll(async () => {
   for (const login of logins.values()) await login.close()
   await admin.query(`drop schema if exists ${schema} cascade`)
   for (const role of groupRoles) {
-    for (const name of [`login_${groupRole(schema, role)}`, groupRole(schema, role)])
+    for (const name of [`login_${groupRole({ schema, service: 'bank' }, role)}`, groupRole({ schema, service: 'bank' }, role)])
       await admin.query(`drop owned by ${name}; drop role ${name}`)
   }
 })

@@ -10,6 +10,7 @@ import { WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
 import type { StreamHead } from '../core/stream.ts'
 import type { PubsubGrant } from '../transport/pubsub-admin.ts'
+import { usualLeaseMs } from '../transport/pubsub-lease.ts'
 import { deadLetterName, subscriptionName } from '../transport/pubsub-names.ts'
 import type { SchemaSettings, SubscriptionSettings, TopicSettings } from '../transport/pubsub-resources.ts'
 import { isProvisional } from './provisional-retention.ts'
@@ -48,7 +49,7 @@ export interface ProvisionOptions {
   readonly topicRetentionSeconds?: number
   /** How long dead letters are kept. @default 2_678_400 */
   readonly deadLetterRetentionSeconds?: number
-  /** @default 60 */
+  /** Of subscriptions with exactly-once delivery 60 unless set. The `leaseMs` of a transport goes before it. @default 15 */
   readonly ackDeadlineSeconds?: number
   /** Back-off between deliveries of one message. @default { minSeconds: 1, maxSeconds: 60 } */
   readonly retry?: { readonly minSeconds: number; readonly maxSeconds: number }
@@ -142,7 +143,7 @@ function forConsumer(consumer: ProvisionedConsumer, { topic, isOrdered }: ReadTo
   const {
     retentionSeconds = defaultRetentionSeconds,
     deadLetterRetentionSeconds = 2_678_400,
-    ackDeadlineSeconds = 60,
+    ackDeadlineSeconds = usualLeaseMs(consumer.exactlyOnce ?? false) / 1_000,
     maxAttempts = 100,
   } = options
   const { retry = { minSeconds: 1, maxSeconds: 60 }, projectNumber } = options

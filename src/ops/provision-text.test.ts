@@ -17,8 +17,8 @@ test('the gcloud commands make what the plan would', () => {
     `gcloud pubsub schemas create video --type=avro --definition='{"type":"record","doc":"it'\\''s \${x}"}' --project=shop`,
     'gcloud pubsub topics create video.events.catalog.dead --project=shop',
     'gcloud pubsub topics create video.events --message-retention-duration=604800s --schema=video --message-encoding=json --project=shop',
-    'gcloud pubsub subscriptions create video.events.catalog --topic=video.events --ack-deadline=60 --message-retention-duration=604800s --retain-acked-messages --enable-message-ordering --expiration-period=never --min-retry-delay=1s --max-retry-delay=60s --dead-letter-topic=video.events.catalog.dead --max-delivery-attempts=100 --project=shop',
-    'gcloud pubsub subscriptions create video.events.catalog.dead.catalog --topic=video.events.catalog.dead --ack-deadline=60 --message-retention-duration=2678400s --enable-message-ordering --expiration-period=never --min-retry-delay=1s --max-retry-delay=60s --project=shop',
+    'gcloud pubsub subscriptions create video.events.catalog --topic=video.events --ack-deadline=15 --message-retention-duration=604800s --retain-acked-messages --enable-message-ordering --expiration-period=never --min-retry-delay=1s --max-retry-delay=60s --dead-letter-topic=video.events.catalog.dead --max-delivery-attempts=100 --project=shop',
+    'gcloud pubsub subscriptions create video.events.catalog.dead.catalog --topic=video.events.catalog.dead --ack-deadline=15 --message-retention-duration=2678400s --enable-message-ordering --expiration-period=never --min-retry-delay=1s --max-retry-delay=60s --project=shop',
     'gcloud pubsub topics add-iam-policy-binding video.events.catalog.dead --role=roles/pubsub.publisher --member=serviceAccount:service-123456@gcp-sa-pubsub.iam.gserviceaccount.com --project=shop',
     'gcloud pubsub subscriptions add-iam-policy-binding video.events.catalog --role=roles/pubsub.subscriber --member=serviceAccount:service-123456@gcp-sa-pubsub.iam.gserviceaccount.com --project=shop',
     'gcloud pubsub subscriptions add-iam-policy-binding video.events.catalog --role=roles/pubsub.subscriber --member=serviceAccount:catalog@shop.iam.gserviceaccount.com --project=shop',
@@ -94,6 +94,17 @@ test.each([
   ['maxAttempts', 4],
 ])('refuses a %s that Pub/Sub would refuse', (option, value) => {
   expect(() => desiredResources({ [option]: value })).toThrow(expect.objectContaining({ code: 'INVALID_OPTION' }) as Error)
+})
+
+test('what a killed consumer held is free again after 15 s, with exactly-once delivery after 60 s, or as it is said', () => {
+  const consumers = [
+    { name: 'catalog', streams: [stream] },
+    { name: 'billing', streams: [stream], exactlyOnce: true },
+  ]
+  const deadlines = (given: ProvisionOptions): unknown =>
+    desiredResources({ consumers, ...given }).subscriptions.map(({ ackDeadlineSeconds }) => ackDeadlineSeconds)
+  expect(deadlines({})).toEqual([15, 15, 60, 60])
+  expect(deadlines({ ackDeadlineSeconds: 30 })).toEqual([30, 30, 30, 30])
 })
 
 test('topics of streams keep as long as subscriptions, or as it is said; those of dead letters keep nothing', () => {

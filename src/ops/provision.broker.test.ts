@@ -87,7 +87,7 @@ describe('provisioning', () => {
     const [found] = await client.subscription(name).getMetadata()
     expect(found).toMatchObject({
       topic: `projects/${projectId}/topics/video.events`,
-      ackDeadlineSeconds: 60,
+      ackDeadlineSeconds: 15,
       enableMessageOrdering: true,
       retainAckedMessages: true,
       messageRetentionDuration: { seconds: '604800' },
@@ -111,7 +111,7 @@ describe('provisioning', () => {
     expect(planText(drifted)).toBe(
       [
         '~ subscription video.events.catalog',
-        '    ackDeadlineSeconds: 30 -> 60',
+        '    ackDeadlineSeconds: 30 -> 15',
         '    retry: {"minSeconds":10,"maxSeconds":60} -> {"minSeconds":1,"maxSeconds":60}',
       ].join('\n'),
     )
@@ -153,7 +153,7 @@ describe('provisioning', () => {
         /reaches nobody.* pause every stream of it \(waybill outbox pause --stream <type>\) or stop its relays.* drain .* delete .* provision --apply.* resume/,
       ),
     })
-    expect(await admin.getSubscription(name)).toMatchObject({ ackDeadlineSeconds: 60, isOrdered: true })
+    expect(await admin.getSubscription(name)).toMatchObject({ ackDeadlineSeconds: 15, isOrdered: true })
   })
 
   test('a filter that somebody set is shown as one that cannot be removed in place', async () => {

@@ -6,7 +6,8 @@
  * What is handed over together is looked up together; deliveries keep their order.
  */
 import { isForeign, readEvent } from '../consumer/received-event.ts'
-import { errorMessage, WaybillError } from '../core/errors.ts'
+import { WaybillError } from '../core/errors.ts'
+import { redactedMessage } from '../core/redact.ts'
 import { voidEventType } from '../core/event.ts'
 import { rows, type Queryable } from '../postgres/database.ts'
 import type { Delivery, ReceiveOptions, Transport } from '../transport/transport.ts'
@@ -61,7 +62,7 @@ async function readDiscarded({ db, scope }: Letters, batch: readonly Delivery[])
 }
 
 function unread({ scope }: Letters, cause: unknown): WaybillError {
-  return new WaybillError('UNAVAILABLE', `The dead letters of ${scope.consumer} could not be read: ${errorMessage(cause)}`, {
+  return new WaybillError('UNAVAILABLE', `The dead letters of ${scope.consumer} could not be read: ${redactedMessage(cause)}`, {
     cause,
   })
 }

@@ -6,7 +6,7 @@
  * those of an aggregate that is held. A message that is given back for ever is none of it. While the consumer is paused nothing
  * can get on, and that time does not count.
  */
-import { errorMessage } from '../core/errors.ts'
+import { redactedMessage } from '../core/redact.ts'
 import { createSignals, type SignalBus, type SignalName, type Signals } from '../core/signals.ts'
 
 export interface Look {
@@ -49,6 +49,6 @@ export class Headway {
 
 function complaint(event: Signals[SignalName]): string | undefined {
   if (!('error' in event) || event.error === undefined) return undefined
-  const error = errorMessage(event.error)
+  const error = redactedMessage(event.error)
   return 'eventType' in event && 'aggregateId' in event ? `${event.eventType} ${event.aggregateId}: ${error}` : error
 }

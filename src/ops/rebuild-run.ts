@@ -162,6 +162,7 @@ async function runEngine(
     positions: 'every' as const,
     offsets: 'broker' as const,
     mode: 'direct' as const,
+    onUnknownStream: 'ignore' as const,
     transport: voidDiscarded({ feed: believed, db, scope }),
     verify: 'off' as const,
     signals,

@@ -4,9 +4,9 @@
  *
  * A recorded event is what the outbox would have stored. It is plain JSON, so a file of them lies beside the tests.
  */
-import { errorMessage } from '../core/errors.ts'
+import { redactedMessage } from '../core/redact.ts'
 import type { EventKind } from '../core/event.ts'
-import { readData, type AnyStream, type EventType } from '../core/stream.ts'
+import { contextOf, readData, type AnyStream, type EventType } from '../core/stream.ts'
 
 export interface RecordedEvent {
   readonly aggregateType: string
@@ -18,7 +18,7 @@ export interface RecordedEvent {
 
 /** An event as it is written today, to be kept. */
 export async function recordEvent<Input>(type: EventType<EventKind, Input, unknown>, data: Input): Promise<RecordedEvent> {
-  const bytes = await type.codec.encode(data)
+  const bytes = await type.codec.encode(data, contextOf(type, ''))
   return {
     aggregateType: type.stream.aggregateType,
     eventType: type.name,
@@ -43,7 +43,7 @@ export async function recordedProblems(
     try {
       await readData(type, Buffer.from(payload, 'base64'), schemaVersion)
     } catch (error) {
-      problems.push(`${what}: ${errorMessage(error)}`)
+      problems.push(`${what}: ${redactedMessage(error)}`)
     }
   }
   return problems

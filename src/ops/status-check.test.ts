@@ -35,6 +35,8 @@ const consumer: ConsumerReport = {
   delay: { sample: 0, p50Ms: undefined, p95Ms: undefined, lastMs: undefined },
   waiting: { messages: 0, aggregates: 0, held: 0, oldestMs: 0 },
   stored: { due: 0, retrying: 0, held: 0, estimated: false, lagMs: 0 },
+  instances: { running: 1, versions: 1 },
+  atRest: [],
   deadLetters: [],
   refused: [],
   heldAggregates: [],

@@ -229,8 +229,8 @@ test('markers are counted about, and late clean-up is seen', async () => {
 test('the role readonly may see all of it', async () => {
   const schema = `s${database.name}`
   await migrate(db, { schema, service: 'test', roles: true })
-  const login = `login_${groupRole(schema, 'readonly')}`
-  await db.query(`create role ${login} login in role ${groupRole(schema, 'readonly')}`)
+  const login = `login_${groupRole({ schema, service: 'test' }, 'readonly')}`
+  await db.query(`create role ${login} login in role ${groupRole({ schema, service: 'test' }, 'readonly')}`)
   const url = new URL(database.url)
   url.username = login
   const reader = connect({ url: url.href, max: 1 })
@@ -239,7 +239,7 @@ test('the role readonly may see all of it', async () => {
   } finally {
     await reader.close()
     await db.query(`drop schema ${schema} cascade`)
-    for (const role of [login, ...groupRoles.map((each) => groupRole(schema, each))])
+    for (const role of [login, ...groupRoles.map((each) => groupRole({ schema, service: 'test' }, each))])
       await db.query(`drop owned by ${role}; drop role ${role}`)
   }
 })

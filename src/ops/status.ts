@@ -7,6 +7,7 @@
  */
 import { commandTables, selectLag } from '../command/command.sql.ts'
 import { countWaiting, inboxTables, pauseId, type Scope } from '../consumer/inbox.sql.ts'
+import { selectAtRest, selectReaders } from '../consumer/readers.sql.ts'
 import { countsOfRefused } from '../consumer/refused-messages.ts'
 import { defaults } from '../core/defaults.ts'
 import { resolve, wholeBetween, type Check } from '../core/options.ts'
@@ -112,6 +113,10 @@ export interface ConsumerReport {
     readonly estimated: boolean
     readonly lagMs: number
   }
+  /** Its running instances, and of how many versions they are: of more than one while a deploy is half done. */
+  readonly instances: { readonly running: number; readonly versions: number }
+  /** What was put aside for another version of which no instance runs. */
+  readonly atRest: readonly { readonly aggregateType: string; readonly eventType: string; readonly messages: number }[]
   readonly deadLetters: readonly { readonly reason: string; readonly count: number }[]
   /** Messages whose signature is missing or wrong, as many as are kept of each reason. */
   readonly refused: readonly { readonly reason: string; readonly count: number }[]
@@ -143,6 +148,7 @@ export interface Status {
 const laneBound = 500
 const sampleSize = 500
 const deadBound = 100_000
+const restBound = 100_000
 
 /** Says what is wrong with a TTL of markers, as clean-up itself would. */
 export const checkMarkerTtl: Check<number> = wholeBetween(1, Number.MAX_SAFE_INTEGER)
@@ -219,13 +225,15 @@ async function outboxReport(db: Queryable, tables: OutboxTables, top: number): P
 async function consumerReports(db: Queryable, schema: string, top: number): Promise<readonly ConsumerReport[]> {
   const tables = inboxTables(schema)
   const dead = await rows(db, selectDeadCounts(tables, deadBound))
+  const readers = await rows(db, selectReaders(tables))
   const refused = await countsOfRefused(db, schema)
   const reports: ConsumerReport[] = []
   for (const row of await rows(db, selectConsumers(tables))) {
     const scope: Scope = { tables, consumer: row.name, generation: row.generation }
     const letters = dead.filter(({ consumer }) => consumer === row.name)
+    const digests = readers.flatMap(({ consumer, digest }) => (consumer === row.name ? digest : []))
     const distrusted = refused.filter(({ consumer }) => consumer === row.name)
-    reports.push(await consumerReport(db, { scope, row, letters, refused: distrusted, top }))
+    reports.push(await consumerReport(db, { scope, row, letters, digests, refused: distrusted, top }))
   }
   return reports
 }
@@ -234,14 +242,20 @@ interface ConsumerParts {
   readonly scope: Scope
   readonly row: ConsumerRow
   readonly letters: readonly { readonly reason: string; readonly count: number }[]
+  /** Of what each running instance reads. */
+  readonly digests: readonly string[]
   readonly refused: readonly { readonly reason: string; readonly count: number }[]
   readonly top: number
 }
 
-async function consumerReport(db: Queryable, { scope, row, letters, refused, top }: ConsumerParts): Promise<ConsumerReport> {
+async function consumerReport(
+  db: Queryable,
+  { scope, row, letters, digests, refused, top }: ConsumerParts,
+): Promise<ConsumerReport> {
   const waiting = await one(db, countWaiting(scope))
   const stored = await one(db, selectStoredCounts(scope, laneBound))
   const held = await rows(db, selectHeldAggregates(scope, top))
+  const atRest = await rows(db, selectAtRest(scope, restBound))
   return {
     consumer: row.name,
     generation: row.generation,
@@ -262,6 +276,8 @@ async function consumerReport(db: Queryable, { scope, row, letters, refused, top
       estimated: stored.estimated,
       lagMs: Math.max(0, stored.oldest_ms ?? 0),
     },
+    instances: { running: digests.length, versions: new Set(digests).size },
+    atRest: atRest.map((each) => ({ aggregateType: each.aggregate_type, eventType: each.event_type, messages: each.messages })),
     deadLetters: letters.map(({ reason, count }) => ({ reason, count })),
     refused: refused.map(({ reason, count }) => ({ reason, count })),
     heldAggregates: held.map((each) => ({

@@ -3,7 +3,7 @@
  * rows of projections, and the events that consumers emitted because of them, which are followed in turn.
  */
 import { inboxTables } from '../consumer/inbox.sql.ts'
-import { errorMessage } from '../core/errors.ts'
+import { redactedMessage } from '../core/redact.ts'
 import { outboxTables } from '../outbox/outbox.sql.ts'
 import { first, rows } from '../postgres/database.ts'
 import {
@@ -125,7 +125,7 @@ async function projectionsOf(
       const row = await first(db, selectProjected(projection, projection.keyOf(event?.aggregate_id ?? '')))
       found.push({ table, version: row?.version, deleted: (row?.deleted_at ?? null) !== null })
     } catch (error) {
-      notes.push(`${name}: ${table} could not be read: ${errorMessage(error)}`)
+      notes.push(`${name}: ${table} could not be read: ${redactedMessage(error)}`)
     }
   }
   return found

@@ -11,8 +11,9 @@ import { WaybillError } from '../core/errors.ts'
 import { outboxTables } from '../outbox/outbox.sql.ts'
 import { first, rows } from '../postgres/database.ts'
 import type { Statement } from '../postgres/sql.ts'
-import { isUnavailable } from '../postgres/sql-state.ts'
-import { transaction } from '../postgres/transaction.ts'
+import { shownGroupRole } from '../postgres/roles.ts'
+import { isForbidden, isUnavailable } from '../postgres/sql-state.ts'
+import { transaction, transactionOptions } from '../postgres/transaction.ts'
 import {
   scanEventsOfCommand,
   scanTracedMarkers,
@@ -61,10 +62,11 @@ export async function findRequest(services: readonly NamedService[], wanted: Wan
   return undefined
 }
 
-/** The request of the first event that names one; `undefined` if none does, or its marker is gone. */
+/** The request of the first event that names one; `undefined` if none does, its marker is gone, or this role may not see it: that is noted. */
 export async function requestOfEvent(
   services: readonly NamedService[],
   events: readonly TracedEvent[],
+  notes: string[],
 ): Promise<TracedRequest | undefined> {
   const [event] = events
   const service = services.find(({ name }) => name === event?.recorded?.service)
@@ -73,7 +75,11 @@ export async function requestOfEvent(
   if (row === undefined || row.command_id === null) return undefined
   for (const windowMs of windowsMs) {
     const of = { commandId: row.command_id, occurredAt: row.occurred_at }
-    const marker = await first(service.db, selectMarkerOfEvent(commandTables(service.schema), of, windowMs))
+    const marker = await first(service.db, selectMarkerOfEvent(commandTables(service.schema), of, windowMs)).catch(ifForbidden)
+    if (marker === 'forbidden') {
+      notes.push(`Who asked for it is shown to ${membersOf(service)}.`)
+      return undefined
+    }
     if (marker !== undefined) return toRequest(service, marker)
   }
   return undefined
@@ -100,14 +106,29 @@ async function eventsOf({ db, schema }: NamedService, row: TracedMarkerRow): Pro
   return []
 }
 
+const scanning = transactionOptions({ statementTimeoutMs: scanTimeoutMs, readOnly: true })
+
 /** Reads a whole table, but not for long: this may be somebody's production. */
-async function scan<Row>({ db, name }: NamedService, statement: Statement<Row>, advice: string): Promise<readonly Row[]> {
+async function scan<Row>({ db, name, schema }: NamedService, statement: Statement<Row>, advice: string): Promise<readonly Row[]> {
   try {
-    return await transaction(db, (tx) => rows(tx, statement), { statementTimeoutMs: scanTimeoutMs, readOnly: true })
+    return await transaction(db, (tx) => rows(tx, statement), scanning)
   } catch (error) {
+    if (isForbidden(error))
+      throw new WaybillError('FORBIDDEN', `Who asked for what in ${name} is shown to ${membersOf({ schema })}. ${advice}`, {
+        cause: error,
+      })
     if (!isUnavailable(error)) throw error
     throw new WaybillError('TIMEOUT', `Looking through all of ${name} took too long. ${advice}`, { cause: error })
   }
+}
+
+function ifForbidden(error: unknown): 'forbidden' {
+  if (!isForbidden(error)) throw error
+  return 'forbidden'
+}
+
+function membersOf({ schema }: { readonly schema: string }): string {
+  return `members of the database role ${shownGroupRole({ schema }, 'payloads')}`
 }
 
 function toRequest({ name }: NamedService, row: TracedMarkerRow): TracedRequest {

@@ -23,7 +23,7 @@ export async function trace(services: readonly TracedService[], options: TraceOp
   const notes: string[] = []
   if (principal === undefined && isUuid(id)) {
     const events = await gatherEvents(named, [parseId(id)], notes)
-    if (events.length > 0) return { request: await requestOfEvent(named, events), events, notes }
+    if (events.length > 0) return { request: await requestOfEvent(named, events, notes), events, notes }
   }
   const found = await findRequest(named, { requestId: id, principal })
   if (found === undefined) throw unknown(id, named)

@@ -8,10 +8,11 @@
  * meet in opposite orders, it is the backfill that gives way and comes back.
  */
 import { WaybillError } from '../core/errors.ts'
+import { oncePer } from '../core/once-per.ts'
 import type { AnyStream } from '../core/stream.ts'
 import { execute, first, rows, type Database, type Tx } from '../postgres/database.ts'
 import { isLockTimeout, sqlState } from '../postgres/sql-state.ts'
-import { transaction } from '../postgres/transaction.ts'
+import { transaction, transactionOptions } from '../postgres/transaction.ts'
 import type { BackfillCounts, BackfillOperation } from './backfill-operation.ts'
 import type { BackfillPage } from './backfill-source.ts'
 import { boundStatements, lockAggregates, lockOperation, saveProgress, snapshotHeader } from './backfill.sql.ts'
@@ -39,7 +40,7 @@ export async function runBatch<Row>(
   operation: BackfillOperation,
   page: BackfillPage<Row>,
 ): Promise<BackfillCounts> {
-  const { db, outbox, lockTimeoutMs } = deps
+  const { db, outbox } = deps
   const { schema } = outbox.tables
   const { id, runner } = operation
   const ids = page.rows.map((row) => idOf(deps, row))
@@ -67,9 +68,13 @@ export async function runBatch<Row>(
       await execute(tx, saveProgress(schema, { id, cursor: page.cursor, progress: counts }))
       return counts
     },
-    { lockTimeoutMs, statementTimeoutMs },
+    optionsOf(deps),
   )
 }
+
+const optionsOf = oncePer(({ lockTimeoutMs }: Pick<BatchDeps<never>, 'lockTimeoutMs'>) =>
+  transactionOptions({ lockTimeoutMs, statementTimeoutMs }),
+)
 
 /** An id that is no text, or none that Postgres takes as it is, would not be found among those that are locked. */
 function idOf<Row>({ aggregateId, stream }: BatchDeps<Row>, row: Row): string {

@@ -9,6 +9,7 @@
  */
 import { createHash } from 'node:crypto'
 import { open, stat, type FileHandle } from 'node:fs/promises'
+import { unlimited } from '../core/budget.ts'
 import { decodeJson } from '../core/codec.ts'
 import { errorMessage, WaybillError } from '../core/errors.ts'
 import { oneOf, resolve, wholeBetween } from '../core/options.ts'
@@ -123,7 +124,7 @@ async function hashBefore(file: FileHandle, offset: number): Promise<string> {
 
 function parse<Row>(bytes: Uint8Array, path: string, line: number): Row {
   try {
-    return decodeJson(bytes) as Row
+    return decodeJson(bytes, unlimited) as Row
   } catch (cause) {
     throw new WaybillError(
       'INVALID_INPUT',

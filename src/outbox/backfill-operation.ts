@@ -18,7 +18,7 @@ import { transaction } from '../postgres/transaction.ts'
 import {
   cancelOperation,
   insertOperation,
-  lockBackfillName,
+  lockOperations,
   selectLatest,
   takeOperation,
   type OperationRow,
@@ -62,7 +62,7 @@ export async function openOperation(db: Database, options: OpenOptions): Promise
   const runner = randomUUID()
   const total = await options.measure()
   return await transaction(db, async (tx) => {
-    await execute(tx, lockBackfillName(schema, name))
+    await execute(tx, lockOperations(schema))
     const latest = await first(tx, selectLatest(schema, name))
     if (latest !== undefined && mode === 'resume' && latest.state !== 'cancelled') {
       if (latest.state !== 'finished' && latest.source !== source) throw otherSource(name, latest.source, source)

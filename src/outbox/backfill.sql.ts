@@ -16,9 +16,12 @@ export interface OperationRow {
   readonly progress: string
 }
 
-/** Only one process at a time may decide whether a backfill of this name begins, goes on or is refused. */
-export function lockBackfillName(schema: string, backfill: string): Statement {
-  return sql`select pg_advisory_xact_lock(hashtextextended(${`waybill backfill ${schema} ${backfill}`}, 0))`
+/**
+ * Only one process at a time may decide whether a backfill begins, goes on or is refused. The mode conflicts with itself and with no
+ * row lock, so backfills that run go on; it needs a right to change the table, so a stranger cannot hold it.
+ */
+export function lockOperations(schema: string): Statement {
+  return sql`lock table ${name(schema, 'operation')} in share update exclusive mode`
 }
 
 /** The last operation of this backfill. The table has a row for each long piece of work ever started: it stays small. */

@@ -13,7 +13,7 @@ import { createTokens, type Tokens } from '../core/token.ts'
 import { noTracing, type Tracing } from '../core/tracing.ts'
 import { parseVersion, type Version } from '../core/version.ts'
 import type { EventInput, EventKind } from '../core/event.ts'
-import type { EventType } from '../core/stream.ts'
+import { contextOf, type EventType } from '../core/stream.ts'
 import { afterCommit } from '../postgres/after-commit.ts'
 import { assertTx, one, rows, type Tx } from '../postgres/database.ts'
 import { within } from '../postgres/tx-scope.ts'
@@ -180,7 +180,7 @@ async function encode(
   assertAggregateId(aggregateId, type.name)
   assertNotBefore(options.notBefore, type.name)
   assertContentHash(options.source?.contentHash, type.name)
-  const payload = await type.codec.encode(data as never)
+  const payload = await type.codec.encode(data as never, contextOf(type, aggregateId))
   const headers = { ...common, ...options.headers }
   assertHeaders(headers, type.name)
   const encoded: EncodedEvent = {

@@ -10,6 +10,7 @@
  *   retry (head, blocks its key) ──too often──▶ parked (waits for an operator)
  */
 import { errorMessage } from '../core/errors.ts'
+import { redactSecrets } from '../core/redact.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Pass } from '../core/loop.ts'
 import { parseMoment } from '../core/moment.ts'
@@ -212,7 +213,12 @@ function report(deps: RelayPassDeps, { published, failures, outage, isReached }:
   if (outage === undefined && isReached) breaker.succeeded()
   if (outage !== undefined) {
     breaker.failed()
-    signals.emit('relay.breaker', { relay, outbox: deps.tables.schema, state: breaker.state(), error: outage.message })
+    signals.emit('relay.breaker', {
+      relay,
+      outbox: deps.tables.schema,
+      state: breaker.state(),
+      error: redactSecrets(outage.message),
+    })
   }
   if (published.length > 0) {
     deps.onPublished(published.length)
@@ -227,7 +233,7 @@ function report(deps: RelayPassDeps, { published, failures, outage, isReached }:
       aggregateType: row.aggregate_type,
       aggregateId: row.aggregate_id,
       attempts: row.publish_attempts + stopped.charge,
-      error: stopped.error,
+      error: redactSecrets(stopped.error),
     }
     if (stopped.park) signals.emit('relay.parked', event)
     else signals.emit('relay.stopped', { ...event, delayMs: stopped.delayMs })

@@ -72,7 +72,7 @@ test('a topic that somebody has alone in Postgres keeps its own events only, and
       await transaction(db, (other) => fixture.outbox.add(other, accounts.Deposited, 'a1', { amount }))
       await eventually(async () => expect(await fixture.dispatch()).toHaveLength(2))
     }
-    const waiting = `select from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database())`
+    const waiting = `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
     expect((await db.query(waiting)).rows.length).toBeLessThanOrEqual(1)
   }
   await transaction(db, subscribing, { idleInTransactionTimeoutMs: 0 })

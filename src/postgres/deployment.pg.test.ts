@@ -131,7 +131,10 @@ test('a role without any grant is told which one it needs', async () => {
   url.username = role
   const stranger = connect({ url: url.href })
   const start = assertSchema(stranger, orders)
-  await expect(start).rejects.toMatchObject({ code: 'FORBIDDEN', message: expect.stringContaining('waybill_app, waybill_relay') })
+  await expect(start).rejects.toMatchObject({
+    code: 'FORBIDDEN',
+    message: expect.stringContaining('waybill_orders_app, waybill_orders_relay'),
+  })
   await stranger.close()
   await db.query(`drop role ${role}`)
 })

@@ -3,26 +3,28 @@
  *
  * Refused are: a schema that is missing, older, or newer in a way this package does not understand; migrations that are
  * not the ones we ship; another service's schema; and a copied or restored database. A copy holds the same unpublished
- * events as its original, so a relay on it would publish them a second time, perhaps from a test system into production.
+ * events as its original, so a relay on it would publish them a second time, perhaps from a test system into production. So are
+ * sessions with settings under which the driver would change values.
  */
 import { WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
 import { one, type Database, type Queryable } from './database.ts'
 import { checkedNames, type DeploymentNames } from './deployment-names.ts'
-import { insertAudit, restampDeployment } from './migrate.sql.ts'
+import { insertAudit, probeSession, restampDeployment } from './migrate.sql.ts'
 import { packageVersion, shippedMigrations, type Migration } from './migrate-files.ts'
 import { migrationStatus, type DeploymentStamp, type MigrationStatus } from './migrate-status.ts'
+import { shownGroupRole } from './roles.ts'
 import { sqlState } from './sql-state.ts'
 import { transaction } from './transaction.ts'
 
-/** Throws SCHEMA_MISMATCH, MIGRATION_CHANGED or WRONG_DEPLOYMENT unless this process may work on the schema. Call it at start. */
+/** Throws SCHEMA_MISMATCH, MIGRATION_CHANGED, WRONG_DEPLOYMENT or REFUSED unless this process may work on the schema. Call it at start. */
 export async function assertSchema(
   db: Queryable,
   given: Omit<DeploymentNames, 'service'> & {
     /** @default whichever the schema is bound to */ readonly service?: string | undefined
   },
 ): Promise<void> {
-  const status = await readable(given.schema, () => migrationStatus(db, { schema: given.schema }))
+  const status = await readable(given, () => migrationStatus(db, { schema: given.schema }))
   const service = given.service ?? status.deployment?.service
   if (service === undefined) throw ofNobody(status)
   const names = checkedNames({ ...given, service })
@@ -42,6 +44,21 @@ export async function assertSchema(
       { details: { pending } },
     )
   }
+  await assertSession(db)
+}
+
+/** Settings under which values would change on their way, in silence. Which they are depends on the driver, so it is tried. */
+async function assertSession(db: Queryable): Promise<void> {
+  const { bytes, keeps_null } = await one(db, probeSession())
+  if (Buffer.from(bytes).toString('hex') !== '005cff41') throw spoils('bytes', `bytea_output = 'hex'`)
+  if (!keeps_null) throw spoils('NULL in arrays', `array_nulls = 'on'`)
+}
+
+function spoils(what: string, setting: string): WaybillError {
+  return new WaybillError(
+    'REFUSED',
+    `The sessions of this process have a setting under which its driver changes ${what}. Set it for the role that it connects as: alter role … set ${setting}`,
+  )
 }
 
 /** Nobody has told a name here, and one that we made up would be copied, and the schema bound to it for good. */
@@ -138,14 +155,18 @@ export async function adoptDeployment(db: Database, options: AdoptOptions): Prom
 }
 
 /** Turns "permission denied" into a sentence. */
-async function readable<Result>(schema: string, read: () => Promise<Result>): Promise<Result> {
+async function readable<Result>(
+  names: { readonly schema: string; readonly service?: string | undefined },
+  read: () => Promise<Result>,
+): Promise<Result> {
   try {
     return await read()
   } catch (cause) {
     if (sqlState(cause) !== '42501') throw cause
+    const roles = (['app', 'relay', 'consumer'] as const).map((role) => shownGroupRole(names, role))
     throw new WaybillError(
       'FORBIDDEN',
-      `This database role may not read the schema "${schema}". Grant it one of ${schema}_app, ${schema}_relay, ${schema}_consumer (made by: waybill migrate up --roles).`,
+      `This database role may not read the schema "${names.schema}". Grant it one of ${roles.join(', ')} (made by: waybill migrate up --roles).`,
       { cause },
     )
   }

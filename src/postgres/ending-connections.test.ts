@@ -6,6 +6,9 @@ import postgres from 'postgres'
 import { expect, test } from 'vitest'
 
 import { endingServer, uncaughtDuring } from '../../test/setup/ending-server.ts'
+import { createSignals } from '../core/signals.ts'
+import { createFakeClock } from '../testing/fake-clock.ts'
+import { eventually } from '../testing/eventually.ts'
 import type { Database } from './database.ts'
 import { connect } from './connect.ts'
 import { fromDrizzle } from './from-drizzle.ts'
@@ -13,6 +16,7 @@ import { fromKnex } from './from-knex.ts'
 import { fromKysely } from './from-kysely.ts'
 import { fromPg } from './from-pg.ts'
 import { fromPostgresJs } from './from-postgres-js.ts'
+import { createListener } from './listen.ts'
 import { transaction } from './transaction.ts'
 
 interface Opened {
@@ -76,3 +80,22 @@ test.each(Object.entries(adapters))(
     expect({ uncaught: uncaught.map(String), outcomes }).toEqual({ uncaught: [], outcomes: ['rejected', 'rejected'] })
   },
 )
+
+test('a listener whose connections end as they open tells of each, tries again and never ends the process', async () => {
+  const server = await endingServer()
+  const [clock, signals, stop] = [createFakeClock(), createSignals(), new AbortController()]
+  const failures: unknown[] = []
+  signals.on('listen.failed', ({ error }) => void failures.push(error))
+  const listener = createListener({ url: server.url, channel: 'news', onNotification: () => {}, signals, clock })
+  const uncaught = await uncaughtDuring(async () => {
+    const running = listener.run({ stopping: stop.signal, aborting: new AbortController().signal })
+    await eventually(async () => {
+      await clock.advance(1_000)
+      return failures.length >= 3
+    })
+    stop.abort()
+    await running
+  })
+  await server.stop()
+  expect(uncaught.map(String)).toEqual([])
+})

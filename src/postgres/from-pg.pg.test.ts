@@ -135,6 +135,43 @@ test('a client that outlives its transaction refuses statements in the way that 
   await pool.end()
 })
 
+test.each([
+  ['a callback', (client: pg.ClientBase) => client.query('insert into note values (1, $1)', ['left'], () => undefined)],
+  ['a query object', (client: pg.ClientBase) => client.query(new pg.Query('insert into note values (1, $1)', ['left']))],
+] as const)('what was sent by %s and not answered when the closure returned is rolled back, and named', async (_way, send) => {
+  const pool = new pg.Pool({ connectionString: database.url, max: 1 })
+  const work = transaction(fromPg(pool), async ({ native }) => {
+    await native.query(`insert into note values (2, 'before')`)
+    void send(native)
+  })
+  await expect(work).rejects.toThrow(/while insert into note values \(1, \$1\) was still under way/)
+  expect((await pool.query('select id from note')).rows).toEqual([])
+  await pool.end()
+})
+
+test('a closure that sends many statements at once has one under way, in whichever way it sends them', async () => {
+  const pool = new pg.Pool({ connectionString: database.url, max: 1 })
+  let most = 0
+  pool.on('connect', (client: pg.Client & { _queryQueue?: readonly unknown[] }) => {
+    const query = client.query.bind(client) as (...asked: unknown[]) => unknown
+    client.query = ((...asked: unknown[]) => {
+      const answer = query(...asked)
+      most = Math.max(most, client._queryQueue?.length ?? 0)
+      return answer
+    }) as typeof client.query
+  })
+  const heard = Promise.withResolvers<unknown>()
+  const answers = await transaction(fromPg(pool), (tx) => {
+    tx.native.query('select 3 as n', (_error: unknown, { rows }: pg.QueryResult) => heard.resolve(rows))
+    return Promise.all([tx.query('select 1 as n'), tx.native.query('select 2 as n'), tx.query('select 4 as n'), heard.promise])
+  })
+  expect(answers.map((answer) => (Array.isArray(answer) ? answer : (answer as pg.QueryResult).rows))).toEqual(
+    [1, 2, 4, 3].map((n) => [{ n }]),
+  )
+  expect(most).toBe(0)
+  await pool.end()
+})
+
 test('a closure cannot give its client back to the pool, neither inside of the transaction nor after it', async () => {
   const pool = new pg.Pool({ connectionString: database.url, max: 1 })
   let late: pg.PoolClient | undefined

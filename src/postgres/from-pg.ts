@@ -90,7 +90,7 @@ async function attemptOn<Result>(
   let begun: TransactionId | undefined
   let result: Result
   try {
-    begun = await begin(client, options)
+    begun = gate.id = await begin(client, options)
     result = await work(tx)
     assertSettled(gate)
     gate.state = 'over'
@@ -135,7 +135,7 @@ async function rollBack(
   if (
     (await unlessLate(
       answered.then(() => true),
-      longestEndMs(options),
+      longestEndMs(options, gate),
       systemClock,
     )) === undefined
   )

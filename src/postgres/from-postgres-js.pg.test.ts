@@ -62,6 +62,31 @@ test('the sql of a transaction works as ever while that lasts, and not after it'
   await sql.end()
 })
 
+test(
+  'a cursor counts until it is closed, a statement from when it is sent, and a fragment never',
+  { timeout: 60_000 },
+  async () => {
+    const sql = postgres(database.url, { max: 1, prepare: false })
+    const db = fromPostgresJs(sql)
+    const written = await transaction(db, async ({ native }) => {
+      await native`insert into note values (1, 'kept')`
+      for await (const [row] of native`select n from generate_series(1, 100) as n`.cursor(10)) if (row?.['n'] > 20) break
+      const chunks: number[] = []
+      await native`select n from generate_series(1, 25) as n`.cursor(10, (rows) => void chunks.push(rows.length))
+      expect(chunks).toEqual([10, 10, 5])
+      return [native`where true`, native`insert into note values (2, 'never sent')`]
+    })
+    expect(written).toHaveLength(2)
+    const open = transaction(db, async ({ native }) => {
+      await native`insert into note values (3, 'undone')`
+      await native`select n from generate_series(1, 100) as n`.cursor(10)[Symbol.asyncIterator]().next()
+    })
+    await expect(open).rejects.toThrow(/while select n from generate_series\(1, 100\) as n was still under way/)
+    expect(await sql`select id from note`).toEqual([{ id: 1 }])
+    await sql.end()
+  },
+)
+
 test('a savepoint that fails after its transaction has ended is not rolled back to', async () => {
   const sent: string[] = []
   const sql = postgres(database.url, { max: 1, prepare: false, debug: (_connection, text) => void sent.push(text) })

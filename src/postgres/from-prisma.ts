@@ -91,7 +91,7 @@ interface PrismaOperation {
 function guardClient<Native>(prisma: PrismaDatabase<Native>, gate: Gate): PrismaDatabase<Native> {
   const extensible = prisma as PrismaDatabase<Native> & { $extends?(extension: Extension): PrismaDatabase<Native> }
   const $allOperations = async ({ model, operation: name, args, query }: PrismaOperation): Promise<unknown> => {
-    const what: unknown = model === undefined && Array.isArray(args) ? args[0] : `${model}.${name}`
+    const what = model === undefined ? rawText(args) : `${model}.${name}`
     const refused = refusal(gate, what)
     if (refused !== undefined) throw refused
     const operation = enter(gate, what)
@@ -103,6 +103,12 @@ function guardClient<Native>(prisma: PrismaDatabase<Native>, gate: Gate): Prisma
     }
   }
   return extensible.$extends?.({ query: { $allOperations } }) ?? prisma
+}
+
+/** The text of a raw operation: written out, or a template. */
+function rawText(args: unknown): unknown {
+  if (Array.isArray(args)) return args[0]
+  return (args as { readonly strings?: readonly string[] } | null)?.strings?.join('$')
 }
 
 type Nest = (asked: unknown, ...rest: unknown[]) => Promise<unknown>

@@ -29,6 +29,10 @@ export interface Gate {
   /** Why the transaction must not commit, although its closure returns. */
   spoilt?: { readonly error: unknown }
   readonly signals: SignalBus
+  /** By which another connection can find it. */
+  id?: { readonly xid: string } | undefined
+  /** How long its ROLLBACK is waited for, where what is before it was interrupted. @default what the time-outs allow */
+  endMs?: number
   /** What is to be done once it has committed. */
   readonly afterCommit: (() => void)[]
   /** Shuts the gate and asks the last question. There when the closure has returned and the library still runs its hooks. */
@@ -53,6 +57,8 @@ export interface Scope {
   readonly who: string
   /** What becomes of an error that is its fault. */
   readonly blame: (error: unknown) => unknown
+  /** Looks at each statement; what it returns is why that is refused. */
+  readonly watch: ((what: unknown) => WaybillError | undefined) | undefined
   state: 'open' | 'over' | 'failed'
 }
 
@@ -60,6 +66,8 @@ export interface ScopeOptions {
   readonly who: string
   /** @default the error itself */
   readonly blame?: (error: unknown) => unknown
+  /** @default that of the scope around it */
+  readonly watch?: Scope['watch']
 }
 
 /** Who calls: the driver's own object is the same for all scopes of a transaction. */
@@ -74,8 +82,8 @@ export function inScope<Result>(scope: Scope, call: () => Result): Result {
   return scopes.run(scope, call)
 }
 
-export function openScope(gate: Gate, { who, blame = (error) => error }: ScopeOptions): Scope {
-  return { gate, outer: scopes.getStore(), who, blame, state: 'open' }
+export function openScope(gate: Gate, { who, blame = (error) => error, watch = callerOf(gate)?.watch }: ScopeOptions): Scope {
+  return { gate, outer: scopes.getStore(), who, blame, watch, state: 'open' }
 }
 
 function callerOf(gate: Gate): Scope | undefined {
@@ -88,7 +96,7 @@ function callerOf(gate: Gate): Scope | undefined {
 export function refusal(gate: Gate, what: unknown): WaybillError | undefined {
   const scope = callerOf(gate)
   const isLetThrough = letsThrough(gate, what)
-  if (isLetThrough && (scope === undefined || scope.state === 'open')) return undefined
+  if (isLetThrough && (scope === undefined || scope.state === 'open')) return scope?.watch?.(what)
   const error = endedTransaction()
   // What a scope sends behind its end belonged to its effect, which is not committed without it.
   if (isLetThrough && scope?.state === 'over') gate.spoilt ??= { error: scope.blame(stillUnderWay(scope.who, [nameOf(what)])) }

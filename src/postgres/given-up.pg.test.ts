@@ -3,10 +3,13 @@ import { afterAll, expect, test } from 'vitest'
 
 import { adapters, openDrizzleWithReplicas, openPg } from '../../test/contract/pools-of-one.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
+import { systemClock } from '../core/clock.ts'
+import { eventually } from '../testing/eventually.ts'
 import { startFaultProxy } from '../testing/fault-proxy.ts'
 import { isCommitRequest, isStatement, postgresFrames } from '../testing/postgres-frames.ts'
 import type { BeginOptions, Interruptible, Queryable, QueryResult } from './database.ts'
 import { isConnectionLoss } from './sql-state.ts'
+import { interrupt } from './tx-scope.ts'
 
 const database = await testDatabase()
 const { hostname, port } = new URL(database.directUrl)
@@ -89,6 +92,27 @@ test.each(Object.entries(closing))(
     await expect(failing).rejects.toThrow('card declined')
     expect(proxy.firings(fault)).toBe(1)
     expect((await db.attempt(options, say)).rows).toEqual([{ said: 'yes' }])
+    await close()
+  },
+)
+
+test.each(Object.entries(closing))(
+  '%s closes the connection of a statement that is to be ended, where no other is to be had to say so',
+  { timeout: 60_000 },
+  async (_name, open) => {
+    const { db, close } = await open(database.url)
+    const hanging = `select from pg_stat_activity where datname = current_database() and query like 'select pg_sleep(3600)%' and state = 'active'`
+    const failing = db.attempt({ ...options, statementTimeoutMs: 3_600_000 }, async (tx) => {
+      tx.query('select pg_sleep(3600)::text').catch(() => undefined)
+      await eventually(async () => (await database.pool.query(hanging)).rowCount === 1, { intervalMs: 1 })
+      // Its pool has one connection, and that is this one.
+      await interrupt(db, tx, systemClock)
+      throw new Error('given up')
+    })
+    await expect(failing).rejects.toThrow('given up')
+    expect((await db.attempt(options, say)).rows).toEqual([{ said: 'yes' }])
+    // The request went out with the new connection, so its locks are free too.
+    await eventually(async () => (await database.pool.query(hanging)).rowCount === 0, { intervalMs: 1 })
     await close()
   },
 )

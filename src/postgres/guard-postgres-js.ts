@@ -47,22 +47,29 @@ function stopWhereSent(made: unknown, gate: Gate): unknown {
   const query = made as Partial<Sender>
   const { handler, strings } = query
   if (typeof handler !== 'function') return made
-  let leaveLoop = (): void => undefined
+  const loop: Loop = { left: () => undefined, close: undefined }
   const guarded = (each: Sender): unknown => {
     const refused = refusal(gate, textOf(strings))
     if (refused !== undefined) return each.reject(refused)
-    const answered = countUntilAnswered(each, gate)
-    leaveLoop = answered
+    loop.left = countUntilAnswered(each, gate, loop.close)
     return handler(each)
   }
   // The handler carries a setting.
   query.handler = Object.assign(guarded, handler)
   const cursor = query.cursor?.bind(query)
   query.cursor = (...asked) => {
-    const loop = cursor?.(...asked) as AsyncIterable<unknown> | Sender
-    return Symbol.asyncIterator in loop ? leftAtOnce(loop, () => leaveLoop()) : loop
+    const rows = cursor?.(...asked) as AsyncIterable<unknown> | Sender
+    return Symbol.asyncIterator in rows ? leftAtOnce(rows, loop) : rows
   }
   return made
+}
+
+/** A loop over a cursor. */
+interface Loop {
+  /** Counts it no more. */
+  left: () => void
+  /** Closes a cursor that stays open when the closure ends: no ROLLBACK would be answered behind it. */
+  close: (() => void) | undefined
 }
 
 /** Templates with parameters have their text in pieces. */
@@ -71,12 +78,13 @@ function textOf(strings: readonly string[] | undefined): string | undefined {
 }
 
 /** postgres.js closes the cursor of a loop that was left, but nobody can wait for that. */
-function leftAtOnce(loop: AsyncIterable<unknown>, left: () => void): AsyncIterable<unknown> {
+function leftAtOnce(rows: AsyncIterable<unknown>, loop: Loop): AsyncIterable<unknown> {
   return {
     [Symbol.asyncIterator]: () => {
-      const steps = loop[Symbol.asyncIterator]()
+      const steps = rows[Symbol.asyncIterator]()
+      loop.close = () => void steps.return?.()
       const end = async (): Promise<IteratorResult<unknown>> => {
-        left()
+        loop.left()
         return (await steps.return?.()) ?? { done: true, value: undefined }
       }
       return { next: () => steps.next(), return: end }
@@ -85,8 +93,9 @@ function leftAtOnce(loop: AsyncIterable<unknown>, left: () => void): AsyncIterab
 }
 
 /** Returns how to stop counting. postgres.js sets `active` back at the answer, also for cursors, whose `resolve` it replaces. */
-function countUntilAnswered(query: Sender, gate: Gate): () => void {
+function countUntilAnswered(query: Sender, gate: Gate, close?: () => void): () => void {
   const operation = enter(gate, textOf(query.strings))
+  if (close !== undefined) operation.close = close
   const answered = (): void => leave(gate, operation)
   let active = query.active
   Object.defineProperty(query, 'active', {

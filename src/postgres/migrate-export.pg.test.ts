@@ -21,23 +21,27 @@ const scripted = await testDatabase()
 const byRunner = fromPg(migrated.pool)
 const byScript = fromPg(scripted.pool)
 const withRoles = `s${migrated.name}`
+// Roles belong to the server: a schema of the same name in another database would need the same ones.
+const scriptedWithRoles = `s${scripted.name}`
 const psql = findProgram('psql')
 
 afterAll(async () => {
-  for (const db of [byRunner, byScript]) await db.query(`drop schema if exists ${withRoles} cascade`)
-  for (const role of groupRoles) await byScript.query(`drop role if exists ${groupRole(withRoles, role)}`)
+  await byRunner.query(`drop schema if exists ${withRoles} cascade`)
+  await byScript.query(`drop schema if exists ${scriptedWithRoles} cascade`)
+  for (const schema of [withRoles, scriptedWithRoles])
+    for (const role of groupRoles) await byScript.query(`drop role if exists ${groupRole({ schema, service: 'orders' }, role)}`)
 })
 
 test.each([
-  ['waybill', false],
-  [withRoles, true],
+  { schema: 'waybill', other: 'waybill', roles: false },
+  { schema: scriptedWithRoles, other: withRoles, roles: true },
 ])(
-  'the script leaves the same schema as the runner (%s, roles: %s), and the runner finds nothing to do',
-  async (schema, roles) => {
+  'the script leaves the same schema as the runner (roles: $roles), and the runner finds nothing to do',
+  async ({ schema, other, roles }) => {
     const names = { schema, service: 'orders' }
-    await migrate(byRunner, { ...names, roles })
+    await migrate(byRunner, { ...names, schema: other, roles })
     await byScript.query(exportSql({ ...names, roles }))
-    expect(await describeSchema(byScript, schema, 'full')).toBe(await describeSchema(byRunner, schema, 'full'))
+    expect(await describeSchema(byScript, schema, 'full')).toBe(await describeSchema(byRunner, other, 'full'))
     await assertSchema(byScript, names)
     expect((await migrate(byScript, names)).applied).toEqual([])
   },

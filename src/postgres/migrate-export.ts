@@ -3,7 +3,7 @@
  * supabase/migrations.
  *
  * Running it leaves exactly what `migrate` leaves, record of migrations and binding included, so that `migrate` finds
- * nothing to do afterwards. It holds the same lock, and it is one transaction unless a migration cannot be in one.
+ * nothing to do afterwards. It holds the same lock once the schema is there, and it is one transaction unless a migration cannot be in one.
  * `exportSql` knows no database and is told what that has; `pendingSql` looks.
  */
 import { WaybillError } from '../core/errors.ts'
@@ -65,15 +65,17 @@ interface Script {
 function script({ names, chosen, roles, isNew, isStamped }: Script): string {
   const { schema, service, deploymentId } = names
   if (chosen.length === 0 && !roles) return ''
-  const begin = `begin;\n${literal(waitForMigrationLock(schema))}\n${literal(limitLockWait())}\n`
+  const opening = `begin;\n${literal(limitLockWait())}\n`
+  const begin = `${opening}${literal(waitForMigrationLock(schema))}\n`
   return [
     `-- Waybill ${packageVersion()}: the schema "${schema}" of the service "${service}".\n-- By hand: psql -v ON_ERROR_STOP=1 -f <this file>\n`,
-    begin,
+    // A new schema has no row to lock: the second of two scripts at once fails and changes nothing.
+    isNew ? opening : begin,
     isNew ? `${literal(createSchema(schema, 'if-missing'))}\n` : '',
     ...chosen.flatMap((migration) => section(migration, schema, begin)),
     isStamped ? '' : `${literal(stampDeployment(schema, service, deploymentId))}\n`,
     lockSchemaDown(schema),
-    roles ? applyRoles(schema) : '',
+    roles ? applyRoles(names) : '',
     'commit;\n',
   ]
     .filter((part) => part !== '')

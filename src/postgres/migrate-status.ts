@@ -6,6 +6,7 @@ import { first, one, rows, type Queryable } from './database.ts'
 import { inspectSchema, selectApplied, selectDeployment } from './migrate.sql.ts'
 import { shippedMigrations, type Migration } from './migrate-files.ts'
 import { checkedSchema } from './deployment-names.ts'
+import { isOwnerRole } from './roles.ts'
 
 export interface AppliedMigration {
   readonly number: number
@@ -40,7 +41,7 @@ export interface MigrationStatus {
   readonly installed: boolean
   /** Anything at all is in it. */
   readonly occupied: boolean
-  /** It is owned by its own group role, so each run refreshes the grants. */
+  /** It is owned by its own group role, also by one with a name of before, so each run refreshes the grants. */
   readonly managed: boolean
   readonly applied: readonly AppliedMigration[]
   readonly pending: readonly Migration[]
@@ -60,8 +61,9 @@ export async function migrationStatus(db: Queryable, options: MigrationStatusOpt
   refuseUnknown('migrationStatus', options, ['schema', 'migrations'])
   const schema = checkedSchema(options.schema)
   const migrations = options.migrations ?? shippedMigrations()
-  const found = await one(db, inspectSchema(schema))
-  if (!found.installed) return { schema, ...found, applied: [], pending: migrations, newer: [], deployment: undefined }
+  const { owner, ...found } = await one(db, inspectSchema(schema))
+  if (!found.installed)
+    return { schema, ...found, managed: false, applied: [], pending: migrations, newer: [], deployment: undefined }
   const applied = (await rows(db, selectApplied(schema))).map(({ applied_at, applied_by, ...row }) => ({
     ...row,
     appliedAt: applied_at,
@@ -69,13 +71,15 @@ export async function migrationStatus(db: Queryable, options: MigrationStatusOpt
   }))
   const numbers = new Set(applied.map(({ number }) => number))
   const known = new Set(migrations.map(({ number }) => number))
+  const deployment = await readDeployment(db, schema)
   return {
     schema,
     ...found,
+    managed: deployment !== undefined && isOwnerRole({ schema, service: deployment.service }, owner),
     applied,
     pending: migrations.filter(({ number }) => !numbers.has(number)),
     newer: applied.filter(({ number }) => !known.has(number)).map(({ name }) => name),
-    deployment: await readDeployment(db, schema),
+    deployment,
   }
 }
 

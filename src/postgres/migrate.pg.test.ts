@@ -125,8 +125,8 @@ test('the wait for another process that migrates has an end', async () => {
   await migrate(db, { schema: 'stuck', service: 'orders' })
   const holder = await database.pool.connect()
   await holder.query('begin')
-  await holder.query(`select pg_advisory_xact_lock(hashtextextended('waybill.migrate.stuck', 0))`)
-  const waiting = migrate(db, { schema: 'stuck', service: 'orders', waitMs: 0 })
+  await holder.query('select from stuck.migration where number = 1 for update')
+  const waiting = migrate(db, { schema: 'stuck', service: 'orders', waitMs: 0, migrations: withMore('select 1;') })
   await expect(waiting).rejects.toMatchObject({ code: 'TIMEOUT' })
   await holder.query('rollback')
   holder.release()
@@ -135,7 +135,7 @@ test('the wait for another process that migrates has an end', async () => {
 test('the wait ends when its signal aborts, and says that nothing was changed', async () => {
   const holder = await database.pool.connect()
   await holder.query('begin')
-  await holder.query(`select pg_advisory_xact_lock(hashtextextended('waybill.migrate.stopped', 0))`)
+  await holder.query('create schema stopped')
   const stop = new AbortController()
   // The first sleep is the sign that it waits.
   const clock = { ...systemClock, sleep: () => Promise.resolve(stop.abort()) }

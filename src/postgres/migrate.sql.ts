@@ -1,16 +1,16 @@
 /** Every statement that the migration runner needs. No other file names the tables of the first migration. */
-import { sql, name, type Statement } from './sql.ts'
+import { sql, name, sqlArray, type Statement } from './sql.ts'
 
 /** What is at a schema's name: nothing, something of others, or ours. Reads the catalogue, which everybody may. */
 export function inspectSchema(
   schema: string,
-): Statement<{ present: boolean; installed: boolean; occupied: boolean; managed: boolean }> {
+): Statement<{ present: boolean; installed: boolean; occupied: boolean; owner: string | null }> {
   return sql`
     select n.oid is not null as present,
            exists (select from pg_catalog.pg_class c
                     where c.relnamespace = n.oid and c.relname = 'migration' and c.relkind = 'r') as installed,
            exists (select from pg_catalog.pg_class c where c.relnamespace = n.oid) as occupied,
-           coalesce(pg_catalog.pg_get_userbyid(n.nspowner) = ${`${schema}_owner`}::text, false) as managed
+           pg_catalog.pg_get_userbyid(n.nspowner)::text as owner
       from (values (1)) as always
       left join pg_catalog.pg_namespace n on n.nspname = ${schema}::text`
 }
@@ -47,18 +47,36 @@ export function selectDeployment(schema: string): Statement<DeploymentRow> {
 }
 
 /**
- * Takes the lock under which migrations run, until the transaction ends.
+ * Takes the lock under which migrations run, until the transaction ends: the row of the first one, which only the owner may lock. No
+ * row if another process has it.
  *
  * It never waits: a statement that waited would hold a snapshot, and an index built concurrently by the one who has the
  * lock would wait for that snapshot for ever.
  */
-export function tryMigrationLock(schema: string): Statement<{ locked: boolean }> {
-  return sql`select pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(${lockName(schema)}::text, 0)) as locked`
+export function tryMigrationLock(schema: string): Statement<{ number: number }> {
+  return sql`select number from ${name(schema, 'migration')} where number = 1 for update skip locked`
 }
 
 /** The same lock for scripts, which cannot ask again. */
 export function waitForMigrationLock(schema: string): Statement {
-  return sql`select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(${lockName(schema)}::text, 0))`
+  return sql`select number from ${name(schema, 'migration')} where number = 1 for update`
+}
+
+/**
+ * The lock of a schema without tables: of two transactions that make the same table, the later one fails, soon by `waitBriefly`. The
+ * table goes before the transaction ends.
+ */
+export function createStartTable(schema: string): Statement {
+  return sql`create table ${name(schema, 'migrating')} ()`
+}
+
+export function dropStartTable(schema: string): Statement {
+  return sql`drop table ${name(schema, 'migrating')}`
+}
+
+/** How long a first run waits to see whether another one makes the schema. */
+export function waitBriefly(): Statement {
+  return sql`set local lock_timeout = '100ms'`
 }
 
 /** `if not exists` asks for the right to create schemas even if it does exist, so the runner looks first. */
@@ -120,13 +138,13 @@ export interface AuditEntry {
   readonly details: Readonly<Record<string, unknown>>
 }
 
+/** Adds to the audit log by its function, which writes down the session's own user and time. */
 export function insertAudit(schema: string, { actor, action, details }: AuditEntry): Statement<{ id: string }> {
   return sql`
-    insert into ${name(schema, 'audit_log')} (actor, action, details)
-    values (${actor}, ${action}, ${JSON.stringify(details)}::text::jsonb)
-    returning id::text as id`
+    select ${name(schema, 'record_audit')}(${actor}::text, ${action}::text, ${JSON.stringify(details)}::text::jsonb)::text as id`
 }
 
-function lockName(schema: string): string {
-  return `waybill.migrate.${schema}`
+/** What reaches this process of four bytes, and of NULL in an array that it sends. */
+export function probeSession(): Statement<{ bytes: Uint8Array; keeps_null: boolean }> {
+  return sql`select decode('005cff41', 'hex') as bytes, (${sqlArray([null])}::text::text[])[1] is null as keeps_null`
 }

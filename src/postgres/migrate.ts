@@ -1,32 +1,34 @@
 /**
  * Brings a schema up to date: numbered migrations, forward only, each applied exactly once.
  *
- * - One lock, held by a transaction, so it works through a pooler. Of many processes one migrates; the others wait, see
- *   that nothing is left to do, and succeed as well.
+ * - One lock, held by a transaction, so it works through a pooler: a row, or for a new schema a table, that a login without rights on
+ *   the schema cannot lock. Of many processes one migrates; the others wait, see that nothing is left to do, and succeed as well.
  * - Migrations in a row share one transaction: all or none. One that says `-- no-transaction` runs on a connection of its
  *   own while the lock is held, and is run again if it was cut off before it was recorded.
  * - The first run binds the schema to a service and to this database. A schema that is another's is refused.
  */
 import { systemClock, type Clock } from '../core/clock.ts'
-import { WaybillError } from '../core/errors.ts'
+import { errorMessage, WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
-import { execute, one, rows, type Database, type Tx } from './database.ts'
+import { execute, first, rows, type Database, type Tx } from './database.ts'
 import { assertKnown, assertOwn } from './deployment.ts'
 import { checkedNames, type DeploymentNames } from './deployment-names.ts'
 import {
   createSchema,
+  createStartTable,
   dropIndex,
+  dropStartTable,
   insertApplied,
   limitLockWait,
   selectInvalidIndexes,
   stampDeployment,
   tryMigrationLock,
+  waitBriefly,
 } from './migrate.sql.ts'
 import { packageVersion, renderMigration, shippedMigrations, type Migration } from './migrate-files.ts'
 import { migrationStatus, type MigrationStatus } from './migrate-status.ts'
-import { groupRole } from './roles.ts'
 import { applyRoles, lockSchemaDown } from './roles.sql.ts'
-import { isLockTimeout, isStatementTimeout } from './sql-state.ts'
+import { isAlreadyThere, isLockTimeout, isRoleRefused, isStatementTimeout } from './sql-state.ts'
 import { transaction } from './transaction.ts'
 
 export interface MigrateOptions extends DeploymentNames {
@@ -59,7 +61,6 @@ export async function migrate(db: Database, options: MigrateOptions): Promise<Mi
   refuseUnknown('migrate', options, optionNames)
   const { migrations = shippedMigrations(), waitMs = 600_000, clock = systemClock } = options
   const run: Run = { db, names: checkedNames(options), roles: options.roles, migrations }
-  if (run.roles === true) groupRole(run.names.schema, 'consumer')
   const applied: string[] = []
   const deadline = clock.monotonicMs() + waitMs
   for (;;) {
@@ -67,7 +68,7 @@ export async function migrate(db: Database, options: MigrateOptions): Promise<Mi
     const step = await transaction(db, (tx) => migrateStep(run, tx), {
       statementTimeoutMs: 0,
       idleInTransactionTimeoutMs: 0,
-    }).catch((error: unknown) => explainBusy(error, run.names.schema, applied))
+    }).catch((error: unknown) => (error === takenByAnother ? ('busy' as const) : explain(error, run.names.schema, applied)))
     if (step === 'busy') {
       if (clock.monotonicMs() >= deadline) {
         throw new WaybillError(
@@ -96,8 +97,15 @@ type Step = 'busy' | { readonly done: boolean; readonly migrated: Migrated }
 async function migrateStep(run: Run, tx: Tx): Promise<Step> {
   const { names, migrations } = run
   const { schema } = names
-  if (!(await one(tx, tryMigrationLock(schema))).locked) return 'busy'
-  const before = await migrationStatus(tx, { schema, migrations })
+  const found = await migrationStatus(tx, { schema, migrations })
+  assertMayMigrate(found, run)
+  // A role that may only look takes no lock, and needs none.
+  if (found.pending.length === 0 && found.deployment !== undefined && !(mayGrant(found) && run.roles === true))
+    return { done: true, migrated: migratedOf(found, [], found.managed) }
+  if (!found.installed) await startSchema(tx, found)
+  else if ((await first(tx, tryMigrationLock(schema))) === undefined) return 'busy'
+  const before = { ...(await migrationStatus(tx, { schema, migrations })), occupied: found.occupied }
+  if (before.installed !== found.installed) throw takenByAnother
   assertMayMigrate(before, run)
 
   const alone = before.pending[0]?.transactional === false
@@ -106,7 +114,6 @@ async function migrateStep(run: Run, tx: Tx): Promise<Step> {
   const done = next.length === before.pending.length
 
   await execute(tx, limitLockWait())
-  if (!before.present) await execute(tx, createSchema(schema))
   for (const migration of next) {
     if (migration.transactional) await tx.query(renderMigration(migration, schema))
     else await runAlone(run, migration)
@@ -116,16 +123,27 @@ async function migrateStep(run: Run, tx: Tx): Promise<Step> {
   const roles = mayGrant(before) && (run.roles ?? before.managed)
   const isAsked = mayGrant(before) && run.roles === true
   if (next.length > 0 || isAsked) await tx.query(lockSchemaDown(schema))
-  if (roles && done && (next.length > 0 || isAsked)) await tx.query(applyRoles(schema))
-  const deployment = (await migrationStatus(tx, { schema, migrations })).deployment
-  return {
-    done,
-    migrated: {
-      applied: next.map((migration) => migration.name),
-      deploymentId: deployment?.deploymentId ?? '',
-      roles: roles || before.managed,
-      newer: before.newer,
-    },
+  if (roles && done && (next.length > 0 || isAsked)) await tx.query(applyRoles(names))
+  if (!before.installed) await execute(tx, dropStartTable(schema))
+  const after = await migrationStatus(tx, { schema, migrations })
+  const applied = next.map((migration) => migration.name)
+  return { done, migrated: migratedOf({ ...after, newer: before.newer }, applied, roles || before.managed) }
+}
+
+function migratedOf({ deployment, newer }: MigrationStatus, applied: readonly string[], roles: boolean): Migrated {
+  return { applied, deploymentId: deployment?.deploymentId ?? '', roles, newer }
+}
+
+const takenByAnother: Error = new Error('Another process makes the schema.')
+
+/** The first run has no row to lock: of several that make the same schema or table, one succeeds, and the others ask again. */
+async function startSchema(tx: Tx, { schema, present }: MigrationStatus): Promise<void> {
+  try {
+    await execute(tx, waitBriefly())
+    if (!present) await execute(tx, createSchema(schema))
+    await execute(tx, createStartTable(schema))
+  } catch (error) {
+    throw isLockTimeout(error) || isAlreadyThere(error) ? takenByAnother : error
   }
 }
 
@@ -141,8 +159,9 @@ function stopped(schema: string, applied: readonly string[]): WaybillError {
   )
 }
 
-/** Whoever works on the schema waits behind this lock as well, so it is not waited for long. */
-function explainBusy(cause: unknown, schema: string, applied: readonly string[]): never {
+/** Every writer of the schema waits behind this lock as well, so it is not waited for long. */
+function explain(cause: unknown, schema: string, applied: readonly string[]): never {
+  if (isRoleRefused(cause)) throw new WaybillError('REFUSED', `${errorMessage(cause)} ${soFar(applied)}.`, { cause })
   if (!isLockTimeout(cause)) throw cause
   throw new WaybillError(
     'TIMEOUT',

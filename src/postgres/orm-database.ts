@@ -106,7 +106,7 @@ async function attemptWith<Native, Result>(
       () => true,
       () => true,
     )
-    if ((await unlessLate(heard, longestEndMs(options), orm.clock)) !== undefined) return
+    if ((await unlessLate(heard, longestEndMs(options, gate), orm.clock)) !== undefined) return
     late.abort()
     mute.reject(error)
   }
@@ -144,7 +144,7 @@ async function attemptWith<Native, Result>(
       await orm.begin({ isolation, gate, givenUp, untilAnswered }, (native) =>
         silentOnceOver(gate, { ...orm, connection: orm.connection(native), untilAnswered }, async (connection) => {
           const id = await setUp(connection, options)
-          run.id = id
+          run.id = gate.id = id
           const result = await refusing(() => workOn(openTx(counted(connection, gate), native, gate)))
           gate.beforeCommit = () => refusing(() => conclude(connection, id)).then(() => void (run.done = { result }))
           if (orm.hasHooks !== true) await gate.beforeCommit()

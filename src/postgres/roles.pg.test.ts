@@ -31,8 +31,8 @@ beforeAll(async () => {
   await db.query(`grant usage on schema ${schema} to anon, authenticated`)
   await migrate(db, { ...names, roles: true })
   for (const role of groupRoles) {
-    await makeRole(`login_${groupRole(schema, role)}`, `login in role ${groupRole(schema, role)}`)
-    logins.set(role, connectAs(`login_${groupRole(schema, role)}`))
+    await makeRole(`login_${groupRole(names, role)}`, `login in role ${groupRole(names, role)}`)
+    logins.set(role, connectAs(`login_${groupRole(names, role)}`))
   }
   await makeRole(`stranger_${schema}`, 'login')
   logins.set('stranger', connectAs(`stranger_${schema}`))
@@ -42,7 +42,7 @@ beforeAll(async () => {
 afterAll(async () => {
   for (const login of logins.values()) await login.close()
   await db.query(`drop schema if exists ${schema} cascade`)
-  for (const role of [...madeByUs, ...groupRoles.map((each) => groupRole(schema, each))]) {
+  for (const role of [...madeByUs, ...groupRoles.map((each) => groupRole(names, each))]) {
     await db.query(`drop owned by ${role}; drop role ${role}`)
   }
 })
@@ -92,7 +92,7 @@ function attempt(privilege: (typeof privileges)[number], table: string, columns:
 async function hasOnSomeColumn(role: GrantedRole, privilege: string, table: string): Promise<boolean> {
   const check = ['delete', 'truncate'].includes(privilege) ? 'has_table_privilege' : 'has_any_column_privilege'
   const { rows } = await db.query(`select ${check}($1::text, $2::text, $3::text) as may`, [
-    groupRole(schema, role),
+    groupRole(names, role),
     `${schema}.${table}`,
     privilege,
   ])
@@ -168,7 +168,7 @@ test('functions can be executed by those listed and by nobody else', async () =>
     for (const who of [...groupRoles, ...outsiders]) {
       const { rows: answer } = await db.query('select has_function_privilege($1::text, $2::text, $3::text) as may', [
         groupRoles.includes(who as GroupRole)
-          ? `login_${groupRole(schema, who as GroupRole)}`
+          ? `login_${groupRole(names, who as GroupRole)}`
           : who.replace('stranger', `stranger_${schema}`),
         signature,
         'execute',
@@ -196,7 +196,7 @@ test('the owner can change the schema, the others cannot', async () => {
 })
 
 test('a grant that is not on the list is gone after the next run, and a second run changes nothing', async () => {
-  await db.query(`grant all on ${schema}.audit_log to ${groupRole(schema, 'app')}, public`)
+  await db.query(`grant all on ${schema}.audit_log to ${groupRole(names, 'app')}, public`)
   expect(await may('app', `select from ${schema}.audit_log`)).toBe(true)
   await migrate(db, { ...names, roles: true })
   expect(await may('app', `select from ${schema}.audit_log`)).toBe(false)
@@ -218,7 +218,7 @@ test('a later migration is handed to the owner and closed to everybody, without 
 
 test('an older package leaves the roles of a newer one as they are', async () => {
   // What the list of the newer one grants. This package does not know the migration.
-  await db.query(`grant select on ${schema}.added to ${groupRole(schema, 'app')}`)
+  await db.query(`grant select on ${schema}.added to ${groupRole(names, 'app')}`)
   const newer = [expect.stringContaining('_add_more')]
   expect(await pendingSql(db, { ...names, roles: true })).toEqual({ pending: [], newer, sql: '' })
   expect(await migrate(db, { ...names, roles: true })).toMatchObject({ applied: [], roles: true, newer })
@@ -235,5 +235,5 @@ test('an administrator who is no superuser can make the roles', async () => {
   expect(await migrate(login, { schema: managed, service: 'orders', roles: true })).toMatchObject({ applied: [], roles: true })
   await login.close()
   await db.query(`drop schema ${managed} cascade`)
-  for (const role of groupRoles) await db.query(`drop role ${groupRole(managed, role)}`)
+  for (const role of groupRoles) await db.query(`drop role ${groupRole({ schema: managed, service: 'orders' }, role)}`)
 })

@@ -12,7 +12,7 @@ const schema = `s${database.name}`
 
 afterAll(async () => {
   await db.query(`drop schema if exists ${schema} cascade`)
-  for (const role of groupRoles) await db.query(`drop role if exists ${groupRole(schema, role)}`)
+  for (const role of groupRoles) await db.query(`drop role if exists ${groupRole({ schema, service: 'orders' }, role)}`)
 })
 
 /** After a change of the schema: vitest run src/postgres/schema.pg.test.ts --update */

@@ -44,6 +44,21 @@ export function isRefusedValue(error: unknown): boolean {
   return state !== undefined && (state.startsWith('22') || state.startsWith('54'))
 }
 
+/** The database role lacks a right. */
+export function isForbidden(error: unknown): boolean {
+  return sqlState(error) === '42501'
+}
+
+/** What a statement would make is there already, or another transaction made it at the same moment. */
+export function isAlreadyThere(error: unknown): boolean {
+  return ['23505', '42P06', '42P07', '42710'].includes(sqlState(error) ?? '')
+}
+
+/** The script of the roles refuses a role that is not this schema's own. */
+export function isRoleRefused(error: unknown): boolean {
+  return sqlState(error) === 'WB008'
+}
+
 export function isUniqueViolation(error: unknown): boolean {
   return sqlState(error) === '23505'
 }

@@ -6,13 +6,18 @@
 
 /** True for queries and for what has `returning`; false for other changes, for definitions and for scripts. */
 export function returnsRows(text: string): boolean {
-  const outline = outermost(text.replace(quotedOrComment, ' '))
+  const outline = outermost(withoutQuotes(text))
   if (/;\s*\S/.test(outline)) return false
   if (/^\s*§/.test(outline)) return true
   // The main verb of a `with` follows the last parenthesis of its list; a query's name follows `with` or a comma.
   const verb = mainVerb.exec(outline)?.[1]?.toLowerCase()
   if (verb === undefined) return false
   return !['insert', 'update', 'delete', 'merge'].includes(verb) || /\breturning\b/i.test(outline)
+}
+
+/** The text without what is in quotes, and without comments. */
+export function withoutQuotes(text: string): string {
+  return text.replace(quotedOrComment, ' ')
 }
 
 const mainVerb = /(?:^|§)\s*(select|values|table|show|explain|fetch|call|execute|insert|update|delete|merge)\b/i

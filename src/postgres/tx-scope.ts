@@ -1,7 +1,9 @@
 /**
  * What every adapter's transaction shares: it is marked as one, stands behind a gate, and can be handed out in scopes.
  */
+import type { Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
+import { unlessLate } from '../core/unless-late.ts'
 import { serverStart, type TransactionId } from './commit-outcome.ts'
 import { markTx, one, placeOf, type BeginOptions, type Queryable, type Tx } from './database.ts'
 import {
@@ -81,6 +83,11 @@ function setUpTransaction(options: BeginOptions): Statement<Begun> {
            set_config('lock_timeout', ${String(lockTimeoutMs)}::text, true),
            set_config('idle_in_transaction_session_timeout', ${String(idleInTransactionTimeoutMs)}::text, true),
            ${durability} ${readOnly === true ? part`set_config('transaction_read_only', 'on', true)` : begunColumns}`
+}
+
+/** How long each statement of the transaction may take from here on. */
+export function limitStatements(ms: number): Statement {
+  return sql`select set_config('statement_timeout', ${String(ms)}::text, true)`
 }
 
 /** Sets up a transaction that has begun. Returns its id, unless it is read only. */
@@ -173,7 +180,31 @@ const longestStatementMs = 60_000
 /** How long after the last statement must have ended an answer may still be on its way. */
 const answerMs = 2_000
 
-/** How long the end of a transaction may take: what was sent before it is answered first. */
-export function longestEndMs({ statementTimeoutMs }: BeginOptions): number {
-  return (statementTimeoutMs || longestStatementMs) + answerMs
+/** How long the end of a transaction may take: what was sent before it is answered first, unless it was interrupted. */
+export function longestEndMs({ statementTimeoutMs }: BeginOptions, { endMs }: Gate): number {
+  return endMs ?? (statementTimeoutMs || longestStatementMs) + answerMs
+}
+
+/** How long the request to end a statement is waited for: it needs a connection of its own. */
+const interruptMs = 1_000
+
+/**
+ * Ends what a transaction has under way, because nobody waits for it any more; its closure must fail after this. The server is asked from
+ * another connection, and asked before the ROLLBACK is sent, so it can never end what the next one sends on that connection. Where
+ * no connection is to be had for the request, the ROLLBACK is not waited for either, and the connection is closed: then there is one.
+ */
+export async function interrupt(db: Queryable, tx: Tx, clock: Clock): Promise<void> {
+  const gate = placeOf(tx)?.gate
+  if (gate?.id === undefined || gate.underWay.size === 0) return
+  const { text, values } = cancelTransaction(gate.id)
+  const asked = db.query(text, values).then(
+    () => true,
+    () => undefined,
+  )
+  gate.endMs = (await unlessLate(asked, interruptMs, clock)) === true ? answerMs : 0
+}
+
+/** Only while the transaction is under way: its connection may serve another one by now. */
+function cancelTransaction({ xid }: Pick<TransactionId, 'xid'>): Statement {
+  return sql`select pg_cancel_backend(a.pid) from pg_stat_activity a where a.backend_xid = ${xid}::text::xid8::xid and a.pid <> pg_backend_pid()`
 }

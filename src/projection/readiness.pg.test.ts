@@ -44,7 +44,7 @@ test('an instance that got nothing calls a projection complete only when no othe
   )
   expect(await idle.readiness()).toMatchObject(incomplete)
   await fixture.query(`update $schema.consumer_offset set updated_at = updated_at - interval '1 minute'`)
-  expect(await idle.readiness()).toEqual({ ready: true, reasons: [] })
+  expect(await idle.readiness()).toEqual({ ready: true, reasons: [], notes: [] })
   expect(await fixture.count('consumer', 'ready_at is not null')).toBe(1)
   await stop()
 })
@@ -53,7 +53,7 @@ test('where nothing was ever published, an instance is ready without anything to
   const fixture = await consumerFixture(db)
   const stop = fixture.start(project(fixture))
   await eventually(async () => (await fixture.count('consumer')) === 1)
-  expect(await (await idleInstance(fixture)).readiness()).toEqual({ ready: true, reasons: [] })
+  expect(await (await idleInstance(fixture)).readiness()).toEqual({ ready: true, reasons: [], notes: [] })
   await stop()
 })
 
@@ -79,7 +79,7 @@ test('an instance that got nothing waits for longer than a moment: another may b
   await clock.advance(7_000)
   expect(await second.readiness()).toMatchObject(incomplete)
   await fixture.query(`update $schema.inbox set processed_at = processed_at - interval '1 minute'`)
-  expect(await second.readiness()).toEqual({ ready: true, reasons: [] })
+  expect(await second.readiness()).toEqual({ ready: true, reasons: [], notes: [] })
   await stop()
 })
 
@@ -101,7 +101,7 @@ test('a consumer whose broker fails takes its silence for nothing, however seldo
     expect(await consumer.readiness()).toMatchObject(incomplete)
   }
   await clock.advance(30_000)
-  expect(await consumer.readiness()).toEqual({ ready: true, reasons: [] })
+  expect(await consumer.readiness()).toEqual({ ready: true, reasons: [], notes: [] })
   await stop()
 })
 
@@ -124,7 +124,7 @@ test('a consumer whose events fail is not complete while they rest, although not
     expect(await consumer.readiness()).toMatchObject(incomplete)
   }
   await clock.advance(11_000)
-  expect(await consumer.readiness()).toEqual({ ready: true, reasons: [] })
+  expect(await consumer.readiness()).toEqual({ ready: true, reasons: [], notes: [] })
   await stop()
 })
 
@@ -150,7 +150,7 @@ test('an instance that got nothing calls a projection complete only when nothing
   )
   expect(await idle.readiness()).toMatchObject(incomplete)
   await fixture.query('delete from $schema.inbox_message')
-  expect(await idle.readiness()).toEqual({ ready: true, reasons: [] })
+  expect(await idle.readiness()).toEqual({ ready: true, reasons: [], notes: [] })
 })
 
 test('stored mode: nobody is idle while a batch is under way, and nothing is complete while messages are due', async () => {
@@ -184,7 +184,7 @@ test('stored mode: nobody is idle while a batch is under way, and nothing is com
   mayGoOn.resolve()
   await eventually(async () => (await fixture.count('inbox')) === 1 && isIdle())
   await fixture.query(`update $schema.inbox set processed_at = processed_at - interval '1 minute'`)
-  expect(await idle.readiness()).toEqual({ ready: true, reasons: [] })
+  expect(await idle.readiness()).toEqual({ ready: true, reasons: [], notes: [] })
   stopping.abort()
   await running
 })
@@ -212,7 +212,7 @@ test('stored mode: with new events coming all the time, what is due only now doe
   watch.applied(Date.UTC(2025, 0, 1))
   expect(await watch.readiness()).toMatchObject(incomplete)
   await fixture.query(`update $schema.inbox_message set received_at = now()`)
-  expect(await watch.readiness()).toEqual({ ready: true, reasons: [] })
+  expect(await watch.readiness()).toEqual({ ready: true, reasons: [], notes: [] })
 })
 
 /** The same database, which counts the looks for lanes with work. */

@@ -11,9 +11,9 @@
  */
 import type { BackoffOptions } from '../core/backoff.ts'
 import type { Clock } from '../core/clock.ts'
-import { execute, first, type Interruptible } from '../postgres/database.ts'
+import { execute, first, one, type Interruptible } from '../postgres/database.ts'
 import { unlessSilent } from '../postgres/unless-silent.ts'
-import { markComplete, readRegister, type ReadScope } from './reads.sql.ts'
+import { countVersions, markComplete, readRegister, type ReadScope } from './reads.sql.ts'
 import { lookMs } from './waiting-room.ts'
 
 export type NotReadyCode = 'unknown' | 'paused' | 'incomplete' | 'lagging'
@@ -22,6 +22,8 @@ export interface Readiness {
   readonly ready: boolean
   /** Why not; empty if ready. */
   readonly reasons: readonly { readonly code: NotReadyCode; readonly message: string }[]
+  /** What to know of one that may be ready all the same; usually nothing. */
+  readonly notes: readonly { readonly code: 'mixed-versions'; readonly message: string }[]
 }
 
 export interface ReadinessOptions extends ReadScope {
@@ -90,7 +92,16 @@ export class ReadinessWatch {
     if (!complete)
       reasons.push({ code: 'incomplete', message: `The projections of ${consumer} are being filled for the first time.` })
     if (caughtUp === false && register.complete) reasons.push({ code: 'lagging', message: this.#lagging() })
-    return { ready: reasons.length === 0, reasons }
+    return { ready: reasons.length === 0, reasons, notes: await this.#notes() }
+  }
+
+  /** A deploy that is half done makes nobody unready: then it could not be ended. */
+  async #notes(): Promise<Readiness['notes']> {
+    const { db, consumer } = this.#options
+    const { versions } = await one(db, countVersions(this.#options))
+    if (versions < 2) return []
+    const message = `Mixed versions: the running instances of ${consumer} read different streams or event types, in ${versions} versions. What only some of them know is put aside for those.`
+    return [{ code: 'mixed-versions', message }]
   }
 
   /** `undefined` if the consumer does not run here. */
@@ -133,5 +144,5 @@ export class ReadinessWatch {
 }
 
 function notReady(code: NotReadyCode, message: string): Readiness {
-  return { ready: false, reasons: [{ code, message }] }
+  return { ready: false, reasons: [{ code, message }], notes: [] }
 }

@@ -110,6 +110,14 @@ export function readRegister({ schema, consumer }: ReadScope): Statement<Registe
       from ${name(schema, 'consumer')} c where c.name = ${consumer}::text`
 }
 
+/** Of how many versions the running instances of a consumer are. Index: the primary key of consumer_reader. */
+export function countVersions({ schema, consumer }: ReadScope): Statement<{ versions: number }> {
+  return sql`
+    select count(distinct r.digest)::int as versions
+      from ${name(schema, 'consumer_reader')} r join ${name(schema, 'consumer')} c on c.name = r.consumer and c.generation = r.generation
+     where r.consumer = ${consumer}::text and r.expires_at > clock_timestamp()`
+}
+
 /** What else must be true of a consumer that an instance takes for complete, by its new events or because it has nothing to do. */
 export type Stillness =
   /** No stored message is due for longer. */

@@ -20,7 +20,7 @@ import { unlessSilent } from '../postgres/unless-silent.ts'
 import type { Projection } from './projection.ts'
 import { readPositions, readRow, type AggregateName, type ReadRow, type ReadScope, type RowOf } from './reads.sql.ts'
 import { newer, raiseToRows, rowOf } from './row-versions.ts'
-import { absurd, isAbsurd, lookMs, notYet, WaitingRoom } from './waiting-room.ts'
+import { absurd, isAbsurd, lookMs, notYet, overloaded, WaitingRoom } from './waiting-room.ts'
 
 export interface ReadsOptions extends ReadScope {
   readonly db: Interruptible
@@ -37,6 +37,8 @@ export interface ReadsOptions extends ReadScope {
   readonly waitPollMs: number
   /** Readers that wait at once, at most. */
   readonly maxWaiters: number
+  /** Readers for whom the owner is asked at once, at most. */
+  readonly maxFallbacks: number
   readonly clock: Clock
 }
 
@@ -55,9 +57,9 @@ export interface NotServed {
 }
 
 export interface ReadOptions<Other = never> extends WaitForOptions {
-  /** A token of a write: nothing older is shown. @default whatever is there */
+  /** A token of a write: nothing older is shown. One of another aggregate of the stream says nothing about this one. @default whatever is there */
   readonly atLeast?: string | undefined
-  /** Asks the owner instead, when the projection is not there in time. @default NOT_YET is thrown */
+  /** Asks the owner instead, when the projection is not there in time; beyond `maxFallbacks` OVERLOADED is thrown. @default NOT_YET is thrown */
   readonly otherwise?: ((why: NotServed) => Promise<Other> | Other) | undefined
   /** Which table, if the consumer projects the stream to several. */
   readonly table?: string
@@ -85,6 +87,9 @@ export function createReads(options: ReadsOptions): Reads {
   // The room has its own end for a look, and takes answers that come later; but a connection that is dead is not kept for them.
   const patient = { ...options, db: unlessSilent(db, 6 * lookMs, clock) }
   const look = (aggregates: readonly AggregateName[]): ReturnType<typeof versionsOf> => versionsOf(patient, aggregates)
+  const fallbacks = bounded(options.maxFallbacks, tooManyFallbacks)
+  // Also while they ask for their row: a flood of tokens must not queue for connections.
+  const holders = bounded(options.maxWaiters, overloaded)
   const room = new WaitingRoom({ look, pollMs: options.waitPollMs, maxWaiters: options.maxWaiters, clock })
   return {
     committed: (aggregates) => room.committed(aggregates),
@@ -97,20 +102,46 @@ export function createReads(options: ReadsOptions): Reads {
       const [seen = 0n] = await versionsOf(heard, [at]).catch((error: unknown) => {
         throw isOutOfReach(error) ? notYet(at, 0n, error) : error
       })
-      if (seen < at.version) throw isAbsurd(at.version, seen) ? absurd(at, seen) : notYet(at, seen)
+      if (seen < at.version) throw isAbsurd(at.version, seen) ? absurd(at) : notYet(at, seen)
     },
     read: async (stream, aggregateId, given = {}) => {
       refuseUnknown(`consumer ${consumer}: read`, given, ['atLeast', 'waitMs', 'signal', 'otherwise', 'table'])
       const { otherwise } = given
       try {
-        return (await readRowOf(heard, room, { stream, aggregateId, given })) as never
+        const ask = (): ReturnType<typeof readRowOf> => readRowOf(heard, room, { stream, aggregateId, given })
+        return (await (given.atLeast === undefined ? ask() : holders(ask))) as never
       } catch (error) {
         if (otherwise === undefined) throw error
-        if (isWaybillError(error, 'NOT_YET')) return await otherwise({ code: 'NOT_YET', error })
-        if (isWaybillError(error, 'OVERLOADED')) return await otherwise({ code: 'OVERLOADED', error })
+        if (isWaybillError(error, 'NOT_YET')) return await fallbacks(() => otherwise({ code: 'NOT_YET', error }), error)
+        if (isWaybillError(error, 'OVERLOADED')) return await fallbacks(() => otherwise({ code: 'OVERLOADED', error }), error)
         throw error
       }
     },
+  }
+}
+
+/** A projection that lags, or tokens that somebody makes up, must not turn all readers on the owner. */
+function tooManyFallbacks(most: number, cause?: WaybillError): WaybillError {
+  const message = `The projection is not there yet, and ${most} readers ask the owner already. Ask again later, or raise maxFallbacks.`
+  return new WaybillError('OVERLOADED', message, { cause })
+}
+
+/** Runs so many at once, and refuses the next one. */
+function bounded(
+  most: number,
+  refusal: (most: number, cause?: WaybillError) => WaybillError,
+): <Result>(ask: () => Promise<Result> | Result, cause?: WaybillError) => Promise<Result> {
+  let underWay = 0
+  return async (ask, cause) => {
+    if (underWay >= most) throw refusal(most, cause)
+    underWay += 1
+    try {
+      const answer = ask()
+      // One that is there has cost nothing by the time that the next reader asks.
+      return answer instanceof Promise ? await answer : answer
+    } finally {
+      underWay -= 1
+    }
   }
 }
 
@@ -135,7 +166,8 @@ async function readRowOf(options: ReadsOptions, room: WaitingRoom, wanted: Wante
   const { db, clock } = options
   const { atLeast, waitMs = options.waitMs, signal } = wanted.given
   const projection = projectionOf(options, wanted)
-  const at = atLeast === undefined ? undefined : decode(options, atLeast)
+  const shownToken = atLeast === undefined ? undefined : decode(options, atLeast)
+  const at = isOfAnother(wanted, shownToken) ? undefined : shownToken
   const row = { projection, key: projection.keyOf(wanted.aggregateId) }
   const witness = at === undefined ? undefined : witnessOf(options, at)
   const deadlineMs = clock.monotonicMs() + checkWait(waitMs)
@@ -148,7 +180,7 @@ async function readRowOf(options: ReadsOptions, room: WaitingRoom, wanted: Wante
       const found = await ask()
       seen = newer(BigInt(found.waybill_position ?? 0), BigInt(found.waybill_version ?? 0))
       if (seen >= at.version) return shown(found)
-      if (isAbsurd(at.version, seen)) throw absurd(at, seen)
+      if (isAbsurd(at.version, seen)) throw absurd(at)
     } catch (error) {
       if (!isOutOfReach(error)) throw error
       outage = error
@@ -159,6 +191,11 @@ async function readRowOf(options: ReadsOptions, room: WaitingRoom, wanted: Wante
     if (isTold) await clock.sleep(Math.min(options.waitPollMs, leftMs), signal)
     await room.wait(at, { waitMs: leftMs, signal })
   }
+}
+
+/** A row is that of one aggregate of its stream: proof of a write of another one says nothing about it. */
+function isOfAnother({ stream, aggregateId }: Wanted, at: AggregateVersion | undefined): boolean {
+  return at !== undefined && at.aggregateType === stream.aggregateType && at.aggregateId !== aggregateId
 }
 
 /** The database refuses, or does not answer: that says nothing about the projection. */

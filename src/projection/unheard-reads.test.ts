@@ -151,3 +151,26 @@ test('a statement that is wrong is no outage, and nobody waits for it', async ()
   expect(await failureOf(reads.read(videos, 'x', { atLeast, otherwise: () => 'the owner says' }))).toBe(missing)
   expect(await failureOf(reads.waitFor(atLeast, { waitMs: 0 }))).toBe(missing)
 })
+
+test('made-up tokens ask the owner no more than so often at once; beyond that they are told OVERLOADED', async () => {
+  const nothing: Interruptible = {
+    query: async (text) => ({
+      rows: isRow(text) ? [{ waybill_position: null, waybill_version: null, waybill_found: false }] : [],
+      rowCount: 1,
+    }),
+  }
+  const { reads } = videoReads(nothing)
+  const owner = Promise.withResolvers<string>()
+  let calls = 0
+  const ask = (n: number): Promise<unknown> => {
+    const otherwise = (): Promise<string> => ((calls += 1), owner.promise)
+    return reads.read(videos, `v${n}`, { atLeast: tokenOf(5n, `v${n}`), waitMs: 0, otherwise }).catch((error: unknown) => error)
+  }
+  const reading = Array.from({ length: 1_000 }, (_, n) => ask(n))
+  const refused = await Promise.all(reading.slice(2))
+  expect(calls).toBe(2)
+  for (const each of refused) expect(each).toMatchObject({ code: 'OVERLOADED', retryable: true, cause: { code: 'NOT_YET' } })
+  owner.resolve('the owner says')
+  expect(await Promise.all(reading.slice(0, 2))).toEqual(['the owner says', 'the owner says'])
+  expect(await ask(1)).toBe('the owner says')
+})

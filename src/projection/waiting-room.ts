@@ -161,7 +161,7 @@ export function notYet(at: AggregateVersion, seen: Version, cause?: unknown): Wa
   const { aggregateType, aggregateId, version } = at
   return new WaybillError(
     'NOT_YET',
-    `The projection has version ${seen} of ${aggregateType} ${aggregateId}, not ${version} yet. Ask again, wait for longer, or ask the owner.`,
+    `The projection has not reached version ${version} of ${aggregateType} ${aggregateId} yet. Ask again, wait for longer, or ask the owner.`,
     { cause, details: { aggregateType, aggregateId, wanted: String(version), seen: String(seen) } },
   )
 }
@@ -171,10 +171,11 @@ export function isAbsurd(version: Version, seen: Version): boolean {
   return version - seen > absurdlyAhead
 }
 
-export function absurd({ aggregateType, aggregateId, version }: AggregateVersion, seen: Version): WaybillError {
+/** It does not say what the aggregate is at: whoever makes up a token may not be somebody who reads that aggregate. */
+export function absurd({ aggregateType, aggregateId, version }: AggregateVersion): WaybillError {
   return new WaybillError(
     'INVALID_INPUT',
-    `Consistency token refused: it asks for version ${version} of ${aggregateType} ${aggregateId}, which is at ${seen}. Sign tokens with createTokens({ secrets }).`,
+    `Consistency token refused: it asks for version ${version} of ${aggregateType} ${aggregateId}, far beyond what there is. Sign tokens with createTokens({ secrets }).`,
   )
 }
 
@@ -184,7 +185,8 @@ const failures = {
   aborted: (): WaybillError => new WaybillError('ABORTED', 'The reader gave up waiting for its consistency token.'),
 } as const
 
-function overloaded(maxWaiters: number): WaybillError {
+/** More readers hold tokens than there are places. */
+export function overloaded(maxWaiters: number): WaybillError {
   return new WaybillError(
     'OVERLOADED',
     `${maxWaiters} readers wait for consistency tokens already. Ask the owner, or raise maxWaiters if the projection is expected to lag.`,

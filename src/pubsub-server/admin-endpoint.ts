@@ -54,8 +54,9 @@ async function answer(target: AdminTarget, request: IncomingMessage): Promise<An
   if (host !== '127.0.0.1' && host !== 'localhost' && host !== '[::1]')
     return { status: 403, body: { error: 'Use a loopback address.' } }
   // A page of another origin may send a plain POST without asking first.
-  const { origin } = request.headers
-  if (origin !== undefined && origin !== `http://${request.headers.host}`)
+  const { origin, 'sec-fetch-site': site = 'none' } = request.headers
+  const isForeign = origin !== undefined && origin !== `http://${request.headers.host}`
+  if (isForeign || (site !== 'none' && site !== 'same-origin'))
     return { status: 403, body: { error: 'A page of another origin may not ask this server.' } }
   const { faults } = target
   switch (`${request.method ?? ''} ${request.url ?? ''}`) {
@@ -95,7 +96,7 @@ async function readJson(request: IncomingMessage): Promise<FaultOptions> {
 }
 
 function send(response: ServerResponse, status: number, body: unknown): void {
-  response.writeHead(status, { 'content-type': 'application/json' })
+  response.writeHead(status, { 'content-type': 'application/json', 'x-content-type-options': 'nosniff' })
   response.end(JSON.stringify(body))
 }
 

@@ -25,7 +25,7 @@ const coreRules = {
   'transaction.hook-failed': { level: 'error', message: 'What was to happen after a commit threw; the commit stands.' },
   'transaction.used-after-end': {
     level: ({ rolledBack }) => (rolledBack ? 'debug' : 'warn'),
-    message: 'What came after the end of a transaction was refused. Is an await missing?',
+    message: 'Work that came after the end of its transaction was refused; an await may be missing.',
     kind: ({ what }) => what,
   },
   'database.idle-connection-lost': { level: 'info', message: 'An idle connection broke.' },
@@ -95,6 +95,11 @@ const consumerRules = {
     message: 'A fact came under the business key of another one, with other content; the first one stays.',
     kind: byConsumer,
   },
+  'consumer.put-aside': {
+    level: 'info',
+    message: 'An event that only another running version of this consumer knows is stored for that one.',
+    kind: byConsumer,
+  },
   'consumer.waiting': { level: 'debug', message: 'An event came before its turn and is stored.', kind: byConsumer },
   'consumer.forked': {
     level: 'error',
@@ -150,6 +155,13 @@ const commandRules = {
   },
   'command.threw': { level: 'error', message: 'A call of a command threw; it committed nothing.', kind: byCommand },
   'command.retried': { level: 'debug', message: 'An attempt lost a race and is made again.', kind: byCommand },
+  'command.queued': silent('A command waits in line.'),
+  'command.admitted': { level: 'debug', message: 'A command got its place after a wait in line.', kind: byCommand },
+  'command.refused': {
+    level: ({ reason }) => (reason === 'aborted' ? 'debug' : 'warn'),
+    message: 'A command got no place: too many of its aggregate or its principal are under way.',
+    kind: ({ command, at }) => `${command} ${at}`,
+  },
   'command.response-dropped': {
     level: 'warn',
     message: 'A response, or a rejection with its details, is too large to be kept for repeats.',
@@ -158,6 +170,10 @@ const commandRules = {
   'command.request-id-missing': { level: 'info', message: 'A command came without a request id.', kind: byCommand },
   'command.required-too-early': { level: 'warn', message: 'Request ids were made mandatory too early.', kind: byCommand },
   'command.cache-failed': { level: 'debug', message: 'The cache failed; the command went on without it.' },
+  'command.cache-unsealed': {
+    level: 'warn',
+    message: 'Entries of the command cache are believed without proof: set cacheSecret.',
+  },
   'command.cache-breaker': { level: breakerLevel, message: 'The cache is left out, being tried, or back.', kind: byState },
   'command.cleaned': { level: 'debug', message: 'A clean-up pass is done.' },
   'command.cleanup-lagging': { level: 'error', message: 'Clean-up of markers does not keep up.' },

@@ -82,7 +82,7 @@ describe('errors', () => {
     signals.emit('consumer.dead', dead)
     signals.emit('service.failed', { service: 's', error: new Error('password=hunter2 host=db'), failures: 1, delayMs: 1 })
     expect(entries.map(({ fields }) => fields['error'])).toEqual([
-      'connect postgres://***@db/x failed for {"card":"4111"}',
+      'connect postgres://app:***@db/x failed for {"card":"4111"}',
       'password=*** host=db',
     ])
   })

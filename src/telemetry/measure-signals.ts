@@ -113,6 +113,7 @@ const consumer = {
   'consumer.id-reused': (sink, { consumer: name }) => sink.add('consumer.ids_reused', 1, { consumer: name }),
   'consumer.version-jumped': (sink, { consumer: name }) => sink.add('consumer.version_jumps', 1, { consumer: name }),
   'consumer.fact-conflict': (sink, { consumer: name }) => sink.add('consumer.fact_conflicts', 1, { consumer: name }),
+  'consumer.put-aside': (sink, { consumer: name }) => sink.add('consumer.put_aside', 1, { consumer: name }),
   'consumer.waiting': (sink, { consumer: name }) => sink.add('consumer.came_early', 1, { consumer: name }),
   'consumer.forked': (sink, { consumer: name }) => sink.add('consumer.forks', 1, { consumer: name }),
   'consumer.backlog': (sink, { consumer: name, messages, aggregates, held, oldestMs, dead }) => {
@@ -160,11 +161,22 @@ const command = {
     sink.add('command.outcomes', 1, { command: name, outcome: code.toLowerCase() }),
   'command.threw': (sink, { command: name }) => sink.add('command.outcomes', 1, { command: name, outcome: 'error' }),
   'command.retried': (sink, { command: name, reason }) => sink.add('command.retries', 1, { command: name, reason }),
+  'command.queued': (sink, { waiting }) => sink.set('command.waiting', waiting),
+  'command.admitted': (sink, { command: name, at, waiting }) => {
+    sink.set('command.waiting', waiting)
+    sink.add('command.admitted', 1, { command: name, at })
+  },
+  'command.refused': (sink, { command: name, at, reason, waiting }) => {
+    sink.set('command.waiting', waiting)
+    sink.add('command.refused', 1, { command: name, at, reason })
+  },
   'command.response-dropped': (sink, { command: name }) => sink.add('command.responses_dropped', 1, { command: name }),
   'command.request-id-missing': (sink, { command: name, refused }) =>
     sink.add('command.request_ids_missing', 1, { command: name, refused: String(refused) }),
   'command.required-too-early': (sink, { command: name }) => sink.add('command.required_too_early', 1, { command: name }),
   'command.cache-failed': (sink, { operation }) => sink.add('command.cache_failures', 1, { operation }),
+  // Said once per process; the log says what to do.
+  'command.cache-unsealed': undefined,
   'command.cache-breaker': (sink, { state }) => sink.set('command.cache_breaker_open', flag(state !== 'closed')),
   'command.cleaned': (sink, { deleted, lagMs, durationMs }) => {
     sink.add('command.markers_removed', deleted)

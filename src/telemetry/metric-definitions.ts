@@ -52,6 +52,7 @@ export type CounterName =
   | 'consumer.unsigned'
   | 'consumer.ids_reused'
   | 'consumer.version_jumps'
+  | 'consumer.put_aside'
   | 'consumer.fact_conflicts'
   | 'consumer.forks'
   | 'consumer.disturbances'
@@ -62,6 +63,8 @@ export type CounterName =
   | 'ingest.refused'
   | 'command.outcomes'
   | 'command.retries'
+  | 'command.admitted'
+  | 'command.refused'
   | 'command.responses_dropped'
   | 'command.request_ids_missing'
   | 'command.required_too_early'
@@ -91,6 +94,7 @@ export type GaugeName =
   | 'consumer.paused'
   | 'transport.lag_messages'
   | 'ingest.breaker_open'
+  | 'command.waiting'
   | 'command.cache_breaker_open'
   | 'command.cleanup_lag'
 
@@ -205,6 +209,7 @@ export const metricDefinitions: Definitions = {
   'consumer.stopped_keys': counter('Events that used up their attempts and stop their key.', 'consumer'),
   'consumer.ack_unconfirmed': counter('Acknowledgements that the broker did not confirm.', 'consumer'),
   'consumer.ignored_streams': counter('Streams of a topic that the consumer does not read.', 'consumer'),
+  'consumer.put_aside': counter('Events that were stored for another running version of the consumer.', 'consumer'),
   'consumer.came_early': counter('Events that came before their predecessor.', 'consumer'),
   'consumer.refused': counter('Messages whose signature is missing, wrong, or of an unknown key.', 'consumer', 'reason'),
   'consumer.unsigned': counter('Unsigned messages that were let in.', 'consumer'),
@@ -238,6 +243,14 @@ export const metricDefinitions: Definitions = {
   'command.outcomes': counter('Commands by how they ended.', 'command', 'outcome'),
   'command.duration': duration('Commands that took effect.', quick, 'command'),
   'command.retries': counter('Attempts that lost a race and were made again.', 'command', 'reason'),
+  'command.waiting': gauge('Commands that wait in line for their aggregate or their principal.'),
+  'command.admitted': counter('Commands that waited in line and got their place.', 'command', 'at'),
+  'command.refused': counter(
+    'Commands that got no place: the line was full, the wait too long, or the caller gave up.',
+    'command',
+    'at',
+    'reason',
+  ),
   'command.responses_dropped': counter('Responses too large to be kept for repeats.', 'command'),
   'command.request_ids_missing': counter('Commands that came without a request id.', 'command', 'refused'),
   'command.required_too_early': counter('Request ids made mandatory while commands came without them.', 'command'),

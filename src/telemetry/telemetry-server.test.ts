@@ -1,3 +1,4 @@
+import { request } from 'node:http'
 import { afterEach, expect, test } from 'vitest'
 import { createSignals } from '../core/signals.ts'
 import { createMetrics } from './metrics.ts'
@@ -6,9 +7,9 @@ import { startTelemetryServer, type TelemetryServer, type TelemetryServerOptions
 let server: TelemetryServer | undefined
 afterEach(async () => server?.close())
 
-async function start(health?: TelemetryServerOptions['health']) {
+async function start(health?: TelemetryServerOptions['health'], hosts: readonly string[] = []) {
   const signals = createSignals()
-  server = await startTelemetryServer({ metrics: createMetrics({ signals }), health })
+  server = await startTelemetryServer({ metrics: createMetrics({ signals }), health, hosts })
   return { signals, url: server.url }
 }
 
@@ -47,4 +48,42 @@ test('nothing else is there, and nothing can be sent', async () => {
   const head = await fetch(`${url}/metrics`, { method: 'HEAD' })
   expect(head.status).toBe(200)
   expect(await head.text()).toBe('')
+})
+
+/** What is answered to a request for this host. */
+function askedAs(host: string, path: string): Promise<{ readonly status: number | undefined; readonly body: string }> {
+  return new Promise((resolve, reject) => {
+    const asked = request(`${server?.url}${path}`, { headers: { host } }, (answer) => {
+      let body = ''
+      answer.setEncoding('utf8').on('data', (text: string) => void (body += text))
+      answer.on('end', () => resolve({ status: answer.statusCode, body }))
+    })
+    asked.on('error', reject).end()
+  })
+}
+
+test('asked by a name that is not its own it tells nothing, and answers probes by their status', async () => {
+  await start(() => Response.json({ reasons: ['catalog lags'] }, { status: 503 }), ['relay.shop.svc'])
+  for (const host of [
+    'evil.example',
+    'evil.example:9464',
+    'localhost.evil.example',
+    '127.0.0.1.evil.example',
+    'relay.shop.svc.evil',
+  ])
+    expect([host, await askedAs(host, '/metrics'), await askedAs(host, '/readyz')]).toEqual([
+      host,
+      { status: 403, body: 'This name is not listed in hosts.\n' },
+      { status: 503, body: '' },
+    ])
+  for (const host of ['localhost', 'LOCALHOST:9464', '127.0.0.1:1', '10.1.2.3:8080', '[::1]:8080', 'relay.shop.svc:9464']) {
+    expect([host, await askedAs(host, '/metrics')]).toMatchObject([host, { status: 200 }])
+    expect([host, await askedAs(host, '/readyz')]).toMatchObject([host, { body: expect.stringContaining('lags') }])
+  }
+})
+
+test('no answer is guessed to be of another type than it says', async () => {
+  const { url } = await start(() => new Response('<script>'))
+  for (const path of ['/metrics', '/readyz', '/nothing'])
+    expect((await fetch(`${url}${path}`)).headers.get('x-content-type-options')).toBe('nosniff')
 })

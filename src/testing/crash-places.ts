@@ -106,7 +106,7 @@ const places: Readonly<Record<CrashRole, Readonly<Record<string, Named>>>> = {
     'marker claimed': after(/"claim_command"\(/),
     'state written': after('own'),
     'events added': after(/"add_events?"\(/),
-    'response kept': after(/^\s*update \S*"command_marker"/),
+    'response kept': after(/^\s*select \S*"answer_command"/),
     completing: { cache: 'complete', when: 'before' },
     completed: { cache: 'complete', when: 'after' },
   },

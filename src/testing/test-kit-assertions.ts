@@ -109,7 +109,7 @@ async function eventsOf<Type extends AnyType>(
       aggregateId: row.aggregate_id,
       version: BigInt(row.version),
       headers: JSON.parse(row.headers) as Record<string, string>,
-      data: (await readData(type, row.payload, row.schema_version)) as EventData<Type>,
+      data: (await readData(type, row.payload, row.schema_version, row.aggregate_id)) as EventData<Type>,
       state: row.state,
     })),
   )

@@ -1,4 +1,6 @@
+import { createServer, type AddressInfo } from 'node:net'
 import { expect, test } from 'vitest'
+import { uncaughtDuring } from '../../test/setup/ending-server.ts'
 import { systemClock, type Clock } from '../core/clock.ts'
 import { eventually } from '../testing/eventually.ts'
 import { pubsub } from './pubsub.ts'
@@ -69,4 +71,24 @@ test('a name that no topic can have is the fault of the message, and not an outa
   for (const topic of ['order events', 'google-orders'])
     expect(await transport.publish([{ ...message, topic }], { signal, maySend })).toMatchObject([{ status: 'rejected' }])
   await transport.close()
+})
+
+test('a service that hangs up on each connection fails the calls and never the process', async () => {
+  const server = createServer((socket) => void socket.on('error', () => {}).once('data', () => socket.resetAndDestroy()))
+  await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening))
+  const emulatorHost = `127.0.0.1:${(server.address() as AddressInfo).port}`
+  const transport = pubsub({ projectId: 'p', emulatorHost, callTimeoutMs: 500, publishTimeoutMs: 500, clock: instant })
+  const errors: Error[] = []
+  const bounds = { topic: 'video.events', consumer: 'catalog', maxMessages: 1, maxBytes: 1_000, onDelivery: () => {} }
+  const uncaught = await uncaughtDuring(async () => {
+    const receiving = transport.receive({ ...bounds, onError: (error) => void errors.push(error) })
+    expect(await transport.publish([message], { signal: new AbortController().signal, maySend })).toMatchObject([
+      { status: 'unavailable' },
+    ])
+    await eventually(() => errors.length >= 3)
+    await transport.close()
+    await receiving
+  })
+  server.close()
+  expect(uncaught.map(String)).toEqual([])
 })

@@ -133,13 +133,49 @@ test('a delivery that outlives its longest lease is lost to its handler, and com
   }
 })
 
+test.each([
+  { isExactlyOnce: false, leaseMs: 15_000 },
+  { isExactlyOnce: true, leaseMs: 60_000 },
+])(
+  'what a killed consumer held goes to another after $leaseMs ms unless told otherwise (exactly once: $isExactlyOnce)',
+  async (kind) => {
+    const { isExactlyOnce, leaseMs } = kind
+    const clock = createFakeClock()
+    const { server, close } = await openBroker({ clock, isExactlyOnce })
+    const proxy = await startFaultProxy({ target: { host: server.host, port: server.port } })
+    const options = { projectId: 'faults', exactlyOnce: isExactlyOnce }
+    const killed = pubsub({ ...options, emulatorHost: `${proxy.host}:${proxy.port}` })
+    const other = pubsub({ ...options, emulatorHost: server.emulatorHost, clock })
+    try {
+      const bounds = { topic: 'video.events', consumer: 'catalog', maxMessages: 10, maxBytes: 1_000_000, onError: () => {} }
+      let held = 0
+      await killed.receive({ ...bounds, onDelivery: () => (held += 1) })
+      await publishAll(other, [message('held', 0), message('held', 1)])
+      await eventually(() => expect(held).toBe(2))
+      proxy.refuse()
+      proxy.cut()
+      await eventually(() => expect(proxy.connections).toBe(0))
+      const received = await collect(other)
+      await clock.advance(leaseMs - 1)
+      await publishAll(other, [message('free', 0)])
+      await eventually(() => expect([...received.seen]).toEqual(['free:0']))
+      await clock.advance(1)
+      await eventually(() => expect([...received.seen]).toEqual(['free:0', 'held:0', 'held:1']))
+    } finally {
+      await killed.close()
+      await other.close()
+      await proxy.stop()
+      await close()
+    }
+  },
+)
+
 test('a stream that falls silent without an end is replaced, and what waited arrives', async () => {
   const { server, clock, close } = await openBroker()
   const proxy = await startFaultProxy({ target: { host: server.host, port: server.port } })
   const transport = pubsub({
     projectId: 'faults',
     emulatorHost: `${proxy.host}:${proxy.port}`,
-    leaseMs: 10_000,
     silentMs: 10_000,
     callTimeoutMs: 500,
     clock,

@@ -8,6 +8,14 @@ import type { Clock } from '../core/clock.ts'
 import type { PubsubDelivery } from './pubsub-delivery.ts'
 import type { Settler } from './pubsub-settler.ts'
 
+/**
+ * What a killed process held comes to another only when its lease ends, and each of its aggregates stands still until then. With
+ * exactly-once delivery a lease of less than a minute would be lost to delays of the service itself.
+ */
+export function usualLeaseMs(isExactlyOnce: boolean): number {
+  return isExactlyOnce ? 60_000 : 15_000
+}
+
 export interface LeaseOptions {
   readonly clock: Clock
   readonly settler: Settler

@@ -13,6 +13,7 @@ import { systemRandom, type Random } from '../core/random.ts'
 import { publishRuns } from './publish-runs.ts'
 import { LazyConnection, type PubsubConnectOptions } from './pubsub-client.ts'
 import { pubsubError } from './pubsub-errors.ts'
+import { usualLeaseMs } from './pubsub-lease.ts'
 import { deadLetterName, snapshotPath, subscriptionName, subscriptionPath } from './pubsub-names.ts'
 import { pubsubLimits, pubsubSender } from './pubsub-publisher.ts'
 import { PubsubReceiver } from './pubsub-receiver.ts'
@@ -36,7 +37,10 @@ export interface PubsubOptions {
   readonly maxConcurrentRequests?: number
   /** Subscriptions have exactly-once delivery: acks are confirmed or reported as lost. @default false */
   readonly exactlyOnce?: boolean
-  /** How long a delivery is ours before it must be extended, 10 s to 10 min. @default 60_000 */
+  /**
+   * How long a delivery is ours before it must be extended, 10 s to 10 min: that long the aggregates of a process that was killed
+   * stand still. With `exactlyOnce` 60_000 unless set. @default 15_000
+   */
   readonly leaseMs?: number
   /** How long a delivery may be unsettled before it is given up. @default 3_600_000 */
   readonly maxLeaseMs?: number
@@ -119,7 +123,7 @@ function resolvePubsubOptions(given: PubsubOptions): PubsubSettings {
     publishTimeoutMs: 10_000,
     maxConcurrentRequests: 100,
     exactlyOnce: false,
-    leaseMs: 60_000,
+    leaseMs: usualLeaseMs(given.exactlyOnce === true),
     maxLeaseMs: 3_600_000,
     silentMs: 60_000,
     callTimeoutMs: 10_000,

@@ -96,8 +96,8 @@ interface Visit {
 async function visit(services: readonly DashboardService[], { viewer = 'ada', path = '/', width = 1280 } = {}): Promise<Visit> {
   const authorize = (): Viewer | Response =>
     isSignedOut ? Response.redirect('https://login.example.com/', 302) : { name: viewer, mayAct: viewer === 'ada' }
-  const dashboard = createDashboard({ services, authorize, path, payloads: true })
-  const server = await listen(dashboard.listener)
+  const server = await listen((...asked) => dashboard.listener(...asked))
+  const dashboard = createDashboard({ services, authorize, origin: new URL(server.url).origin, path, payloads: true })
   closing.push(() => server.close())
   const context = await browser.newContext({ viewport: { width, height: 900 } })
   closing.push(() => context.close())

@@ -41,6 +41,7 @@ export interface DepositOptions {
   readonly name?: string
   readonly store?: 'marker' | 'response'
   readonly storeRejections?: boolean
+  readonly sensitive?: boolean
   readonly locking?: 'row' | 'version'
   /** Where it is refused to go below zero. @default 'execute' */
   readonly rejectsIn?: 'plan' | 'execute'
@@ -54,13 +55,14 @@ export interface DepositOptions {
 /** Adds to an account, with a lucky number that the plan drew. Rejects to go below zero. */
 export function depositCommand(options: DepositOptions = {}): Command<Deposit, DepositResult> {
   const { name = 'Deposit', store = 'marker', storeRejections = false, locking = 'row', steps = newSteps() } = options
-  const { rejectsIn = 'execute' } = options
+  const { rejectsIn = 'execute', sensitive = false } = options
   const count = (map: Map<string, number>, key = ''): void => void map.set(key, (map.get(key) ?? 0) + 1)
   return command(name, {
     input: z.object({ account: z.string(), amount: z.number() }),
     aggregate: ({ account }) => ({ type: accounts.aggregateType, id: account }),
     store,
     storeRejections,
+    sensitive,
     locking,
     ...(rejectsIn === 'plan' ? { load: (reader: Queryable, { account }: Deposit) => balanceOf(reader, account) } : {}),
     plan: ({ account, amount }, { random, requestId, loaded }) => {

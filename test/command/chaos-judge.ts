@@ -36,7 +36,9 @@ export function answerViolations(calls: readonly AskedCall[]): string[] {
     const found = isWithheld ? [`${request}: the response was kept, and a repeat did not get it`] : []
     if (toldBefore === undefined) return found
     const isRepeat = toldBefore.amount === input.amount
-    const allowed: readonly string[] = isRepeat ? ['replayed', 'ALREADY_COMMITTED', 'UNAVAILABLE'] : ['KEY_REUSED', 'UNAVAILABLE']
+    const allowed: readonly string[] = isRepeat
+      ? ['replayed', 'ALREADY_COMMITTED', 'OVERLOADED', 'UNAVAILABLE']
+      : ['KEY_REUSED', 'OVERLOADED', 'UNAVAILABLE']
     const what = isRepeat ? 'a repeat of a committed command' : 'another input for a committed request'
     return [
       ...found,

@@ -51,10 +51,21 @@ const open = redisClients[REDIS_CLIENT]
 if (open === undefined) throw new Error(`There is no client "${REDIS_CLIENT}" of Redis.`)
 const { cache } = await open(REDIS_URL, { waits: false })
 const settings = resolveOptions({ db, outbox: bankOn(db).outbox, cache, cacheBudgetMs: 100 })
-const { cacheBudgetMs: budgetMs, pendingTtlMs, completedTtlMs, signals, random } = settings
+const { cacheBudgetMs: budgetMs, pendingTtlMs, completedTtlMs, maxResponseBytes, signals, random } = settings
+const secret = 'q83vASNFZ4mrze8Ay7F/wQhT1mPz0XcE'
 // Time runs fast for the cache's breaker: a Redis that has come back is used again at once.
 const clock = { ...systemClock, monotonicMs: () => 10_000 * systemClock.monotonicMs() }
-const guarded = guardCache(cache, { budgetMs, pendingTtlMs, completedTtlMs, signals, random, clock })
+const guarded = guardCache(cache, {
+  budgetMs,
+  pendingTtlMs,
+  completedTtlMs,
+  maxResponseBytes,
+  isPlain: true,
+  secret,
+  signals,
+  random,
+  clock,
+})
 const sound = { ...createPipeline(settings), cache: guarded }
 const pipeline = MUTANT === undefined ? sound : mutants[MUTANT]?.(sound)
 if (pipeline === undefined) throw new Error(`There is no mutant "${MUTANT}".`)

@@ -112,7 +112,9 @@ async function isAnswered(book: Book, ask: Asked): Promise<boolean> {
 
 /** Nothing more is to be learnt by asking again. */
 function isKnown({ outcome }: Call): boolean {
-  return outcome !== undefined && !(outcome.status === 'failed' && ['IN_PROGRESS', 'UNAVAILABLE'].includes(outcome.code))
+  return (
+    outcome !== undefined && !(outcome.status === 'failed' && ['IN_PROGRESS', 'OVERLOADED', 'UNAVAILABLE'].includes(outcome.code))
+  )
 }
 
 function isSuccess(outcome: Outcome<DepositResult> | undefined): boolean {

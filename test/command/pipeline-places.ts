@@ -45,6 +45,7 @@ export function withPlaces(pipeline: Pipeline, hit: (place: Place) => Promise<vo
         around('beginning', 'committed', () => db.attempt(options, (tx) => around('begun', 'committing', () => work(tx)))),
     },
     cache: {
+      isProved: cache.isProved,
       claim: (...args) => around('asked', 'claimed', () => cache.claim(...args)),
       renew: (...args) => cache.renew(...args),
       complete: (...args) => around('completing', 'completed', () => cache.complete(...args)),

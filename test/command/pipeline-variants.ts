@@ -76,7 +76,8 @@ export const mutants: Readonly<Record<string, Variant>> = {
     execute: async (tx, node, state) => {
       if (state.attempt === 1) return await pipeline.execute(tx, node, state)
       const { definition, input, request } = node
-      const parts = { db: pipeline.db, random: seededRandom(systemRandom.next()), loading: pipeline.transactions.loading }
+      const [random, enter] = [seededRandom(systemRandom.next()), () => () => undefined]
+      const parts = { db: pipeline.db, random, enter, loading: pipeline.transactions.loading }
       return await pipeline.execute(tx, await planCommand(parts, { definition, input, request }), state)
     },
   }),

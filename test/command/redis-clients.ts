@@ -14,25 +14,27 @@ export interface OpenCache {
 export interface OpenOptions {
   /** Whether to wait for the first connection, rather than go on without. @default true */
   readonly waits?: boolean
+  /** Whether errors of the client are listened to, as its documentation asks for. @default true */
+  readonly listens?: boolean
 }
 
 export const redisClients: Readonly<Record<string, (url: string, options?: OpenOptions) => Promise<OpenCache>>> = {
-  ioredis: async (url, { waits = true } = {}) => {
+  ioredis: async (url, { waits = true, listens = true } = {}) => {
     const client = new IoRedis(url, {
       lazyConnect: true,
       maxRetriesPerRequest: 0,
       enableOfflineQueue: false,
       retryStrategy: () => 20,
     })
-    client.on('error', () => {})
+    if (listens) client.on('error', () => {})
     const connected = client.connect()
     if (waits) await connected
     else connected.catch(() => undefined)
     return { cache: ioredisCache(client), close: () => client.disconnect() }
   },
-  redis: async (url, { waits = true } = {}) => {
+  redis: async (url, { waits = true, listens = true } = {}) => {
     const client = createClient({ url, disableOfflineQueue: true, socket: { reconnectStrategy: () => 20 } })
-    client.on('error', () => {})
+    if (listens) client.on('error', () => {})
     const connected = client.connect()
     if (waits) await connected
     else connected.catch(() => undefined)

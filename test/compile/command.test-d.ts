@@ -53,6 +53,8 @@ async function use(): Promise<void> {
       case 'KEY_REUSED':
       case 'VERSION_CONFLICT':
       case 'PRECONDITION_FAILED':
+      case 'OVERLOADED':
+      case 'ABORTED':
       case 'UNAVAILABLE':
         break
       default:

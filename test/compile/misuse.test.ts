@@ -43,7 +43,7 @@ test.each([
 
 test('a client outside a transaction is refused', () => {
   const idle = { query: mustNotBeAsked, getTransactionStatus: () => 'I' }
-  expect(() => fromPg(idle)).toThrow(/this client is not inside a transaction\. Send BEGIN first/)
+  expect(() => fromPg(idle)).toThrow(/this client is not inside a transaction, or its COMMIT was sent\. Send BEGIN first/)
 })
 
 test('a pool without its adapter cannot start a transaction', async () => {

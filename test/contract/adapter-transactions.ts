@@ -1,4 +1,6 @@
 /** Ours and the native statements are one transaction, and its end is reported as it was. */
+import { setImmediate as nextTurn } from 'node:timers/promises'
+
 import { expect, test } from 'vitest'
 
 import { seededRandom } from '../../src/core/random.ts'
@@ -145,6 +147,8 @@ async function endedWhileUnderWay<Native>(
   })
   ended.catch(() => undefined)
   await closed.promise
+  // Held until the end of the closure has been judged: a statement that comes before that is under way like the first.
+  for (let turns = 0; turns < 3; turns += 1) await nextTurn()
   await other.query('rollback')
   other.release()
   return { late, ended }

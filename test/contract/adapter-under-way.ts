@@ -2,10 +2,13 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 
+import { systemClock } from '../../src/core/clock.ts'
 import { createSignals, type SignalBus, type Signals } from '../../src/core/signals.ts'
 import type { Outbox } from '../../src/outbox/outbox.ts'
 import type { Tx } from '../../src/postgres/database.ts'
+import { fromPg } from '../../src/postgres/from-pg.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
+import { interrupt } from '../../src/postgres/tx-scope.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { outboxFixture, videos } from '../setup/outbox-fixture.ts'
 import type { FileDatabase } from '../setup/test-database.ts'
@@ -149,6 +152,29 @@ export function underWay<Native>({ database, use }: AdapterContext<Native>): voi
     expect(await parts.left()).toEqual([0, 0])
     expect(told.map(({ rolledBack }) => rolledBack)).toEqual([false, false, false, true, true, true])
     expect(told.map(({ what }) => what)).toEqual(expect.arrayContaining(['select 1', 'outbox.add(VideoPublished)']))
+  })
+
+  test('what nobody waits for any more is ended by the server, and the connection serves the next one', async () => {
+    const { db, insertNote } = await use()
+    const server = fromPg(database.pool)
+    const hanging = `select from pg_stat_activity where datname = current_database() and query like 'select pg_sleep(3600)%' and state = 'active'`
+    let end: unknown
+    const work = transaction(
+      db,
+      async (tx) => {
+        await insertNote(tx.native, 1, 'kept?')
+        tx.query('select pg_sleep(3600)::text').catch((error: unknown) => (end = error))
+        await eventually(async () => (await database.pool.query(hanging)).rowCount === 1, { intervalMs: 1 })
+        await interrupt(server, tx, systemClock)
+        throw new Error('given up')
+      },
+      { statementTimeoutMs: 20_000 },
+    )
+    await expect(work).rejects.toThrow('given up')
+    await eventually(() => end !== undefined)
+    expect(end).toMatchObject({ message: expect.stringContaining('user request') })
+    await transaction(db, (tx) => insertNote(tx.native, 2, 'the next one'))
+    expect(await notes(database)).toEqual([{ id: 2, text: 'the next one' }])
   })
 
   test('a statement that waits for its turn when the closure throws is not run', async () => {

@@ -4,8 +4,13 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Command } from '../../src/command/command.ts'
 import type { Commands } from '../../src/command/commands.ts'
+import { createSignals } from '../../src/core/signals.ts'
+import { eventually } from '../../src/testing/eventually.ts'
 import { depositCommand, type Deposit, type DepositResult } from '../command/bank.ts'
 import { commandSetup, gate } from '../command/command-setup.ts'
+
+/** For the route of deposits: a page of this origin may send its visitors' cookies. */
+export const listedOrigin = 'https://app.example.com'
 
 /** What an adapter is given: two commands, and who asks (the header `x-user`; nobody without it). */
 export interface HttpHarness {
@@ -19,9 +24,15 @@ export interface HttpHarness {
 /** Starts a server with both routes, and GET /token, which answers with the consistency token that the request shows. */
 export type OpenServer = (harness: HttpHarness) => Promise<{ readonly url: string; readonly close: () => Promise<unknown> }>
 
+const lockWaits = `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+
 /** Without `open`, the framework is not installed: the tests are skipped, and say so. */
 export async function commandHttpContract(name: string, open: OpenServer | undefined): Promise<void> {
-  const { bank, commandsWith, newAccount, newRequest } = await commandSetup()
+  const { db, bank, commandsWith, newAccount, newRequest } = await commandSetup()
+  const signals = createSignals()
+  const [queued, refused]: [string[], string[]] = [[], []]
+  signals.on('command.queued', ({ at }) => void queued.push(at))
+  signals.on('command.refused', ({ reason }) => void refused.push(reason))
   let held: ReturnType<typeof gate> | undefined
   let entered = gate()
   const before = async (): Promise<void> => {
@@ -30,9 +41,15 @@ export async function commandHttpContract(name: string, open: OpenServer | undef
   }
   let server: Awaited<ReturnType<OpenServer>>
 
-  const post = (path: string, body: unknown, headers: Record<string, string> = {}): Promise<Response> =>
+  const post = (
+    path: string,
+    body: unknown,
+    headers: Record<string, string> = {},
+    signal: AbortSignal | null = null,
+  ): Promise<Response> =>
     fetch(`${server.url}${path}`, {
       method: 'POST',
+      signal,
       headers: { 'content-type': 'application/json', 'x-user': 'ann', ...headers },
       body: typeof body === 'string' ? body : JSON.stringify(body),
     })
@@ -47,7 +64,7 @@ export async function commandHttpContract(name: string, open: OpenServer | undef
 
   describe.skipIf(open === undefined)(`${name} serves commands`, () => {
     beforeAll(async () => {
-      const commands = commandsWith({ markerLockMs: 50 })
+      const commands = commandsWith({ markerLockMs: 50, maxQueued: 1, signals })
       const deposit = depositCommand({ store: 'response', before })
       server = await (open as OpenServer)({ commands, deposit, note: depositCommand({ name: 'Note' }) })
     })
@@ -122,6 +139,40 @@ export async function commandHttpContract(name: string, open: OpenServer | undef
       expect((await first).status).toBe(200)
     })
 
+    test('refuses what is beyond the line of a hot account with when to ask again, and frees the place of a client that left', async () => {
+      held = gate()
+      entered = gate()
+      const account = newAccount()
+      const ask = (signal?: AbortSignal): Promise<Response> =>
+        post('/deposit', { account, amount: 1 }, { 'idempotency-key': newRequest() }, signal)
+      const first = ask()
+      await entered.opened
+      entered = gate()
+      queued.length = 0
+      // One more has a place, and waits for the account's row; the third waits in line.
+      const second = ask()
+      await eventually(async () => (await db.query(lockWaits)).rowCount === 1)
+      const client = new AbortController()
+      const third = ask(client.signal).catch((error: unknown) => (error as Error).name)
+      await eventually(() => queued.length === 1)
+      expect(await seen(await ask())).toMatchObject({
+        status: 429,
+        type: problem,
+        body: { type: 'urn:waybill:problem:overloaded', code: 'OVERLOADED', retryable: true },
+        retryAfter: '1',
+      })
+      refused.length = 0
+      client.abort()
+      expect(await third).toBe('AbortError')
+      await eventually(() => refused.includes('aborted'))
+      const next = ask()
+      await eventually(() => queued.length === 2)
+      held.open()
+      held = undefined
+      expect((await Promise.all([first, second, next])).map(({ status }) => status)).toEqual([200, 200, 200])
+      expect(await bank.balance(account)).toBe(3)
+    })
+
     test('keeps the keys of principals apart, and answers nobody without one', async () => {
       const key = newRequest()
       const body = { account: newAccount(), amount: 5 }
@@ -135,6 +186,51 @@ export async function commandHttpContract(name: string, open: OpenServer | undef
         type: problem,
       })
       expect(await bank.balance(body.account)).toBe(10)
+    })
+
+    test('takes cookies from its own pages only, and from listed origins', async () => {
+      const evil = { cookie: 'session=ann', origin: 'https://evil.example' }
+      const own = { cookie: 'session=ann', origin: server.url }
+      const listed = { cookie: 'session=ann', origin: listedOrigin }
+      const sent: readonly (readonly [number, Record<string, string>])[] = [
+        [403, evil],
+        [403, { ...evil, 'sec-fetch-site': 'cross-site' }],
+        [403, { ...evil, 'sec-fetch-site': 'same-site' }],
+        [403, { ...evil, authorization: 'Bearer x', 'sec-fetch-site': 'cross-site' }],
+        [403, { ...evil, origin: 'null' }],
+        [403, { cookie: 'session=ann', 'sec-fetch-site': 'cross-site' }],
+        [403, { ...evil, origin: `${listedOrigin}.evil.example` }],
+        [200, { origin: 'https://evil.example', authorization: 'Bearer x', 'sec-fetch-site': 'cross-site' }],
+        [200, { cookie: 'session=ann' }],
+        [200, own],
+        [200, { ...own, 'sec-fetch-site': 'same-origin' }],
+        [200, { ...own, 'sec-fetch-site': 'none' }],
+        [200, listed],
+        [200, { ...listed, 'sec-fetch-site': 'same-site' }],
+        [200, { ...listed, 'sec-fetch-site': 'cross-site' }],
+      ]
+      for (const [status, headers] of sent) {
+        const body = { account: newAccount(), amount: 5 }
+        const answer = await post('/deposit', body, { 'idempotency-key': newRequest(), ...headers })
+        expect([status, headers, answer.status]).toEqual([status, headers, status])
+        expect(await bank.balance(body.account)).toBe(status === 200 ? 5 : 0)
+        const { code } = (await answer.json()) as { readonly code?: string }
+        expect(code).toBe(status === 403 ? 'FORBIDDEN' : undefined)
+      }
+    })
+
+    test('asks who it is before it looks at the body', async () => {
+      const headers = { 'idempotency-key': newRequest(), 'x-user': '', 'content-type': 'text/plain' }
+      expect((await post('/deposit', 'x', headers)).status).toBe(401)
+    })
+
+    test('takes no body but JSON', async () => {
+      for (const type of ['text/plain', 'text/plain;charset=UTF-8', 'application/x-www-form-urlencoded', 'application/jsonx']) {
+        const body = { account: newAccount(), amount: 5 }
+        const answer = await post('/deposit', body, { 'idempotency-key': newRequest(), 'content-type': type })
+        expect([type, answer.status]).toEqual([type, 415])
+        expect(await bank.balance(body.account)).toBe(0)
+      }
     })
 
     test('hands out a consistency token, takes it as a condition, and shows it to those who read', async () => {
@@ -162,14 +258,14 @@ export async function commandHttpContract(name: string, open: OpenServer | undef
 
     test('refuses two consistency tokens instead of reading by one of them, or by none', async () => {
       const body = { account: newAccount(), amount: 5 }
-      const two = { 'idempotency-key': newRequest(), 'waybill-token': 'w1.old, w1.new' }
+      const two = { 'idempotency-key': newRequest(), 'waybill-token': 'w2.old, w2.new' }
       expect(await seen(await post('/deposit', body, two))).toMatchObject({
         status: 400,
         type: problem,
         body: { code: 'INVALID_INPUT' },
       })
       expect(await bank.balance(body.account)).toBe(0)
-      const one = { ...two, 'waybill-token': 'w1.new' }
+      const one = { ...two, 'waybill-token': 'w2.new' }
       expect((await post('/deposit', body, one)).status).toBe(200)
     })
 

@@ -135,6 +135,21 @@ export function ingestHttpContract(name: string, open: OpenIngestServer): void {
       expect(await get(`/own/readings/${meter}/${at}`, { 'x-user': 'bob' })).toMatchObject({ body: { processed: false } })
     })
 
+    test('takes no cookies from pages of other origins, and no body but JSON', async () => {
+      const cookie = { cookie: 'session=ann', origin: 'https://evil.example', 'sec-fetch-site': 'cross-site' }
+      for (const path of ['/readings', '/readings/batch']) {
+        const body = path.endsWith('batch') ? [reading(7)] : reading(7)
+        expect(await seen(await post(path, body, cookie))).toMatchObject({
+          status: 403,
+          type: problem,
+          body: { code: 'FORBIDDEN' },
+        })
+        expect((await post(path, body, { 'content-type': 'text/plain' })).status).toBe(415)
+        expect((await post(path, body, { ...cookie, 'sec-fetch-site': 'same-origin' })).status).toBe(202)
+        expect((await post(path, body, { ...cookie, origin: 'https://app.example.com' })).status).toBe(202)
+      }
+    })
+
     test('has nothing else', async () => {
       expect(await get('/readings')).toMatchObject({ status: 404, type: problem })
       expect(await seen(await post('/readings/other', reading(1)))).toMatchObject({ status: 404, type: problem })

@@ -50,8 +50,8 @@ export const tables = `
 
 /** How long a process that says nothing keeps what it holds: lanes of relays and processors, and messages at the broker. */
 export const leaseMs = 800
-/** The shortest lease of Pub/Sub is ten seconds; so much faster runs its time. */
-export const clockFactor = 10
+/** The lease of Pub/Sub is fifteen seconds; so much faster runs its time. */
+export const clockFactor = 15
 
 export interface Deposit {
   readonly request: string

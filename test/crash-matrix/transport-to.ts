@@ -46,7 +46,7 @@ export function transportTo(
 ): Transport {
   if ('emulatorHost' in address) {
     const { emulatorHost } = address
-    return pubsub({ projectId: 'crash', emulatorHost, leaseMs: 10_000, silentMs: 10_000, clock: fastClock(clockFactor) })
+    return pubsub({ projectId: 'crash', emulatorHost, silentMs: 15_000, clock: fastClock(clockFactor) })
   }
   const { broker, sessionMs } = address
   const { publishTimeoutMs, connectTimeoutMs, requestTimeoutMs } = times

@@ -99,6 +99,11 @@ test('the arguments of containers are commands that there are', async () => {
 test('what is installed here does not cover what the image has installed', async () => {
   expect(await read('Dockerfile')).toMatch(/RUN npm ci[\s\S]*COPY \. \./)
   expect((await read('Dockerfile.dockerignore')).split('\n')).toContain('**/node_modules')
+  expect((await read('Dockerfile.dockerignore')).split('\n')).toContain('**/.env*')
+  // Its base image is by digest or not at all.
+  expect(await read('Dockerfile')).toMatch(
+    /^ARG NODE_IMAGE\nFROM \$\{NODE_IMAGE\}\nARG NODE_IMAGE\nRUN case "\$NODE_IMAGE" in \*@sha256:\*\)/m,
+  )
 })
 
 test('the services compile', async () => {
@@ -110,5 +115,19 @@ test('no password, key or address of a machine is in a file', async () => {
     if (!entry.isFile()) continue
     const text = await readFile(join(entry.parentPath, entry.name), 'utf8')
     expect(`${entry.name}\n${text}`).not.toMatch(/postgres(ql)?:\/\/[^\s$]*:[^\s$]*@|BEGIN (RSA |EC )?PRIVATE KEY|password '/i)
+  }
+})
+
+test('every action of the workflows is pinned by a full commit, and no workflow may write by default', async () => {
+  const folder = join(repositoryRoot, '.github', 'workflows')
+  for (const name of readdirSync(folder)) {
+    const text = await readFile(join(folder, name), 'utf8')
+    const used = [...text.matchAll(/uses: (.+)$/gm)].map(([, action = '']) => action)
+    expect([name, used.filter((action) => !/^[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$/.test(action))]).toEqual([name, []])
+    expect([name, /^permissions:\n  contents: read\n\w/m.test(text)]).toEqual([name, true])
+    expect([name, text.split('actions/checkout@').length - 1]).toEqual([
+      name,
+      text.split('persist-credentials: false').length - 1,
+    ])
   }
 })

@@ -17,7 +17,7 @@ import { figureProblems } from './figures.ts'
 import { anchors, inlineCode, linkTargets, pages, parsePage, tableRows } from './pages.ts'
 
 /** Names that a reader of a page chooses. */
-const examples = ['waybill_cdc', 'waybill_outbox', 'waybill_audit', 'orders_service']
+const examples = ['video_pkey', 'video_title_idx', 'waybill_cdc', 'waybill_outbox', 'waybill_audit', 'orders_service']
 /** Names of Postgres and Debezium. */
 const others = [
   'no_data',

@@ -2,6 +2,7 @@
  * docs/reference/options.md says that an option which does not exist is refused: by every function that the page lists, before it
  * does anything else.
  */
+import { ValueSchema } from '@bufbuild/protobuf/wkt'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -10,10 +11,12 @@ import { z } from 'zod'
 import { optionFunctions } from '../../scripts/option-functions.ts'
 import { loadConfig } from '../../src/cli/config.ts'
 import * as waybill from '../../src/index.ts'
+import { avro } from '../../src/avro.ts'
 import { createDashboard } from '../../src/dashboard/dashboard.ts'
 import { kafka } from '../../src/kafka.ts'
 import { markTx } from '../../src/postgres/database.ts'
 import { pubsub } from '../../src/pubsub.ts'
+import { protobuf } from '../../src/protobuf.ts'
 import * as testing from '../../src/testing/index.ts'
 
 const mustNotBeAsked = async (): Promise<never> => await Promise.reject(new Error('a statement was sent'))
@@ -68,6 +71,7 @@ const calls: Readonly<Record<string, Call | readonly Call[]>> = {
   'consumer.read, consumer.waitFor': [(given) => consumer.read(orders, 'o1', given), (given) => consumer.waitFor('', given)],
   processedBy: (given) => waybill.processedBy(db, 'catalog', given),
   createInboxRetention: waybill.createInboxRetention,
+  showDeadLetter: (given) => waybill.showDeadLetter({ db, schema: 'waybill' }, '1', given),
   drainBrokerDeadLetters: waybill.drainBrokerDeadLetters,
   listRefused: waybill.listRefused,
   replayConsumer: waybill.replayConsumer,
@@ -99,6 +103,9 @@ const calls: Readonly<Record<string, Call | readonly Call[]>> = {
     (given) => client.sendMany([], given),
     (given) => client.processed('o1', given),
   ],
+  jsonCodec: (given) => waybill.jsonCodec(schema, given),
+  'protobuf (waybill/protobuf)': (given) => protobuf(ValueSchema, given),
+  'avro (waybill/avro)': (given) => avro('int', given),
   claimCheck: (given) => waybill.claimCheck(waybill.jsonCodec(schema), given),
   fileBlobStore: waybill.fileBlobStore,
   postgresBlobStore: waybill.postgresBlobStore,
@@ -107,7 +114,8 @@ const calls: Readonly<Record<string, Call | readonly Call[]>> = {
   trace: (given) => waybill.trace([], given),
   createHealth: waybill.createHealth,
   createDashboard,
-  'services of createDashboard': (given) => createDashboard({ services: [given], authorize: () => undefined }),
+  'services of createDashboard': (given) =>
+    createDashboard({ services: [given], authorize: () => undefined, origin: 'http://ops' }),
   createMetrics: waybill.createMetrics,
   logSignals: waybill.logSignals,
   startTelemetryServer: waybill.startTelemetryServer,

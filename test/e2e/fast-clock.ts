@@ -1,4 +1,4 @@
-/** Time that runs faster, so that leases of ten seconds, the shortest Pub/Sub has, end in a moment. */
+/** Time that runs faster, so that the leases of Pub/Sub, ten seconds or more, end in a moment. */
 import type { Clock } from '../../src/core/clock.ts'
 
 export function fastClock(factor: number): Clock {

@@ -17,7 +17,7 @@ export interface FastBroker {
 export interface BrokerOptions {
   readonly isExactlyOnce?: boolean
   readonly transport?: Partial<PubsubOptions>
-  /** @default one that is twenty times as fast: leases end within half a second, also when the machine stalls for that long */
+  /** @default one that is twenty times as fast: leases end within a second, also when the machine stalls for that long */
   readonly clock?: Clock
 }
 
@@ -32,7 +32,7 @@ export async function openBroker(options: BrokerOptions = {}): Promise<FastBroke
   await admin.createSubscription({
     name: 'video.events.catalog',
     topic: 'video.events',
-    ackDeadlineSeconds: 10,
+    ackDeadlineSeconds: 15,
     retentionSeconds: 86_400,
     isRetainingAcked: false,
     isOrdered: true,
@@ -45,7 +45,6 @@ export async function openBroker(options: BrokerOptions = {}): Promise<FastBroke
   const transport = pubsub({
     projectId: 'faults',
     emulatorHost: server.emulatorHost,
-    leaseMs: 10_000,
     clock,
     exactlyOnce: options.isExactlyOnce ?? false,
     ...options.transport,

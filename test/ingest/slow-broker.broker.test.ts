@@ -45,7 +45,11 @@ test('a slow broker is answered with 429 and Retry-After, in bounded memory, and
     },
   })
   const send = async (n: number): Promise<Response> =>
-    await fetch(`${http.url}/readings`, { method: 'POST', body: JSON.stringify(reading(n)) })
+    await fetch(`${http.url}/readings`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(reading(n)),
+    })
   const confirmed = new Set<string>()
   const confirm = async (response: Response): Promise<void> => {
     if (response.status === 202) confirmed.add(((await response.json()) as { eventId: string }).eventId)

@@ -28,9 +28,10 @@ export function nodeListener(handle: (request: Request) => Response | Promise<Re
       for await (const chunk of incoming) chunks.push(chunk as Buffer)
       const body = chunks.length === 0 ? {} : { body: Buffer.concat(chunks) }
       const headers = Object.entries(incoming.headers).map(([name, value]) => [name, String(value)] as [string, string])
-      const response = await handle(
-        new Request(`http://localhost${incoming.url ?? '/'}`, { method: incoming.method ?? 'GET', headers, ...body }),
-      )
+      const gone = new AbortController()
+      outgoing.once('close', () => gone.abort())
+      const { url = '/', method = 'GET' } = incoming
+      const response = await handle(new Request(`http://localhost${url}`, { method, headers, signal: gone.signal, ...body }))
       outgoing.writeHead(response.status, Object.fromEntries(response.headers))
       outgoing.end(Buffer.from(await response.arrayBuffer()))
     })()

@@ -12,6 +12,7 @@ const options = {
   connectTimeoutMs: 1_000,
   requestTimeoutMs: 1_000,
   compression: 'none',
+  maxInflatedBytes: 1_000_000,
   addressOf: (node: { readonly host: string; readonly port: number }) => node,
 } as const
 

@@ -2,6 +2,8 @@
 import type { SourceMutant } from './source-mutant.ts'
 
 const sessions = 'test/sessions/other-defaults.pg.test.ts'
+const operators = 'test/sessions/operators.pg.test.ts'
+const germanDates = 'operators get the same in sessions with dates of China in German style'
 const everyStep = 'events get from a command to their effects once, in order, and dead letters and retention work'
 
 export const sessionMutants: readonly SourceMutant[] = [
@@ -13,10 +15,10 @@ export const sessionMutants: readonly SourceMutant[] = [
     caughtBy: { file: sessions, test: everyStep },
   },
   {
-    mutant: 'sends the moment of retention as text in the session’s DateStyle',
+    mutant: 'counts the age for retention from the wall clock of the session’s TimeZone',
     file: 'src/outbox/retention.sql.ts',
-    from: 'part`(extract(epoch from clock_timestamp()) * 1000)::float8 - ${ageMs}::float8`',
-    to: `part\`extract(epoch from (clock_timestamp() - \${ageMs}::float8 * interval '1 millisecond')::text::timestamptz)::float8 * 1000\``,
+    from: 'extract(epoch from clock_timestamp())',
+    to: 'extract(epoch from clock_timestamp()::timestamp)',
     caughtBy: { file: sessions, test: everyStep },
   },
   {
@@ -38,5 +40,12 @@ export const sessionMutants: readonly SourceMutant[] = [
       file: 'src/outbox/outbox.pg.test.ts',
       test: 'of outbox_dispatch makes add fail, alone and in bulk, and nothing is left behind',
     },
+  },
+  {
+    mutant: 'tells the time of a status as text in the session’s DateStyle',
+    file: 'src/ops/status.sql.ts',
+    from: `to_char(clock_timestamp() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as at`,
+    to: 'clock_timestamp()::text as at',
+    caughtBy: { file: operators, test: germanDates },
   },
 ]

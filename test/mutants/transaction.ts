@@ -125,4 +125,34 @@ export const transactionMutants: readonly SourceMutant[] = [
       test: 'a repeat is not answered by a commit that no synchronous standby has yet',
     },
   },
+  {
+    mutant: 'gives the driver a second statement before the first is answered',
+    file: 'src/postgres/gate.ts',
+    from: `    if (gate.isBusy) {\n`,
+    to: `    if (gate.isBusy && gate.hasFailed) {\n`,
+    caughtBy: {
+      file: pgAdapter,
+      test: 'a closure that sends many statements at once has one under way, in whichever way it sends them',
+    },
+  },
+  {
+    mutant: 'counts only what is sent by a promise',
+    file: 'src/postgres/guard-pg-client.ts',
+    from: 'const operation = enter(gate, text)\n  let isDone',
+    to: 'const operation = enter({ ...gate, underWay: new Set() }, text)\n  let isDone',
+    caughtBy: {
+      file: pgAdapter,
+      test: 'what was sent by a query object and not answered when the closure returned is rolled back, and named',
+    },
+  },
+  {
+    mutant: 'waits for ever behind a cursor of postgres.js that stayed open',
+    file: 'src/postgres/guard-postgres-js.ts',
+    from: `  if (close !== undefined) operation.close = close\n`,
+    to: '',
+    caughtBy: {
+      file: 'src/postgres/from-postgres-js.pg.test.ts',
+      test: 'a cursor counts until it is closed, a statement from when it is sent, and a fragment never',
+    },
+  },
 ]

@@ -89,7 +89,7 @@ const visiting = `
   import { createDashboard } from 'waybill/dashboard'
 
   const db = connect({ url: 'postgres://localhost/shop' })
-  const { handler } = createDashboard({ services: [{ name: 'shop', db }], authorize: () => ({ name: 'ada' }) })
+  const { handler } = createDashboard({ services: [{ name: 'shop', db }], authorize: () => ({ name: 'ada' }), origin: 'http://ops' })
   const asked = new Set([''])
   for (const file of asked) {
     const response = await handler(new Request('http://ops/' + file))

@@ -118,8 +118,14 @@ test('the admin endpoint shows and switches faults, cuts streams, and serves loo
   expect(await ask('DELETE', '/faults')).toMatchObject({ body: { options: {} } })
   expect(await ask('GET', '/faults')).toMatchObject({ body: { fired: { duplicate: 0 } } })
   expect(await ask('GET', '/stats')).toMatchObject({ body: { subscriptions: [{ streams: 1 }] } })
-  const crossSite = { method: 'POST', headers: { origin: 'https://evil.example' } }
-  expect((await fetch(`${adminUrl}/cut-streams`, crossSite)).status).toBe(403)
+  for (const headers of [
+    { origin: 'https://evil.example' },
+    { 'sec-fetch-site': 'cross-site' },
+    { 'sec-fetch-site': 'same-site' },
+  ]) {
+    const foreign = await fetch(`${adminUrl}/cut-streams`, { method: 'POST', headers: headers as Record<string, string> })
+    expect([foreign.status, foreign.headers.get('x-content-type-options')]).toEqual([403, 'nosniff'])
+  }
   expect(await ask('POST', '/cut-streams')).toMatchObject({ body: { cut: 1 } })
   await expect(stream.ended).rejects.toMatchObject({ code: 14 })
   expect(await ask('GET', '/other')).toMatchObject({ status: 404 })

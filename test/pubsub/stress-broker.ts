@@ -124,7 +124,7 @@ async function follow(emulatorHost: string, clock: Clock): Promise<Follower> {
   await makePubsubTopic(admin, topic, [consumer])
   await admin.close()
   const delivered: Log[] = []
-  const transport = pubsub({ projectId: 'stress', emulatorHost, leaseMs: 10_000, clock })
+  const transport = pubsub({ projectId: 'stress', emulatorHost, clock })
   const receiver = await transport.receive({
     topic,
     consumer,

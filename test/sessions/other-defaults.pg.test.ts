@@ -1,4 +1,5 @@
 import pg from 'pg'
+import postgres from 'postgres'
 import { afterEach, describe, expect, test } from 'vitest'
 import { z } from 'zod'
 
@@ -16,12 +17,15 @@ import { listOutbox, outboxStatus } from '../../src/ops/outbox-status.ts'
 import { createOutbox, event } from '../../src/outbox/outbox.ts'
 import { createRelay } from '../../src/outbox/relay.ts'
 import { createOutboxRetention } from '../../src/outbox/retention.ts'
+import { assertSchema } from '../../src/postgres/deployment.ts'
 import { fromPg } from '../../src/postgres/from-pg.ts'
+import { fromPostgresJs } from '../../src/postgres/from-postgres-js.ts'
 import { migrate } from '../../src/postgres/migrate.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { postgresTransport } from '../../src/transport/postgres/postgres-transport.ts'
 import { testDatabase } from '../setup/test-database.ts'
+import { sessions } from './sessions.ts'
 
 const database = await testDatabase()
 const accounts = stream('account', { topic: 'account.events', events: { Deposited: delta(z.object({ amount: z.number() })) } })
@@ -95,22 +99,6 @@ function consume({ db, schema, transport, signals }: World, mode: 'direct' | 'st
   return { heal: () => void (isPoisoned = false) }
 }
 
-const sessions: Readonly<Record<string, Readonly<Record<string, string>>>> = {
-  'repeatable read': { default_transaction_isolation: `'repeatable read'` },
-  serializable: { default_transaction_isolation: 'serializable' },
-  'dates of India, where IST is read as another zone': { datestyle: `'SQL, DMY'`, timezone: `'Asia/Kolkata'` },
-  'dates of China in German style': { datestyle: 'German', timezone: `'Asia/Shanghai'`, intervalstyle: 'sql_standard' },
-  'backslashes that escape in plain literals': { standard_conforming_strings: 'off', escape_string_warning: 'off' },
-  'no schema in the search path': { search_path: `''` },
-  'synchronous_commit = local': { synchronous_commit: 'local' },
-  'synchronous_commit = off': { synchronous_commit: 'off' },
-  'fifteen digits and short waits': {
-    extra_float_digits: '0',
-    lock_timeout: '2000',
-    idle_in_transaction_session_timeout: '5000',
-  },
-}
-
 describe.each(Object.entries(sessions))('in sessions with %s', (_name, settings) => {
   test.each(['direct', 'stored'] as const)(
     'events get from a command to their effects once, in order, and dead letters and retention work (%s)',
@@ -167,4 +155,24 @@ describe.each(Object.entries(sessions))('in sessions with %s', (_name, settings)
       expect(failures).toEqual([])
     },
   )
+})
+
+describe('a service refuses to start', () => {
+  test('where its driver would read other bytes than are stored', async () => {
+    const { schema } = await world({ bytea_output: 'escape' })
+    const client = postgres(database.directUrl, { max: 1, fetch_types: false })
+    closing.push(() => client.end())
+    await expect(assertSchema(fromPostgresJs(client), { schema })).rejects.toMatchObject({
+      code: 'REFUSED',
+      message: expect.stringContaining(`alter role … set bytea_output = 'hex'`),
+    })
+  })
+
+  test('where NULL in an array would be read as a word', async () => {
+    const { db, schema } = await world({ array_nulls: 'off' })
+    await expect(assertSchema(db, { schema })).rejects.toMatchObject({
+      code: 'REFUSED',
+      message: expect.stringContaining(`alter role … set array_nulls = 'on'`),
+    })
+  })
 })

@@ -38,7 +38,7 @@ export const fromPage = {
 export async function site(db: Database, options: Partial<DashboardOptions> = {}, given?: ConsumerFixture): Promise<Site> {
   const fixture = given ?? (await consumerFixture(db))
   const { schema } = fixture
-  const dashboard = createDashboard({ services: [{ name: 'shop', db, schema }], authorize: () => ada, ...options })
+  const dashboard = createDashboard({ services: [{ name: 'shop', db, schema }], authorize: () => ada, origin: at, ...options })
   const ask = async (place: string, init: RequestInit): Promise<Reply> => {
     const response = await dashboard.handler(new Request(`${at}${place}`, init))
     const text = await response.text()

@@ -2,7 +2,7 @@
  * A server that is shutting down: it lets each client in and ends its connection in the same breath, in one segment, so that both
  * are read before anything that waits for the connection has its turn.
  */
-import { createServer, type AddressInfo } from 'node:net'
+import { connect, createServer, type AddressInfo } from 'node:net'
 
 /** The address of such a server, and how to stop it. */
 export async function endingServer(): Promise<{ readonly url: string; readonly stop: () => Promise<void> }> {
@@ -15,6 +15,23 @@ export async function endingServer(): Promise<{ readonly url: string; readonly s
     url: `postgres://nobody@127.0.0.1:${(server.address() as AddressInfo).port}/nothing`,
     stop: () => new Promise<void>((stopped) => server.close(() => stopped())),
   }
+}
+
+/** Clients that say something and reset their connections, at once and, if they are answered, after the first bytes of that. */
+export async function rudeGuests(
+  address: { readonly host: string; readonly port: number },
+  words: string | Buffer,
+  { answered = true }: { readonly answered?: boolean } = {},
+): Promise<void> {
+  const visit = (waits: boolean): Promise<void> =>
+    new Promise((done) => {
+      const guest = connect(address.port, address.host)
+      guest.on('error', () => undefined).on('close', () => done())
+      guest.write(words, () => (waits ? undefined : guest.resetAndDestroy()))
+      guest.on('data', () => guest.resetAndDestroy())
+      guest.on('end', () => guest.destroy())
+    })
+  for (let round = 0; round < 20; round += 1) await Promise.all([visit(false), visit(answered)])
 }
 
 /** What nobody caught while `work` ran: outside of a test, the first of them ends the process. */

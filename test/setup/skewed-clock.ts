@@ -1,4 +1,7 @@
-/** A database whose clock a test may set: what statements ask of `clock_timestamp()` is shifted on its way. */
+/**
+ * A database whose clock a test may set: what statements ask of `clock_timestamp()` is shifted on its way, and so is what the clean-up
+ * of markers asks inside the database.
+ */
 import { markTx, type Database, type Queryable } from '../../src/postgres/database.ts'
 
 export interface SkewedClock {
@@ -11,7 +14,16 @@ export function skewedClock(real: Database): SkewedClock {
   let skewMs = 0
   const shifted = ({ query }: Queryable): Queryable['query'] => {
     const at = (): string => `(clock_timestamp() + ${skewMs} * interval '1 millisecond')`
-    return (text, values) => query(text.replaceAll('clock_timestamp()', at()), values)
+    return async (text, values) => {
+      const routine = /\S+expire_markers"(?=\()/.exec(text)?.[0]
+      if (routine !== undefined) {
+        const { rows } = await query(`select pg_get_functiondef('${routine}'::regproc) as definition`, [])
+        const { definition } = rows[0] as { definition: string }
+        const clock = /\(?clock_timestamp\(\)(?: \+ -?\d+ \* interval '1 millisecond'\))?/g
+        await query(definition.replaceAll(clock, at()), [])
+      }
+      return await query(text.replaceAll('clock_timestamp()', at()), values)
+    }
   }
   return {
     step: (ms) => {

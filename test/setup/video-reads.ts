@@ -16,8 +16,8 @@ export interface VideoReads {
 const tokens: Tokens = createTokens()
 
 /** Proof of a write of that version of the video `x`. */
-export function tokenOf(version: bigint): string {
-  return tokens.encode({ aggregateType: 'video', aggregateId: 'x', version })
+export function tokenOf(version: bigint, aggregateId = 'x'): string {
+  return tokens.encode({ aggregateType: 'video', aggregateId, version })
 }
 
 export function videoReads(db: Interruptible): VideoReads {
@@ -35,6 +35,7 @@ export function videoReads(db: Interruptible): VideoReads {
     waitMs: 500,
     waitPollMs: 10,
     maxWaiters: 10,
+    maxFallbacks: 2,
     clock,
   })
   return { clock, reads }

@@ -6,7 +6,9 @@ import { pullBackMessages } from '../../src/consumer/clock-steps.sql.ts'
 import {
   chargeAttempt,
   forgetAttempts,
+  forgetSeen,
   readAttempts,
+  recordSeen,
   releaseAttempts,
   startAttempts,
 } from '../../src/consumer/dead-letter.sql.ts'
@@ -75,6 +77,22 @@ function directSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; re
       ),
     ),
     ...weighted(
+      1,
+      ids.map(
+        (some): Step =>
+          () =>
+            recordSeen(scope, { eventId: some[0] ?? '', source: 'video' }),
+      ),
+    ),
+    ...weighted(
+      1,
+      ids.map(
+        (some): Step =>
+          () =>
+            forgetSeen(scope, some[0] ?? ''),
+      ),
+    ),
+    ...weighted(
       2,
       change.map(
         ({ item: { event }, release, taken: known }): Step =>
@@ -103,7 +121,7 @@ function directSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; re
       fc.tuple(fc.constantFrom('first', 'any'), bounds, fc.subarray([...allTypes])).map(
         ([deltaStart, some, types]): Step =>
           () =>
-            readReleased(scope, { types, sequentialTypes, standing, deltaStart }, some),
+            readReleased(scope, { types, sequentialTypes, standing, known: [], deltaStart }, some),
       ),
     ),
     ...weighted(

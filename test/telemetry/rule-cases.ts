@@ -130,6 +130,11 @@ export const ruleCases: Readonly<Record<string, RuleCase>> = {
     `waybill_command_outcomes_total{${job},command="Pay",outcome="executed"}`,
     [6, 5],
   ),
+  WaybillCommandsOverloaded: ratio(
+    `waybill_command_outcomes_total{${job},command="Pay",outcome="overloaded"}`,
+    `waybill_command_outcomes_total{${job},command="Pay",outcome="executed"}`,
+    [6, 5],
+  ),
   WaybillCacheLeftOut: gauge('waybill_command_cache_breaker_open', job, [1, 0]),
   WaybillCleanupStopped: {
     fires: { [executed]: '1x120' },

@@ -2,7 +2,6 @@
 -- By hand: psql -v ON_ERROR_STOP=1 -f <this file>
 
 begin;
-select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('waybill.migrate.waybill'::text, 0));
 set local lock_timeout = '5s';
 
 create schema if not exists "waybill";
@@ -2370,7 +2369,308 @@ end $$;
 insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
 values (28, '0028_find_unlocked_writes', 'f26562f369914a2712b1808e12835ad5253328e477aaf7caa1c847eb0638dae9', false, '0.1.0');
 
--- 0034_keep_refused_messages
+-- 0029_register_readers
+-- Registers what each running instance of a consumer reads. While two versions of a consumer run side by side, the older one gets
+-- events that only the newer one knows: it puts them aside in inbox_message, where the newer one finds them.
+
+-- One row for each running instance. It ends with its heartbeat: what has expired counts for nothing, and is removed an hour later by
+-- any instance.
+--   reads    the streams by the types of their aggregates, each with the names of its event types
+--   digest   of `reads`: instances with the same one are of one version
+create table "waybill".consumer_reader (
+  consumer   text        not null,
+  instance   uuid        not null,
+  generation int         not null,
+  host       text        not null,
+  reads      jsonb       not null,
+  digest     text        not null,
+  started_at timestamptz not null default clock_timestamp(),
+  expires_at timestamptz not null,
+  primary key (consumer, instance)
+);
+
+-- What the instance that put a message aside did not know: its `stream`, or its event `type`. Null of every other message.
+alter table "waybill".inbox_message add column unknown text;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (29, '0029_register_readers', '08cae537e7475e1537a0b867fa2373d7e6a8379977b21650b462feed0bfcbcc1', false, '0.1.0');
+
+-- 0030_lock_rows
+-- Replaces advisory locks, which every login of the database may take, by locks on rows that only the functions of this schema may lock.
+-- A publisher, a sweep and a report of an unlocked write no longer wait for a stranger.
+
+-- Publishers and sweeps that run wait for nothing new; those that began before this migration are waited for.
+lock table "waybill".transport_topic in access exclusive mode;
+
+-- The gate of each topic. Rows are locked without a queue: publishers that share a topic's row would overtake a waiting subscriber for
+-- as long as one of them follows another. So a session that wants a topic alone locks its gate first, and later publishers stop there.
+create table "waybill".transport_gate (topic_id int primary key);
+insert into "waybill".transport_gate (topic_id) select t.id from "waybill".transport_topic t;
+
+-- Whether a session holds a topic's gate. The row's header tells, without a lock and without a write.
+create function "waybill".transport_gate_shut(topic int) returns boolean
+language sql set search_path = pg_catalog, pg_temp as $$
+  select coalesce((select "waybill".xid_in_progress(g.xmax) from "waybill".transport_gate g where g.topic_id = topic), false)
+$$;
+
+-- Takes the lock under which a topic's subscriptions change, and makes the topic if it is new. Publishers share it; a session that
+-- subscribes, seeks or rewinds has it alone. Both look only afterwards, with a snapshot younger than the lock: either the subscriber
+-- sees the message, or its publisher sees the subscription.
+create or replace function "waybill".transport_lock_topic(topic text, alone boolean) returns int
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  own int;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'The transport needs READ COMMITTED: it must see what committed while it waited for its topic.' using errcode = '25001';
+  end if;
+  own := (select t.id from "waybill".transport_topic t where t.name = topic);
+  if own is null then
+    insert into "waybill".transport_topic (name) values (topic) on conflict do nothing;
+    own := (select t.id from "waybill".transport_topic t where t.name = topic);
+    insert into "waybill".transport_gate (topic_id) values (own) on conflict do nothing;
+  end if;
+  if alone then
+    perform from "waybill".transport_gate g where g.topic_id = own for update;
+    perform from "waybill".transport_topic t where t.id = own for update;
+    return own;
+  end if;
+  if "waybill".transport_gate_shut(own) then
+    begin
+      perform from "waybill".transport_gate g where g.topic_id = own for share;
+      raise exception 'Through the gate: the lock on it goes with this subtransaction.' using errcode = 'WB007';
+    exception when sqlstate 'WB007' then
+      null;
+    end;
+  end if;
+  perform from "waybill".transport_topic t where t.id = own for share;
+  return own;
+end $$;
+
+-- Removes a subscription. It has the topic alone, so a publisher comes before it, or sees none: its deliveries can then be removed at
+-- leisure.
+create or replace function "waybill".transport_unsubscribe(topic text, consumer text) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  own_topic int;
+begin
+  if exists (select from "waybill".transport_topic t where t.name = topic) then
+    own_topic := "waybill".transport_lock_topic(topic, true);
+    delete from "waybill".transport_subscription s where s.topic_id = own_topic and s.consumer = transport_unsubscribe.consumer;
+  end if;
+end $$;
+
+-- As in 0015, with the row of the topic as its lock. It runs as the owner, so its callers need no right to delete messages.
+create or replace function "waybill".transport_sweep_topic(topic int, after bigint, retention_ms float8, most int)
+returns table (swept int, place bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+declare
+  this_moment timestamptz := clock_timestamp();
+  past        timestamptz := this_moment - retention_ms * interval '1 millisecond';
+  young       bigint;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'The transport needs READ COMMITTED: it must see what committed before it had its topics.' using errcode = '25001';
+  end if;
+  swept := 0;
+  place := after;
+  perform from "waybill".transport_topic t
+    where t.id = topic and not "waybill".transport_gate_shut(t.id) for share skip locked;
+  if not found then
+    return next;
+    return;
+  end if;
+  young := (
+    select c.seq
+      from (select m.seq, m.published_at from "waybill".transport_message m
+             where m.topic_id = topic and m.seq > after order by m.seq limit most) c
+     where c.published_at between past and this_moment
+     order by c.seq limit 1);
+  place := null;
+  if young is null then
+    place := (
+      select m.seq from "waybill".transport_message m
+       where m.topic_id = topic and m.seq > after order by m.seq offset most - 1 limit 1);
+  end if;
+  delete from "waybill".transport_message m
+   where m.ctid = any (array(
+     select c.ctid
+       from (select o.ctid, o.seq, o.key from "waybill".transport_message o
+              where o.topic_id = topic and o.seq > after and o.seq < coalesce(young, place + 1, 9223372036854775807)
+                and o.published_at < past offset 0) c
+      where not exists (
+              select from "waybill".transport_subscription s cross join lateral (
+                select from "waybill".transport_delivery d
+                 where d.subscription_id = s.id and d.seq = c.seq
+                   and d.lane = "waybill".transport_lane_of(hashtextextended(c.key, 0), c.seq, s.lanes) offset 0) d
+               where s.topic_id = topic)));
+  get diagnostics swept = row_count;
+  return next;
+end $$;
+
+-- As in 0010; processes of the version before call it.
+create or replace function "waybill".transport_sweep(retention_ms float8, most int) returns int
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  past   timestamptz := clock_timestamp() - retention_ms * interval '1 millisecond';
+  topics int[];
+  swept  int;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'The transport needs READ COMMITTED: it must see what committed before it had its topics.' using errcode = '25001';
+  end if;
+  -- Few at a time, for locks are a limited good; drawn, so that each has its turn.
+  topics := array(
+    select t.id from "waybill".transport_topic t
+     where t.id = any (array(
+             select o.id from "waybill".transport_topic o
+              where (select m.published_at from "waybill".transport_message m where m.topic_id = o.id order by m.seq limit 1) < past
+              order by random() limit 200))
+       and not "waybill".transport_gate_shut(t.id)
+       for share skip locked);
+  delete from "waybill".transport_message m
+   where m.ctid = any (array(
+     select c.ctid
+       from (select o.ctid, o.topic_id, o.seq, o.key from "waybill".transport_message o where o.published_at < past offset 0) c
+      where c.topic_id = any (topics)
+        and not exists (
+              select from "waybill".transport_subscription s cross join lateral (
+                select from "waybill".transport_delivery d
+                 where d.subscription_id = s.id and d.seq = c.seq
+                   and d.lane = "waybill".transport_lane_of(hashtextextended(c.key, 0), c.seq, s.lanes) offset 0) d
+               where s.topic_id = c.topic_id)
+      limit most));
+  get diagnostics swept = row_count;
+  return swept;
+end $$;
+
+-- Counts an unlocked write. A report waits for no other: one that cannot have the row at once is dropped.
+create function "waybill".note_unlocked_write(relation text, aggregate_type text, role text, application text, aggregate_id text) returns void
+language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '1ms' as $$
+begin
+  insert into "waybill".unlocked_write as u (relation, aggregate_type, role, application, aggregate_id)
+  select note_unlocked_write.relation, note_unlocked_write.aggregate_type, note_unlocked_write.role, note_unlocked_write.application,
+         note_unlocked_write.aggregate_id
+   where (select count(*) from "waybill".unlocked_write) < 1000
+  on conflict on constraint unlocked_write_pkey
+    do update set writes = u.writes + 1, aggregate_id = excluded.aggregate_id, last_at = clock_timestamp();
+exception when lock_not_available then
+  null;
+end $$;
+
+-- Its arguments: the aggregate type, the column with the aggregate's id, and 'report' or 'refuse'. Asked at COMMIT, so that it does not
+-- matter whether the row was written before the event was added. A report waits for nobody and fails no writer.
+create or replace function "waybill".guard_aggregate() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  written text := format('%I.%I', tg_table_schema, tg_table_name);
+  program text := left(current_setting('application_name'), 64);
+  id      text;
+begin
+  if tg_nargs < 2 or coalesce(tg_argv[2], 'report') not in ('report', 'refuse') then
+    raise exception 'The trigger % of % needs an aggregate type, the column with the aggregate''s id, and ''report'' or ''refuse''.', tg_name, written
+      using errcode = '22023';
+  end if;
+  for id in
+    select distinct w.data ->> tg_argv[1]
+      from (values (case when tg_op <> 'INSERT' then to_jsonb(old) end), (case when tg_op <> 'DELETE' then to_jsonb(new) end)) as w (data)
+     where w.data is not null
+  loop
+    if id is null then
+      raise exception 'The trigger % of % names the aggregate''s id "%": the table has no such column, or the row has none.', tg_name, written, tg_argv[1]
+        using errcode = '22023';
+    end if;
+    continue when "waybill".holds_aggregate(tg_argv[0], id);
+    if tg_argv[2] = 'refuse' then
+      raise exception 'A row of % was written without the lock of its aggregate % %: others may write it at the same time, and no event follows.', written, tg_argv[0], id
+        using errcode = '55000', hint = 'Call lockAggregate(tx, { type, id }) first, add the event of the change in the same transaction, or make it a command.';
+    end if;
+    perform "waybill".note_unlocked_write(written, tg_argv[0], session_user, program, id);
+  end loop;
+  return null;
+end $$;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (30, '0030_lock_rows', 'a6d797e7fdd0052dac82494f1ad92620562f87ca23b5b2e8e368b0f508037d4b', false, '0.1.0');
+
+-- 0031_close_records
+-- breaking
+-- Closes two records to the programs that write them: the audit log, and the markers of commands.
+
+-- The audit log. Every row has the session's own user and time, whatever its writer gives; no row is changed or removed. The triggers hold
+-- for the owner role and for replication roles alike. A superuser, and an owner who alters the table, can still go past them: the
+-- doctor reports triggers that are missing or off.
+create function "waybill".audit_stamp() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  new.at := clock_timestamp();
+  new.database_user := session_user;
+  return new;
+end $$;
+
+create function "waybill".audit_refuse() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  raise exception 'The audit log of the schema % keeps what it has: its rows cannot be changed or removed.', tg_table_schema
+    using errcode = '42501', hint = 'Add a row that corrects it, or have an administrator archive the table.';
+end $$;
+
+create trigger audit_log_stamp before insert on "waybill".audit_log for each row execute function "waybill".audit_stamp();
+create trigger audit_log_keep before update or delete or truncate on "waybill".audit_log for each statement execute function "waybill".audit_refuse();
+alter table "waybill".audit_log enable always trigger audit_log_stamp;
+alter table "waybill".audit_log enable always trigger audit_log_keep;
+
+-- Adds a row to the audit log, with the session's user beside the actor. The only way in for roles that are not the owner.
+create function "waybill".record_audit(actor text, action text, details jsonb) returns bigint
+language sql security definer set search_path = pg_catalog, pg_temp as $$
+  insert into "waybill".audit_log (actor, action, details) values (record_audit.actor, record_audit.action, record_audit.details) returning id
+$$;
+
+-- For how long markers are kept at least, whatever a clean-up asks for: the TTL and its margin. The owner changes it.
+create table "waybill".marker_retention (
+  one     boolean primary key default true check (one),
+  keep_ms bigint  not null check (keep_ms > 0)
+);
+insert into "waybill".marker_retention (keep_ms) values (3960000);
+
+-- Deletes the oldest markers whose time is over, and tells how many milliseconds the oldest that is left is late. `keep_ms` is the
+-- age by the witnessed clock; less than marker_retention says counts as that.
+--
+-- `skip locked` lets the instances share the work. The rows are found first and deleted by their place: a join could be planned as a
+-- scan of the whole table. Index: command_marker_created_at_idx.
+create function "waybill".expire_markers(keep_ms bigint, most int) returns table (deleted int, lag_ms bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  kept bigint := greatest(expire_markers.keep_ms, (select r.keep_ms from "waybill".marker_retention r), 1);
+  past timestamptz := clock_timestamp() - kept * interval '1 millisecond';
+begin
+  delete from "waybill".command_marker where ctid = any (array(
+    select m.ctid from "waybill".command_marker m where m.created_at < past order by m.created_at limit most for update skip locked));
+  get diagnostics deleted = row_count;
+  lag_ms := (select (extract(epoch from clock_timestamp() - min(m.created_at)) * 1000)::bigint - kept from "waybill".command_marker m);
+  return next;
+end $$;
+
+-- Keeps a command's answer in the marker that this transaction made; a marker of another transaction is never changed.
+create function "waybill".answer_command(principal text, request_id text, rejected boolean, response text, token text) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  update "waybill".command_marker m set rejected = answer_command.rejected, response = answer_command.response, token = answer_command.token
+   where m.principal = answer_command.principal and m.request_id = answer_command.request_id and "waybill".xid_in_progress(m.xmin);
+  return found;
+end $$;
+
+-- The marker of one request, for readers who name its principal and id: those of others they may not see.
+create function "waybill".trace_marker(principal text, request_id text) returns table (command text, rejected boolean, created_at timestamptz)
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+  select m.command, m.rejected, m.created_at from "waybill".command_marker m
+   where m.principal = trace_marker.principal and m.request_id = trace_marker.request_id
+$$;
+
+insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
+values (31, '0031_close_records', 'e0d406accca1d39fb4292aa7f0afce0e13ec501b10a47adf58e783afe5c0a1df', true, '0.1.0');
+
+-- 0032_keep_refused_messages
 -- Messages that are not believed: a sample of those that a consumer refused because their signature is missing or wrong, at most 100
 -- of each reason, so that a flood of them fills nothing. They have taken no effect, and nothing reads them but people. `body` is the
 -- beginning of the body, `body_bytes` the size of all of it.
@@ -2393,7 +2693,7 @@ create table "waybill".refused_message (
 alter table "waybill".consumer_position add column jumped_from bigint;
 
 insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
-values (34, '0034_keep_refused_messages', 'ed5d76e43df0cd8e24418fd5f233b61278b5a23aca8bddc2c00200e7735c5475', false, '0.1.0');
+values (32, '0032_keep_refused_messages', 'ed5d76e43df0cd8e24418fd5f233b61278b5a23aca8bddc2c00200e7735c5475', false, '0.1.0');
 
 insert into "waybill"."deployment" (service, deployment_id, stamped_on)
 values ('video', coalesce(null::text, gen_random_uuid()::text), "waybill"."database_identity"())
@@ -2417,48 +2717,69 @@ end
 $waybill$;
 
 do $waybill$
+declare
+  wanted record;
+  role   record;
+  mark   text := 'Waybill: service video, schema waybill, database ' || current_database();
+  reason text;
 begin
-  if not exists (select from pg_catalog.pg_roles where rolname = 'waybill_owner') then
-    create role "waybill_owner" nologin;
-  end if;
-exception when duplicate_object or unique_violation then
-  null;
-end
-$waybill$;
-do $waybill$
-begin
-  if not exists (select from pg_catalog.pg_roles where rolname = 'waybill_app') then
-    create role "waybill_app" nologin;
-  end if;
-exception when duplicate_object or unique_violation then
-  null;
-end
-$waybill$;
-do $waybill$
-begin
-  if not exists (select from pg_catalog.pg_roles where rolname = 'waybill_relay') then
-    create role "waybill_relay" nologin;
-  end if;
-exception when duplicate_object or unique_violation then
-  null;
-end
-$waybill$;
-do $waybill$
-begin
-  if not exists (select from pg_catalog.pg_roles where rolname = 'waybill_consumer') then
-    create role "waybill_consumer" nologin;
-  end if;
-exception when duplicate_object or unique_violation then
-  null;
-end
-$waybill$;
-do $waybill$
-begin
-  if not exists (select from pg_catalog.pg_roles where rolname = 'waybill_readonly') then
-    create role "waybill_readonly" nologin;
-  end if;
-exception when duplicate_object or unique_violation then
-  null;
+  for wanted in select * from (values ('waybill_owner', 'waybill_video_owner'), ('waybill_app', 'waybill_video_app'), ('waybill_relay', 'waybill_video_relay'), ('waybill_consumer', 'waybill_video_consumer'), ('waybill_readonly', 'waybill_video_readonly'), ('waybill_payloads', 'waybill_video_payloads')) as w (former, name) loop
+    reason := null;
+    if exists (select from pg_catalog.pg_namespace n join pg_catalog.pg_roles r on r.oid = n.nspowner or exists (select from pg_catalog.aclexplode(n.nspacl) a where a.grantee = r.oid)
+                where n.nspname = 'waybill' and r.rolname = wanted.former)
+       and not exists (select from pg_catalog.pg_roles r where r.rolname = wanted.name) then
+      select pg_catalog.string_agg(distinct d.datname, ', ') into reason
+        from pg_catalog.pg_shdepend s join pg_catalog.pg_database d on d.oid = s.dbid
+       where s.refclassid = 'pg_catalog.pg_authid'::pg_catalog.regclass and s.refobjid = (select r.oid from pg_catalog.pg_roles r where r.rolname = wanted.former)
+         and d.datname <> current_database();
+      if reason is not null then
+        raise exception 'The role "%" serves other databases of this server, too (%), so its members may use both. Take it out of this one (reassign owned by "%" to current_user; drop owned by "%"), run this again with roles, and grant each login its new role.', wanted.former, reason, wanted.former, wanted.former
+          using errcode = 'WB008';
+      end if;
+      execute pg_catalog.format('alter role %I rename to %I', wanted.former, wanted.name);
+    end if;
+    begin
+      if not exists (select from pg_catalog.pg_roles r where r.rolname = wanted.name) then
+        execute pg_catalog.format('create role %I nologin', wanted.name);
+        execute pg_catalog.format('comment on role %I is %L', wanted.name, mark);
+      end if;
+    exception when duplicate_object or unique_violation then
+      null; -- another database makes it at this moment: it is looked at as any that was there before
+    end;
+    select r.oid, r.rolcanlogin or r.rolsuper or r.rolcreaterole or r.rolcreatedb or r.rolreplication or r.rolbypassrls as mighty,
+           pg_catalog.shobj_description(r.oid, 'pg_authid') as mark,
+           exists (select from pg_catalog.pg_namespace n
+                    where n.nspname = 'waybill'
+                      and (n.nspowner = r.oid or exists (select from pg_catalog.aclexplode(n.nspacl) a where a.grantee = r.oid))) as own,
+           (select pg_catalog.string_agg(m.rolname, ', ') from pg_catalog.pg_auth_members g join pg_catalog.pg_roles m on m.oid = g.member
+             where g.roleid = r.oid and m.rolname not in (current_user, session_user)) as members,
+           (select pg_catalog.string_agg(distinct d.datname, ', ')
+              from pg_catalog.pg_shdepend s join pg_catalog.pg_database d on d.oid = s.dbid
+             where s.refclassid = 'pg_catalog.pg_authid'::pg_catalog.regclass and s.refobjid = r.oid and d.datname <> current_database()) as elsewhere
+      into role from pg_catalog.pg_roles r where r.rolname = wanted.name;
+    if role.mighty then
+      reason := pg_catalog.format('may log in or has rights of an administrator. Take those away: alter role %I nologin nosuperuser nocreaterole nocreatedb noreplication nobypassrls', wanted.name);
+    elsif role.mark like 'Waybill: %' and role.mark <> mark
+          and exists (select from pg_catalog.pg_database d where d.datname = substring(role.mark from ', database (.*)$')) then
+      reason := 'serves another schema or database (' || role.mark || '). Give this service another name, or its schema, or a server of its own: both are in the names of its roles';
+    elsif role.mark is distinct from mark and role.elsewhere is not null then
+      reason := 'has rights in other databases (' || role.elsewhere || '). Give this service another name, or its schema, or a server of its own: both are in the names of its roles';
+    elsif not role.own and role.mark is distinct from mark then
+      reason := pg_catalog.format('was not made for this schema. If nothing needs it, drop it: drop owned by %I; drop role %I', wanted.name, wanted.name);
+    elsif not role.own and role.members is not null then
+      reason := pg_catalog.format('has members already: %s. Take them out (revoke %I from …) and grant it again to those who shall have it, after this run', role.members, wanted.name);
+    end if;
+    if reason is not null then
+      raise exception 'The role "%" exists and %.', wanted.name, reason using errcode = 'WB008';
+    end if;
+    if role.mark is distinct from mark then
+      begin
+        execute pg_catalog.format('comment on role %I is %L', wanted.name, mark);
+      exception when insufficient_privilege then
+        null; -- it is this schema's own all the same
+      end;
+    end if;
+  end loop;
 end
 $waybill$;
 
@@ -2466,131 +2787,149 @@ do $waybill$
 declare
   made record;
 begin
-  if not pg_catalog.pg_has_role(current_user, 'waybill_owner', 'usage') then
-    execute pg_catalog.format('grant "waybill_owner" to %I', current_user);
+  if not pg_catalog.pg_has_role(current_user, 'waybill_video_owner', 'usage') then
+    execute pg_catalog.format('grant "waybill_video_owner" to %I', current_user);
   end if;
-  alter schema "waybill" owner to "waybill_owner";
+  alter schema "waybill" owner to "waybill_video_owner";
   for made in
     select c.oid::pg_catalog.regclass as object, case c.relkind when 'v' then 'view' when 'S' then 'sequence' else 'table' end as kind
       from pg_catalog.pg_class c
      where c.relnamespace = '"waybill"'::pg_catalog.regnamespace and c.relkind in ('r', 'p', 'v', 'S')
-       and c.relowner <> '"waybill_owner"'::pg_catalog.regrole
+       and c.relowner <> '"waybill_video_owner"'::pg_catalog.regrole
        and not exists (select from pg_catalog.pg_depend d where d.objid = c.oid and d.deptype = 'i' and d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass)
   loop
-    execute pg_catalog.format('alter %s %s owner to "waybill_owner"', made.kind, made.object);
+    execute pg_catalog.format('alter %s %s owner to "waybill_video_owner"', made.kind, made.object);
   end loop;
   for made in
     select p.oid::pg_catalog.regprocedure as object
       from pg_catalog.pg_proc p
      where p.pronamespace = '"waybill"'::pg_catalog.regnamespace
-       and p.proowner <> '"waybill_owner"'::pg_catalog.regrole
+       and p.proowner <> '"waybill_video_owner"'::pg_catalog.regrole
   loop
-    execute pg_catalog.format('alter routine %s owner to "waybill_owner"', made.object);
+    execute pg_catalog.format('alter routine %s owner to "waybill_video_owner"', made.object);
   end loop;
 end
 $waybill$;
 
-revoke all on schema "waybill" from "waybill_app", "waybill_relay", "waybill_consumer", "waybill_readonly";
-revoke all on all tables in schema "waybill" from "waybill_app", "waybill_relay", "waybill_consumer", "waybill_readonly";
-revoke all on all sequences in schema "waybill" from "waybill_app", "waybill_relay", "waybill_consumer", "waybill_readonly";
-revoke all on all routines in schema "waybill" from "waybill_app", "waybill_relay", "waybill_consumer", "waybill_readonly";
-grant usage on schema "waybill" to "waybill_app", "waybill_relay", "waybill_consumer", "waybill_readonly";
-grant select on "waybill"."migration" to "waybill_app";
-grant select on "waybill"."migration" to "waybill_relay";
-grant select on "waybill"."migration" to "waybill_consumer";
-grant select on "waybill"."migration" to "waybill_readonly";
-grant select on "waybill"."deployment" to "waybill_app";
-grant select on "waybill"."deployment" to "waybill_relay";
-grant select on "waybill"."deployment" to "waybill_consumer";
-grant select on "waybill"."deployment" to "waybill_readonly";
-grant select on "waybill"."operation" to "waybill_readonly";
-grant select on "waybill"."audit_log" to "waybill_readonly";
-grant select on "waybill"."aggregate_version" to "waybill_app";
-grant select on "waybill"."aggregate_version" to "waybill_readonly";
-grant select on "waybill"."unlocked_write" to "waybill_app";
-grant select on "waybill"."unlocked_write" to "waybill_relay";
-grant select on "waybill"."unlocked_write" to "waybill_readonly";
-grant select, delete on "waybill"."outbox" to "waybill_relay";
-grant select on "waybill"."outbox" to "waybill_readonly";
-grant select on "waybill"."outbox_source" to "waybill_readonly";
-grant select, update (state, publish_attempts, void, next_retry_at, parked_at, last_error), delete on "waybill"."outbox_dispatch" to "waybill_relay";
-grant select on "waybill"."outbox_dispatch" to "waybill_readonly";
-grant select, update (lock_token, locked_by, locked_at, lock_expires_at, batch_from, batch_to) on "waybill"."outbox_lane" to "waybill_relay";
-grant select on "waybill"."outbox_lane" to "waybill_readonly";
-grant select, insert, update, delete on "waybill"."outbox_relay" to "waybill_relay";
-grant select on "waybill"."outbox_relay" to "waybill_readonly";
-grant select, insert on "waybill"."outbox_receipt" to "waybill_relay";
-grant select on "waybill"."outbox_receipt" to "waybill_readonly";
-grant select on "waybill"."outbox_pause" to "waybill_relay";
-grant select on "waybill"."outbox_pause" to "waybill_readonly";
-grant select on "waybill"."outbox_status" to "waybill_relay";
-grant select on "waybill"."outbox_status" to "waybill_readonly";
-grant select, insert, update (used_at) on "waybill"."blob" to "waybill_app";
-grant select, insert, update (used_at) on "waybill"."blob" to "waybill_consumer";
-grant select, update (used_at), delete on "waybill"."blob" to "waybill_relay";
-grant select on "waybill"."blob" to "waybill_readonly";
-grant select, insert on "waybill"."blob_part" to "waybill_app";
-grant select, insert on "waybill"."blob_part" to "waybill_consumer";
-grant select, insert, update (rejected, response, token), delete on "waybill"."command_marker" to "waybill_app";
-grant select (created_at, rejected, principal, request_id, command) on "waybill"."command_marker" to "waybill_readonly";
-grant select, insert, update on "waybill"."retention_clock" to "waybill_app";
-grant select, insert, update on "waybill"."retention_clock" to "waybill_consumer";
-grant select on "waybill"."retention_clock" to "waybill_readonly";
-grant select on "waybill"."consumer" to "waybill_app";
-grant select, insert, update on "waybill"."consumer" to "waybill_consumer";
-grant select on "waybill"."consumer" to "waybill_readonly";
-grant select (consumer, generation, event_id, conflicted_at) on "waybill"."inbox" to "waybill_app";
-grant select, insert, update (processed_at, conflicted_at), delete on "waybill"."inbox" to "waybill_consumer";
-grant select on "waybill"."inbox" to "waybill_readonly";
-grant select on "waybill"."consumer_position" to "waybill_app";
-grant select, insert, update, delete on "waybill"."consumer_position" to "waybill_consumer";
-grant select on "waybill"."consumer_position" to "waybill_readonly";
-grant select, insert, update, delete on "waybill"."consumer_offset" to "waybill_consumer";
-grant select on "waybill"."consumer_offset" to "waybill_readonly";
-grant select, insert, update, delete on "waybill"."delivery_attempt" to "waybill_consumer";
-grant select on "waybill"."delivery_attempt" to "waybill_readonly";
-grant select, insert, update, delete on "waybill"."inbox_message" to "waybill_consumer";
-grant select on "waybill"."inbox_message" to "waybill_readonly";
-grant select, insert, update (archived_at), delete on "waybill"."inbox_archive" to "waybill_consumer";
-grant select on "waybill"."inbox_archive" to "waybill_readonly";
-grant select, insert, update on "waybill"."inbox_lane" to "waybill_consumer";
-grant select on "waybill"."inbox_lane" to "waybill_readonly";
-grant select, insert, update, delete on "waybill"."dead_letter" to "waybill_consumer";
-grant select on "waybill"."dead_letter" to "waybill_readonly";
-grant select, insert, update on "waybill"."refused_message" to "waybill_consumer";
-grant select (consumer, reason, slot, topic, message_id, body_bytes, published_at, refused_at) on "waybill"."refused_message" to "waybill_readonly";
-grant select on "waybill"."transport_topic" to "waybill_consumer";
-grant select on "waybill"."transport_topic" to "waybill_readonly";
-grant select on "waybill"."transport_subscription" to "waybill_consumer";
-grant select on "waybill"."transport_subscription" to "waybill_readonly";
-grant select on "waybill"."transport_lane" to "waybill_consumer";
-grant select on "waybill"."transport_lane" to "waybill_readonly";
-grant select on "waybill"."transport_receiver" to "waybill_readonly";
-grant select, delete on "waybill"."transport_message" to "waybill_consumer";
-grant select on "waybill"."transport_message" to "waybill_readonly";
-grant select, update (attempts, rest_until), delete on "waybill"."transport_delivery" to "waybill_consumer";
-grant select on "waybill"."transport_delivery" to "waybill_readonly";
-grant execute on function "waybill"."database_identity" to "waybill_app", "waybill_relay", "waybill_consumer", "waybill_readonly";
-grant execute on function "waybill"."add_events" to "waybill_app", "waybill_consumer";
-grant execute on function "waybill"."add_event" to "waybill_app", "waybill_consumer";
-grant execute on function "waybill"."add_facts" to "waybill_app";
-grant execute on function "waybill"."outbox_lanes" to "waybill_relay", "waybill_readonly";
-grant execute on function "waybill"."outbox_dispatching" to "waybill_relay", "waybill_readonly";
-grant execute on function "waybill"."outbox_read" to "waybill_relay";
-grant execute on function "waybill"."outbox_settle" to "waybill_relay";
-grant execute on function "waybill"."outbox_expire" to "waybill_relay";
-grant execute on function "waybill"."lock_aggregates" to "waybill_app", "waybill_consumer";
-grant execute on function "waybill"."guard_aggregate" to "waybill_app";
-grant execute on function "waybill"."claim_command" to "waybill_app";
-grant execute on function "waybill"."lock_letters" to "waybill_consumer";
-grant execute on function "waybill"."transport_publish" to "waybill_relay";
-grant execute on function "waybill"."transport_subscribe" to "waybill_consumer";
-grant execute on function "waybill"."transport_seek" to "waybill_consumer";
-grant execute on function "waybill"."transport_rewind" to "waybill_consumer";
-grant execute on function "waybill"."transport_lease" to "waybill_consumer";
-grant execute on function "waybill"."transport_lane_of" to "waybill_consumer";
-grant execute on function "waybill"."transport_horizon" to "waybill_consumer";
-grant execute on function "waybill"."transport_sweep" to "waybill_consumer";
-grant execute on function "waybill"."transport_sweep_topic" to "waybill_consumer";
+revoke all on schema "waybill" from "waybill_video_app", "waybill_video_relay", "waybill_video_consumer", "waybill_video_readonly", "waybill_video_payloads";
+revoke all on all tables in schema "waybill" from "waybill_video_app", "waybill_video_relay", "waybill_video_consumer", "waybill_video_readonly", "waybill_video_payloads";
+revoke all on all sequences in schema "waybill" from "waybill_video_app", "waybill_video_relay", "waybill_video_consumer", "waybill_video_readonly", "waybill_video_payloads";
+revoke all on all routines in schema "waybill" from "waybill_video_app", "waybill_video_relay", "waybill_video_consumer", "waybill_video_readonly", "waybill_video_payloads";
+grant usage on schema "waybill" to "waybill_video_app", "waybill_video_relay", "waybill_video_consumer", "waybill_video_readonly", "waybill_video_payloads";
+grant select on "waybill"."migration" to "waybill_video_app";
+grant select on "waybill"."migration" to "waybill_video_relay";
+grant select on "waybill"."migration" to "waybill_video_consumer";
+grant select on "waybill"."migration" to "waybill_video_readonly";
+grant select on "waybill"."migration" to "waybill_video_payloads";
+grant select on "waybill"."deployment" to "waybill_video_app";
+grant select on "waybill"."deployment" to "waybill_video_relay";
+grant select on "waybill"."deployment" to "waybill_video_consumer";
+grant select on "waybill"."deployment" to "waybill_video_readonly";
+grant select on "waybill"."deployment" to "waybill_video_payloads";
+grant select on "waybill"."operation" to "waybill_video_readonly";
+grant select on "waybill"."audit_log" to "waybill_video_readonly";
+grant select on "waybill"."aggregate_version" to "waybill_video_app";
+grant select on "waybill"."aggregate_version" to "waybill_video_readonly";
+grant select on "waybill"."unlocked_write" to "waybill_video_app";
+grant select on "waybill"."unlocked_write" to "waybill_video_relay";
+grant select on "waybill"."unlocked_write" to "waybill_video_readonly";
+grant select, delete on "waybill"."outbox" to "waybill_video_relay";
+grant select (id, topic, aggregate_type, aggregate_id, version, event_type, schema_version, content_type, headers, occurred_at) on "waybill"."outbox" to "waybill_video_readonly";
+grant select (id, payload) on "waybill"."outbox" to "waybill_video_payloads";
+grant select (source, source_event_id, ordinal, event_id, emitted_at) on "waybill"."outbox_source" to "waybill_video_readonly";
+grant select, update (state, publish_attempts, void, next_retry_at, parked_at, last_error), delete on "waybill"."outbox_dispatch" to "waybill_video_relay";
+grant select on "waybill"."outbox_dispatch" to "waybill_video_readonly";
+grant select, update (lock_token, locked_by, locked_at, lock_expires_at, batch_from, batch_to) on "waybill"."outbox_lane" to "waybill_video_relay";
+grant select on "waybill"."outbox_lane" to "waybill_video_readonly";
+grant select, insert, update, delete on "waybill"."outbox_relay" to "waybill_video_relay";
+grant select on "waybill"."outbox_relay" to "waybill_video_readonly";
+grant select, insert on "waybill"."outbox_receipt" to "waybill_video_relay";
+grant select on "waybill"."outbox_receipt" to "waybill_video_readonly";
+grant select on "waybill"."outbox_pause" to "waybill_video_relay";
+grant select on "waybill"."outbox_pause" to "waybill_video_readonly";
+grant select on "waybill"."outbox_status" to "waybill_video_relay";
+grant select on "waybill"."outbox_status" to "waybill_video_readonly";
+grant select, insert, update (used_at) on "waybill"."blob" to "waybill_video_app";
+grant select, insert, update (used_at) on "waybill"."blob" to "waybill_video_consumer";
+grant select, update (used_at), delete on "waybill"."blob" to "waybill_video_relay";
+grant select on "waybill"."blob" to "waybill_video_readonly";
+grant select, insert on "waybill"."blob_part" to "waybill_video_app";
+grant select, insert on "waybill"."blob_part" to "waybill_video_consumer";
+grant select on "waybill"."blob_part" to "waybill_video_payloads";
+grant select, insert on "waybill"."command_marker" to "waybill_video_app";
+grant select (created_at, rejected, command) on "waybill"."command_marker" to "waybill_video_readonly";
+grant select (created_at, rejected, command, principal, request_id, response) on "waybill"."command_marker" to "waybill_video_payloads";
+grant select on "waybill"."marker_retention" to "waybill_video_app";
+grant select on "waybill"."marker_retention" to "waybill_video_readonly";
+grant select, insert, update on "waybill"."retention_clock" to "waybill_video_app";
+grant select, insert, update on "waybill"."retention_clock" to "waybill_video_consumer";
+grant select on "waybill"."retention_clock" to "waybill_video_readonly";
+grant select on "waybill"."consumer" to "waybill_video_app";
+grant select, insert, update on "waybill"."consumer" to "waybill_video_consumer";
+grant select on "waybill"."consumer" to "waybill_video_readonly";
+grant select on "waybill"."consumer_reader" to "waybill_video_app";
+grant select, insert, update, delete on "waybill"."consumer_reader" to "waybill_video_consumer";
+grant select on "waybill"."consumer_reader" to "waybill_video_readonly";
+grant select (consumer, generation, event_id, conflicted_at) on "waybill"."inbox" to "waybill_video_app";
+grant select, insert, update (processed_at, conflicted_at), delete on "waybill"."inbox" to "waybill_video_consumer";
+grant select (consumer, generation, event_id, processed_at, source, conflicted_at) on "waybill"."inbox" to "waybill_video_readonly";
+grant select on "waybill"."consumer_position" to "waybill_video_app";
+grant select, insert, update, delete on "waybill"."consumer_position" to "waybill_video_consumer";
+grant select on "waybill"."consumer_position" to "waybill_video_readonly";
+grant select, insert, update, delete on "waybill"."consumer_offset" to "waybill_video_consumer";
+grant select on "waybill"."consumer_offset" to "waybill_video_readonly";
+grant select, insert, update, delete on "waybill"."delivery_attempt" to "waybill_video_consumer";
+grant select on "waybill"."delivery_attempt" to "waybill_video_readonly";
+grant select, insert, update, delete on "waybill"."inbox_message" to "waybill_video_consumer";
+grant select (consumer, generation, event_id, seq, lane, key, state, attempts, error, next_attempt_at, started_at, aggregate_type, aggregate_id, version, topic, ordering_key, message_id, attributes, published_at, received_at, unknown) on "waybill"."inbox_message" to "waybill_video_readonly";
+grant select (consumer, generation, event_id, body) on "waybill"."inbox_message" to "waybill_video_payloads";
+grant select, insert, update (archived_at), delete on "waybill"."inbox_archive" to "waybill_video_consumer";
+grant select (consumer, generation, event_id, aggregate_type, aggregate_id, version, topic, ordering_key, message_id, attributes, published_at, received_at, archived_at) on "waybill"."inbox_archive" to "waybill_video_readonly";
+grant select (consumer, generation, event_id, body) on "waybill"."inbox_archive" to "waybill_video_payloads";
+grant select, insert, update on "waybill"."inbox_lane" to "waybill_video_consumer";
+grant select on "waybill"."inbox_lane" to "waybill_video_readonly";
+grant select, insert, update, delete on "waybill"."dead_letter" to "waybill_video_consumer";
+grant select (id, consumer, generation, event_id, event_type, aggregate_type, aggregate_id, version, state, reason, error, attempts, redrives, history, topic, ordering_key, message_id, attributes, published_at, first_failed_at, dead_at, next_attempt_at) on "waybill"."dead_letter" to "waybill_video_readonly";
+grant select (id, body) on "waybill"."dead_letter" to "waybill_video_payloads";
+grant select, insert, update on "waybill"."refused_message" to "waybill_video_consumer";
+grant select (consumer, reason, slot, topic, message_id, body_bytes, published_at, refused_at) on "waybill"."refused_message" to "waybill_video_readonly";
+grant select (consumer, reason, slot, attributes, body) on "waybill"."refused_message" to "waybill_video_payloads";
+grant select on "waybill"."transport_topic" to "waybill_video_consumer";
+grant select on "waybill"."transport_topic" to "waybill_video_readonly";
+grant select on "waybill"."transport_subscription" to "waybill_video_consumer";
+grant select on "waybill"."transport_subscription" to "waybill_video_readonly";
+grant select on "waybill"."transport_lane" to "waybill_video_consumer";
+grant select on "waybill"."transport_lane" to "waybill_video_readonly";
+grant select on "waybill"."transport_receiver" to "waybill_video_readonly";
+grant select on "waybill"."transport_message" to "waybill_video_consumer";
+grant select (topic_id, seq, key, attributes, published_at) on "waybill"."transport_message" to "waybill_video_readonly";
+grant select (topic_id, seq, body) on "waybill"."transport_message" to "waybill_video_payloads";
+grant select, update (attempts, rest_until), delete on "waybill"."transport_delivery" to "waybill_video_consumer";
+grant select on "waybill"."transport_delivery" to "waybill_video_readonly";
+grant execute on function "waybill"."database_identity" to "waybill_video_app", "waybill_video_relay", "waybill_video_consumer", "waybill_video_readonly", "waybill_video_payloads";
+grant execute on function "waybill"."add_events" to "waybill_video_app", "waybill_video_consumer";
+grant execute on function "waybill"."add_event" to "waybill_video_app", "waybill_video_consumer";
+grant execute on function "waybill"."add_facts" to "waybill_video_app";
+grant execute on function "waybill"."outbox_lanes" to "waybill_video_relay", "waybill_video_readonly";
+grant execute on function "waybill"."outbox_dispatching" to "waybill_video_relay", "waybill_video_readonly";
+grant execute on function "waybill"."outbox_read" to "waybill_video_relay";
+grant execute on function "waybill"."outbox_settle" to "waybill_video_relay";
+grant execute on function "waybill"."outbox_expire" to "waybill_video_relay";
+grant execute on function "waybill"."lock_aggregates" to "waybill_video_app", "waybill_video_consumer";
+grant execute on function "waybill"."guard_aggregate" to "waybill_video_app";
+grant execute on function "waybill"."claim_command" to "waybill_video_app";
+grant execute on function "waybill"."answer_command" to "waybill_video_app";
+grant execute on function "waybill"."expire_markers" to "waybill_video_app";
+grant execute on function "waybill"."trace_marker" to "waybill_video_readonly";
+grant execute on function "waybill"."lock_letters" to "waybill_video_consumer";
+grant execute on function "waybill"."transport_publish" to "waybill_video_relay";
+grant execute on function "waybill"."transport_subscribe" to "waybill_video_consumer";
+grant execute on function "waybill"."transport_seek" to "waybill_video_consumer";
+grant execute on function "waybill"."transport_rewind" to "waybill_video_consumer";
+grant execute on function "waybill"."transport_lease" to "waybill_video_consumer";
+grant execute on function "waybill"."transport_lane_of" to "waybill_video_consumer";
+grant execute on function "waybill"."transport_horizon" to "waybill_video_consumer";
+grant execute on function "waybill"."transport_sweep" to "waybill_video_consumer";
+grant execute on function "waybill"."transport_sweep_topic" to "waybill_video_consumer";
 
 commit;

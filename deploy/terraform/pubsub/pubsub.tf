@@ -13,7 +13,7 @@ resource "google_pubsub_subscription" "video_events_catalog" {
   project                      = "shop"
   name                         = "video.events.catalog"
   topic                        = google_pubsub_topic.video_events.id
-  ack_deadline_seconds         = 60
+  ack_deadline_seconds         = 15
   message_retention_duration   = "604800s"
   retain_acked_messages        = true
   enable_message_ordering      = true
@@ -35,7 +35,7 @@ resource "google_pubsub_subscription" "video_events_catalog_dead_catalog" {
   project                      = "shop"
   name                         = "video.events.catalog.dead.catalog"
   topic                        = google_pubsub_topic.video_events_catalog_dead.id
-  ack_deadline_seconds         = 60
+  ack_deadline_seconds         = 15
   message_retention_duration   = "2678400s"
   retain_acked_messages        = false
   enable_message_ordering      = true

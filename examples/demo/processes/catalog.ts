@@ -6,7 +6,6 @@ import { fastify } from 'fastify'
 import { connect, createMetrics, createSignals, readTokenHeader, run } from 'waybill'
 import { pubsub } from 'waybill/pubsub'
 import { createCatalog } from '../catalog-consumer.ts'
-import { deliveryLeaseMs } from '../settings.ts'
 import { videos } from '../streams.ts'
 import { connectParent } from './parent.ts'
 
@@ -15,7 +14,7 @@ const { projectId, emulatorHost, consumer: name } = settings
 const signals = createSignals()
 const metrics = createMetrics({ signals })
 const db = connect({ url: settings.catalogUrl, applicationName: 'catalog', signals })
-const transport = pubsub({ projectId, leaseMs: deliveryLeaseMs, ...(emulatorHost === undefined ? {} : { emulatorHost }) })
+const transport = pubsub({ projectId, ...(emulatorHost === undefined ? {} : { emulatorHost }) })
 const catalog = createCatalog({ db, transport, name, signals })
 
 const app = fastify({ forceCloseConnections: true })

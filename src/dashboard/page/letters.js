@@ -184,7 +184,7 @@ function bodyOf({ bodyBytes, bodyText, attributes }) {
   return element(
     'section',
     { class: 'card', key: 'body' },
-    element('h3', { text: `Body, ${bytes(bodyBytes)}` }),
+    element('h3', { text: bodyBytes === undefined ? 'Body' : `Body, ${bytes(bodyBytes)}` }),
     shown,
     cut,
     named,

@@ -29,6 +29,28 @@ const consumerCrash: Drill = {
   },
 }
 
+const consumerLease: Drill = {
+  name: 'consumer-lease',
+  hazard:
+    'A killed consumer gives nothing back. The aggregates of what it held stand still until the broker lets another consumer have them.',
+  fault:
+    'A consumer is killed (SIGKILL) in its first handler, and another runs at once, both with the lease they have by default.',
+  needs: 'processes',
+  run: async (stage) => {
+    await stage.start('relay')
+    const killed = await stage.start('consumer', { failpoint: { name: 'in handler', action: 'kill' } })
+    await stage.write(10)
+    await killed.killedAt('in handler')
+    const sinceMs = performance.now()
+    const next = await stage.start('consumer')
+    const held = new Set(killed.deliveries.map(({ messageId }) => messageId))
+    await stage.until(async () => (await stage.effects()) >= 10)
+    const seconds = ((performance.now() - sinceMs) / 1_000).toFixed(1)
+    const freed = new Set(next.deliveries.flatMap(({ messageId }) => (held.has(messageId) ? [messageId] : [])))
+    if (freed.size > 0) stage.fired(`${seconds} s after its end ${freed.size} messages that it had held were applied by another`)
+  },
+}
+
 const ackLost: Drill = {
   name: 'ack-lost',
   hazard: 'The effect is committed, but the acknowledgement never reaches the broker, which delivers the message again.',
@@ -203,6 +225,7 @@ function movedText(instances: readonly DrilledProcess[]): string {
 
 export const consumerDrills: readonly Drill[] = [
   consumerCrash,
+  consumerLease,
   ackLost,
   slowHandler,
   poison,

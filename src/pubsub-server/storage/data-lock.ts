@@ -18,7 +18,8 @@ export interface DataLock {
 
 export async function lockData(dataDir: string): Promise<DataLock> {
   const path = await lockPath(dataDir)
-  const server = createServer((socket) => socket.end())
+  // Nothing is read or said: a guest that stays would keep the server from closing, and one that is gone would be an error.
+  const server = createServer((socket) => socket.destroy())
   if (!(await listens(server, path))) {
     const isInUse = await answers(path)
     // Where the socket is a file, a killed server leaves it behind; nobody answers there.
@@ -38,7 +39,7 @@ export async function lockData(dataDir: string): Promise<DataLock> {
  * Linux and Windows keep sockets that are no files, and forget them with their process. Containers may have them in common and
  * have folders of their own under one path, so it is the folder that counts.
  */
-async function lockPath(dataDir: string): Promise<string> {
+export async function lockPath(dataDir: string): Promise<string> {
   const { dev, ino } = await stat(dataDir, { bigint: true })
   const name = `waybill-pubsub-${createHash('sha256').update(`${dev}:${ino}`).digest('hex').slice(0, 24)}`
   if (platform() === 'linux') return `\0${name}`

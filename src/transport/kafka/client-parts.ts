@@ -6,6 +6,7 @@ import type { KafkaConnectOptions, KafkaConnections, Request } from './kafka-con
 export interface PlatformaticClientOptions extends KafkaConnectOptions {
   readonly requestTimeoutMs: number
   readonly compression: 'none' | 'gzip' | 'snappy' | 'lz4' | 'zstd'
+  readonly maxInflatedBytes: number
 }
 
 export interface Coded {

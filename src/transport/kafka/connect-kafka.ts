@@ -1,6 +1,7 @@
 /**
  * How a Kafka cluster is reached, and the client that reaches it.
  */
+import { defaults } from '../../core/defaults.ts'
 import { WaybillError } from '../../core/errors.ts'
 import type { KafkaClient } from './kafka-client.ts'
 import type { KafkaAddress } from './kafka-connections.ts'
@@ -19,6 +20,8 @@ export interface KafkaConnectionOptions {
   readonly addressOf?: (broker: KafkaAddress) => KafkaAddress
   /** @default 'none' */
   readonly compression?: 'none' | 'gzip' | 'snappy' | 'lz4' | 'zstd'
+  /** What an answer to a fetch may become when its batches are inflated. A batch that is larger by itself cannot be read. @default 64 MiB */
+  readonly maxInflatedBytes?: number
   /** The longest a request other than a publish, a fetch or a join may take. @default 10_000 */
   readonly requestTimeoutMs?: number
   /** @default 5_000 */
@@ -35,6 +38,7 @@ export function connectKafka(options: KafkaConnectionOptions): KafkaClient {
     sasl: options.sasl,
     addressOf: options.addressOf ?? ((broker) => broker),
     compression: options.compression ?? 'none',
+    maxInflatedBytes: options.maxInflatedBytes ?? defaults.kafka.maxInflatedBytes,
     requestTimeoutMs: options.requestTimeoutMs ?? 10_000,
     connectTimeoutMs: options.connectTimeoutMs ?? 5_000,
   })

@@ -5,9 +5,11 @@
  * aborted transaction wrote was never said: all are passed over, and the offset goes on behind them. The last batch may be cut
  * off; it comes again with the next fetch. The first never is: a broker leaves it out instead.
  *
- * What is in front of a batch that cannot be read is handed over. The next fetch begins with that batch, and tells.
+ * What is in front of a batch that cannot be read is handed over. The next fetch begins with that batch, and tells. So it is with a
+ * batch for which the answer has no room in memory, only that there is nothing to tell.
  */
 import { errorMessage, WaybillError } from '../../core/errors.ts'
+import { AnswerFull, type AnswerBudget } from './answer-budget.ts'
 import { ByteCursor, damaged } from './byte-cursor.ts'
 import type { FetchedPartition, FetchedRecord } from './kafka-client.ts'
 import { bodyHeader } from './kafka-records.ts'
@@ -27,6 +29,8 @@ export interface FetchedBytes {
   readonly decompress: (code: number, bytes: Buffer) => Buffer
   /** The checksum of a batch: a broker hands out what is on its disk, and does not compare. */
   readonly crc32c: (bytes: Buffer) => number
+  /** How much may still be made of the answer. */
+  readonly budget: Pick<AnswerBudget, 'beginBatch' | 'take'>
 }
 
 const isAppendTime = 1 << 3
@@ -49,7 +53,7 @@ interface BatchHeader {
 }
 
 /** What is carried from batch to batch. */
-interface Reading extends Pick<FetchedBytes, 'from' | 'decompress' | 'crc32c'> {
+interface Reading extends Pick<FetchedBytes, 'from' | 'decompress' | 'crc32c' | 'budget'> {
   readonly records: FetchedRecord[]
   /** Aborted transactions whose first batch is still to come. */
   readonly ahead: AbortedTransaction[]
@@ -65,6 +69,7 @@ export function readPartition(
   try {
     return readBatches(bytes)
   } catch (cause) {
+    if (cause instanceof AnswerFull) return { nextOffset: bytes.from, records: [] }
     const text = `Kafka, ${name} cannot be read from offset ${bytes.from} on: ${errorMessage(cause)}`
     return { nextOffset: bytes.from, records: [], unreadable: new WaybillError('CORRUPT', text, { cause }) }
   }
@@ -77,10 +82,11 @@ export function readBatches({
   from,
   decompress,
   crc32c,
+  budget,
 }: FetchedBytes): Pick<FetchedPartition, 'nextOffset' | 'records'> {
   const ahead = begun.toSorted((a, b) => (a.firstOffset < b.firstOffset ? -1 : 1))
   const records: FetchedRecord[] = []
-  const reading: Reading = { from, decompress, crc32c, records, ahead, aborted: new Set() }
+  const reading: Reading = { from, decompress, crc32c, budget, records, ahead, aborted: new Set() }
   let nextOffset = from
   for (let start = 0; start + batchHeadBytes <= batches.length;) {
     const end = start + batchHeadBytes + batches.readInt32BE(start + 8)
@@ -103,7 +109,8 @@ export function readBatches({
 }
 
 /** Returns the last offset that the batch stands for, whether or not there is a record of it. */
-function readBatch(cursor: ByteCursor, { from, decompress, crc32c, records, ahead, aborted }: Reading): bigint {
+function readBatch(cursor: ByteCursor, { from, decompress, crc32c, budget, records, ahead, aborted }: Reading): bigint {
+  budget.beginBatch()
   const header = readHeader(cursor, crc32c)
   const { attributes, lastOffset, producerId } = header
   while (ahead[0] !== undefined && ahead[0].firstOffset <= lastOffset)
@@ -112,7 +119,8 @@ function readBatch(cursor: ByteCursor, { from, decompress, crc32c, records, ahea
   const content = code === 0 ? cursor : new ByteCursor(decompress(code, cursor.bytes.subarray(cursor.position, cursor.end)))
   if ((attributes & isControl) !== 0) {
     if (isAbort(content, header)) aborted.delete(producerId)
-  } else if ((attributes & isTransactional) === 0 || !aborted.has(producerId)) readRecords(content, header, { from, records })
+  } else if ((attributes & isTransactional) === 0 || !aborted.has(producerId))
+    readRecords(content, header, { from, records, budget })
   return lastOffset
 }
 
@@ -146,12 +154,12 @@ function isAbort(content: ByteCursor, { count }: BatchHeader): boolean {
 function readRecords(
   content: ByteCursor,
   header: BatchHeader,
-  { from, records }: { readonly from: bigint; readonly records: FetchedRecord[] },
+  { from, records, budget }: Pick<Reading, 'from' | 'records' | 'budget'>,
 ): void {
   const appendedAtMs = (header.attributes & isAppendTime) === 0 ? undefined : header.maxTimestampMs
   let last: FetchedRecord | undefined
   for (let i = 0; i < header.count; i += 1) {
-    const record = readRecord(content, header, last)
+    const record = readRecord(content, header, { last, budget })
     last = record
     if (record.offset < from) continue
     records.push(appendedAtMs === undefined ? record : { ...record, timestampMs: appendedAtMs })
@@ -160,7 +168,11 @@ function readRecords(
 }
 
 /** Most headers say the same as those of the `last` record, and are then the same. */
-function readRecord(cursor: ByteCursor, batch: BatchHeader, last: FetchedRecord | undefined): FetchedRecord {
+function readRecord(
+  cursor: ByteCursor,
+  batch: BatchHeader,
+  { last, budget }: Pick<Reading, 'budget'> & { readonly last: FetchedRecord | undefined },
+): FetchedRecord {
   const length = cursor.signed()
   const end = cursor.position + length
   cursor.skip(1)
@@ -169,6 +181,7 @@ function readRecord(cursor: ByteCursor, batch: BatchHeader, last: FetchedRecord 
   const key = cursor.field()
   const value = cursor.field()
   const count = cursor.signed()
+  budget.take(1 + Math.max(0, count))
   const headers: Header[] = []
   for (let i = 0; i < count; i += 1) {
     const header = readHeaderField(cursor, last?.headers[headers.length])

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { createServer, type AddressInfo, type Server } from 'node:net'
 import { afterEach, expect, test, vi } from 'vitest'
+import { uncaughtDuring } from '../../../test/setup/ending-server.ts'
 import { KafkaConnections, type KafkaAddress, type Request } from './kafka-connections.ts'
 
 afterEach(() => void vi.useRealTimers())
@@ -95,7 +96,22 @@ test('a node that was named and is known is tried once', async () => {
   server.close()
 })
 
-async function serverWith(known: typeof answers): Promise<{ readonly server: Server; readonly asked: readonly number[] }> {
+test('a broker that lets a client in and hangs up in the same breath fails the call and never the process', async () => {
+  const { server } = await serverWith(answers, { hangsUpAfter: saslAuthenticate })
+  const connections = connectionsTo(addressOf(server))
+  const uncaught = await uncaughtDuring(async () => {
+    for (let call = 0; call < 20; call += 1)
+      await expect(connections.call(metadataRequest)).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  })
+  await connections.close()
+  server.close()
+  expect(uncaught.map(String)).toEqual([])
+})
+
+async function serverWith(
+  known: typeof answers,
+  { hangsUpAfter }: { readonly hangsUpAfter?: number } = {},
+): Promise<{ readonly server: Server; readonly asked: readonly number[] }> {
   const asked: number[] = []
   const server = createServer((socket) => {
     socket.on('data', (request) => {
@@ -105,6 +121,7 @@ async function serverWith(known: typeof answers): Promise<{ readonly server: Ser
       if (answer === undefined) return void socket.destroy()
       const correlationId = request.subarray(8, 12)
       socket.write(Buffer.from([...int32(answer.length + 4), ...correlationId, ...answer]))
+      if (api === hangsUpAfter) socket.resetAndDestroy()
     })
   })
   server.listen(0, '127.0.0.1')

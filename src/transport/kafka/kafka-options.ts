@@ -2,6 +2,7 @@
  * The options of the Kafka transport, their defaults and what they may be.
  */
 import { systemClock, type Clock } from '../../core/clock.ts'
+import { defaults } from '../../core/defaults.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { oneOf, resolve, wholeBetween, type Checks } from '../../core/options.ts'
 import { systemRandom, type Random } from '../../core/random.ts'
@@ -88,6 +89,7 @@ const plain: Omit<KafkaSettings, 'client'> = {
   minInsyncReplicas: 2,
   maxBytes: 1_000_000,
   compression: 'none',
+  ...defaults.kafka,
   publishTimeoutMs: 10_000,
   maxRequestBytes: 8_388_608,
   compacted: [],
@@ -130,6 +132,7 @@ const checks: Checks<KafkaSettings> = {
   minInsyncReplicas: wholeBetween(0, 100),
   maxBytes: wholeBetween(1, 1_000_000_000),
   compression: oneOf('none', 'gzip', 'snappy', 'lz4', 'zstd'),
+  maxInflatedBytes: wholeBetween(1, 1_000_000_000),
   publishTimeoutMs: milliseconds,
   maxRequestBytes: wholeBetween(1, 100_000_000),
   compacted: compactable,

@@ -9,6 +9,7 @@ import { readBatches } from './fetched-batches.ts'
 import type { KafkaRecord, ProduceBatch } from './kafka-client.ts'
 import { fromRecord, toRecord } from './kafka-records.ts'
 import { kafka } from './kafka.ts'
+import { AnswerBudget } from './answer-budget.ts'
 import { encodeBatch } from './record-batch.ts'
 
 const place = { topic: 'video.events', partition: 0 }
@@ -71,7 +72,13 @@ test('a header that is no UTF-8 is left out, by its value or its name: different
   )
   const name = batch.lastIndexOf('version')
   batch[name] = 0xfc
-  const options = { aborted: [], from: 0n, decompress: (_code: number, bytes: Buffer) => bytes, crc32c: () => 0 }
+  const options = {
+    aborted: [],
+    from: 0n,
+    decompress: (_code: number, bytes: Buffer) => bytes,
+    crc32c: () => 0,
+    budget: new AnswerBudget(1_000_000),
+  }
   const { records } = readBatches({ batches: batch, ...options })
   expect(records.map((each) => fromRecord(each, place).attributes)).toEqual([
     { event_type: 'Stored', aggregate_id: 'Müller', version: '1' },

@@ -4,7 +4,7 @@
  * What is decided here and not there: only committed records are handed out, control records and what an aborted transaction
  * wrote are passed over, and a partition's offset goes on behind them. Topics are never made by asking for them.
  */
-import { WaybillError } from '../../core/errors.ts'
+import { AnswerBudget } from './answer-budget.ts'
 import type { FetchRequest, KafkaClient, KafkaTopic, ProduceAnswer, ProduceRequest } from './kafka-client.ts'
 import { KafkaConnections, type Sdk } from './kafka-connections.ts'
 import { kafkaError } from './kafka-errors.ts'
@@ -168,25 +168,25 @@ export function reading(
   parts: ClientParts,
   describeTopic: KafkaClient['describeTopic'],
 ): Pick<KafkaClient, 'fetch' | 'listOffsets'> {
-  const { ask, check, connections, nameOf } = parts
+  const { ask, check, connections, nameOf, options } = parts
   const askForRecords = recordsAsker(parts)
   return {
     fetch: async (request) => {
-      const { compressionsAlgorithmsByBitmask, crc32c } = await connections.sdk()
+      const { compressionsAlgorithms, crc32c } = await connections.sdk()
       const { topic, from } = request
       const what = `fetch ${topic}`
       const answer = await askForRecords(request, what)
       await check(answer, what)
-      const decompress = (code: number, bytes: Buffer): Buffer => {
-        const algorithm = compressionsAlgorithmsByBitmask[code]
-        if (algorithm === undefined) throw new WaybillError('CORRUPT', `no compression has the code ${code}.`)
-        return Buffer.from(algorithm.decompressSync(bytes))
-      }
+      const budget = new AnswerBudget(options.maxInflatedBytes)
+      const decompress = (code: number, bytes: Buffer): Buffer => budget.inflate(code, bytes, compressionsAlgorithms)
       return Promise.all(
         answer.partitions.map(async ({ partition, errorCode, batches, aborted }) => ({
           partition,
           error: errorCode === 0 ? undefined : await nameOf(errorCode),
-          ...readPartition({ batches, aborted, from: from.get(partition) ?? 0n, decompress, crc32c }, `${topic}/${partition}`),
+          ...readPartition(
+            { batches, aborted, from: from.get(partition) ?? 0n, decompress, crc32c, budget },
+            `${topic}/${partition}`,
+          ),
         })),
       )
     },

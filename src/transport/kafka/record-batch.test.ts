@@ -11,7 +11,13 @@ const noCompression = (): never => {
   throw new Error('Nothing is compressed here.')
 }
 
-const reader = { aborted: [], from: 0n, decompress: noCompression, crc32c: plain.crc32c }
+const reader = {
+  aborted: [],
+  from: 0n,
+  decompress: noCompression,
+  crc32c: plain.crc32c,
+  budget: { beginBatch: () => {}, take: () => {} },
+}
 
 /** A batch as the broker keeps it: at its place in the log. */
 function stored(records: readonly KafkaRecord[], { firstOffset = 0n, attributes = 0, producerId = producer.id } = {}): Buffer {

@@ -5,6 +5,7 @@ import { createSignals, type Signals } from '../../core/signals.ts'
 import type { Queryable } from '../../postgres/database.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { migrate } from '../../postgres/migrate.ts'
+import { groupRole } from '../../postgres/roles.ts'
 import { transaction } from '../../postgres/transaction.ts'
 import { eventually } from '../../testing/eventually.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
@@ -15,7 +16,8 @@ import { publishMessages, transportTables } from './transport.sql.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
-await migrate(db, { schema: 'waybill', service: 'transport', roles: true })
+const names = { schema: 'waybill', service: database.name }
+await migrate(db, { ...names, roles: true })
 const tables = transportTables('waybill')
 
 let opened: PostgresTransport[] = []
@@ -109,7 +111,7 @@ test('a subscription that is made while a publisher has not committed gets its m
     subscribing = transport.subscribe(topic, 'new')
     await eventually(async () => {
       const { rows } = await db.query(
-        `select from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database())`,
+        `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
       )
       return rows.length > 0
     })
@@ -130,7 +132,7 @@ test('a publisher that waits for a new subscription to be made publishes to it',
     publishing = publishAll(transport, [message(topic, 'waited')])
     await eventually(async () => {
       const { rows } = await db.query(
-        `select from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database())`,
+        `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
       )
       return rows.length > 0
     })
@@ -295,7 +297,7 @@ test('the relay’s role can publish and the consumer’s role can receive, and 
   const topic = newTopic()
   const asRole = async (role: 'relay' | 'consumer'): Promise<pg.Pool> => {
     const login = `${role}_${database.name}`
-    await database.pool.query(`create role ${login} login in role waybill_${role}`)
+    await database.pool.query(`create role ${login} login in role ${groupRole(names, role)}`)
     const url = new URL(database.url)
     url.username = login
     return new pg.Pool({ connectionString: url.href, max: 4 })

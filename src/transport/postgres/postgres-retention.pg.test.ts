@@ -36,11 +36,6 @@ async function count(query: string, values: readonly (string | number)[] = []): 
 const stored = (topic: string): Promise<number> =>
   count('waybill.transport_message m join waybill.transport_topic t on t.id = m.topic_id where t.name = $1', [topic])
 
-const someoneWaits = (): Promise<boolean> =>
-  count(
-    `pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database())`,
-  ).then((n) => n > 0)
-
 const someoneIsBlocked = (): Promise<boolean> =>
   count(`pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).then((n) => n > 0)
 
@@ -189,7 +184,7 @@ test('a subscription that is made while messages are removed begins with what is
   await transaction(db, async (tx) => {
     await postgresTransport({ db: tx, retentionMs: 0 }).sweep()
     subscribing = transport.subscribe(topic, 'new')
-    await eventually(someoneWaits)
+    await eventually(someoneIsBlocked)
   })
   await subscribing
   expect(await count('waybill.transport_delivery')).toBe(0)
@@ -232,7 +227,7 @@ test('a publisher that has not committed when its consumer is unsubscribed leave
   await transaction(db, async (tx) => {
     await tx.query(text, values)
     unsubscribing = transport.unsubscribe(topic, 'one')
-    await eventually(someoneWaits)
+    await eventually(someoneIsBlocked)
   })
   await unsubscribing
   expect(await count('waybill.transport_delivery')).toBe(0)

@@ -108,8 +108,10 @@ export function defineCommands(store: FakeStore, tables: CommandTables, data: Co
         token: token as string | null,
         writtenBy: context.tx.id,
       })
-      await context.updateAll(data.marker, context.see(data.marker, isIt), { set, still: isIt })
-      return []
+      const isOwn = (row: Marker): boolean => isIt(row) && row.writtenBy === context.tx.id
+      const own = context.see(data.marker, isOwn)
+      await context.updateAll(data.marker, own, { set, still: isOwn })
+      return [{ kept: own.length > 0 }]
     },
   )
 }

@@ -2,6 +2,7 @@
  * The consumer's statements on inbox and positions: the first one of every batch, and where aggregates are after it.
  */
 import { claim, claimRows, claimStored, unclaim } from '../../../src/consumer/claim.sql.ts'
+import { forgetSeen, recordSeen } from '../../../src/consumer/dead-letter.sql.ts'
 import { selectMemory } from '../../../src/consumer/inbox-retention.sql.ts'
 import { movePositions, readConsumer, registerConsumer, type Scope } from '../../../src/consumer/inbox.sql.ts'
 import type { SqlValue } from '../../../src/postgres/sql.ts'
@@ -67,15 +68,22 @@ export function defineInbox(store: FakeStore, scope: Scope, data: InboxStore): v
     return texts(ids).map((id) => ({ id, is_new: fresh.has(id), has_letter: false }))
   })
 
-  store.define('unclaim', unclaim(scope, []), async (context, [, , ids]) => {
-    const gone = new Set(texts(ids))
+  store.define('recordSeen', recordSeen(scope, { eventId: '', source: '' }), async (context, [, , id]) => {
+    const fresh = await record(context, data, { ...mine, ids: [String(id)] })
+    return [...fresh].map((each) => ({ id: each }))
+  })
+
+  const remove = async (context: StatementContext, ids: readonly string[]): Promise<[]> => {
+    const gone = new Set(ids)
     await context.remove(
       data.inbox,
       context.see(data.inbox, (row) => isMine(row) && gone.has(row.eventId)),
       () => true,
     )
     return []
-  })
+  }
+  store.define('unclaim', unclaim(scope, []), (context, [, , ids]) => remove(context, texts(ids)))
+  store.define('forgetSeen', forgetSeen(scope, ''), (context, [, , id]) => remove(context, [String(id)]))
 
   store.define(
     'movePositions',

@@ -58,7 +58,7 @@ export function defineWaiting(store: FakeStore, scope: Scope, data: InboxStore):
     return withinBounds(found, { batchSize, batchBytes }).map(toStoredRow)
   })
 
-  const anyLine = { types: [], sequentialTypes: [], standing: [], deltaStart: 'any' } as const
+  const anyLine = { types: [], sequentialTypes: [], standing: [], known: [], deltaStart: 'any' } as const
   store.define('readReleased', readReleased(scope, anyLine, noBounds), async (context, values) => {
     const [startsAnywhere, sequentialTypes, , , types, standingTypes, standingEvents] = values
     const [lookLimit, batchSize, batchBytes] = values.slice(-3).map(Number)
