@@ -1,8 +1,11 @@
+import { randomBytes } from 'node:crypto'
+
 import { expect, test } from 'vitest'
 import { z } from 'zod'
 import { accounts, consumerFixture, deposited, message, published, videos } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { delta, state, tombstone } from '../core/event.ts'
+import { createSigner, createVerifier } from '../core/signing.ts'
 import { stream } from '../core/stream.ts'
 import type { Database } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
@@ -293,3 +296,22 @@ test('an event is ignored only after a look that began behind its arrival, and o
   expect(await w.count('inbox_message', `aggregate_id = 'early'`)).toBe(0)
   expect(looks).toBeLessThan(10)
 })
+
+test.each(['ignore', 'dead-letter'] as const)(
+  'an event of an unread stream that is not believed is refused, and neither put aside nor a dead letter (%s)',
+  async (onUnknownStream) => {
+    const secret = randomBytes(32)
+    const signer = createSigner({ keyId: 'owner', secret })
+    const verifier = createVerifier({ keys: [{ keyId: 'owner', secret }] })
+    const w = await world({ verify: 'required', verifier, onUnknownStream })
+    if (onUnknownStream === 'ignore') await w.register({ wallet: ['Charged'] })
+    const stop = w.start(w.old())
+    await w.publish(charged('a', 2), signer.sign(charged('a', 1)), signer.sign(published('v', 1)))
+    const kept = onUnknownStream === 'ignore' ? 'inbox_message' : 'dead_letter'
+    await eventually(async () => expect([await w.count(kept), await w.count('inbox')]).toEqual([1, 1]))
+    await eventually(async () => expect(await w.count('refused_message')).toBe(1))
+    await stop()
+    expect(await w.count(kept, `version = 1`)).toBe(1)
+    expect(w.heard('consumer.refused').map(({ reason }) => reason)).toEqual(['unsigned'])
+  },
+)

@@ -40,10 +40,12 @@ export function verified({ transport, settings, isOthers, publishedTo }: Verifie
         const verdict = verifier.verify({ topic: publishedTo ?? topic, attributes, body })
         if ('attributes' in verdict)
           return options.onDelivery(verdict.attributes === attributes ? delivery : withAttributes(delivery, verdict.attributes))
-        const isOfOthers = isOthers?.(message) === true
-        if (isOfOthers && !(verdict.distrust === 'unsigned' && verify === 'accept')) distrusted.set(message, verdict.distrust)
-        if (isOfOthers) return options.onDelivery(delivery)
-        if (verdict.distrust === 'unsigned' && verify === 'accept') {
+        const isAccepted = verdict.distrust === 'unsigned' && verify === 'accept'
+        if (isOthers?.(message) === true) {
+          if (!isAccepted) distrusted.set(message, verdict.distrust)
+          return options.onDelivery(delivery)
+        }
+        if (isAccepted) {
           signals.emit('consumer.unsigned', { consumer: name, topic })
           return options.onDelivery(delivery)
         }

@@ -148,7 +148,7 @@ describe('keys', () => {
   })
 
   test.each<[string, () => unknown]>([
-    ['signer.secret: has only 1 different bytes', () => createSigner({ keyId: 'k1', secret: 'a'.repeat(40) })],
+    ['signer.secret: the secret has less than 128 bits', () => createSigner({ keyId: 'k1', secret: 'a'.repeat(40) })],
     ['signer: pass either secret or privateKey', () => createSigner({ keyId: 'k1' })],
     ['signer: pass either secret or privateKey', () => createSigner({ keyId: 'k1', secret, privateKey })],
     ['signer.keyId: must be 1 to 64 letters', () => createSigner({ keyId: 'a b', secret })],

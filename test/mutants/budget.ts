@@ -140,7 +140,7 @@ export const budgetMutants: readonly SourceMutant[] = [
   {
     mutant: 'tells a repeat that it failed where its answer cannot be read any more',
     file: 'src/command/committed.ts',
-    from: 'isWaybillError(error) && !error.retryable ? { response: null }',
+    from: '(isWaybillError(error) && !error.retryable) ? { response: null }',
     to: "isWaybillError(error, 'INTERNAL') ? { response: null }",
     caughtBy: {
       file: 'src/command/response-codec.pg.test.ts',

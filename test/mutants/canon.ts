@@ -159,7 +159,7 @@ export const canonMutants: readonly SourceMutant[] = [
   {
     mutant: 'believes what a framework has parsed',
     file: 'src/integrations/read-body.ts',
-    from: '  else assertExact(body)\n',
+    from: '  else assertExact(body, budget)\n',
     to: '',
     caughtBy: {
       file: 'src/integrations/command-body.test.ts',
@@ -206,7 +206,7 @@ export const canonMutants: readonly SourceMutant[] = [
   {
     mutant: 'takes another fact under a key for a repeat, over a broker',
     file: 'src/consumer/claim.sql.ts',
-    from: 'b.content_hash <> i.content_hash',
+    from: 'b.content_hash <> a.content_hash',
     to: 'b.content_hash <> b.content_hash',
     caughtBy: {
       file: 'src/consumer/fact-conflicts.pg.test.ts',

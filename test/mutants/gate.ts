@@ -96,16 +96,6 @@ export const gateMutants: readonly SourceMutant[] = [
     caughtBy: { file: pg, test: 'or runs takes no connection for 300 repeats, which are told that it is under way' },
   },
   {
-    mutant: 'asks the owner as often as there are made-up tokens',
-    file: 'src/projection/reads.ts',
-    from: 'if (open >= most)',
-    to: 'if (open > most * 1_000)',
-    caughtBy: {
-      file: 'src/projection/unheard-reads.test.ts',
-      test: 'made-up tokens ask the owner no more than so often at once; beyond that they are told OVERLOADED',
-    },
-  },
-  {
     mutant: 'waits for the token of another aggregate',
     file: 'src/projection/reads.ts',
     from: 'at.aggregateId !== aggregateId',

@@ -90,8 +90,8 @@ export const httpMutants: readonly SourceMutant[] = [
   {
     mutant: 'asks the owner for every reader at once',
     file: 'src/projection/reads.ts',
-    from: 'if (underWay >= most) throw refusal(most)',
-    to: 'if (underWay > 1_000_000 + most) throw refusal(most)',
+    from: 'if (underWay >= most) throw refusal',
+    to: 'if (underWay > 1_000_000 + most) throw refusal',
     caughtBy: {
       file: 'src/projection/reads.pg.test.ts',
       test: 'the owner is asked for so many readers at once and no more, and again when they are served',

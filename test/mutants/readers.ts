@@ -13,8 +13,8 @@ export const readerMutants: readonly SourceMutant[] = [
   {
     mutant: 'acknowledges what only another running version reads',
     file: 'src/consumer/strangers.ts',
-    from: "if (others?.read(event, 'stream') === true) return 'aside'",
-    to: '',
+    from: "others?.read(event, 'stream') === true ? 'aside' : onUnknownStream",
+    to: 'onUnknownStream',
     caughtBy: { file: mixed, test: rests },
   },
   {

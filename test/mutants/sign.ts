@@ -34,7 +34,7 @@ export const signMutants: readonly SourceMutant[] = [
     file: 'src/core/signing.ts',
     from: 'assertStrongSecret(what, secret)\n',
     to: '',
-    caughtBy: { file: signing, test: 'are refused where they cannot be right: signer.secret: has only 1 different bytes' },
+    caughtBy: { file: signing, test: 'are refused where they cannot be right: signer.secret: the secret has less than 128 bits' },
   },
   {
     mutant: 'lets a key sign for every topic',
@@ -136,6 +136,16 @@ export const signMutants: readonly SourceMutant[] = [
     caughtBy: {
       file: reused,
       test: 'what a relay publishes again, and what an operator skipped after it had been published, is no other content',
+    },
+  },
+  {
+    mutant: 'puts aside what is not believed, for a version that takes it as verified',
+    file: 'src/consumer/strangers.ts',
+    from: "return distrust === undefined ? fate : 'ignore'",
+    to: 'return fate',
+    caughtBy: {
+      file: 'src/consumer/mixed-versions.pg.test.ts',
+      test: 'an event of an unread stream that is not believed is refused, and neither put aside nor a dead letter (ignore)',
     },
   },
 ]
