@@ -59,6 +59,7 @@ const lines: Readonly<Record<string, string | undefined>> = {
   'dlq show': '--id 1',
   'dlq redrive': '--all',
   'dlq discard': '--all --yes',
+  refused: '',
   doctor: undefined,
   'drill run': undefined,
 }
