@@ -190,7 +190,7 @@ test('a flood of readers with tokens asks the database and the owner for a bound
   const asked = counted()
   const consumer = catalog(fixture, { db: asked.db, maxWaiters: 5, maxFallbacks: 3 })
   let fallbacks = 0
-  const otherwise = (): string => ((fallbacks += 1), 'owner')
+  const otherwise = async (): Promise<string> => await Promise.resolve(((fallbacks += 1), 'owner'))
   const ends = await Promise.allSettled(
     Array.from({ length: 1_000 }, (_, nth) =>
       consumer.read(videos, `f${nth}`, { atLeast: token(`f${nth}`, 1), waitMs: 0, otherwise }),

@@ -88,12 +88,13 @@ async function openCache(url: string): Promise<OpenCache> {
   return await open(url)
 }
 
-/** Empties all tables but those that say whose schema it is, and frees the lanes. */
+/** Empties all tables but those that say what the schema is, and the audit log, which refuses; frees the lanes. */
 export async function emptyTables(url: string): Promise<void> {
   await withPool(url, async (pool) => {
     const { rows } = await pool.query(
       `select string_agg(format('%I.%I', schemaname, tablename), ', ') as all from pg_tables
-        where schemaname in ('waybill', 'public') and tablename not in ('deployment', 'migration', 'outbox_lane', 'outbox_setting')`,
+        where schemaname in ('waybill', 'public')
+          and tablename not in ('deployment', 'migration', 'audit_log', 'marker_retention', 'outbox_lane')`,
     )
     await pool.query(`truncate ${(rows[0] as { all: string }).all} restart identity cascade`)
     await pool.query(
