@@ -2,7 +2,7 @@
  * Tenants on one service, over one pool of ten connections: what one of them does, however much, costs the others no connection.
  */
 import pg from 'pg'
-import { afterAll, describe, expect, test } from 'vitest'
+import { afterAll, describe, expect, onTestFinished, test } from 'vitest'
 import { z } from 'zod'
 import { depositCommand } from '../../test/command/bank.ts'
 import { commandSetup, gate } from '../../test/command/command-setup.ts'
@@ -31,6 +31,8 @@ function service(options: Partial<CommandsOptions> = {}) {
     signals.on(name, (event) => void told.push({ name, ...event }))
   const commands = commandsWith({ db, signals, lockTimeoutMs: 60_000, queueTimeoutMs: 60_000, ...options })
   const held = gate()
+  // A test that fails gives its connections back, too.
+  onTestFinished(held.open)
   const hot = depositCommand({ name: 'Hot', before: () => held.opened })
   const calm = depositCommand({ name: 'Calm' })
   const ask = (what: typeof hot, principal: string, account: string, requestId = newRequest()): Promise<Outcome> =>
