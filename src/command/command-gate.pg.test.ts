@@ -117,6 +117,7 @@ describe('a calm tenant is served at once, waits in no line and is refused nothi
   test('while the loads of another one hang', async () => {
     const stage = service()
     const held = gate()
+    onTestFinished(held.open)
     const slow = command('Slow', {
       input: z.object({ account: z.string() }),
       aggregate: ({ account }) => ({ type: 'account', id: account }),
@@ -238,6 +239,7 @@ describe('a request that waits in line', () => {
   test('in a child whose parent catches the refusal is OVERLOADED all the same', async () => {
     const stage = service({ maxQueued: 0 })
     const held = gate()
+    onTestFinished(held.open)
     const inner = command('Inner', {
       input: z.object({ account: z.string() }),
       aggregate: ({ account }) => ({ type: 'account', id: account }),
