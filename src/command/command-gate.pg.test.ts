@@ -2,7 +2,7 @@
  * Tenants on one service, over one pool of ten connections: what one of them does, however much, costs the others no connection.
  */
 import pg from 'pg'
-import { afterAll, describe, expect, test } from 'vitest'
+import { afterAll, describe, expect, onTestFinished, test } from 'vitest'
 import { z } from 'zod'
 import { depositCommand } from '../../test/command/bank.ts'
 import { commandSetup, gate } from '../../test/command/command-setup.ts'
@@ -31,6 +31,8 @@ function service(options: Partial<CommandsOptions> = {}) {
     signals.on(name, (event) => void told.push({ name, ...event }))
   const commands = commandsWith({ db, signals, lockTimeoutMs: 60_000, queueTimeoutMs: 60_000, ...options })
   const held = gate()
+  // A test that fails gives its connections back, too.
+  onTestFinished(held.open)
   const hot = depositCommand({ name: 'Hot', before: () => held.opened })
   const calm = depositCommand({ name: 'Calm' })
   const ask = (what: typeof hot, principal: string, account: string, requestId = newRequest()): Promise<Outcome> =>
@@ -115,6 +117,7 @@ describe('a calm tenant is served at once, waits in no line and is refused nothi
   test('while the loads of another one hang', async () => {
     const stage = service()
     const held = gate()
+    onTestFinished(held.open)
     const slow = command('Slow', {
       input: z.object({ account: z.string() }),
       aggregate: ({ account }) => ({ type: 'account', id: account }),
@@ -236,6 +239,7 @@ describe('a request that waits in line', () => {
   test('in a child whose parent catches the refusal is OVERLOADED all the same', async () => {
     const stage = service({ maxQueued: 0 })
     const held = gate()
+    onTestFinished(held.open)
     const inner = command('Inner', {
       input: z.object({ account: z.string() }),
       aggregate: ({ account }) => ({ type: 'account', id: account }),
