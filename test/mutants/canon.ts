@@ -159,7 +159,7 @@ export const canonMutants: readonly SourceMutant[] = [
   {
     mutant: 'believes what a framework has parsed',
     file: 'src/integrations/read-body.ts',
-    from: '  else assertExact(body)\n',
+    from: '  else assertExact(body, budget)\n',
     to: '',
     caughtBy: {
       file: 'src/integrations/command-body.test.ts',
