@@ -1,7 +1,7 @@
 /**
  * The promises of a command behind HTTP. An adapter of a framework is done when this suite passes.
  */
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import type { Command } from '../../src/command/command.ts'
 import type { Commands } from '../../src/command/commands.ts'
 import { createSignals } from '../../src/core/signals.ts'
@@ -141,6 +141,7 @@ export async function commandHttpContract(name: string, open: OpenServer | undef
 
     test('refuses what is beyond the line of a hot account with when to ask again, and frees the place of a client that left', async () => {
       held = gate()
+      onTestFinished(() => held?.open())
       entered = gate()
       const account = newAccount()
       const ask = (signal?: AbortSignal): Promise<Response> =>

@@ -126,6 +126,7 @@ export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>>
     'outbox/dispatch.pullBackRetries',
     'outbox/dispatch.wakeTopics',
     'outbox/notify.notifyChannel',
+    'projection/reads.countVersions',
     'projection/reads.markComplete',
   ],
 }
