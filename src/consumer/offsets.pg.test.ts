@@ -10,7 +10,7 @@ import { eventually } from '../testing/eventually.ts'
 import type { Transport } from '../transport/transport.ts'
 import type { Consumer } from './consumer.ts'
 import { inboxTables } from './inbox.sql.ts'
-import type { Item } from './item.ts'
+import { ItemFailure, type Item } from './item.ts'
 import { pauseConsumer, resumeConsumer } from './pause-consumer.ts'
 import { replayConsumer } from './replay.ts'
 import { moveOver, placeOf, takeOffsets } from './take-offsets.ts'
@@ -203,6 +203,28 @@ test('an event that fails long after the start knows its attempts, and they are 
   expect(await w.count('delivery_attempt')).toBe(0)
 })
 
+test('a failure is not counted against an event that another instance has done', async () => {
+  const w = await logFixture(db)
+  w.log.append('0', [published('a', 1)])
+  // After the transaction of the handler and before that of the charge.
+  const attempt: typeof db.attempt = (options, work) =>
+    db.attempt(options, work).catch(async (error: unknown) => {
+      if (error instanceof ItemFailure)
+        await w.query(
+          `insert into $schema.consumer_offset (consumer, generation, topic, partition, next_offset) values ('catalog', 1, 'video.events', '0', 1)
+           on conflict do nothing`,
+        )
+      throw error
+    })
+  const stop = w.start(w.recorder({ db: { ...db, attempt } }, () => expect.unreachable()))
+  await eventually(() => w.log.members.length === 1)
+  await w.log.assign(w.log.members[0], ['0'])
+  await eventually(() => w.heard('consumer.applied').some(({ duplicates }) => duplicates === 1))
+  await stop()
+  expect(await w.count('delivery_attempt')).toBe(0)
+  expect(w.heard('consumer.failed')).toEqual([])
+})
+
 test('a failing event holds its partition in order and becomes a dead letter; another partition goes on', async () => {
   const w = await logFixture(db)
   const seen: string[] = []
@@ -341,5 +363,8 @@ test.for([1, 2, 3])(
     const effects = await w.effects()
     for (const [id, names] of expected) expect(effects.filter((name) => name.startsWith(`${id} `))).toEqual(names)
     expect(effects.length).toBe([...expected.values()].flat().length)
+    // A mark that outlived its attempt would pass for the death of a process, and bury the next copy of its event.
+    expect(await w.count('delivery_attempt')).toBe(0)
+    expect(await w.count('dead_letter')).toBe(0)
   },
 )

@@ -4,6 +4,7 @@
  */
 import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
 import type { Scope } from './inbox.sql.ts'
+import type { Place } from './partition-lines.ts'
 
 /** A stretch of a partition's log, without holes: from an offset to one before `next`. */
 export interface OffsetRun {
@@ -29,6 +30,17 @@ export function readOffsets(
     select o.partition, o.next_offset::text as next_offset, o.topic_id from ${tables.offset} o
      where o.consumer = ${consumer}::text and o.generation = ${generation}::int and o.topic = ${topic}::text
        and o.partition = any (${sqlArray(partitions)}::text::text[])`
+}
+
+/** Whether a place is done. Who moves the offset over it waits until the end of this transaction. Index: primary key. */
+export function holdOffset(
+  { tables, consumer, generation }: Scope,
+  { topic, partition, offset }: Place,
+): Statement<{ is_done: boolean }> {
+  return sql`
+    select o.next_offset > ${offset}::bigint as is_done from ${tables.offset} o
+     where o.consumer = ${consumer}::text and o.generation = ${generation}::int and o.topic = ${topic}::text and o.partition = ${partition}::text
+       for share`
 }
 
 /** Says of these partitions which topic they are of, where that is not known. One that is at work says so itself. Index: primary key. */

@@ -98,3 +98,18 @@ test('of one aggregate the order is kept around a suspect, and where there is on
   expect(begun).toContainEqual(['a2'])
   expect(begun.flat().toSorted()).toEqual(['a1', 'a2', 'a3', 'b1', 'c1'])
 })
+
+test('the end waits for what still waits for company', async () => {
+  const done: string[] = []
+  const pump = new Pump<Entry>({
+    batchSize: 10,
+    batchBytes: 1_000,
+    lingerMs: 5,
+    concurrency: 1,
+    clock: systemClock,
+    work: async (batch) => void done.push(...batch.map(({ name }) => name)),
+  })
+  pump.push({ name: 'a', key: 'a', bytes: 1, sinceMs: 0 })
+  await pump.ended()
+  expect(done).toEqual(['a'])
+})

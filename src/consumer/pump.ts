@@ -28,7 +28,7 @@ export class Pump<Entry extends Pumped> {
   readonly #running = new Map<readonly Entry[], Promise<void>>()
   #suspectsRunning = 0
   #wasSuspect = false
-  #lingering = false
+  #lingering: Promise<void> | undefined
   /** The wait is over; whatever is there goes as soon as there is a free place. */
   #due = false
 
@@ -58,9 +58,10 @@ export class Pump<Entry extends Pumped> {
     return this.#running.size === 0 && this.#queues.readyCount === 0 && !this.#queues.hasSuspect
   }
 
-  /** Resolves when nothing is under way. For after the end: what is pushed meanwhile may be under way again. */
+  /** Resolves when nothing is under way or in line. For after the end: what is pushed meanwhile is done as well. */
   async ended(): Promise<void> {
-    while (this.#running.size > 0) await Promise.all(this.#running.values())
+    while (this.#running.size > 0 || this.#lingering !== undefined)
+      await Promise.all([...this.#running.values(), this.#lingering])
   }
 
   #start(): void {
@@ -110,10 +111,8 @@ export class Pump<Entry extends Pumped> {
   }
 
   #linger(): void {
-    if (this.#lingering) return
-    this.#lingering = true
-    void this.#options.clock.sleep(this.#options.lingerMs).then(() => {
-      this.#lingering = false
+    this.#lingering ??= this.#options.clock.sleep(this.#options.lingerMs).then(() => {
+      this.#lingering = undefined
       this.#due = this.#queues.readyCount > 0
       this.#start()
     })

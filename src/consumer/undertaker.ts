@@ -37,6 +37,7 @@ import { removeStored, restStored, type Scope } from './inbox.sql.ts'
 import type { Item, UnreadItem } from './item.ts'
 import { makeDeadLetter } from './make-dead-letter.ts'
 import type { DeadReason, ForeignMessage, RawMessage } from './received-event.ts'
+import { holdOffset } from './offsets.sql.ts'
 import type { Place } from './partition-lines.ts'
 import { passOver } from './pass-over.ts'
 import { createPatience, type Patience } from './patience.ts'
@@ -44,7 +45,7 @@ import { restInLine } from './rest-in-line.ts'
 import { standsForAll } from './routes.ts'
 import { isDiscarded, isRetryAfter } from './steering.ts'
 import { removeReceived } from './stored.sql.ts'
-import { moveOver, takeOffsets } from './take-offsets.ts'
+import { moveOver, placeOf, takeOffsets } from './take-offsets.ts'
 
 export interface UndertakerDeps {
   readonly settings: ConsumerSettings
@@ -203,10 +204,14 @@ async function charge(deps: UndertakerDeps, { item, error }: Failed): Promise<Ve
 
 /**
  * How often it has failed; undefined if another instance has applied it meanwhile, or is about to: what is counted then would outlive
- * its effect. It is recorded as seen first, as whoever applies it does, and not for long.
+ * its effect. Its offset is held and it is recorded as seen first, as whoever applies it does, and not for long.
  */
-async function countFailure({ settings, scope }: UndertakerDeps, { event }: Item, error: string): Promise<number | undefined> {
+async function countFailure({ settings, scope }: UndertakerDeps, item: Item, error: string): Promise<number | undefined> {
+  const { event } = item
+  const place = placeOf(item)
   const count = async (tx: Tx): Promise<number | undefined> => {
+    const [offset] = place === undefined ? [] : await rows(tx, holdOffset(scope, place))
+    if (offset?.is_done === true) return undefined
     const isFresh = (await rows(tx, recordSeen(scope, { eventId: event.id, source: event.aggregateType }))).length > 0
     if (!isFresh) return undefined
     const { attempts } = await one(tx, chargeAttempt(scope, event.id, error))

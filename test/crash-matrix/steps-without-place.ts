@@ -95,6 +95,7 @@ export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>>
     'consumer/dead-letter.forgetSeen',
     'consumer/dead-letter.lockLetter',
     'consumer/dead-letter.recordSeen',
+    'consumer/offsets.holdOffset',
   ],
   'stands where "aggregate held" does, for events that are discarded or passed over': [
     'consumer/dead-letter.moveOverEvent',

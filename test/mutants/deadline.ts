@@ -103,6 +103,23 @@ export const deadlineMutants: readonly SourceMutant[] = [
     caughtBy: { file: fate, test: 'a failure is not counted against an event that another instance has applied, or is applying' },
   },
   {
+    mutant: 'counts a failure of an event whose offset another instance moved over',
+    file: 'src/consumer/undertaker.ts',
+    from: '    if (offset?.is_done === true) return undefined\n',
+    to: '',
+    caughtBy: {
+      file: 'src/consumer/offsets.pg.test.ts',
+      test: 'a failure is not counted against an event that another instance has done',
+    },
+  },
+  {
+    mutant: 'ends a consumer before what lingers has begun',
+    file: 'src/consumer/pump.ts',
+    from: ' || this.#lingering !== undefined) await',
+    to: ') await',
+    caughtBy: { file: 'src/consumer/places.test.ts', test: 'the end waits for what still waits for company' },
+  },
+  {
     mutant: 'keeps the mark of a redrive whose letter was settled meanwhile',
     file: 'src/consumer/apply-batch.ts',
     from: '  if (marked.length > 0) await execute(tx, forgetAttempts(scope, marked))\n',
