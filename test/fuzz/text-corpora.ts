@@ -17,7 +17,7 @@ import type { FuzzWorld } from './http-corpora.ts'
 import { mutatedText, text } from './inputs.ts'
 
 const secret = Buffer.from(Array.from({ length: 32 }, (_, i) => (i * 37) % 251)).toString('base64url')
-const [signed, unsigned] = [createTokens({ secrets: [secret] }), createTokens()]
+const [signed, unsigned] = [createTokens({ secrets: [secret], service: 'fuzz', environment: 'test' }), createTokens()]
 const version = fc.bigInt({ min: 1n, max: (1n << 63n) - 1n })
 const validToken = fc
   .tuple(fc.constantFrom(signed, unsigned), fc.stringMatching(/^[a-z]{1,10}$/), version)
@@ -60,27 +60,42 @@ const validEntry = fc
     }),
   )
   .map((each: CacheEntry) => entries.write('a-key', each))
-const entry = fc.oneof(text, fc.json(), mutatedText(validEntry), validEntry)
+const found = fc.oneof(text, fc.json(), mutatedText(validEntry), validEntry).map((each) => () => each)
+/** Of this very request, in any shape. */
+const shaped = fc
+  .record(
+    {
+      state: fc.constantFrom('completed', 'pending', 'done'),
+      rejected: fc.oneof(fc.boolean(), fc.jsonValue()),
+      response: fc.oneof(fc.json(), fc.string(), fc.jsonValue()),
+      token: fc.oneof(fc.string(), fc.jsonValue()),
+      aliveAtMs: fc.oneof(fc.integer(), fc.jsonValue()),
+    },
+    { requiredKeys: ['state'] },
+  )
+  .map((each) => (fingerprint: string) => JSON.stringify({ fingerprint, ...each }))
 
 const cacheCorpus: Corpus<FuzzWorld> = {
   name: 'cache-entries',
   open: ({ db }): OpenCorpus => {
-    let answer = ''
+    let answer = (_fingerprint: string): string => ''
     const cache = {
-      claim: async () => await Promise.resolve(answer),
+      claim: async (key: string, pending: string) => await Promise.resolve(answer(entries.read(key, pending)?.fingerprint ?? '')),
       complete: async () => await Promise.resolve(),
       release: async () => await Promise.resolve(),
     }
     const commands = createCommands({ db, outbox: createOutbox(), cache })
     const echo = command('Echo', { input: z.unknown(), store: 'response', execute: async (_tx, input: unknown) => input ?? null })
-    const property = fc.asyncProperty(entry, fc.uuid(), async (found, requestId) => {
-      answer = found
-      entries.read('a-key', found)
-      await commands.run(echo, { principal: 'fuzz', requestId, input: 1 })
+    const property = fc.asyncProperty(fc.oneof(found, shaped), fc.uuid(), async (foundAs, requestId) => {
+      answer = foundAs
+      entries.read('a-key', foundAs(''))
+      const outcome = await commands.run(echo, { principal: 'fuzz', requestId, input: 1 })
+      if (!statuses.has(outcome.status)) throw new TypeError(`A run that ended as ${String(outcome.status)}.`)
     })
-    return { runs: 100, property }
+    return { runs: 200, property }
   },
 }
+const statuses = new Set<string>(['executed', 'replayed', 'rejected', 'failed'])
 
 const words = Object.keys(cliCommands).flatMap((name) => name.split(' '))
 const flags = Object.values(cliCommands).flatMap(({ options }) => Object.keys(options).map((name) => `--${name}`))
