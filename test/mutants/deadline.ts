@@ -115,8 +115,8 @@ export const deadlineMutants: readonly SourceMutant[] = [
   {
     mutant: 'ends a consumer before what lingers has begun',
     file: 'src/consumer/pump.ts',
-    from: ' || this.#lingering !== undefined) await',
-    to: ') await',
+    from: ' || this.#lingering !== undefined)',
+    to: ')',
     caughtBy: { file: 'src/consumer/places.test.ts', test: 'the end waits for what still waits for company' },
   },
   {
