@@ -38,7 +38,7 @@ export function holdOffset(
   { topic, partition, offset }: Place,
 ): Statement<{ is_done: boolean }> {
   return sql`
-    select o.next_offset > ${offset}::bigint as is_done from ${tables.offset} o
+    select o.next_offset > ${String(offset)}::text::bigint as is_done from ${tables.offset} o
      where o.consumer = ${consumer}::text and o.generation = ${generation}::int and o.topic = ${topic}::text and o.partition = ${partition}::text
        for share`
 }
