@@ -3,7 +3,7 @@
  */
 import { consume, openConsumerBench, videos, type ConsumerBench } from './consumer/consumer-bench.ts'
 import { perEvent, setBased } from './consumer/by-hand.ts'
-import type { ConsumerOptions } from '../src/consumer/consumer-options.ts'
+import type { ConsumerOptions } from '../src/consumer/model/consumer-options.ts'
 import { defineBench, type Bench } from './harness.ts'
 
 /** As many as a consumer works at a time unless it is told otherwise; with more loops the bare statements gain nothing either. */

@@ -131,10 +131,10 @@ export type {
 } from './transport/transport.ts'
 
 export { createConsumer, type Consumer } from './consumer/consumer.ts'
-export { processedBy, type ProcessedByOptions } from './consumer/processed-by.ts'
-export type { ConsumerOptions } from './consumer/consumer-options.ts'
-export type { ConsumedEvent, Handler, HandlerContext } from './consumer/handler.ts'
-export { discard, retryAfter, type Discarded, type RetryAfter } from './consumer/steering.ts'
+export { processedBy, type ProcessedByOptions } from './consumer/operate/processed-by.ts'
+export type { ConsumerOptions } from './consumer/model/consumer-options.ts'
+export type { ConsumedEvent, Handler, HandlerContext } from './consumer/model/handler.ts'
+export { discard, retryAfter, type Discarded, type RetryAfter } from './consumer/model/steering.ts'
 export {
   groupDeadLetters,
   listDeadLetters,
@@ -146,7 +146,7 @@ export {
   type DeadLetterGroup,
   type DeadLetterState,
   type DeadLetterStore,
-} from './consumer/dead-letters.ts'
+} from './consumer/operate/dead-letters.ts'
 export {
   planRedrive,
   redriveDeadLetters,
@@ -156,14 +156,14 @@ export {
   type RedriveLimits,
   type RedriveOutcome,
   type RedriveVerdict,
-} from './consumer/redrive.ts'
-export { discardDeadLetters, type DiscardAction, type DiscardOutcome } from './consumer/discard-dead-letters.ts'
-export { listRefused, type RefusedMessage, type RefusedOptions } from './consumer/refused-messages.ts'
-export { drainBrokerDeadLetters, type BrokerDeadLettersOptions } from './consumer/broker-dead-letters.ts'
-export { deadLetterDrains } from './consumer/dead-letter-drains.ts'
-export { pauseConsumer, resumeConsumer, type ConsumerPauseAction } from './consumer/pause-consumer.ts'
-export { createInboxRetention, type InboxRetention, type InboxRetentionOptions } from './consumer/inbox-retention.ts'
-export { replayConsumer, type ReplayOptions } from './consumer/replay.ts'
+} from './consumer/operate/redrive.ts'
+export { discardDeadLetters, type DiscardAction, type DiscardOutcome } from './consumer/operate/discard.ts'
+export { listRefused, type RefusedMessage, type RefusedOptions } from './consumer/failure/refused-messages.ts'
+export { drainBrokerDeadLetters, type BrokerDeadLettersOptions } from './consumer/operate/broker-dead-letters.ts'
+export { deadLetterDrains } from './consumer/operate/dead-letter-drains.ts'
+export { pauseConsumer, resumeConsumer, type ConsumerPauseAction } from './consumer/operate/pause.ts'
+export { createInboxRetention, type InboxRetention, type InboxRetentionOptions } from './consumer/operate/retention.ts'
+export { replayConsumer, type ReplayOptions } from './consumer/operate/replay.ts'
 export type { InsertOptions } from './projection/fact-table.ts'
 export type { ColumnValue, ProjectedEvent, ProjectOptions } from './projection/projection.ts'
 export type { NotReadyCode, Readiness } from './projection/readiness.ts'

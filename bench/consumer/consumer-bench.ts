@@ -6,7 +6,7 @@
  */
 import { z } from 'zod'
 import { createConsumer, type Consumer } from '../../src/consumer/consumer.ts'
-import type { ConsumerOptions } from '../../src/consumer/consumer-options.ts'
+import type { ConsumerOptions } from '../../src/consumer/model/consumer-options.ts'
 import { state } from '../../src/core/event.ts'
 import { newId } from '../../src/core/id.ts'
 import { createSignals, type SignalBus } from '../../src/core/signals.ts'

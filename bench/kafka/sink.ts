@@ -6,7 +6,7 @@
  * in hand are as many messages as the batches under way can have.
  */
 import { createConsumer } from '../../src/consumer/consumer.ts'
-import type { ConsumerOptions } from '../../src/consumer/consumer-options.ts'
+import type { ConsumerOptions } from '../../src/consumer/model/consumer-options.ts'
 import { createSignals } from '../../src/core/signals.ts'
 import type { Transport } from '../../src/transport/transport.ts'
 import { emptyTable, fillOutbox, flowTopic, logTopic, rate, readingsOn, relayAll, type KafkaBench } from './kafka-bench.ts'

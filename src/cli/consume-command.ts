@@ -3,8 +3,8 @@
  * the broker's dead letters where it has any. The first SIGTERM finishes and acknowledges what is in hand.
  */
 import type { Consumer } from '../consumer/consumer.ts'
-import { deadLetterDrains } from '../consumer/dead-letter-drains.ts'
-import { createInboxRetention } from '../consumer/inbox-retention.ts'
+import { deadLetterDrains } from '../consumer/operate/dead-letter-drains.ts'
+import { createInboxRetention } from '../consumer/operate/retention.ts'
 import { WaybillError } from '../core/errors.ts'
 import { run } from '../core/lifetime.ts'
 import type { SignalBus } from '../core/signals.ts'

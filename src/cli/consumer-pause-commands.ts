@@ -1,7 +1,7 @@
 /**
  * `waybill pause | resume`: stops a consumer or one of its aggregates, and lets it go on.
  */
-import { pauseConsumer, resumeConsumer, type ConsumerPauseAction } from '../consumer/pause-consumer.ts'
+import { pauseConsumer, resumeConsumer, type ConsumerPauseAction } from '../consumer/operate/pause.ts'
 import { WaybillError } from '../core/errors.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult, type OptionSpec } from './command.ts'
 import { textOption } from './outbox-commands.ts'

@@ -2,7 +2,7 @@
  * `waybill repair-gap | replay`: brings a consumer what it misses, from the owner's outbox or from the broker.
  */
 import type { Consumer } from '../consumer/consumer.ts'
-import { assertReplay, replayConsumer, type ReplayOptions } from '../consumer/replay.ts'
+import { assertReplay, replayConsumer, type ReplayOptions } from '../consumer/operate/replay.ts'
 import { WaybillError } from '../core/errors.ts'
 import { createSignals } from '../core/signals.ts'
 import { closedAfter } from '../ops/close-in-time.ts'

@@ -1,10 +1,10 @@
 /**
  * `waybill dlq list | show | redrive | discard`: what consumers gave up on, and what to do with it. All of it is audited.
  */
-import { groupDeadLetters, listDeadLetters, showDeadLetter, type DeadLetterFilter } from '../consumer/dead-letters.ts'
-import type { DeadLetterDetail, DeadLetterState } from '../consumer/dead-letters.ts'
-import { discardDeadLetters, planDiscard } from '../consumer/discard-dead-letters.ts'
-import { planRedrive, redriveDeadLetters, resumeRedrive, type PlannedRedrive } from '../consumer/redrive.ts'
+import { groupDeadLetters, listDeadLetters, showDeadLetter, type DeadLetterFilter } from '../consumer/operate/dead-letters.ts'
+import type { DeadLetterDetail, DeadLetterState } from '../consumer/operate/dead-letters.ts'
+import { discardDeadLetters, planDiscard } from '../consumer/operate/discard.ts'
+import { planRedrive, redriveDeadLetters, resumeRedrive, type PlannedRedrive } from '../consumer/operate/redrive.ts'
 import type { Chosen } from '../core/chosen.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { Database } from '../postgres/database.ts'

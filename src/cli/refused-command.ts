@@ -1,7 +1,7 @@
 /**
  * `waybill refused`: which messages consumers refused because their signature is missing or wrong, as far as a sample was kept.
  */
-import { countsOfRefused, listRefused } from '../consumer/refused-messages.ts'
+import { countsOfRefused, listRefused } from '../consumer/failure/refused-messages.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { Distrust } from '../core/signing.ts'
 import type { Command, OptionValues } from './command.ts'

@@ -11,7 +11,7 @@ import { createFakeClock } from '../testing/fake-clock.ts'
 import { memory, type MemoryTransport } from '../transport/memory.ts'
 import type { Transport } from '../transport/transport.ts'
 import { createConsumer } from './consumer.ts'
-import { retryAfter } from './steering.ts'
+import { retryAfter } from './model/steering.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

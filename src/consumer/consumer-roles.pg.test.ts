@@ -14,8 +14,8 @@ import { memory } from '../transport/memory.ts'
 import { postgresTransport } from '../transport/postgres/postgres-transport.ts'
 import type { Transport } from '../transport/transport.ts'
 import { createConsumer, type Consumer } from './consumer.ts'
-import { createInboxRetention } from './inbox-retention.ts'
-import { redriveDeadLetters } from './redrive.ts'
+import { createInboxRetention } from './operate/retention.ts'
+import { redriveDeadLetters } from './operate/redrive.ts'
 
 const database = await testDatabase()
 const admin = fromPg(database.pool)

@@ -17,8 +17,8 @@ import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'
 import type { Consumer } from './consumer.ts'
-import type { ConsumerOptions } from './consumer-options.ts'
-import { pauseConsumer, resumeConsumer } from './pause-consumer.ts'
+import type { ConsumerOptions } from './model/consumer-options.ts'
+import { pauseConsumer, resumeConsumer } from './operate/pause.ts'
 import { voidEventType } from '../core/event.ts'
 
 const database = await testDatabase()

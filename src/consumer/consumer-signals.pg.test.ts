@@ -3,8 +3,8 @@ import { consumerFixture, message, published, videos } from '../../test/setup/co
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
-import { discardDeadLetters } from './discard-dead-letters.ts'
-import { pauseConsumer } from './pause-consumer.ts'
+import { discardDeadLetters } from './operate/discard.ts'
+import { pauseConsumer } from './operate/pause.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

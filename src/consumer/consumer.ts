@@ -18,14 +18,14 @@ import { createProjection, type Projection, type ProjectOptions } from '../proje
 import { assertProjectionTable } from '../projection/projection-table.ts'
 import { ReadinessWatch, type Readiness } from '../projection/readiness.ts'
 import { createReads, type Reads } from '../projection/reads.ts'
-import { heardDatabase, runConsumer } from './consumer-engine.ts'
-import { resolveConsumerOptions, type ConsumerOptions, type ConsumerSettings } from './consumer-options.ts'
-import type { EngineWatch } from './engine-watch.ts'
-import type { HandlerOf } from './handler.ts'
-import type { Item } from './item.ts'
-import { inboxTables, registerConsumer } from './inbox.sql.ts'
-import { withRegistration } from './readers.ts'
-import { RouteBook, type Routes } from './routes.ts'
+import { heardDatabase, runConsumer } from './engine.ts'
+import { resolveConsumerOptions, type ConsumerOptions, type ConsumerSettings } from './model/consumer-options.ts'
+import type { EngineWatch } from './model/observer.ts'
+import type { HandlerOf } from './model/handler.ts'
+import type { Item } from './model/batch-item.ts'
+import { inboxTables, registerConsumer } from './tables/inbox.sql.ts'
+import { withRegistration } from './batch/readers.ts'
+import { RouteBook, type Routes } from './model/routes.ts'
 
 export interface Consumer<Native = unknown> extends Service {
   readonly settings: ConsumerSettings<Native>

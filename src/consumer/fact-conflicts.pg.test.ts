@@ -7,9 +7,9 @@ import { createIngest } from '../ingest/ingest.ts'
 import { fetchIngest } from '../integrations/fetch.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
-import type { ConsumerOptions } from './consumer-options.ts'
+import type { ConsumerOptions } from './model/consumer-options.ts'
 import type { Consumer } from './consumer.ts'
-import { processedBy } from './processed-by.ts'
+import { processedBy } from './operate/processed-by.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

@@ -11,9 +11,9 @@ import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
 import { startFaultProxy, type Direction } from '../testing/fault-proxy.ts'
 import { isCommitReply, isCommitRequest, isStatement, postgresFrames } from '../testing/postgres-frames.ts'
-import { drainBrokerDeadLetters } from './broker-dead-letters.ts'
+import { drainBrokerDeadLetters } from './operate/broker-dead-letters.ts'
 import type { Consumer } from './consumer.ts'
-import type { ConsumerOptions } from './consumer-options.ts'
+import type { ConsumerOptions } from './model/consumer-options.ts'
 
 const database = await testDatabase()
 const { hostname, port } = new URL(database.directUrl)

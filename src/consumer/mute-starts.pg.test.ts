@@ -8,7 +8,7 @@ import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import type { Consumer } from './consumer.ts'
-import { deadLetterDrains } from './dead-letter-drains.ts'
+import { deadLetterDrains } from './operate/dead-letter-drains.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

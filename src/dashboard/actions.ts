@@ -3,9 +3,9 @@
  *
  * What can only be taken back by hand (dropping an event, a new number of lanes, a rebuild) stays with the command line.
  */
-import { discardDeadLetters, type DiscardAction } from '../consumer/discard-dead-letters.ts'
-import { pauseConsumer, resumeConsumer, type ConsumerPauseAction } from '../consumer/pause-consumer.ts'
-import { redriveDeadLetters } from '../consumer/redrive.ts'
+import { discardDeadLetters, type DiscardAction } from '../consumer/operate/discard.ts'
+import { pauseConsumer, resumeConsumer, type ConsumerPauseAction } from '../consumer/operate/pause.ts'
+import { redriveDeadLetters } from '../consumer/operate/redrive.ts'
 import { WaybillError } from '../core/errors.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import { redriveParked, skipParked, type ParkedAction, type ParkedOutcome } from '../outbox/parked.ts'

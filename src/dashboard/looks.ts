@@ -4,8 +4,8 @@
  *
  * Bodies and attributes of messages leave the process only if the dashboard was made to show them.
  */
-import { groupDeadLetters, listDeadLetters, showDeadLetter, type DeadLetterState } from '../consumer/dead-letters.ts'
-import { planRedrive } from '../consumer/redrive.ts'
+import { groupDeadLetters, listDeadLetters, showDeadLetter, type DeadLetterState } from '../consumer/operate/dead-letters.ts'
+import { planRedrive } from '../consumer/operate/redrive.ts'
 import { WaybillError } from '../core/errors.ts'
 import { unlessLate } from '../core/unless-late.ts'
 import { doctorConsumers } from '../ops/doctor-consumers.ts'

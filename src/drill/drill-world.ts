@@ -5,7 +5,7 @@
  * applied each deposit once and its profiles are the owner's: the history checker decides.
  */
 import { createConsumer, type Consumer } from '../consumer/consumer.ts'
-import type { ConsumerOptions } from '../consumer/consumer-options.ts'
+import type { ConsumerOptions } from '../consumer/model/consumer-options.ts'
 import { delta, state, type EventDefinition } from '../core/event.ts'
 import type { StandardSchema } from '../core/standard-schema.ts'
 import { stream, type Stream } from '../core/stream.ts'

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { consumerFixture, videos } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { discardDeadLetters } from '../consumer/discard-dead-letters.ts'
+import { discardDeadLetters } from '../consumer/operate/discard.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
 import { doctorConsumers } from './doctor-consumers.ts'

@@ -1,5 +1,5 @@
 /** What the doctor looks at in the tables of consumers. */
-import type { InboxTables } from '../consumer/inbox.sql.ts'
+import type { InboxTables } from '../consumer/tables/inbox.sql.ts'
 import { sql, type Statement } from '../postgres/sql.ts'
 
 /**

@@ -1,9 +1,9 @@
 /**
  * Looks at the tables of consumers, and says what contradicts itself there. It only reads.
  */
-import { inboxTables, type InboxTables } from '../consumer/inbox.sql.ts'
-import { selectAtRest, selectReaders, type ReaderRow } from '../consumer/readers.sql.ts'
-import { countsOfRefused } from '../consumer/refused-messages.ts'
+import { inboxTables, type InboxTables } from '../consumer/tables/inbox.sql.ts'
+import { selectAtRest, selectReaders, type ReaderRow } from '../consumer/tables/readers.sql.ts'
+import { countsOfRefused } from '../consumer/failure/refused-messages.ts'
 import { one, rows, type Queryable } from '../postgres/database.ts'
 import { selectAppliedLetters } from './doctor-consumers.sql.ts'
 import { selectConsumers } from './status.sql.ts'

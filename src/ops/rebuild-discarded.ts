@@ -5,7 +5,7 @@
  *
  * What is handed over together is looked up together; deliveries keep their order.
  */
-import { isForeign, readEvent } from '../consumer/received-event.ts'
+import { isForeign, readEvent } from '../consumer/model/received-event.ts'
 import { WaybillError } from '../core/errors.ts'
 import { redactedMessage } from '../core/redact.ts'
 import { voidEventType } from '../core/event.ts'

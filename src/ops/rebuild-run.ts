@@ -3,8 +3,8 @@
  * generation is as far as the live one. It goes on following until it is stopped.
  */
 import type { Consumer } from '../consumer/consumer.ts'
-import { runConsumer } from '../consumer/consumer-engine.ts'
-import { othersOf, verified } from '../consumer/verified.ts'
+import { runConsumer } from '../consumer/engine.ts'
+import { othersOf, verified } from '../consumer/receive/verified.ts'
 import type { Clock } from '../core/clock.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { SignalBus } from '../core/signals.ts'

@@ -4,7 +4,7 @@
  * A swap is one transaction. Writers of the live tables wait for it, readers see the old rows until it commits and the new
  * ones after that. Views are made again on the new table; what could not follow the name is refused before any work is done.
  */
-import type { Routes, StreamRoutes } from '../consumer/routes.ts'
+import type { Routes, StreamRoutes } from '../consumer/model/routes.ts'
 import { WaybillError } from '../core/errors.ts'
 import { execute, rows, type Queryable, type Tx } from '../postgres/database.ts'
 import { qualifiedName } from '../postgres/sql.ts'

@@ -9,7 +9,7 @@
  * again and goes on from the saved cursor.
  */
 import type { Consumer } from '../consumer/consumer.ts'
-import { inboxTables, registerConsumer } from '../consumer/inbox.sql.ts'
+import { inboxTables, registerConsumer } from '../consumer/tables/inbox.sql.ts'
 import { systemClock, type Clock } from '../core/clock.ts'
 import { errorMessage, WaybillError } from '../core/errors.ts'
 import { newId } from '../core/id.ts'

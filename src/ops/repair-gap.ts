@@ -5,8 +5,8 @@
  * is a duplicate. One that an operator skipped is brought as its marker. The consumer applies them in turn within its `pollMs`.
  * What the owner no longer keeps is named; a state event of the aggregate, which stands for everything before it, closes such a gap.
  */
-import { inboxTables, readConsumer, storeWaiting, type Scope } from '../consumer/inbox.sql.ts'
-import { isForeign, readEvent } from '../consumer/received-event.ts'
+import { inboxTables, readConsumer, storeWaiting, type Scope } from '../consumer/tables/inbox.sql.ts'
+import { isForeign, readEvent } from '../consumer/model/received-event.ts'
 import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'

@@ -2,7 +2,7 @@
  * What an operator sees at a glance, as statements that stay quick however much there is: they follow indexes, stop counting
  * at a bound, and take the server's own estimates for the sizes of tables. They only read.
  */
-import { pauseId, type InboxTables, type Scope } from '../consumer/inbox.sql.ts'
+import { pauseId, type InboxTables, type Scope } from '../consumer/tables/inbox.sql.ts'
 import { lateRows, lateSince } from '../outbox/backlog.sql.ts'
 import type { OutboxTables } from '../outbox/outbox.sql.ts'
 import { name, sql, type Statement } from '../postgres/sql.ts'

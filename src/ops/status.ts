@@ -6,9 +6,9 @@
  * and say so, sizes are the server's estimates. Each part has a moment of its own; nothing is locked for a common one.
  */
 import { commandTables, selectLag } from '../command/command.sql.ts'
-import { countWaiting, inboxTables, pauseId, type Scope } from '../consumer/inbox.sql.ts'
-import { selectAtRest, selectReaders } from '../consumer/readers.sql.ts'
-import { countsOfRefused } from '../consumer/refused-messages.ts'
+import { countWaiting, inboxTables, pauseId, type Scope } from '../consumer/tables/inbox.sql.ts'
+import { selectAtRest, selectReaders } from '../consumer/tables/readers.sql.ts'
+import { countsOfRefused } from '../consumer/failure/refused-messages.ts'
 import { defaults } from '../core/defaults.ts'
 import { resolve, wholeBetween, type Check } from '../core/options.ts'
 import { selectDispatching } from '../outbox/dispatching.sql.ts'

@@ -2,7 +2,7 @@
  * Gathers what services know of events: the owner's outbox and receipts, each consumer's inbox and what stands in its way, the
  * rows of projections, and the events that consumers emitted because of them, which are followed in turn.
  */
-import { inboxTables } from '../consumer/inbox.sql.ts'
+import { inboxTables } from '../consumer/tables/inbox.sql.ts'
 import { redactedMessage } from '../core/redact.ts'
 import { outboxTables } from '../outbox/outbox.sql.ts'
 import { first, rows } from '../postgres/database.ts'

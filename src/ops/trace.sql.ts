@@ -2,7 +2,7 @@
  * What is known of one request or event in one service's schema, as statements. They only read, and no payload.
  */
 import type { CommandTables } from '../command/command.sql.ts'
-import type { InboxTables } from '../consumer/inbox.sql.ts'
+import type { InboxTables } from '../consumer/tables/inbox.sql.ts'
 import type { OutboxTables } from '../outbox/outbox.sql.ts'
 import { name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
 import type { Projection } from '../projection/projection.ts'

@@ -2,7 +2,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, inject, test } from '
 
 import { runLine } from '../../test/setup/run-line.ts'
 import { commandId } from '../command/command-id.ts'
-import { showDeadLetter } from '../consumer/dead-letters.ts'
+import { showDeadLetter } from '../consumer/operate/dead-letters.ts'
 import { doctorRoles } from '../ops/doctor-roles.ts'
 import { trace } from '../ops/trace.ts'
 import { createTestDatabase, type TestDatabase } from '../testing/test-database.ts'

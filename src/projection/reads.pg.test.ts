@@ -10,7 +10,7 @@ import {
 } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import type { Consumer } from '../consumer/consumer.ts'
-import type { ConsumerOptions } from '../consumer/consumer-options.ts'
+import type { ConsumerOptions } from '../consumer/model/consumer-options.ts'
 import type { WaybillError } from '../core/errors.ts'
 import { createTokens, type Tokens } from '../core/token.ts'
 import { maxVersion } from '../core/version.ts'

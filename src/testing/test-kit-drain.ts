@@ -8,8 +8,8 @@
  */
 import { AssertionError } from 'node:assert'
 import { setTimeout as delay } from 'node:timers/promises'
-import { inboxTables, readConsumer, type Scope } from '../consumer/inbox.sql.ts'
-import type { Routes } from '../consumer/routes.ts'
+import { inboxTables, readConsumer, type Scope } from '../consumer/tables/inbox.sql.ts'
+import type { Routes } from '../consumer/model/routes.ts'
 import { errorMessage, isWaybillError, WaybillError } from '../core/errors.ts'
 import type { Service } from '../core/lifetime.ts'
 import { refuseUnknown } from '../core/options.ts'

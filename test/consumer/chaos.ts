@@ -5,8 +5,8 @@
  * The product's own code runs on a real Postgres; only its ports are wrapped. Mutants wrap them a little more.
  */
 import { createConsumer, type Consumer } from '../../src/consumer/consumer.ts'
-import type { ConsumerOptions } from '../../src/consumer/consumer-options.ts'
-import type { ConsumedEvent } from '../../src/consumer/handler.ts'
+import type { ConsumerOptions } from '../../src/consumer/model/consumer-options.ts'
+import type { ConsumedEvent } from '../../src/consumer/model/handler.ts'
 import { randomInt, seededRandom, type Random } from '../../src/core/random.ts'
 import type { Database, QueryResult, Tx } from '../../src/postgres/database.ts'
 import { eventually } from '../../src/testing/eventually.ts'

@@ -1,9 +1,9 @@
 /**
  * Running consumers that write down what they apply, and what a test of forks asks of them.
  */
-import type { ConsumerOptions } from '../../src/consumer/consumer-options.ts'
+import type { ConsumerOptions } from '../../src/consumer/model/consumer-options.ts'
 import type { Consumer } from '../../src/consumer/consumer.ts'
-import { discard } from '../../src/consumer/steering.ts'
+import { discard } from '../../src/consumer/model/steering.ts'
 import type { Database } from '../../src/postgres/database.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import type { OutgoingMessage } from '../../src/transport/transport.ts'

@@ -3,7 +3,7 @@
  * offsets are watched from outside all the while, and at the end every effect is counted.
  */
 import { randomInt, seededRandom } from '../../src/core/random.ts'
-import type { ConsumerOptions } from '../../src/consumer/consumer-options.ts'
+import type { ConsumerOptions } from '../../src/consumer/model/consumer-options.ts'
 import type { Child } from '../../src/testing/child.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { connectKafka } from '../../src/transport/kafka/connect-kafka.ts'

@@ -1,7 +1,7 @@
 import { afterEach, expect, test } from 'vitest'
 import { z } from 'zod'
 import type { Consumer } from '../../src/consumer/consumer.ts'
-import type { ConsumerOptions } from '../../src/consumer/consumer-options.ts'
+import type { ConsumerOptions } from '../../src/consumer/model/consumer-options.ts'
 import { delta } from '../../src/core/event.ts'
 import { stream } from '../../src/core/stream.ts'
 import type { Database } from '../../src/postgres/database.ts'

@@ -205,7 +205,7 @@ export const canonMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'takes another fact under a key for a repeat, over a broker',
-    file: 'src/consumer/claim.sql.ts',
+    file: 'src/consumer/tables/claim.sql.ts',
     from: 'b.content_hash <> a.content_hash',
     to: 'b.content_hash <> b.content_hash',
     caughtBy: {

@@ -6,7 +6,7 @@ const fate = 'src/consumer/event-fate.pg.test.ts'
 export const fateMutants: readonly SourceMutant[] = [
   {
     mutant: 'leaves the dead letter of an event open that took effect by another delivery',
-    file: 'src/consumer/apply-batch.ts',
+    file: 'src/consumer/batch/apply-batch.ts',
     from: '  if (settled.length > 0) await execute(tx, settleApplied(scope, settled))\n',
     to: '',
     caughtBy: {
@@ -16,14 +16,14 @@ export const fateMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'discards a letter whose event took effect',
-    file: 'src/consumer/discard-dead-letters.ts',
+    file: 'src/consumer/operate/discard.ts',
     from: '  const applied = locked.filter((id) => !discarded.includes(id))\n  await rows(tx, moveLetters(tables, discarded,',
     to: '  const applied: string[] = []\n  await rows(tx, moveLetters(tables, locked,',
     caughtBy: { file: fate, test: 'a discard leaves out a letter whose event took effect, closes it, and says so' },
   },
   {
     mutant: 'keeps the attempts of an event that took effect',
-    file: 'src/consumer/claim.sql.ts',
+    file: 'src/consumer/tables/claim.sql.ts',
     from: '      delete from ${tables.attempt} a\n       where a.consumer',
     to: '      delete from ${tables.attempt} a\n       where false and a.consumer',
     caughtBy: { file: fate, test: 'attempts of an event go with its effect, also if another instance wrote them down' },
@@ -50,11 +50,11 @@ export const fateMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'forgets the inbox after a step of the database’s clock',
-    file: 'src/consumer/inbox-retention.ts',
+    file: 'src/consumer/operate/retention.ts',
     from: 'aged = await look()',
     to: 'aged = (await look(), (ageMs) => ageMs)',
     caughtBy: {
-      file: 'src/consumer/inbox-retention.pg.test.ts',
+      file: 'src/consumer/operate/retention.pg.test.ts',
       test: 'a step of the database’s clock removes nothing from the inbox, and nothing is called forgotten',
     },
   },

@@ -1,21 +1,21 @@
 /** Mutants of what notices forks, and of what finds writers without the lock. */
 import type { SourceMutant } from './source-mutant.ts'
 
-const forks = 'src/consumer/forks.pg.test.ts'
-const noForks = 'src/consumer/no-forks.pg.test.ts'
+const forks = 'src/consumer/failure/forks.pg.test.ts'
+const noForks = 'src/consumer/failure/no-forks.pg.test.ts'
 const guard = 'src/ops/guarded-tables.pg.test.ts'
 
 export const forkMutants: readonly SourceMutant[] = [
   {
     mutant: 'takes a fork for something old, and says nothing',
-    file: 'src/consumer/turns.ts',
+    file: 'src/consumer/batch/ordering.ts',
     from: "if (isFork && (turn === 'apply' || turn === 'skip')) turns.forks.push(item)",
     to: 'void isFork',
     caughtBy: { file: forks, test: 'a fork is told of with the consumer, the aggregate and the event' },
   },
   {
     mutant: 'forgets a fork, and tells of it whenever it comes',
-    file: 'src/consumer/apply-batch.ts',
+    file: 'src/consumer/batch/apply-batch.ts',
     from: '.filter((item) => !forks.includes(item))',
     to: '',
     caughtBy: {
@@ -25,7 +25,7 @@ export const forkMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'does not look where rows are written without a handler',
-    file: 'src/consumer/claim.sql.ts',
+    file: 'src/consumer/tables/claim.sql.ts',
     from: 'from moved m where m.waiting > 0 or m.held_by is not null or m.overlapped is not null or m.jumped_from is not null`',
     to: 'from moved m where m.waiting > 0 or m.held_by is not null or m.jumped_from is not null`',
     caughtBy: {
@@ -35,14 +35,14 @@ export const forkMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'takes every version below a position for taken',
-    file: 'src/consumer/turns.ts',
+    file: 'src/consumer/batch/ordering.ts',
     from: 'return event.version >= aggregate.taken.from && event.version <= aggregate.taken.to',
     to: 'return event.version <= aggregate.taken.to',
     caughtBy: { file: noForks, test: 'a delta below a state that closed the gap before it is no fork' },
   },
   {
     mutant: 'takes what a position was moved over for taken',
-    file: 'src/consumer/turns.ts',
+    file: 'src/consumer/batch/ordering.ts',
     from: 'const isNext = taken?.to === version && to === version + 1n',
     to: 'const isNext = taken !== undefined && to === version + 1n',
     caughtBy: {
@@ -52,7 +52,7 @@ export const forkMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'takes the marker of a letter for the letter',
-    file: 'src/consumer/turns.ts',
+    file: 'src/consumer/batch/ordering.ts',
     from: 'if (!isOwnMarker(item)) aggregate.taken =',
     to: 'aggregate.taken =',
     caughtBy: {
@@ -62,14 +62,14 @@ export const forkMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'reports what the inbox has forgotten as a fork',
-    file: 'src/consumer/forks.ts',
+    file: 'src/consumer/failure/forks.ts',
     from: 'const forks = found.filter(isRemembered)',
     to: 'const forks = found.filter((item) => isRemembered(item) || true)',
     caughtBy: { file: noForks, test: 'an event from a time that the inbox has forgotten is no fork: its row may be gone' },
   },
   {
     mutant: 'lets an aggregate go on behind a forked letter',
-    file: 'src/consumer/undertaker.ts',
+    file: 'src/consumer/failure/settle.ts',
     from: "const holds = reason === 'forked' || (isBelieved",
     to: 'const holds = (isBelieved',
     caughtBy: {

@@ -8,7 +8,7 @@ export const redactMutants: readonly SourceMutant[] = [
     from: 'storableText(redactSecrets(text))',
     to: 'storableText(text)',
     caughtBy: {
-      file: 'src/consumer/dead-letters.pg.test.ts',
+      file: 'src/consumer/operate/dead-letters.pg.test.ts',
       test: 'a dead letter keeps no secret that its handler’s error quoted',
     },
   },

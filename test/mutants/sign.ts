@@ -2,9 +2,9 @@
 import type { SourceMutant } from './source-mutant.ts'
 
 const signing = 'src/core/signing.test.ts'
-const verified = 'src/consumer/verified.pg.test.ts'
-const jumps = 'src/consumer/version-jumps.pg.test.ts'
-const reused = 'src/consumer/id-reused.pg.test.ts'
+const verified = 'src/consumer/receive/verified.pg.test.ts'
+const jumps = 'src/consumer/batch/max-version-jump.pg.test.ts'
+const reused = 'src/consumer/batch/id-reused.pg.test.ts'
 const flips = 'no attribute, header or topic can be changed, added to or left out, and no bit of the body'
 
 export const signMutants: readonly SourceMutant[] = [
@@ -45,7 +45,7 @@ export const signMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'applies what it has refused',
-    file: 'src/consumer/verified.ts',
+    file: 'src/consumer/receive/verified.ts',
     from: 'void delivery.ack()',
     to: 'options.onDelivery(delivery)',
     caughtBy: {
@@ -55,21 +55,21 @@ export const signMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'accepts a wrong signature where none would do',
-    file: 'src/consumer/verified.ts',
+    file: 'src/consumer/receive/verified.ts',
     from: "verdict.distrust === 'unsigned' && verify === 'accept'",
     to: "verify === 'accept'",
     caughtBy: { file: verified, test: 'accept lets unsigned messages in and counts them; what is signed must be right' },
   },
   {
     mutant: 'shows handlers what nobody signed',
-    file: 'src/consumer/verified.ts',
+    file: 'src/consumer/receive/verified.ts',
     from: 'verdict.attributes === attributes ? delivery : withAttributes(delivery, verdict.attributes)',
     to: 'delivery',
     caughtBy: { file: verified, test: 'a handler sees the attributes that were signed, and none that was added' },
   },
   {
     mutant: 'verifies a dead letter for the topic of dead letters',
-    file: 'src/consumer/verified.ts',
+    file: 'src/consumer/receive/verified.ts',
     from: 'topic: publishedTo ?? topic',
     to: 'topic',
     caughtBy: {
@@ -93,24 +93,24 @@ export const signMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'measures an aggregate that it meets for the first time',
-    file: 'src/consumer/version-jumps.ts',
+    file: 'src/consumer/batch/max-version-jump.ts',
     from: 'const last = reached.get(key)\n',
     to: 'const last = reached.get(key) ?? 0n\n',
     caughtBy: {
-      file: 'src/consumer/version-jumps.test.ts',
+      file: 'src/consumer/batch/max-version-jump.test.ts',
       test: 'a version is believed up to the limit ahead of the last one believed, in the database or in the batch',
     },
   },
   {
     mutant: 'does not hear where rows jump from',
-    file: 'src/consumer/claim.sql.ts',
+    file: 'src/consumer/tables/claim.sql.ts',
     from: 'm.overlapped is not null or m.jumped_from is not null`\n}\n\n/** The same without an inbox',
     to: 'm.overlapped is not null`\n}\n\n/** The same without an inbox',
     caughtBy: { file: jumps, test: 'a jump of more than a million is told of by default, and takes its turn (rows)' },
   },
   {
     mutant: 'applies a jump that is to be put aside',
-    file: 'src/consumer/version-jumps.ts',
+    file: 'src/consumer/batch/max-version-jump.ts',
     from: "jumps.size > 0 && onVersionJump === 'dead-letter'",
     to: 'jumps.size < 0',
     caughtBy: {
@@ -120,7 +120,7 @@ export const signMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'compares an id that comes again by what it says of itself alone',
-    file: 'src/consumer/item-arrays.ts',
+    file: 'src/consumer/tables/item-arrays.ts',
     from: 'message.body)',
     to: 'new Uint8Array())',
     caughtBy: {
@@ -130,7 +130,7 @@ export const signMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'takes the marker of a skipped event for another event',
-    file: 'src/consumer/item-arrays.ts',
+    file: 'src/consumer/tables/item-arrays.ts',
     from: 'return event.type !== voidEventType',
     to: 'return event.type !== undefined',
     caughtBy: {
@@ -140,11 +140,11 @@ export const signMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'puts aside what is not believed, for a version that takes it as verified',
-    file: 'src/consumer/strangers.ts',
+    file: 'src/consumer/receive/strangers.ts',
     from: "return distrust === undefined ? fate : 'ignore'",
     to: 'return fate',
     caughtBy: {
-      file: 'src/consumer/mixed-versions.pg.test.ts',
+      file: 'src/consumer/batch/mixed-versions.pg.test.ts',
       test: 'an event of an unread stream that is not believed is refused, and neither put aside nor a dead letter (ignore)',
     },
   },

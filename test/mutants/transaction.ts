@@ -34,7 +34,7 @@ export const transactionMutants: readonly SourceMutant[] = [
     from: '    endScope(scope)\n',
     to: `    scope.state = 'open'\n`,
     caughtBy: {
-      file: 'src/consumer/under-way.pg.test.ts',
+      file: 'src/consumer/batch/under-way.pg.test.ts',
       test: 'is charged to the event whose handler left it, and its nine neighbours are applied',
     },
   },

@@ -1,5 +1,5 @@
 import { afterAll, expect, test } from 'vitest'
-import type { ConsumerOptions } from '../../src/consumer/consumer-options.ts'
+import type { ConsumerOptions } from '../../src/consumer/model/consumer-options.ts'
 import { fromPg } from '../../src/postgres/from-pg.ts'
 import { startKafka } from '../../src/testing/kafka-cluster.ts'
 import { killLeaders } from '../kafka/leader-kills.ts'

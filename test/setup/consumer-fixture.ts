@@ -3,7 +3,7 @@
  */
 import { z } from 'zod'
 import { createConsumer, type Consumer } from '../../src/consumer/consumer.ts'
-import type { ConsumerOptions } from '../../src/consumer/consumer-options.ts'
+import type { ConsumerOptions } from '../../src/consumer/model/consumer-options.ts'
 import { delta, state, tombstone } from '../../src/core/event.ts'
 import { newId } from '../../src/core/id.ts'
 import { createSignals, type SignalBus, type SignalName, type Signals } from '../../src/core/signals.ts'

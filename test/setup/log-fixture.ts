@@ -3,7 +3,7 @@
  * uses it would notice an offset that went back within its topic: the database refuses it.
  */
 import type { Consumer } from '../../src/consumer/consumer.ts'
-import type { ConsumerOptions } from '../../src/consumer/consumer-options.ts'
+import type { ConsumerOptions } from '../../src/consumer/model/consumer-options.ts'
 import type { Database } from '../../src/postgres/database.ts'
 import { consumerFixture, videos, type ConsumerFixture } from './consumer-fixture.ts'
 import { PartitionedBroker } from './partitioned-broker.ts'

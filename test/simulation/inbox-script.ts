@@ -2,7 +2,7 @@
  * Scripts of the consumer's statements: few events, few aggregates, few tokens, so that sessions meet each other.
  */
 import fc from 'fast-check'
-import { pullBackMessages } from '../../src/consumer/clock-steps.sql.ts'
+import { pullBackMessages } from '../../src/consumer/tables/clock-steps.sql.ts'
 import {
   chargeAttempt,
   forgetAttempts,
@@ -11,8 +11,8 @@ import {
   recordSeen,
   releaseAttempts,
   startAttempts,
-} from '../../src/consumer/dead-letter.sql.ts'
-import { claim, claimRows, claimStored, unclaim } from '../../src/consumer/claim.sql.ts'
+} from '../../src/consumer/tables/dead-letter.sql.ts'
+import { claim, claimRows, claimStored, unclaim } from '../../src/consumer/tables/claim.sql.ts'
 import {
   countWaiting,
   movePositions,
@@ -23,8 +23,8 @@ import {
   restStored,
   storeWaiting,
   type Scope,
-} from '../../src/consumer/inbox.sql.ts'
-import { makeLanes } from '../../src/consumer/stored.sql.ts'
+} from '../../src/consumer/tables/inbox.sql.ts'
+import { makeLanes } from '../../src/consumer/tables/stored.sql.ts'
 import { scriptsOf, weighted, type ScriptStep } from './outbox-script.ts'
 import { aggregates, allTypes, events, sequentialTypes, standing } from './script-events.ts'
 import type { Step } from './sides.ts'

@@ -3,8 +3,8 @@
  * both, so that scripts of nothing else have much to take, to prolong and to give back, and old versions after newer ones.
  */
 import fc from 'fast-check'
-import { removeStored, storeWaiting, type Scope } from '../../src/consumer/inbox.sql.ts'
-import { leasedWaiting, type TakenRow } from '../../src/consumer/leased-work.sql.ts'
+import { removeStored, storeWaiting, type Scope } from '../../src/consumer/tables/inbox.sql.ts'
+import { leasedWaiting, type TakenRow } from '../../src/consumer/tables/leased-work.sql.ts'
 import { name } from '../../src/postgres/sql.ts'
 import { upsertNewer } from '../../src/projection/versioned-upsert.sql.ts'
 import { scriptOf, scriptsOf, weighted, type ScriptStep } from './outbox-script.ts'

@@ -2,8 +2,8 @@
  * The events of scripts: few, and each always of the same aggregate and version. Two of the first version are there, as a
  * redriven letter and the void that stood in for it are.
  */
-import type { Item } from '../../src/consumer/item.ts'
-import { aggregateKey } from '../../src/consumer/received-event.ts'
+import type { Item } from '../../src/consumer/model/batch-item.ts'
+import { aggregateKey } from '../../src/consumer/model/received-event.ts'
 import { businessKeyId } from '../../src/core/id.ts'
 
 export const allTypes: readonly string[] = ['video', 'account']

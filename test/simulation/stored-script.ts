@@ -2,7 +2,7 @@
  * Statements of stored mode for scripts. Leases and rests are over at once or never, so that no clock decides.
  */
 import fc from 'fast-check'
-import type { Scope } from '../../src/consumer/inbox.sql.ts'
+import type { Scope } from '../../src/consumer/tables/inbox.sql.ts'
 import {
   fenceLanes,
   giveLanes,
@@ -15,7 +15,7 @@ import {
   storeReceived,
   takeLanes,
   type StoredPlace,
-} from '../../src/consumer/stored.sql.ts'
+} from '../../src/consumer/tables/stored.sql.ts'
 import { businessKeyId } from '../../src/core/id.ts'
 import { scriptOf, weighted, type ScriptStep } from './outbox-script.ts'
 import { events } from './script-events.ts'

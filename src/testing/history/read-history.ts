@@ -5,9 +5,9 @@
  * Whoever reads it says that everything is over: it ends with a rest, with whatever is still waiting. Databases do not know in
  * which order the broker got the messages; for that, and for reads and commands, record them and let this add the rest.
  */
-import type { ConsumerSettings } from '../../consumer/consumer-options.ts'
-import { inboxTables, readConsumer, type Scope } from '../../consumer/inbox.sql.ts'
-import type { Routes } from '../../consumer/routes.ts'
+import type { ConsumerSettings } from '../../consumer/model/consumer-options.ts'
+import { inboxTables, readConsumer, type Scope } from '../../consumer/tables/inbox.sql.ts'
+import type { Routes } from '../../consumer/model/routes.ts'
 import { defaults } from '../../core/defaults.ts'
 import { WaybillError } from '../../core/errors.ts'
 import type { EventKind } from '../../core/event.ts'

@@ -1,10 +1,10 @@
 /**
  * The consumer's statements on inbox and positions: the first one of every batch, and where aggregates are after it.
  */
-import { claim, claimRows, claimStored, unclaim } from '../../../src/consumer/claim.sql.ts'
-import { forgetSeen, recordSeen } from '../../../src/consumer/dead-letter.sql.ts'
-import { selectMemory } from '../../../src/consumer/inbox-retention.sql.ts'
-import { movePositions, readConsumer, registerConsumer, type Scope } from '../../../src/consumer/inbox.sql.ts'
+import { claim, claimRows, claimStored, unclaim } from '../../../src/consumer/tables/claim.sql.ts'
+import { forgetSeen, recordSeen } from '../../../src/consumer/tables/dead-letter.sql.ts'
+import { selectMemory } from '../../../src/consumer/tables/operate/retention.sql.ts'
+import { movePositions, readConsumer, registerConsumer, type Scope } from '../../../src/consumer/tables/inbox.sql.ts'
 import type { SqlValue } from '../../../src/postgres/sql.ts'
 import type { FakeStore } from './fake-store.ts'
 import type { Attempt, InboxStore, Position } from './inbox-tables.ts'

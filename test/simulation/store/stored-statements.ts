@@ -1,7 +1,7 @@
 /**
  * Stored mode: messages are stored as they come, and lanes of them are leased to processors.
  */
-import type { Scope } from '../../../src/consumer/inbox.sql.ts'
+import type { Scope } from '../../../src/consumer/tables/inbox.sql.ts'
 import {
   fenceLanes,
   giveLanes,
@@ -14,7 +14,7 @@ import {
   setAside,
   storeReceived,
   takeLanes,
-} from '../../../src/consumer/stored.sql.ts'
+} from '../../../src/consumer/tables/stored.sql.ts'
 import type { SqlValue } from '../../../src/postgres/sql.ts'
 import type { FakeStore } from './fake-store.ts'
 import type { InboxLane, InboxStore, StoredMessage } from './inbox-tables.ts'

@@ -1,7 +1,7 @@
 /**
  * Messages that wait for their turn, and the marks of attempts.
  */
-import { pullBackLetters, pullBackMessages } from '../../../src/consumer/clock-steps.sql.ts'
+import { pullBackLetters, pullBackMessages } from '../../../src/consumer/tables/clock-steps.sql.ts'
 import {
   chargeAttempt,
   countDead,
@@ -10,7 +10,7 @@ import {
   readRedriving,
   releaseAttempts,
   startAttempts,
-} from '../../../src/consumer/dead-letter.sql.ts'
+} from '../../../src/consumer/tables/dead-letter.sql.ts'
 import {
   countWaiting,
   readReleased,
@@ -19,8 +19,8 @@ import {
   restStored,
   storeWaiting,
   type Scope,
-} from '../../../src/consumer/inbox.sql.ts'
-import { leasedWaiting } from '../../../src/consumer/leased-work.sql.ts'
+} from '../../../src/consumer/tables/inbox.sql.ts'
+import { leasedWaiting } from '../../../src/consumer/tables/leased-work.sql.ts'
 import type { SqlValue } from '../../../src/postgres/sql.ts'
 import { DatabaseFailure } from './database-failure.ts'
 import type { FakeStore } from './fake-store.ts'

@@ -1,0 +1,66 @@
+/**
+ * What a handler gets: the event, the transaction that its effects belong to, and `emit` for events of its own.
+ *
+ * A handler may do whatever the database can undo, and nothing else: it runs again after a crash, a deadlock or a failed
+ * COMMIT. What the world outside must hear is emitted as an event and sent by somebody else, under the event's id.
+ */
+import type { EventData, EventInput, EventKind } from '../../core/event.ts'
+import type { EventType } from '../../core/stream.ts'
+import type { Version } from '../../core/version.ts'
+import type { Tx } from '../../postgres/database.ts'
+
+/** An event as handlers and projections see it. */
+export interface ConsumedEvent<Data = unknown> {
+  readonly id: string
+  readonly type: string
+  readonly kind: EventKind
+  readonly aggregateType: string
+  readonly aggregateId: string
+  readonly version: Version
+  readonly occurredAt: Date
+  /** The message's attributes: trace context and whatever else the writer added. */
+  readonly attributes: Readonly<Record<string, string>>
+  readonly data: Data
+}
+
+export interface EmitOptions {
+  /** Travel as attributes of the message. */
+  readonly headers?: Readonly<Record<string, string>>
+  /** Not published before; later events of the aggregate wait for it. Refused while a connector publishes the outbox. */
+  readonly notBefore?: Date
+}
+
+/**
+ * Records an event in the transaction of the handler. Its id follows from the handled event, so however often that is
+ * handled, it is emitted once. Nothing is emitted while a projection is rebuilt.
+ */
+export type EmitEvent = <Type extends EventType<EventKind, never, unknown>>(
+  type: Type,
+  aggregateId: string,
+  ...rest: undefined extends EventInput<Type>
+    ? [data?: EventInput<Type>, options?: EmitOptions]
+    : [data: EventInput<Type>, options?: EmitOptions]
+) => void
+
+export interface HandlerContext<Native = unknown> {
+  /** Everything the handler writes goes through it. */
+  readonly tx: Tx<Native>
+  readonly emit: EmitEvent
+  /** Aborts when the handler's time is over or the process gives up its work. */
+  readonly signal: AbortSignal
+  /** 1 for the first attempt. */
+  readonly attempt: number
+  /** A newer version of this aggregate was seen before. Never true for a delta. */
+  readonly late: boolean
+}
+
+export type Handler<Data, Native = unknown> = (
+  event: ConsumedEvent<Data>,
+  context: HandlerContext<Native>,
+) => Promise<void> | void
+
+/** A handler whose event type was checked when it was registered. */
+export type AnyHandler = Handler<never, never>
+
+/** The data type that handlers of `Type` see. */
+export type HandlerOf<Type extends EventType<EventKind, never, unknown>, Native> = Handler<EventData<Type>, Native>

@@ -1,0 +1,120 @@
+/**
+ * Collects deliveries into batches, by count, bytes and a few milliseconds, and keeps a bounded number of them under way.
+ *
+ * It knows time and order and nothing of what a batch does. Suspects go alone, at once, and into no more than half of the places.
+ */
+import type { Clock } from '../../core/clock.ts'
+import { KeyQueues, type Queued } from './key-queues.ts'
+import { nextInPlace } from '../model/places.ts'
+
+/** What came, and when, by the monotonic clock. */
+export interface Pumped extends Queued {
+  readonly sinceMs: number
+}
+
+export interface PumpOptions<Entry extends Pumped> {
+  readonly batchSize: number
+  readonly batchBytes: number
+  readonly lingerMs: number
+  readonly concurrency: number
+  readonly clock: Clock
+  /** Does a batch; never rejects. */
+  readonly work: (batch: readonly Entry[]) => Promise<void>
+}
+
+export class Pump<Entry extends Pumped> {
+  readonly #options: PumpOptions<Entry>
+  readonly #queues = new KeyQueues<Entry>()
+  readonly #running = new Map<readonly Entry[], Promise<void>>()
+  #suspectsRunning = 0
+  #wasSuspect = false
+  #lingering: Promise<void> | undefined
+  /** The wait is over; whatever is there goes as soon as there is a free place. */
+  #due = false
+
+  constructor(options: PumpOptions<Entry>) {
+    this.#options = options
+  }
+
+  push(entry: Entry): void {
+    this.#queues.push(entry)
+    this.#start()
+  }
+
+  /** Takes out what waits for an aggregate and satisfies `gone`. */
+  purge(key: string, gone: (entry: Entry) => boolean): readonly Entry[] {
+    return this.#queues.purge(key, gone)
+  }
+
+  /** How many are in hand, in line or under way, and for how long the oldest of them. */
+  inFlight(): { readonly messages: number; readonly oldestMs: number } {
+    const inHand = [...[...this.#running.keys()].flat(), ...this.#queues.waiting()]
+    const nowMs = this.#options.clock.monotonicMs()
+    return { messages: inHand.length, oldestMs: nowMs - inHand.reduce((oldest, { sinceMs }) => Math.min(oldest, sinceMs), nowMs) }
+  }
+
+  /** Nothing is in hand or in line. */
+  get isIdle(): boolean {
+    return this.#running.size === 0 && this.#queues.readyCount === 0 && !this.#queues.hasSuspect
+  }
+
+  /** Resolves when nothing is under way or in line. For after the end: what is pushed meanwhile is done as well. */
+  async ended(): Promise<void> {
+    while (this.#running.size > 0 || this.#lingering !== undefined)
+      await Promise.all([...this.#running.values(), this.#lingering])
+  }
+
+  #start(): void {
+    const { batchSize, batchBytes } = this.#options
+    for (;;) {
+      const next = this.#next()
+      if (next === 'nothing') return
+      if (next === 'suspect') {
+        this.#runSuspect()
+        continue
+      }
+      const full = this.#queues.readyCount >= batchSize || this.#queues.readyBytes >= batchBytes
+      if (!full && !this.#due) return this.#linger()
+      const batch = this.#queues.take(batchSize, batchBytes)
+      if (this.#queues.readyCount === 0) this.#due = false
+      this.#run(batch)
+    }
+  }
+
+  #next(): ReturnType<typeof nextInPlace> {
+    return nextInPlace({
+      concurrency: this.#options.concurrency,
+      running: this.#running.size,
+      suspectsRunning: this.#suspectsRunning,
+      othersWait: this.#queues.readyCount > 0,
+      suspectsWait: this.#queues.hasSuspect,
+      wasSuspect: this.#wasSuspect,
+    })
+  }
+
+  #runSuspect(): void {
+    const entry = this.#queues.takeSuspect()
+    if (entry === undefined) return
+    this.#suspectsRunning += 1
+    this.#run([entry], () => (this.#suspectsRunning -= 1))
+  }
+
+  #run(batch: readonly Entry[], ended?: () => void): void {
+    this.#wasSuspect = ended !== undefined
+    const working = this.#options.work(batch).finally(() => {
+      ended?.()
+      this.#running.delete(batch)
+      this.#queues.done(batch.map(({ key }) => key))
+      this.#start()
+    })
+    this.#running.set(batch, working)
+  }
+
+  #linger(): void {
+    this.#lingering ??= this.#options.clock.sleep(this.#options.lingerMs).then(() => {
+      this.#lingering = undefined
+      this.#due = this.#queues.readyCount > 0
+      this.#start()
+    })
+  }
+}

@@ -1,0 +1,100 @@
+/**
+ * What a consumer does beside deliveries: dead letters that an operator redrives, messages whose turn has come, the
+ * register, the report of what waits, and rests that a clock which stepped back has put out of reach.
+ *
+ * Any number of instances do it at once: the letter's and the aggregate's row locks and the inbox make sure that each effect
+ * happens once.
+ */
+import { defaults } from '../../core/defaults.ts'
+import { execute, first, one, rows } from '../../postgres/database.ts'
+import { pullBackLetters, pullBackMessages } from '../tables/clock-steps.sql.ts'
+import type { EngineDeps } from '../engine.ts'
+import { countDead, markFailed, readRedriving } from '../tables/dead-letter.sql.ts'
+import { fromStored, withinBytes } from '../model/decode.ts'
+import { countWaiting, readConsumer, readReleased, type Scope } from '../tables/inbox.sql.ts'
+import type { UnreadItem } from '../model/batch-item.ts'
+import { unknownOf } from '../batch/put-aside.ts'
+
+export interface StoredWorkDeps extends EngineDeps {
+  readonly scope: Scope
+  /** Returns how many of them it took up. */
+  readonly work: (items: readonly UnreadItem[]) => Promise<number>
+}
+
+export interface StoredWork {
+  /** One look. `found` if there was something, so that it is worth looking again at once. */
+  pass(): Promise<{ readonly found: boolean; readonly paused: boolean }>
+}
+
+const reportEveryMs = 10_000
+const deadBound = 10_000
+const pullBackEveryMs = 60_000
+/** Instances may be set up differently for a while; none ends a rest or a lease of another. */
+const longestLeaseMs = 600_000
+
+export function createStoredWork({ settings, routes, scope, readers, work }: StoredWorkDeps): StoredWork {
+  const { db, clock, signals, gapAlertMs, deltaStart, batchBytes } = settings
+  let reportAt = 0
+  let reported = 0
+  const report = async (paused: boolean): Promise<void> => {
+    if (clock.monotonicMs() < reportAt) return
+    reportAt = clock.monotonicMs() + Math.min(reportEveryMs, gapAlertMs)
+    const { messages, aggregates, held, oldest_ms: oldest } = await one(db, countWaiting(scope))
+    const { dead } = await one(db, countDead(scope, deadBound))
+    // Told while there is something, and once more when it is gone.
+    if (messages + dead === 0 && reported === 0) return
+    reported = messages + dead
+    // What would close a gap may be with the broker still, until an operator lets the consumer go on.
+    const oldestMs = paused ? 0 : Number(oldest ?? 0)
+    signals.emit('consumer.backlog', {
+      consumer: scope.consumer,
+      messages,
+      aggregates,
+      held,
+      oldestMs,
+      dead,
+      alert: oldestMs > gapAlertMs,
+    })
+  }
+  let pullBackAt = 0
+  const pullBack = async (): Promise<void> => {
+    if (clock.monotonicMs() < pullBackAt) return
+    pullBackAt = clock.monotonicMs() + pullBackEveryMs
+    await execute(db, pullBackMessages(scope))
+    const longestMs = Math.max(settings.backoff.maxMs, defaults.consumer.backoff.maxMs, longestLeaseMs)
+    await execute(db, pullBackLetters(scope, longestMs * 2))
+  }
+  const refuse = (letterId: string): Promise<number> =>
+    execute(db, markFailed(scope, letterId, `The message is no event of a stream that consumer ${scope.consumer} reads.`))
+  const redrive = async (): Promise<number> => {
+    const found = withinBytes(await rows(db, readRedriving(scope, settings)), batchBytes, routes)
+    const letters = found.map((row) => ({ seq: row.seq, item: fromStored(row, 'dead', routes) }))
+    const isUnknown = letters.some(({ item }) => item !== undefined && unknownOf(routes, item) !== undefined)
+    const others = isUnknown ? await readers?.look() : undefined
+    const ours: UnreadItem[] = []
+    for (const { seq, item } of letters) {
+      const unknown = item === undefined ? undefined : unknownOf(routes, item)
+      // It is left to the instance of another version that knows it.
+      if (item !== undefined && unknown !== undefined && others?.read(item.event, unknown) === true) continue
+      if (item === undefined || unknown === 'stream') await refuse(seq)
+      else ours.push(item)
+    }
+    return await work(ours)
+  }
+  const release = async (): Promise<number> => {
+    const found = withinBytes(await rows(db, readReleased(scope, { ...routes, deltaStart }, settings)), batchBytes, routes)
+    const waiting = found.map((row) => fromStored(row, 'waiting', routes))
+    return await work(waiting.filter((item) => item !== undefined))
+  }
+  return {
+    pass: async () => {
+      const paused = (await first(db, readConsumer(scope)))?.paused ?? false
+      await report(paused)
+      if (paused) return { found: false, paused }
+      await pullBack()
+      // A redriven one goes before those that wait for it.
+      const worked = (await redrive()) + (await release())
+      return { found: worked > 0, paused }
+    },
+  }
+}
