@@ -85,17 +85,17 @@ export {
   type Outbox,
   type OutboxOptions,
 } from './outbox/outbox.ts'
-export { createRelay, type Relay } from './outbox/relay.ts'
-export type { RelayOptions } from './outbox/relay-options.ts'
-export { createBacklogReport, type BacklogReportOptions } from './outbox/backlog-report.ts'
-export { createOutboxRetention, type OutboxRetention, type OutboxRetentionOptions } from './outbox/retention.ts'
-export { createBackfill, type Backfill, type BackfillOptions, type BackfillReport } from './outbox/backfill.ts'
-export { backfillFile, type BackfillFileOptions } from './outbox/backfill-file.ts'
-export { backfillTable, type BackfillTableOptions } from './outbox/backfill-table.ts'
-export type { BackfillMode } from './outbox/backfill-operation.ts'
-export type { BackfillPage, BackfillSource } from './outbox/backfill-source.ts'
-export type { LaneHint } from './outbox/lane-hints.ts'
-export { notifyAfterCommit, type Notifying, type NotifyOptions } from './outbox/notify.ts'
+export { createRelay, type Relay } from './outbox/relay/relay.ts'
+export type { RelayOptions } from './outbox/relay/relay-options.ts'
+export { createBacklogReport, type BacklogReportOptions } from './outbox/backlog/report.ts'
+export { createOutboxRetention, type OutboxRetention, type OutboxRetentionOptions } from './outbox/operate/retention.ts'
+export { createBackfill, type Backfill, type BackfillOptions, type BackfillReport } from './outbox/backfill/backfill.ts'
+export { backfillFile, type BackfillFileOptions } from './outbox/backfill/file-source.ts'
+export { backfillTable, type BackfillTableOptions } from './outbox/backfill/table-source.ts'
+export type { BackfillMode } from './outbox/backfill/operation.ts'
+export type { BackfillPage, BackfillSource } from './outbox/backfill/sources.ts'
+export type { LaneHint } from './outbox/wake-up/lane-hints.ts'
+export { notifyAfterCommit, type Notifying, type NotifyOptions } from './outbox/wake-up/notify.ts'
 export {
   dropParked,
   listParked,
@@ -106,8 +106,8 @@ export {
   type ParkedEvent,
   type ParkedFilter,
   type ParkedOutcome,
-} from './outbox/parked.ts'
-export { listPauses, pauseOutbox, resumeOutbox, type Pause, type PauseAction } from './outbox/pause.ts'
+} from './outbox/operate/parked.ts'
+export { listPauses, pauseOutbox, resumeOutbox, type Pause, type PauseAction } from './outbox/operate/pause.ts'
 
 export { memory, type MemoryOptions, type MemoryTransport } from './transport/memory.ts'
 export {

@@ -18,8 +18,8 @@ beforeAll(async () => {
   await createBookTable(db, 'public.books', 40)
   await writeFile(
     join(folder, 'waybill.config.ts'),
-    `import { createBackfill } from ${source('src/outbox/backfill.ts')}
-     import { backfillTable } from ${source('src/outbox/backfill-table.ts')}
+    `import { createBackfill } from ${source('src/outbox/backfill/backfill.ts')}
+     import { backfillTable } from ${source('src/outbox/backfill/table-source.ts')}
      import { bookBackfill } from ${source('test/outbox/backfill-world.ts')}
      const books = (context, options) => createBackfill({
        ...context, ...bookBackfill, source: backfillTable({ table: 'public.books', key: 'id' }), batchSize: 10, rowsPerSecond: 100_000, ...options })

@@ -4,7 +4,7 @@
  */
 import { WaybillError } from '../core/errors.ts'
 import { createSignals, type SignalBus, type Signals } from '../core/signals.ts'
-import type { BackfillMode } from '../outbox/backfill-operation.ts'
+import type { BackfillMode } from '../outbox/backfill/operation.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import { exitCodes, type Command, type OptionValues } from './command.ts'
 import { databaseOptions } from './settings.ts'

@@ -12,7 +12,7 @@ import {
   type ParkedAction,
   type ParkedFilter,
   type ParkedOutcome,
-} from '../outbox/parked.ts'
+} from '../outbox/operate/parked.ts'
 import {
   exitCodes,
   type Command,

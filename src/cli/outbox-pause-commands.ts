@@ -3,7 +3,7 @@
  */
 import { WaybillError } from '../core/errors.ts'
 import { createOutbox } from '../outbox/outbox.ts'
-import { pauseOutbox, pauseSubject, resumeOutbox, type PauseAction } from '../outbox/pause.ts'
+import { pauseOutbox, pauseSubject, resumeOutbox, type PauseAction } from '../outbox/operate/pause.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult, type OptionSpec } from './command.ts'
 import { textOption, whichOptions } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'

@@ -1,7 +1,7 @@
 /** A service's status for people: what matters first, a line for each thing, nothing for what is not there. */
 import { deadOf, type StatusFinding } from '../ops/status-check.ts'
 import type { ConsumerReport, OutboxReport, RecentDelays, Status } from '../ops/status.ts'
-import { pauseSubject } from '../outbox/pause.ts'
+import { pauseSubject } from '../outbox/operate/pause.ts'
 import { oneLine, textDuration } from './text-table.ts'
 
 /** The lines of a status and of what is wrong with it. */

@@ -4,7 +4,7 @@ import { consumerFixture, deposited, accounts } from '../../test/setup/consumer-
 import { runLine } from '../../test/setup/run-line.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
-import { createRelay } from '../outbox/relay.ts'
+import { createRelay } from '../outbox/relay/relay.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory.ts'

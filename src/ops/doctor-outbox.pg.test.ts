@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { outboxFixture, type OutboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { readBacklog } from '../outbox/backlog.sql.ts'
+import { readBacklog } from '../outbox/tables/backlog.sql.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import { connect } from '../postgres/connect.ts'
 import { one } from '../postgres/database.ts'

@@ -1,7 +1,7 @@
 /**
  * What the doctor looks at in an outbox: its own rules as the catalogue has them, the server's settings, and its rows.
  */
-import type { OutboxTables } from '../outbox/outbox.sql.ts'
+import type { OutboxTables } from '../outbox/tables/outbox.sql.ts'
 import { name, sql, type Statement } from '../postgres/sql.ts'
 
 export interface OutboxGuards {

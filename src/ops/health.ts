@@ -13,7 +13,7 @@ import { defaults } from '../core/defaults.ts'
 import type { Service } from '../core/lifetime.ts'
 import { atLeast, resolve } from '../core/options.ts'
 import { unlessLate } from '../core/unless-late.ts'
-import type { Relay } from '../outbox/relay.ts'
+import type { Relay } from '../outbox/relay/relay.ts'
 import { one } from '../postgres/database.ts'
 import { selectBacklog, selectLeases } from './status.sql.ts'
 

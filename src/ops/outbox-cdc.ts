@@ -18,11 +18,11 @@ import { first, one, rows, type Database, type Queryable } from '../postgres/dat
 import { insertAudit } from '../postgres/migrate.sql.ts'
 import { isLockTimeout } from '../postgres/sql-state.ts'
 import { transaction } from '../postgres/transaction.ts'
-import { cdcCommand } from '../outbox/cdc-command.ts'
-import { countDated, readPauses } from '../outbox/dispatch.sql.ts'
-import { lockDispatching, selectDispatching } from '../outbox/dispatching.sql.ts'
+import { cdcCommand } from '../outbox/tables/cdc-command.ts'
+import { countDated, readPauses } from '../outbox/tables/dispatch.sql.ts'
+import { lockDispatching, selectDispatching } from '../outbox/tables/cdc-switch.sql.ts'
 import type { Outbox } from '../outbox/outbox.ts'
-import { selectSlot } from '../outbox/retention.sql.ts'
+import { selectSlot } from '../outbox/tables/retention.sql.ts'
 import {
   cdcPublication,
   dropUnused,

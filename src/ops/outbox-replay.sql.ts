@@ -2,7 +2,7 @@
  * Reads the owner's retained events again, in the order of aggregates and versions.
  * Index of both statements: the outbox's unique key (aggregate_type, aggregate_id, version).
  */
-import type { OutboxTables } from '../outbox/outbox.sql.ts'
+import type { OutboxTables } from '../outbox/tables/outbox.sql.ts'
 import { name, part, sql, sqlArray, type Part, type Statement } from '../postgres/sql.ts'
 
 type Outbox = Pick<OutboxTables, 'outbox' | 'dispatch' | 'schema'>

@@ -10,10 +10,10 @@ import { groupRole, groupRoles, type GroupRole } from '../postgres/roles.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { memory } from '../transport/memory.ts'
 import { createOutbox, event } from '../outbox/outbox.ts'
-import { listParked, skipParked } from '../outbox/parked.ts'
-import { pauseOutbox, resumeOutbox } from '../outbox/pause.ts'
-import { createRelay } from '../outbox/relay.ts'
-import { createOutboxRetention } from '../outbox/retention.ts'
+import { listParked, skipParked } from '../outbox/operate/parked.ts'
+import { pauseOutbox, resumeOutbox } from '../outbox/operate/pause.ts'
+import { createRelay } from '../outbox/relay/relay.ts'
+import { createOutboxRetention } from '../outbox/operate/retention.ts'
 
 const database = await testDatabase()
 const admin = fromPg(database.pool)

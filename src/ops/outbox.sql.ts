@@ -1,8 +1,8 @@
 /**
  * What operators ask about an outbox, and how they hand it over, as statements.
  */
-import { isDated } from '../outbox/dispatch.sql.ts'
-import type { OutboxTables } from '../outbox/outbox.sql.ts'
+import { isDated } from '../outbox/tables/dispatch.sql.ts'
+import type { OutboxTables } from '../outbox/tables/outbox.sql.ts'
 import { aggregateKey } from '../postgres/lanes.sql.ts'
 import { name, part, sql, sqlArray, type Part, type Statement } from '../postgres/sql.ts'
 import { isSkipped } from './outbox-replay.sql.ts'

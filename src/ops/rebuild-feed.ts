@@ -10,8 +10,8 @@
  * Both go on until they are stopped, so that the new generation follows the live one until the swap.
  */
 import type { Clock } from '../core/clock.ts'
-import { toMessage as toOutgoing } from '../outbox/message.ts'
-import type { OutboxTables } from '../outbox/outbox.sql.ts'
+import { toMessage as toOutgoing } from '../outbox/relay/message.ts'
+import type { OutboxTables } from '../outbox/tables/outbox.sql.ts'
 import { rows, type Queryable } from '../postgres/database.ts'
 import type { IncomingMessage, Receiver, ReceiveOptions, Transport } from '../transport/transport.ts'
 import { readBehind, readRetained, type ReplayCursor, type ReplayRow } from './outbox-replay.sql.ts'

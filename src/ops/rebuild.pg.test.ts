@@ -4,7 +4,7 @@ import { hear, rebuildWorld, standingClock } from '../../test/setup/rebuild-fixt
 import { testDatabase } from '../../test/setup/test-database.ts'
 import type { Consumer } from '../consumer/consumer.ts'
 import { createTokens } from '../core/token.ts'
-import { createRelay } from '../outbox/relay.ts'
+import { createRelay } from '../outbox/relay/relay.ts'
 import type { Queryable } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { accounts, consumerFixture, type ConsumerFixture } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { createRelay } from '../outbox/relay.ts'
+import { createRelay } from '../outbox/relay/relay.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'

@@ -3,7 +3,7 @@ import { accounts, consumerFixture, deposited, published, videos } from '../../t
 import { accounts as ownAccounts, outboxFixture, videos as ownVideos } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { pauseConsumer } from '../consumer/operate/pause.ts'
-import { pauseOutbox } from '../outbox/pause.ts'
+import { pauseOutbox } from '../outbox/operate/pause.ts'
 import { connect } from '../postgres/connect.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { migrate } from '../postgres/migrate.ts'

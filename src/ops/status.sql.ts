@@ -3,8 +3,8 @@
  * at a bound, and take the server's own estimates for the sizes of tables. They only read.
  */
 import { pauseId, type InboxTables, type Scope } from '../consumer/tables/inbox.sql.ts'
-import { lateRows, lateSince } from '../outbox/backlog.sql.ts'
-import type { OutboxTables } from '../outbox/outbox.sql.ts'
+import { lateRows, lateSince } from '../outbox/tables/backlog.sql.ts'
+import type { OutboxTables } from '../outbox/tables/outbox.sql.ts'
 import { name, sql, type Statement } from '../postgres/sql.ts'
 
 export interface BacklogRow {

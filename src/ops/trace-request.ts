@@ -8,7 +8,7 @@
 import { commandId } from '../command/command-id.ts'
 import { commandTables } from '../command/command.sql.ts'
 import { WaybillError } from '../core/errors.ts'
-import { outboxTables } from '../outbox/outbox.sql.ts'
+import { outboxTables } from '../outbox/tables/outbox.sql.ts'
 import { first, rows } from '../postgres/database.ts'
 import type { Statement } from '../postgres/sql.ts'
 import { shownGroupRole } from '../postgres/roles.ts'

@@ -3,7 +3,7 @@
  */
 import { isWaybillError, WaybillError } from '../core/errors.ts'
 import { constraintName, isReadOnly, isUniqueViolation, sqlState } from '../postgres/sql-state.ts'
-import type { EncodedEvent } from './outbox.sql.ts'
+import type { EncodedEvent } from './tables/outbox.sql.ts'
 
 /** The state that `add_events` raises for a version out of turn. */
 const versionOutOfOrder = 'WB001'

@@ -7,8 +7,8 @@ import type { LazyConnection } from '../transport/pubsub-client.ts'
 import { pubsubSender } from '../transport/pubsub-publisher.ts'
 import type { OutgoingMessage, PublishOutcome } from '../transport/transport.ts'
 import { assertSize } from './event-limits.ts'
-import { toMessage } from './message.ts'
-import type { EncodedEvent } from './outbox.sql.ts'
+import { toMessage } from './relay/message.ts'
+import type { EncodedEvent } from './tables/outbox.sql.ts'
 
 const event: EncodedEvent = {
   id: '01890a5d-ac96-774b-bcce-b302099a8057',

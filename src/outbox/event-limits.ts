@@ -7,7 +7,7 @@
 import { isDate } from 'node:util/types'
 import { aggregateIdFault } from '../core/aggregate-id.ts'
 import { WaybillError } from '../core/errors.ts'
-import type { EncodedEvent } from './outbox.sql.ts'
+import type { EncodedEvent } from './tables/outbox.sql.ts'
 
 /** Pub/Sub takes 100 attributes; the rest is left for ours and for those of tracing and CloudEvents. */
 const mostHeaders = 80

@@ -26,7 +26,7 @@ import {
   assertNotBefore,
   assertSize,
 } from './event-limits.ts'
-import { hintOf, type LaneHint } from './lane-hints.ts'
+import { hintOf, type LaneHint } from './wake-up/lane-hints.ts'
 import {
   addEvent,
   addEvents,
@@ -36,7 +36,7 @@ import {
   type EncodedEvent,
   type EventSource,
   type OutboxTables,
-} from './outbox.sql.ts'
+} from './tables/outbox.sql.ts'
 
 export interface OutboxOptions {
   /** The schema that holds the outbox. @default 'waybill' */

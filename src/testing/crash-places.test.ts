@@ -11,8 +11,8 @@ import { claim } from '../consumer/tables/claim.sql.ts'
 import { bury, chargeAttempt, holdAggregate, markRedriven, startAttempts } from '../consumer/tables/dead-letter.sql.ts'
 import { inboxTables, removeStored, storeWaiting, type Scope } from '../consumer/tables/inbox.sql.ts'
 import { fenceLanes, giveLanes, readReceived, removeReceived, storeReceived, takeLanes } from '../consumer/tables/stored.sql.ts'
-import { confirmDispatch, readDispatch, settleDispatch } from '../outbox/dispatch.sql.ts'
-import { addEvents, outboxTables } from '../outbox/outbox.sql.ts'
+import { confirmDispatch, readDispatch, settleDispatch } from '../outbox/tables/dispatch.sql.ts'
+import { addEvents, outboxTables } from '../outbox/tables/outbox.sql.ts'
 import { acquireLanes, renewLanes } from '../postgres/lanes.sql.ts'
 import type { Statement } from '../postgres/sql.ts'
 import { name } from '../postgres/sql.ts'
@@ -114,7 +114,7 @@ describe('a place stands at its own statement, and at no other', () => {
 
 const source = fileURLToPath(new URL('..', import.meta.url))
 /** What the processes of the roles are made of. */
-const roots = ['outbox/outbox.ts', 'outbox/relay.ts', 'consumer/consumer.ts', 'command/commands.ts']
+const roots = ['outbox/outbox.ts', 'outbox/relay/relay.ts', 'consumer/consumer.ts', 'command/commands.ts']
 
 /** The functions of `*.sql.ts` that the roles use, by module and name. */
 async function usedStatements(): Promise<ReadonlyMap<string, unknown>> {

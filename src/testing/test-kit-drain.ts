@@ -13,7 +13,7 @@ import type { Routes } from '../consumer/model/routes.ts'
 import { errorMessage, isWaybillError, WaybillError } from '../core/errors.ts'
 import type { Service } from '../core/lifetime.ts'
 import { refuseUnknown } from '../core/options.ts'
-import type { Relay } from '../outbox/relay.ts'
+import type { Relay } from '../outbox/relay/relay.ts'
 import { first, one, rows } from '../postgres/database.ts'
 import { projectedVersions, type JudgedConsumer } from './history/read-history.ts'
 import {

@@ -2,7 +2,7 @@
  * What tests ask of the databases: which events are there, what still moves, and what became of an event at a consumer.
  */
 import type { Scope } from '../consumer/tables/inbox.sql.ts'
-import type { OutboxTables } from '../outbox/outbox.sql.ts'
+import type { OutboxTables } from '../outbox/tables/outbox.sql.ts'
 import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
 
 export interface OutboxEventRow {

@@ -3,7 +3,7 @@
  */
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { seededRandom } from '../../src/core/random.ts'
-import { createRelay } from '../../src/outbox/relay.ts'
+import { createRelay } from '../../src/outbox/relay/relay.ts'
 import { fromPg } from '../../src/postgres/from-pg.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
 import { startPubsubServer, type PubsubServer } from '../../src/pubsub-server/pubsub-server.ts'

@@ -7,7 +7,7 @@ import { afterAll, expect, test } from 'vitest'
 
 import { createConsumer } from '../../src/consumer/consumer.ts'
 import { createOutbox, event } from '../../src/outbox/outbox.ts'
-import { createRelay } from '../../src/outbox/relay.ts'
+import { createRelay } from '../../src/outbox/relay/relay.ts'
 import { fromPg } from '../../src/postgres/from-pg.ts'
 import { migrate } from '../../src/postgres/migrate.ts'
 import { transaction } from '../../src/postgres/transaction.ts'

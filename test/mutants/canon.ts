@@ -222,7 +222,7 @@ export const canonMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'writes a bigint into a column as nothing JSON knows',
-    file: 'src/outbox/outbox.sql.ts',
+    file: 'src/outbox/tables/outbox.sql.ts',
     from: ", bigint: 'text' }",
     to: ' }',
     caughtBy: {

@@ -147,7 +147,7 @@ export const httpMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'signals error texts with their secrets',
-    file: 'src/outbox/relay-pass.ts',
+    file: 'src/outbox/relay/pass.ts',
     from: 'error: redactSecrets(stopped.error)',
     to: 'error: stopped.error',
     caughtBy: { file: 'src/outbox/error-texts.pg.test.ts', test: 'of a broker whose answer is rejected' },

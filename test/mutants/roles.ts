@@ -51,7 +51,7 @@ export const roleMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'lets a stranger hold up backfills by a key',
-    file: 'src/outbox/backfill.sql.ts',
+    file: 'src/outbox/tables/backfill.sql.ts',
     from: "sql`lock table ${name(schema, 'operation')} in share update exclusive mode`",
     to: 'sql`select pg_advisory_xact_lock(hashtextextended(${`waybill backfill ${schema} orders`}, 0))`',
     caughtBy: {

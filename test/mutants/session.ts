@@ -16,7 +16,7 @@ export const sessionMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'counts the age for retention from the wall clock of the session’s TimeZone',
-    file: 'src/outbox/retention.sql.ts',
+    file: 'src/outbox/tables/retention.sql.ts',
     from: 'extract(epoch from clock_timestamp())',
     to: 'extract(epoch from clock_timestamp()::timestamp)',
     caughtBy: { file: sessions, test: everyStep },

@@ -86,7 +86,7 @@ export const signMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'publishes without the signature that the relay was given',
-    file: 'src/outbox/relay-engine.ts',
+    file: 'src/outbox/relay/engine.ts',
     from: 'signedPublisher(settings.transport, settings.signer)',
     to: 'signedPublisher(settings.transport, undefined)',
     caughtBy: { file: verified, test: 'events of a relay are believed (memory)' },

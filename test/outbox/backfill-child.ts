@@ -1,7 +1,7 @@
 /** A backfill in a process of its own, with a failpoint around its ports. Its argument says what to walk. */
-import { backfillFile } from '../../src/outbox/backfill-file.ts'
-import { backfillTable } from '../../src/outbox/backfill-table.ts'
-import { createBackfill } from '../../src/outbox/backfill.ts'
+import { backfillFile } from '../../src/outbox/backfill/file-source.ts'
+import { backfillTable } from '../../src/outbox/backfill/table-source.ts'
+import { createBackfill } from '../../src/outbox/backfill/backfill.ts'
 import { createOutbox } from '../../src/outbox/outbox.ts'
 import { connect } from '../../src/postgres/connect.ts'
 import { eventually } from '../../src/testing/eventually.ts'

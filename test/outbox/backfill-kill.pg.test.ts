@@ -5,7 +5,7 @@ import { expect, test } from 'vitest'
 
 import { run } from '../../src/core/lifetime.ts'
 import { randomInt, seededRandom } from '../../src/core/random.ts'
-import type { BackfillReport } from '../../src/outbox/backfill.ts'
+import type { BackfillReport } from '../../src/outbox/backfill/backfill.ts'
 import { fromPg } from '../../src/postgres/from-pg.ts'
 import { startChild } from '../../src/testing/child.ts'
 import { eventually } from '../../src/testing/eventually.ts'

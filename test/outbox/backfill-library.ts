@@ -1,9 +1,9 @@
 /**
  * A library whose books are backfilled, and ways to meet a backfill at a given moment.
  */
-import type { BackfillSource } from '../../src/outbox/backfill-source.ts'
-import { backfillTable } from '../../src/outbox/backfill-table.ts'
-import { createBackfill, type Backfill, type BackfillOptions } from '../../src/outbox/backfill.ts'
+import type { BackfillSource } from '../../src/outbox/backfill/sources.ts'
+import { backfillTable } from '../../src/outbox/backfill/table-source.ts'
+import { createBackfill, type Backfill, type BackfillOptions } from '../../src/outbox/backfill/backfill.ts'
 import type { Outbox } from '../../src/outbox/outbox.ts'
 import type { Database } from '../../src/postgres/database.ts'
 import { eventually } from '../../src/testing/eventually.ts'

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import type { createRelayEngine } from '../../src/outbox/relay-engine.ts'
-import type { relayPass } from '../../src/outbox/relay-pass.ts'
+import type { createRelayEngine } from '../../src/outbox/relay/engine.ts'
+import type { relayPass } from '../../src/outbox/relay/pass.ts'
 import { fromPg } from '../../src/postgres/from-pg.ts'
 import type { Database } from '../../src/postgres/database.ts'
 import { plantMistake } from '../setup/planted-mistake.ts'
@@ -199,12 +199,12 @@ const proofs: readonly {
 ]
 
 function passThatSendsLate(): Promise<{ readonly relayPass: typeof relayPass }> {
-  const file = new URL('../../src/outbox/relay-pass.ts', import.meta.url)
+  const file = new URL('../../src/outbox/relay/pass.ts', import.meta.url)
   return plantMistake(file, { from: 'deps.leases.mayWork() &&', to: '' })
 }
 
 function engineThatKeepsLanes(): Promise<{ readonly createRelayEngine: typeof createRelayEngine }> {
-  const file = new URL('../../src/outbox/relay-engine.ts', import.meta.url)
+  const file = new URL('../../src/outbox/relay/engine.ts', import.meta.url)
   return plantMistake(file, { from: 'if (!batch.isStuck())', to: '' })
 }
 

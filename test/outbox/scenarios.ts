@@ -2,7 +2,7 @@
  * Interleavings that have broken an outbox relay somewhere, each played step by step. A scenario returns what it violated:
  * nothing with the real relay, something with the mutant that breaks the rule it is about.
  */
-import { relaySteps, type RelaySteps } from '../../src/outbox/relay-steps.ts'
+import { relaySteps, type RelaySteps } from '../../src/outbox/relay/steps.ts'
 import { acquireLanes } from '../../src/postgres/lanes.sql.ts'
 import { rows, type Database } from '../../src/postgres/database.ts'
 import { transaction } from '../../src/postgres/transaction.ts'

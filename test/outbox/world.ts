@@ -3,7 +3,7 @@
  */
 import type { Database, Tx } from '../../src/postgres/database.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
-import { settleDispatch, type Settlement } from '../../src/outbox/dispatch.sql.ts'
+import { settleDispatch, type Settlement } from '../../src/outbox/tables/dispatch.sql.ts'
 import { one } from '../../src/postgres/database.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { checkHistory } from '../../src/testing/history/checker.ts'

@@ -1,7 +1,7 @@
 import pg from 'pg'
 import { expect, test } from 'vitest'
 
-import { createOutboxRetention } from '../../src/outbox/retention.ts'
+import { createOutboxRetention } from '../../src/outbox/operate/retention.ts'
 import type { Database } from '../../src/postgres/database.ts'
 import { fromPg } from '../../src/postgres/from-pg.ts'
 import { steadyStatements } from '../../src/postgres/steady-statements.ts'

@@ -2,7 +2,7 @@
  * A dashboard over a migrated schema, asked as the page asks it, with something parked or dead in it if a test wants that.
  */
 import { createDashboard, type Dashboard, type DashboardOptions } from '../../src/dashboard/dashboard.ts'
-import { createRelay } from '../../src/outbox/relay.ts'
+import { createRelay } from '../../src/outbox/relay/relay.ts'
 import type { Database } from '../../src/postgres/database.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
 import { eventually } from '../../src/testing/eventually.ts'

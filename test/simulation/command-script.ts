@@ -11,7 +11,7 @@ import {
   type CommandTables,
 } from '../../src/command/command.sql.ts'
 import { businessKeyId } from '../../src/core/id.ts'
-import { addEvent, type OutboxTables } from '../../src/outbox/outbox.sql.ts'
+import { addEvent, type OutboxTables } from '../../src/outbox/tables/outbox.sql.ts'
 import { encoded, scriptOf, scriptsOf, weighted, type ScriptStep } from './outbox-script.ts'
 import type { Step } from './sides.ts'
 

@@ -13,9 +13,9 @@ import {
   settleDispatch,
   shutError,
   wakeTopics,
-} from '../../src/outbox/dispatch.sql.ts'
-import { addEvent, addEvents, type EncodedEvent, type OutboxTables } from '../../src/outbox/outbox.sql.ts'
-import { lockLanes, reviveParked, selectParked, selectQuiet } from '../../src/outbox/parked.sql.ts'
+} from '../../src/outbox/tables/dispatch.sql.ts'
+import { addEvent, addEvents, type EncodedEvent, type OutboxTables } from '../../src/outbox/tables/outbox.sql.ts'
+import { lockLanes, reviveParked, selectParked, selectQuiet } from '../../src/outbox/tables/parked.sql.ts'
 import {
   acquireLanes,
   awaitFirstLane,

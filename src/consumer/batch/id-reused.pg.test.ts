@@ -9,7 +9,7 @@ import {
 } from '../../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { voidEventType } from '../../core/event.ts'
-import { createRelay } from '../../outbox/relay.ts'
+import { createRelay } from '../../outbox/relay/relay.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { transaction } from '../../postgres/transaction.ts'
 import { eventually } from '../../testing/eventually.ts'

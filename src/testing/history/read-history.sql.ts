@@ -2,7 +2,7 @@
  * What the databases themselves remember of a history, read in pages. Only for tests and drills: some of it scans whole tables.
  */
 import type { Scope } from '../../consumer/tables/inbox.sql.ts'
-import type { OutboxTables } from '../../outbox/outbox.sql.ts'
+import type { OutboxTables } from '../../outbox/tables/outbox.sql.ts'
 import { joined, name, part, sql, type Statement } from '../../postgres/sql.ts'
 import type { Projection } from '../../projection/projection.ts'
 

@@ -1,7 +1,7 @@
 import { afterEach, expect, test } from 'vitest'
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { message, publishAll } from '../../testing/transport-probe.ts'
-import { openOperation } from '../../outbox/backfill-operation.ts'
+import { openOperation } from '../../outbox/backfill/operation.ts'
 import { connect, type Connection } from '../../postgres/connect.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { parseMigration, shippedMigrations } from '../../postgres/migrate-files.ts'

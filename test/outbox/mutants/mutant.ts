@@ -4,7 +4,7 @@
  * Mutants live in tests only. Where one is the real statement with a part changed, the change must find its place, so that
  * a mutant cannot quietly become the real thing.
  */
-import type { RelaySteps } from '../../../src/outbox/relay-steps.ts'
+import type { RelaySteps } from '../../../src/outbox/relay/steps.ts'
 import type { Database } from '../../../src/postgres/database.ts'
 import type { Statement } from '../../../src/postgres/sql.ts'
 import type { Publisher } from '../../../src/transport/transport.ts'

@@ -2,8 +2,8 @@
  * The relay that most descriptions of an outbox show: every relay claims single rows with SKIP LOCKED and a lease of their
  * own, publishes them, and marks them one by one. Nothing keeps two of them off one aggregate.
  */
-import { toMessage } from '../../../src/outbox/message.ts'
-import type { DispatchRow } from '../../../src/outbox/dispatch.sql.ts'
+import { toMessage } from '../../../src/outbox/relay/message.ts'
+import type { DispatchRow } from '../../../src/outbox/tables/dispatch.sql.ts'
 import type { Publisher } from '../../../src/transport/transport.ts'
 import type { OutboxFixture } from '../../setup/outbox-fixture.ts'
 

@@ -1,8 +1,8 @@
 /**
  * Mutants that break the order of an aggregate, or lose what commits late: how events are read, published and removed.
  */
-import { relaySteps } from '../../../src/outbox/relay-steps.ts'
-import { confirmDispatch, type DispatchRow } from '../../../src/outbox/dispatch.sql.ts'
+import { relaySteps } from '../../../src/outbox/relay/steps.ts'
+import { confirmDispatch, type DispatchRow } from '../../../src/outbox/tables/dispatch.sql.ts'
 import { one, rows } from '../../../src/postgres/database.ts'
 import { sql } from '../../../src/postgres/sql.ts'
 import { lanesOf } from '../../../src/postgres/lanes.sql.ts'

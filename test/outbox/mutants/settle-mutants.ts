@@ -1,8 +1,8 @@
 /**
  * Mutants of what happens after publishing: fences, heads, holds and promotions.
  */
-import { confirmDispatch, settleDispatch } from '../../../src/outbox/dispatch.sql.ts'
-import { relaySteps } from '../../../src/outbox/relay-steps.ts'
+import { confirmDispatch, settleDispatch } from '../../../src/outbox/tables/dispatch.sql.ts'
+import { relaySteps } from '../../../src/outbox/relay/steps.ts'
 import { one, rows } from '../../../src/postgres/database.ts'
 import { lanesOf, type acquireLanes } from '../../../src/postgres/lanes.sql.ts'
 import { sql } from '../../../src/postgres/sql.ts'

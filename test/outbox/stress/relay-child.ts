@@ -2,7 +2,7 @@
 import { createSignals } from '../../../src/core/signals.ts'
 import { run } from '../../../src/core/lifetime.ts'
 import { createOutbox } from '../../../src/outbox/outbox.ts'
-import { createRelay } from '../../../src/outbox/relay.ts'
+import { createRelay } from '../../../src/outbox/relay/relay.ts'
 import { connect } from '../../../src/postgres/connect.ts'
 import { eventually } from '../../../src/testing/eventually.ts'
 import { kafka } from '../../../src/transport/kafka/kafka.ts'

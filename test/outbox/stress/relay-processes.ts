@@ -1,7 +1,7 @@
 /**
  * Relay processes that come and go: started, frozen beyond their lease, killed, stopped in order and replaced.
  */
-import type { RelayOptions } from '../../../src/outbox/relay-options.ts'
+import type { RelayOptions } from '../../../src/outbox/relay/relay-options.ts'
 import type { Outbox } from '../../../src/outbox/outbox.ts'
 import type { Database } from '../../../src/postgres/database.ts'
 import type { Child } from '../../../src/testing/child.ts'

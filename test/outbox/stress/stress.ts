@@ -6,7 +6,7 @@
  * was promised is checked.
  */
 import { seededRandom } from '../../../src/core/random.ts'
-import { dropParked, listParked, redriveParked, skipParked } from '../../../src/outbox/parked.ts'
+import { dropParked, listParked, redriveParked, skipParked } from '../../../src/outbox/operate/parked.ts'
 import type { Database } from '../../../src/postgres/database.ts'
 import { eventually } from '../../../src/testing/eventually.ts'
 import { checkHistory, type Verdict } from '../../../src/testing/history/checker.ts'

@@ -1,7 +1,7 @@
 /**
  * The way into the outbox: `add_event` and `add_events`, statement by statement.
  */
-import { addEvent, addEvents, type EncodedEvent, type OutboxTables } from '../../../src/outbox/outbox.sql.ts'
+import { addEvent, addEvents, type EncodedEvent, type OutboxTables } from '../../../src/outbox/tables/outbox.sql.ts'
 import { DatabaseFailure } from './database-failure.ts'
 import type { FakeStore } from './fake-store.ts'
 import type { OutboxEvent, OutboxStore } from './outbox-tables.ts'

@@ -9,9 +9,9 @@ import {
   readPauses,
   settleDispatch,
   wakeTopics,
-} from '../../../src/outbox/dispatch.sql.ts'
-import { readBacklog } from '../../../src/outbox/backlog.sql.ts'
-import type { OutboxTables } from '../../../src/outbox/outbox.sql.ts'
+} from '../../../src/outbox/tables/dispatch.sql.ts'
+import { readBacklog } from '../../../src/outbox/tables/backlog.sql.ts'
+import type { OutboxTables } from '../../../src/outbox/tables/outbox.sql.ts'
 import type { SqlValue } from '../../../src/postgres/sql.ts'
 import type { FakeStore } from './fake-store.ts'
 import { lockMine, patiently } from './lane-statements.ts'

@@ -1,8 +1,8 @@
 /**
  * What operators do with parked heads, and the audit log.
  */
-import { lockLanes, reviveParked, selectParked, selectQuiet } from '../../../src/outbox/parked.sql.ts'
-import type { OutboxTables } from '../../../src/outbox/outbox.sql.ts'
+import { lockLanes, reviveParked, selectParked, selectQuiet } from '../../../src/outbox/tables/parked.sql.ts'
+import type { OutboxTables } from '../../../src/outbox/tables/outbox.sql.ts'
 import { insertAudit } from '../../../src/postgres/migrate.sql.ts'
 import { bySeq, namedRows } from './named-rows.ts'
 import type { FakeStore } from './fake-store.ts'

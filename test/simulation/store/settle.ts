@@ -1,8 +1,8 @@
 /**
  * `outbox_settle`: the lanes are locked first, and each step after that looks with a snapshot that is younger than the lock.
  */
-import { pausedError } from '../../../src/outbox/relay-plan.ts'
-import { datedError } from '../../../src/outbox/dispatch.sql.ts'
+import { pausedError } from '../../../src/outbox/relay/plan.ts'
+import { datedError } from '../../../src/outbox/tables/dispatch.sql.ts'
 import type { SqlValue } from '../../../src/postgres/sql.ts'
 import { DatabaseFailure } from './database-failure.ts'
 import { bySeq, namedRows, type NamedRows } from './named-rows.ts'

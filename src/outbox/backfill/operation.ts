@@ -1,0 +1,103 @@
+/**
+ * The life of a backfill in the database: begun, taken over, finished. One process at a time works on it.
+ *
+ *   (none) ──begin──▶ running ──▶ finished
+ *                      │   ▲
+ *               error  ▼   │ resume      cancelled: given up for a new beginning
+ *                     failed
+ *
+ * Nobody waits for a lease: whoever resumes takes the operation over, and the process that had it before is stopped by its
+ * next batch, which commits only while the operation is its own. So a killed one can be resumed at once, and two that run by
+ * mistake emit nothing twice.
+ */
+import { randomUUID } from 'node:crypto'
+import { WaybillError } from '../../core/errors.ts'
+import { newId } from '../../core/id.ts'
+import { execute, first, type Database } from '../../postgres/database.ts'
+import { transaction } from '../../postgres/transaction.ts'
+import {
+  cancelOperation,
+  insertOperation,
+  lockOperations,
+  selectLatest,
+  takeOperation,
+  type OperationRow,
+} from '../tables/backfill.sql.ts'
+
+/** What was done, over all runs of the operation. */
+export interface BackfillCounts {
+  readonly rows: number
+  readonly emitted: number
+  readonly skipped: number
+  /** In the source's unit, of `total`. */
+  readonly done: number
+  readonly total: number | undefined
+}
+
+export interface BackfillOperation extends BackfillCounts {
+  readonly id: string
+  readonly runner: string
+  readonly cursor: string | undefined
+  readonly isFinished: boolean
+}
+
+/**
+ * `new` begins, and is refused while there is an unfinished one. `resume` goes on with an unfinished one, begins if there is
+ * none, and does nothing if the last one is finished. `restart` gives an unfinished one up and begins.
+ */
+export type BackfillMode = 'new' | 'resume' | 'restart'
+
+export interface OpenOptions {
+  readonly schema: string
+  readonly name: string
+  readonly source: string
+  readonly actor: string
+  readonly mode: BackfillMode
+  readonly measure: () => Promise<number | undefined>
+}
+
+/** Begins or takes over the operation of this name; REFUSED if the mode does not allow it. */
+export async function openOperation(db: Database, options: OpenOptions): Promise<BackfillOperation> {
+  const { schema, name, source, actor, mode } = options
+  const runner = randomUUID()
+  const total = await options.measure()
+  return await transaction(db, async (tx) => {
+    await execute(tx, lockOperations(schema))
+    const latest = await first(tx, selectLatest(schema, name))
+    if (latest !== undefined && mode === 'resume' && latest.state !== 'cancelled') {
+      if (latest.state !== 'finished' && latest.source !== source) throw otherSource(name, latest.source, source)
+      // What was just read may be old by now; what is taken over is not.
+      const taken = await first(tx, takeOperation(schema, latest.id, runner))
+      return read(taken ?? (await first(tx, selectLatest(schema, name))) ?? latest, runner)
+    }
+    if (latest !== undefined && (latest.state === 'running' || latest.state === 'failed')) {
+      if (mode === 'new') throw unfinished(name, latest.id)
+      await execute(tx, cancelOperation(schema, latest.id))
+    }
+    const id = newId()
+    const counts = { rows: 0, emitted: 0, skipped: 0, done: 0, total }
+    await execute(tx, insertOperation(schema, { id, args: { name, source, actor }, progress: { runner, ...counts } }))
+    return { id, runner, cursor: undefined, isFinished: false, ...counts }
+  })
+}
+
+function read(row: OperationRow, runner: string): BackfillOperation {
+  const { rows, emitted, skipped, done, total } = JSON.parse(row.progress) as BackfillCounts
+  const isFinished = row.state === 'finished'
+  return { id: row.id, runner, cursor: row.cursor ?? undefined, isFinished, rows, emitted, skipped, done, total }
+}
+
+function unfinished(name: string, id: string): WaybillError {
+  return new WaybillError(
+    'REFUSED',
+    `The backfill "${name}" has an unfinished operation ${id}. Resume it, which also takes it over from a process that still runs, or restart from the beginning.`,
+    { details: { operation: id } },
+  )
+}
+
+function otherSource(name: string, before: string, now: string): WaybillError {
+  return new WaybillError(
+    'REFUSED',
+    `The backfill "${name}" began with ${before} and cannot go on with ${now}. Restart it from the beginning, or give the other source a name of its own.`,
+  )
+}
