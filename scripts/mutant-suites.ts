@@ -119,7 +119,7 @@ export const mutantSuites: readonly MutantSuite[] = [
   {
     area: 'commands',
     suite: 'scenarios on Postgres',
-    file: 'src/command/pipeline.pg.test.ts',
+    file: 'src/command/pipeline/run.pg.test.ts',
     test: /it is noticed when there is a mistake: (.+)$/,
     mutants: [
       'no marker',

@@ -173,10 +173,16 @@ export { abandonRebuild, dropReplaced, rebuild, type RebuildOptions, type Rebuil
 export type { RebuildProgress } from './ops/rebuild-run.ts'
 export type { Comparison } from './ops/rebuild-shadow.ts'
 
-export { lockAggregate, lockAggregates, type Aggregate, type LockedAggregate, type LockOptions } from './command/aggregate.ts'
+export {
+  lockAggregate,
+  lockAggregates,
+  type Aggregate,
+  type LockedAggregate,
+  type LockOptions,
+} from './command/model/aggregate.ts'
 export { bulk, type BulkItem, type BulkOptions } from './command/bulk.ts'
-export type { RunRequest } from './command/admission.ts'
-export type { CommandCache } from './command/cache.ts'
+export type { RunRequest } from './command/pipeline/admit.ts'
+export type { CommandCache } from './command/cache/cache.ts'
 export type { CommandOutbox, EmitOptions } from './command/command-outbox.ts'
 export {
   command,
@@ -186,14 +192,14 @@ export {
   type PlanContext,
   type Planned,
   type RequestContext,
-} from './command/command.ts'
+} from './command/model/command.ts'
 export { createCommands, type Commands, type CommandsOptions } from './command/commands.ts'
 export { createMarkerCleanup, type MarkerCleanup, type MarkerCleanupOptions } from './command/marker-cleanup.ts'
-export { memoryCache, type MemoryCacheOptions } from './command/memory-cache.ts'
-export { ioredisCache, nodeRedisCache, type RedisCacheOptions } from './command/redis-cache.ts'
-export { reject, versionConflict, type Rejection } from './command/rejection.ts'
-export type { ResponseCodec, ResponseContext } from './command/response-codec.ts'
-export type { MissingRequestIds, RequestIdPhase } from './command/request-ids.ts'
+export { memoryCache, type MemoryCacheOptions } from './command/cache/memory.ts'
+export { ioredisCache, nodeRedisCache, type RedisCacheOptions } from './command/cache/redis.ts'
+export { reject, versionConflict, type Rejection } from './command/model/rejection.ts'
+export type { ResponseCodec, ResponseContext } from './command/model/response-codec.ts'
+export type { MissingRequestIds, RequestIdPhase } from './command/model/request-ids.ts'
 export {
   commandErrorCodes,
   type CommandErrorCode,
@@ -202,8 +208,8 @@ export {
   type Outcome,
   type Rejected,
   type Replayed,
-} from './command/outcome.ts'
-export { httpAnswer, rpcStatus, tokenHeader, type HttpAnswer, type RpcStatus } from './command/outcome-status.ts'
+} from './command/model/outcome.ts'
+export { httpAnswer, rpcStatus, tokenHeader, type HttpAnswer, type RpcStatus } from './command/http-status.ts'
 
 export { createIngest, type AcceptOptions, type FactStatus, type Ingest } from './ingest/ingest.ts'
 export type { IngestOptions } from './ingest/ingest-options.ts'

@@ -1,7 +1,7 @@
 /**
  * What a command costs beside the same transaction without it, what a repeat costs, and what contention does.
  */
-import { lockAggregate } from '../../src/command/aggregate.ts'
+import { lockAggregate } from '../../src/command/model/aggregate.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
 import { type Bench, defineBench } from '../harness.ts'
 import {

@@ -3,7 +3,7 @@
  * goes on as it is told to: nothing but the work that the machine does for both.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { command } from '../../src/command/command.ts'
+import { command } from '../../src/command/model/command.ts'
 import { createCommands } from '../../src/command/commands.ts'
 import { connect } from '../../src/postgres/connect.ts'
 import { z } from 'zod'

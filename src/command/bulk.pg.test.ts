@@ -4,9 +4,9 @@ import { accounts } from '../../test/command/bank.ts'
 import { commandSetup, gate, heard } from '../../test/command/command-setup.ts'
 import type { Tx } from '../postgres/database.ts'
 import { bulk } from './bulk.ts'
-import { command } from './command.ts'
-import { fingerprint } from './fingerprint.ts'
-import { reject } from './rejection.ts'
+import { command } from './model/command.ts'
+import { fingerprint } from './pipeline/fingerprint.ts'
+import { reject } from './model/rejection.ts'
 
 const { db, bank, commandsWith, newAccount, newRequest } = await commandSetup()
 

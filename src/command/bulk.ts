@@ -7,8 +7,8 @@
  */
 import { refuseUnknown } from '../core/options.ts'
 import type { StandardSchema } from '../core/standard-schema.ts'
-import { identityOf } from './admission.ts'
-import { command, definitionOf, type AnyCommand, type Command, type Planned } from './command.ts'
+import { identityOf } from './pipeline/admit.ts'
+import { command, definitionOf, type AnyCommand, type Command, type Planned } from './model/command.ts'
 
 /** One item of a bulk. */
 export interface BulkItem<Input> {

@@ -5,7 +5,7 @@ import { createTokens } from '../core/token.ts'
 import { connect } from '../postgres/connect.ts'
 import type { Database } from '../postgres/database.ts'
 import { createCommands } from './commands.ts'
-import { memoryCache } from './memory-cache.ts'
+import { memoryCache } from './cache/memory.ts'
 
 const { database, db, bank, commandsWith, newAccount, newRequest } = await commandSetup()
 

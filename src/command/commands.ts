@@ -2,7 +2,7 @@
  * Idempotent commands: `commands.run` is the one way to run a command, and it always goes through the pipeline.
  *
  * Three layers, one effect: a cache that answers repeats fast (optional), a marker in the command's own transaction that
- * decides, and versions of aggregates that order different requests. See pipeline.ts for the order of the steps.
+ * decides, and versions of aggregates that order different requests. See pipeline/run.ts for the order of the steps.
  */
 import { systemClock, type Clock } from '../core/clock.ts'
 import { defaults } from '../core/defaults.ts'
@@ -16,22 +16,22 @@ import { noTracing, type TraceHeaders, type Tracing } from '../core/tracing.ts'
 import { connectionsOf, type Database, type Isolation } from '../postgres/database.ts'
 import { transactionOptions } from '../postgres/transaction.ts'
 import { unlessMute } from '../postgres/unless-mute.ts'
-import { admit, winnerWait, type Admitted, type RunRequest } from './admission.ts'
-import type { CommandCache } from './cache.ts'
-import { deploymentScope, noScope } from './cache-scope.ts'
-import { createCommandGate } from './command-gate.ts'
+import { admit, winnerWait, type Admitted, type RunRequest } from './pipeline/admit.ts'
+import type { CommandCache } from './cache/cache.ts'
+import { deploymentScope, noScope } from './cache/scope.ts'
+import { createCommandGate } from './pipeline/gate.ts'
 import type { CommandOutbox } from './command-outbox.ts'
-import { definitionOf, type AnyCommand, type Command } from './command.ts'
-import { commandTables } from './command.sql.ts'
-import { executePlan } from './execute-plan.ts'
-import { fingerprint } from './fingerprint.ts'
-import { guardCache, noCache } from './guarded-cache.ts'
-import { postgresMarkers } from './marker-store.ts'
-import type { Outcome } from './outcome.ts'
-import { refuseInside } from './open-command.ts'
-import { runPipeline, type Pipeline } from './pipeline.ts'
-import { plainResponses, type ResponseCodec } from './response-codec.ts'
-import { createRequestIds, type MissingRequestIds, type RequestIdPhase, type RequestIds } from './request-ids.ts'
+import { definitionOf, type AnyCommand, type Command } from './model/command.ts'
+import { commandTables } from './model/command.sql.ts'
+import { executePlan } from './pipeline/execute.ts'
+import { fingerprint } from './pipeline/fingerprint.ts'
+import { guardCache, noCache } from './cache/bounded-cache.ts'
+import { postgresMarkers } from './model/markers.ts'
+import type { Outcome } from './model/outcome.ts'
+import { refuseInside } from './pipeline/open-command.ts'
+import { runPipeline, type Pipeline } from './pipeline/run.ts'
+import { plainResponses, type ResponseCodec } from './model/response-codec.ts'
+import { createRequestIds, type MissingRequestIds, type RequestIdPhase, type RequestIds } from './model/request-ids.ts'
 
 export interface CommandsOptions {
   readonly db: Database

@@ -15,7 +15,7 @@ import { one, type Database } from '../postgres/database.ts'
 import { transaction, transactionOptions } from '../postgres/transaction.ts'
 import { unlessMute } from '../postgres/unless-mute.ts'
 import { createWitness } from '../postgres/witnessed-clock.ts'
-import { commandTables, deleteExpired } from './command.sql.ts'
+import { commandTables, deleteExpired } from './model/command.sql.ts'
 
 export interface MarkerCleanupOptions {
   readonly db: Database

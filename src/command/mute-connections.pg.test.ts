@@ -8,7 +8,7 @@ import { fromPg } from '../postgres/from-pg.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import { startFaultProxy, type Direction } from '../testing/fault-proxy.ts'
 import { isCommitReply, isCommitRequest, isStatement, postgresFrames } from '../testing/postgres-frames.ts'
-import { memoryCache } from './memory-cache.ts'
+import { memoryCache } from './cache/memory.ts'
 import { createMarkerCleanup } from './marker-cleanup.ts'
 
 const { database, bank, commandsWith, newAccount, newRequest } = await commandSetup()

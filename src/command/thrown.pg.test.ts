@@ -9,9 +9,9 @@ import { WaybillError } from '../core/errors.ts'
 import { createSignals, type SignalName } from '../core/signals.ts'
 import { logSignals, type LogEntry } from '../telemetry/log-signals.ts'
 import { createMetrics } from '../telemetry/metrics.ts'
-import { command, type Command } from './command.ts'
-import { memoryCache } from './memory-cache.ts'
-import { reject } from './rejection.ts'
+import { command, type Command } from './model/command.ts'
+import { memoryCache } from './cache/memory.ts'
+import { reject } from './model/rejection.ts'
 
 const { database, commandsWith, newRequest, newAccount } = await commandSetup()
 

@@ -1,5 +1,5 @@
 /** Requests of clients, for drills about commands: each is recorded with what its client was told. */
-import { command } from '../command/command.ts'
+import { command } from '../command/model/command.ts'
 import { createCommands, type CommandsOptions } from '../command/commands.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { StandardSchema } from '../core/standard-schema.ts'

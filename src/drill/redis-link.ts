@@ -5,7 +5,7 @@
  */
 import { connect, type Socket } from 'node:net'
 import { WaybillError } from '../core/errors.ts'
-import type { IoRedisClient } from '../command/redis-cache.ts'
+import type { IoRedisClient } from '../command/cache/redis.ts'
 
 interface Waiting {
   readonly done: (reply: string | number | null) => void

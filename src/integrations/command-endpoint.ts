@@ -5,10 +5,10 @@
  * every request: a repeat by somebody else is another request. `If-Match` with a consistency token makes the command depend on
  * that version. A page of another origin cannot use its visitors' cookies (foreign-page.ts). Errors that the command's own code threw are thrown on, for the framework to answer.
  */
-import { winnerWait } from '../command/admission.ts'
-import type { Command } from '../command/command.ts'
+import { winnerWait } from '../command/pipeline/admit.ts'
+import type { Command } from '../command/model/command.ts'
 import type { Commands } from '../command/commands.ts'
-import { httpAnswer, problem, tokenHeader, type HttpAnswer } from '../command/outcome-status.ts'
+import { httpAnswer, problem, tokenHeader, type HttpAnswer } from '../command/http-status.ts'
 import { WaybillError } from '../core/errors.ts'
 import { refuseUnknown, resolve } from '../core/options.ts'
 import { readTokenHeader } from '../projection/token-header.ts'

@@ -8,9 +8,9 @@
  * be parsed or is too large, reach Express's own error handling. What `express.json()` changes in silence (a name that stands twice)
  * is refused where it keeps the bytes: `express.json({ verify: (request, _response, bytes) => (request.rawBody = bytes) })`.
  */
-import type { Command } from '../command/command.ts'
+import type { Command } from '../command/model/command.ts'
 import type { Commands } from '../command/commands.ts'
-import type { HttpAnswer } from '../command/outcome-status.ts'
+import type { HttpAnswer } from '../command/http-status.ts'
 import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, type CommandEndpointOptions } from './command-endpoint.ts'
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'

@@ -7,9 +7,9 @@
  * Fastify parses the body and answers what it cannot parse with 400, and what exceeds its `bodyLimit` with 413 itself. What it changes
  * in silence (a name that stands twice) is refused where a plugin keeps the bytes as `request.rawBody`.
  */
-import type { Command } from '../command/command.ts'
+import type { Command } from '../command/model/command.ts'
 import type { Commands } from '../command/commands.ts'
-import type { HttpAnswer } from '../command/outcome-status.ts'
+import type { HttpAnswer } from '../command/http-status.ts'
 import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, type CommandEndpointOptions } from './command-endpoint.ts'
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'

@@ -1,7 +1,7 @@
 /**
  * Commands and ingests as `Request → Response`: for Hono, Bun, Deno, Next.js, Cloudflare, or any server that speaks Fetch.
  */
-import type { Command } from '../command/command.ts'
+import type { Command } from '../command/model/command.ts'
 import type { Commands } from '../command/commands.ts'
 import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, maxCommandBytes, type CommandEndpointOptions } from './command-endpoint.ts'

@@ -7,7 +7,7 @@
  *   no Sec-Fetch-Site, but an Origin     only from a listed origin or the one whose host was asked (older browsers, plain HTTP)
  *   neither                              taken: no browser sends a POST without both
  */
-import { problem, type HttpAnswer } from '../command/outcome-status.ts'
+import { problem, type HttpAnswer } from '../command/http-status.ts'
 import { WaybillError } from '../core/errors.ts'
 
 type Header = (name: string) => string | undefined

@@ -1,7 +1,7 @@
 import { BinaryReader } from '@bufbuild/protobuf/wire'
 import { Client, credentials, Metadata, Server, ServerCredentials, type ServiceError, type handleUnaryCall } from '@grpc/grpc-js'
 import { expect, test } from 'vitest'
-import { commandErrorCodes, failed, type Outcome } from '../command/outcome.ts'
+import { commandErrorCodes, failed, type Outcome } from '../command/model/outcome.ts'
 import { connectError, grpcError } from './grpc.ts'
 
 /** The fields of a Protobuf message, by number; read by another implementation than the one that wrote them. */

@@ -4,8 +4,8 @@
  *   const error = grpcError(outcome, new Metadata())            // @grpc/grpc-js: callback(error ?? null, reply)
  *   const error = connectError(outcome, ConnectError)           // @connectrpc/connect: if (error) throw error
  */
-import type { Outcome } from '../command/outcome.ts'
-import { rpcStatus, type RpcStatus } from '../command/outcome-status.ts'
+import type { Outcome } from '../command/model/outcome.ts'
+import { rpcStatus, type RpcStatus } from '../command/http-status.ts'
 import { encodeStatus, errorInfo, retryInfo, type RpcDetail } from './rpc-details.ts'
 
 export { grpcHealth, type GrpcHealth, type GrpcHealthDefinition, type HealthLike, type ServingStatus } from './grpc-health.ts'

@@ -4,7 +4,7 @@
  *   app.post('/use-item', honoCommand(commands, useItem, { principal: (c) => c.get('user') }))
  *   app.all('/readings/*', honoIngest(ingest, { path: '/readings' }))
  */
-import type { Command } from '../command/command.ts'
+import type { Command } from '../command/model/command.ts'
 import type { Commands } from '../command/commands.ts'
 import type { Ingest } from '../ingest/ingest.ts'
 import { commandEndpoint, maxCommandBytes, type CommandEndpointOptions } from './command-endpoint.ts'

@@ -8,7 +8,7 @@
  * 429 and 503 come with Retry-After and mean: send the same again. Errors of the functions that were passed in are thrown on, for
  * the framework to answer.
  */
-import { problem, type HttpAnswer } from '../command/outcome-status.ts'
+import { problem, type HttpAnswer } from '../command/http-status.ts'
 import { errorMeanings, isWaybillError, WaybillError } from '../core/errors.ts'
 import { oneOf, resolve } from '../core/options.ts'
 import type { FactOutcome, Refused } from '../ingest/fact-outcome.ts'

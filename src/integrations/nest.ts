@@ -6,7 +6,7 @@
  *
  * Guards and pipes run before it as usual; what the command's own code throws reaches Nest's exception filters.
  */
-import type { Command } from '../command/command.ts'
+import type { Command } from '../command/model/command.ts'
 import type { Commands } from '../command/commands.ts'
 import type { CommandEndpointOptions } from './command-endpoint.ts'
 import { expressCommand, type ExpressRequestLike, type ExpressResponseLike } from './express.ts'

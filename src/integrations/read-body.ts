@@ -6,7 +6,7 @@
  *         with the user's cookies, but no `application/json` without being asked for leave
  *   400   it is no JSON, or reading it would change what it says
  */
-import { problem, type HttpAnswer } from '../command/outcome-status.ts'
+import { problem, type HttpAnswer } from '../command/http-status.ts'
 import { bodyBudget } from '../core/budget.ts'
 import { isWaybillError } from '../core/errors.ts'
 import { assertExact, parseExactJson } from '../core/exact-json.ts'

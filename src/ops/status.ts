@@ -5,7 +5,7 @@
  * It only reads, as any role that sees the tables (`…_readonly`), and stays quick with millions of rows: counts stop at a bound
  * and say so, sizes are the server's estimates. Each part has a moment of its own; nothing is locked for a common one.
  */
-import { commandTables, selectLag } from '../command/command.sql.ts'
+import { commandTables, selectLag } from '../command/model/command.sql.ts'
 import { countWaiting, inboxTables, pauseId, type Scope } from '../consumer/tables/inbox.sql.ts'
 import { selectAtRest, selectReaders } from '../consumer/tables/readers.sql.ts'
 import { countsOfRefused } from '../consumer/failure/refused-messages.ts'

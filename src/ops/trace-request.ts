@@ -5,8 +5,8 @@
  * around the other, a short one first. Only a request id without its principal, or without a marker, has to be looked for in
  * a whole table, and that may not take long.
  */
-import { commandId } from '../command/command-id.ts'
-import { commandTables } from '../command/command.sql.ts'
+import { commandId } from '../command/pipeline/command-id.ts'
+import { commandTables } from '../command/model/command.sql.ts'
 import { WaybillError } from '../core/errors.ts'
 import { outboxTables } from '../outbox/tables/outbox.sql.ts'
 import { first, rows } from '../postgres/database.ts'

@@ -1,7 +1,7 @@
 /**
  * What is known of one request or event in one service's schema, as statements. They only read, and no payload.
  */
-import type { CommandTables } from '../command/command.sql.ts'
+import type { CommandTables } from '../command/model/command.sql.ts'
 import type { InboxTables } from '../consumer/tables/inbox.sql.ts'
 import type { OutboxTables } from '../outbox/tables/outbox.sql.ts'
 import { name, sql, sqlArray, type Statement } from '../postgres/sql.ts'

@@ -5,7 +5,7 @@
  * do what they did before. The code between the ports knows nothing of it.
  */
 import { setImmediate } from 'node:timers/promises'
-import type { CommandCache } from '../command/cache.ts'
+import type { CommandCache } from '../command/cache/cache.ts'
 import { defaults } from '../core/defaults.ts'
 import { markTx, placeOf, type Database, type Queryable, type Tx } from '../postgres/database.ts'
 import type { KafkaClient } from '../transport/kafka/kafka-client.ts'

@@ -2,8 +2,8 @@
  * The small bank that the tests of commands use: accounts with a balance, and a ledger in which every effect leaves a row.
  */
 import { z } from 'zod'
-import { command, type Command } from '../../src/command/command.ts'
-import { reject } from '../../src/command/rejection.ts'
+import { command, type Command } from '../../src/command/model/command.ts'
+import { reject } from '../../src/command/model/rejection.ts'
 import { state } from '../../src/core/event.ts'
 import { stream } from '../../src/core/stream.ts'
 import { createOutbox, type Outbox } from '../../src/outbox/outbox.ts'

@@ -3,11 +3,11 @@
  * that what was to happen there has happened. It may be told to have one of the known mistakes.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
-import type { PendingEntry } from '../../src/command/cache.ts'
+import type { PendingEntry } from '../../src/command/cache/cache.ts'
 import { createCommandsOn, createPipeline, resolveOptions } from '../../src/command/commands.ts'
-import { guardCache } from '../../src/command/guarded-cache.ts'
-import type { Outcome } from '../../src/command/outcome.ts'
-import { versionConflict } from '../../src/command/rejection.ts'
+import { guardCache } from '../../src/command/cache/bounded-cache.ts'
+import type { Outcome } from '../../src/command/model/outcome.ts'
+import { versionConflict } from '../../src/command/model/rejection.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { errorMessage } from '../../src/core/errors.ts'
 import { connect } from '../../src/postgres/connect.ts'

@@ -4,7 +4,7 @@
  * When all have asked and nothing is broken any more, everything is asked again: first with what Redis still remembers, then
  * without. So whatever a killed or misled server left behind is seen by somebody.
  */
-import type { Outcome } from '../../src/command/outcome.ts'
+import type { Outcome } from '../../src/command/model/outcome.ts'
 import type { Database } from '../../src/postgres/database.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import type { DepositResult } from './bank.ts'

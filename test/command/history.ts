@@ -4,7 +4,7 @@
  * A call is one `commands.run`. What it planned is known by the number it drew, so that every effect can be traced to its call.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { failed, type Outcome } from '../../src/command/outcome.ts'
+import { failed, type Outcome } from '../../src/command/model/outcome.ts'
 import { checkHistory } from '../../src/testing/history/checker.ts'
 import { createHistory, type Recorder } from '../../src/testing/history/history.ts'
 import { answerOf } from '../../src/testing/history/message-entries.ts'

@@ -2,7 +2,7 @@
  * Places between any two steps of the pipeline, where a test may let something happen. They are around the pipeline's ports; the
  * pipeline itself knows nothing of them.
  */
-import type { Pipeline } from '../../src/command/pipeline.ts'
+import type { Pipeline } from '../../src/command/pipeline/run.ts'
 
 /** In the order in which a command that takes effect passes them; one that does not passes `releasing` and `released` in the end. */
 export const places = [

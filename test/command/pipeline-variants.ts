@@ -1,13 +1,13 @@
 /**
  * The pipeline with one of its promises broken, by replacing a port. The tests must notice each of them.
  */
-import { lockAggregates } from '../../src/command/aggregate.ts'
-import type { MarkerStore } from '../../src/command/marker-store.ts'
-import type { Pipeline } from '../../src/command/pipeline.ts'
-import { cacheKey } from '../../src/command/cache.ts'
-import { planCommand } from '../../src/command/plan-command.ts'
-import type { NewMarker } from '../../src/command/command.sql.ts'
-import { versionConflict } from '../../src/command/rejection.ts'
+import { lockAggregates } from '../../src/command/model/aggregate.ts'
+import type { MarkerStore } from '../../src/command/model/markers.ts'
+import type { Pipeline } from '../../src/command/pipeline/run.ts'
+import { cacheKey } from '../../src/command/cache/cache.ts'
+import { planCommand } from '../../src/command/pipeline/plan.ts'
+import type { NewMarker } from '../../src/command/model/command.sql.ts'
+import { versionConflict } from '../../src/command/model/rejection.ts'
 import { systemRandom, seededRandom } from '../../src/core/random.ts'
 import { markTx } from '../../src/postgres/database.ts'
 

@@ -3,8 +3,8 @@
  */
 import { Redis as IoRedis } from 'ioredis'
 import { createClient } from 'redis'
-import type { CommandCache } from '../../src/command/cache.ts'
-import { ioredisCache, nodeRedisCache } from '../../src/command/redis-cache.ts'
+import type { CommandCache } from '../../src/command/cache/cache.ts'
+import { ioredisCache, nodeRedisCache } from '../../src/command/cache/redis.ts'
 
 export interface OpenCache {
   readonly cache: CommandCache

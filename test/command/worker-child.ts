@@ -5,7 +5,7 @@
  * left behind must not keep a repeat waiting.
  */
 import { createCommandsOn, createPipeline, resolveOptions } from '../../src/command/commands.ts'
-import type { Outcome } from '../../src/command/outcome.ts'
+import type { Outcome } from '../../src/command/model/outcome.ts'
 import { errorMessage } from '../../src/core/errors.ts'
 import { connect } from '../../src/postgres/connect.ts'
 import { eventually } from '../../src/testing/eventually.ts'

@@ -2,7 +2,7 @@
  * The promises of a command behind HTTP. An adapter of a framework is done when this suite passes.
  */
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
-import type { Command } from '../../src/command/command.ts'
+import type { Command } from '../../src/command/model/command.ts'
 import type { Commands } from '../../src/command/commands.ts'
 import { createSignals } from '../../src/core/signals.ts'
 import { eventually } from '../../src/testing/eventually.ts'

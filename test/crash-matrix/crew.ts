@@ -10,7 +10,7 @@ import { eventually } from '../../src/testing/eventually.ts'
 import type { Recorder } from '../../src/testing/history/history.ts'
 import { answerOf } from '../../src/testing/history/message-entries.ts'
 import type { Transport } from '../../src/transport/transport.ts'
-import type { CommandCache } from '../../src/command/cache.ts'
+import type { CommandCache } from '../../src/command/cache/cache.ts'
 import type { Consumer } from '../../src/consumer/consumer.ts'
 import { commandsOn, consumerOn, depositCommand, redrivePoison, relayOn, type Deposit, type LedgerConsumer } from './ledger.ts'
 

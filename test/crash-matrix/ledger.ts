@@ -3,9 +3,9 @@
  * handler) and as states (projected). Every effect leaves a row that shows it if it happens twice.
  */
 import { z } from 'zod'
-import { command, type Command } from '../../src/command/command.ts'
+import { command, type Command } from '../../src/command/model/command.ts'
 import { createCommands, type Commands } from '../../src/command/commands.ts'
-import type { CommandCache } from '../../src/command/cache.ts'
+import type { CommandCache } from '../../src/command/cache/cache.ts'
 import { createConsumer, type Consumer } from '../../src/consumer/consumer.ts'
 import { listDeadLetters } from '../../src/consumer/operate/dead-letters.ts'
 import { redriveDeadLetters } from '../../src/consumer/operate/redrive.ts'

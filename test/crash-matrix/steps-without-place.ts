@@ -2,15 +2,15 @@
  * Steps of the roles at which no process is crashed, each with its reason. A step that is neither here nor in the registry of
  * places fails a test.
  */
-import type { CommandCache } from '../../src/command/cache.ts'
+import type { CommandCache } from '../../src/command/cache/cache.ts'
 import type { KafkaClient } from '../../src/transport/kafka/kafka-client.ts'
 import type { Delivery, Publisher } from '../../src/transport/transport.ts'
 
 /** Statements by their reasons. */
 export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>> = {
   'only looks: nothing is different after it, and the next step has a place': [
-    'command/command.selectMarker',
-    'command/command.selectVersions',
+    'command/model/command.selectMarker',
+    'command/model/command.selectVersions',
     'consumer/tables/claim.findBlocked',
     'consumer/tables/dead-letter.countDead',
     'consumer/tables/dead-letter.readAttempts',
@@ -94,7 +94,7 @@ export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>>
     'outbox/tables/outbox.addFacts',
   ],
   'in the transaction of "marker claimed" and "state written", or in one that only looks: locks end with it': [
-    'command/command.lockAggregates',
+    'command/model/command.lockAggregates',
   ],
   'in the transaction of "letter written", "aggregate held" and "burial commit sent": whatever ends it there ends it here': [
     'consumer/tables/dead-letter.forgetSeen',

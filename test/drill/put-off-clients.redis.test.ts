@@ -1,7 +1,7 @@
 /** The drills about commands are about clients: a system that does everything and puts every client off must fail them. */
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
 import type { Commands } from '../../src/command/commands.ts'
-import { failed } from '../../src/command/outcome.ts'
+import { failed } from '../../src/command/model/outcome.ts'
 import { drills } from '../../src/drill/drills.ts'
 import { openEmbedded } from '../../src/drill/embedded-target.ts'
 import { runDrill } from '../../src/drill/run-drill.ts'

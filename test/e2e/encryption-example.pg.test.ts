@@ -12,7 +12,7 @@ import {
 import { dataKeys, dataKeyTable, localKeyPort, type DataKeys, type KeyPort } from '../../examples/encryption/data-keys.ts'
 import { sealed, sealedResponses } from '../../examples/encryption/sealed.ts'
 import { createCommands } from '../../src/command/commands.ts'
-import { memoryCache } from '../../src/command/memory-cache.ts'
+import { memoryCache } from '../../src/command/cache/memory.ts'
 import { createConsumer } from '../../src/consumer/consumer.ts'
 import type { ConsumerOptions } from '../../src/consumer/model/consumer-options.ts'
 import { jsonCodec } from '../../src/core/codec.ts'

@@ -1,7 +1,7 @@
 /** Requests to commands, on Postgres, and to an ingest: whatever a client sends, the answer is no 5xx and nothing is thrown. */
 import fc from 'fast-check'
 import { z } from 'zod'
-import { command } from '../../src/command/command.ts'
+import { command } from '../../src/command/model/command.ts'
 import { createCommands } from '../../src/command/commands.ts'
 import type { Stream } from '../../src/core/stream.ts'
 import { state } from '../../src/core/event.ts'

@@ -129,7 +129,7 @@ export const budgetMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'keeps answers in the cache as they are',
-    file: 'src/command/pipeline.ts',
+    file: 'src/command/pipeline/run.ts',
     from: 'await pipeline.responses.encode(entry.response, responseContext(asked))',
     to: 'entry.response',
     caughtBy: {
@@ -139,11 +139,11 @@ export const budgetMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'tells a repeat that it failed where its answer cannot be read any more',
-    file: 'src/command/committed.ts',
+    file: 'src/command/pipeline/committed.ts',
     from: '(isWaybillError(error) && !error.retryable) ? { response: null }',
     to: "isWaybillError(error, 'INTERNAL') ? { response: null }",
     caughtBy: {
-      file: 'src/command/response-codec.pg.test.ts',
+      file: 'src/command/model/response-codec.pg.test.ts',
       test: 'an answer that does not open any more is one that was not kept, and one whose key is away is for later',
     },
   },

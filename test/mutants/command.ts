@@ -4,21 +4,21 @@ import type { SourceMutant } from './source-mutant.ts'
 export const commandMutants: readonly SourceMutant[] = [
   {
     mutant: 'runs a command inside the open transaction of another one',
-    file: 'src/command/open-command.ts',
+    file: 'src/command/pipeline/open-command.ts',
     from: 'isOpen && pool === connectionsOf(db)',
     to: 'isOpen && pool === undefined',
     caughtBy: {
-      file: 'src/command/open-command.pg.test.ts',
+      file: 'src/command/pipeline/open-command.pg.test.ts',
       test: 'is refused at once, with what to use instead, and both commands change nothing',
     },
   },
   {
     mutant: 'takes a transaction that has ended for an open one',
-    file: 'src/command/open-command.ts',
+    file: 'src/command/pipeline/open-command.ts',
     from: 'ended: () => void (own.isOpen = false)',
     to: 'ended: () => void own.isOpen',
     caughtBy: {
-      file: 'src/command/open-command.pg.test.ts',
+      file: 'src/command/pipeline/open-command.pg.test.ts',
       test: 'in what execute left running, once its transaction has committed',
     },
   },
@@ -27,45 +27,48 @@ export const commandMutants: readonly SourceMutant[] = [
     file: 'src/postgres/database.ts',
     from: 'return db[connections] ?? db',
     to: 'return db',
-    caughtBy: { file: 'src/command/open-command.pg.test.ts', test: 'is refused through another adapter over the same pool too' },
+    caughtBy: {
+      file: 'src/command/pipeline/open-command.pg.test.ts',
+      test: 'is refused through another adapter over the same pool too',
+    },
   },
   {
     mutant: 'believes a pending entry of a dead process until the entry ends',
-    file: 'src/command/pending.ts',
+    file: 'src/command/pipeline/pending.ts',
     from: 'const believedLockWaits = 3',
     to: 'const believedLockWaits = 3_000_000',
     caughtBy: {
-      file: 'src/command/pending.pg.test.ts',
+      file: 'src/command/pipeline/pending.pg.test.ts',
       test: 'of a process that died before COMMIT executes the request, and the next one is answered by the cache',
     },
   },
   {
     mutant: 'believes a pending entry that could not be released until the entry ends',
-    file: 'src/command/pipeline.ts',
+    file: 'src/command/pipeline/run.ts',
     from: 'if (!isBelieved(pipeline, found)) return await tryMarker',
     to: "if (found.token === '') return await tryMarker",
     caughtBy: {
-      file: 'src/command/pending.pg.test.ts',
+      file: 'src/command/pipeline/pending.pg.test.ts',
       test: 'of a run that was rolled back and could not release it executes the request',
     },
   },
   {
     mutant: 'plans a request again whose marker another run holds',
-    file: 'src/command/pipeline.ts',
+    file: 'src/command/pipeline/run.ts',
     from: 'if (!isBelieved(pipeline, found)) return await tryMarker(pipeline, asked, toPlan(pipeline, asked))',
     to: 'if (!isBelieved(pipeline, found)) return undefined',
     caughtBy: {
-      file: 'src/command/pending.pg.test.ts',
+      file: 'src/command/pipeline/pending.pg.test.ts',
       test: 'of a run that holds the marker is told that it is under way, plans nothing, and leaves the entry to its owner',
     },
   },
   {
     mutant: 'plans a request again while another run plans it slowly',
-    file: 'src/command/pending.ts',
+    file: 'src/command/pipeline/pending.ts',
     from: 'await cache.renew(key, pending, clock.nowMs())',
     to: 'if (key === undefined) await cache.renew(key, pending, clock.nowMs())',
     caughtBy: {
-      file: 'src/command/pending.pg.test.ts',
+      file: 'src/command/pipeline/pending.pg.test.ts',
       test: 'of a run that is still planning is told that it is under way, and plans nothing, however long that takes',
     },
   },

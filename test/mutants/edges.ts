@@ -14,11 +14,11 @@ export const edgeMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'ends the process when a Redis client that nobody listens to loses its connection',
-    file: 'src/command/redis-cache.ts',
+    file: 'src/command/cache/redis.ts',
     from: `  client.on?.('error', () => undefined)\n`,
     to: '',
     caughtBy: {
-      file: 'src/command/redis-cache.redis.test.ts',
+      file: 'src/command/cache/redis.redis.test.ts',
       test: 'a Redis that goes away fails the calls and never the process, also if nobody listens to the redis client',
     },
   },

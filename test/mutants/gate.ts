@@ -1,8 +1,8 @@
 /** Mutants of the places that commands take before they borrow a connection, and of the bounds of reads with made-up tokens. */
 import type { SourceMutant } from './source-mutant.ts'
 
-const unit = 'src/command/command-gate.test.ts'
-const pg = 'src/command/command-gate.pg.test.ts'
+const unit = 'src/command/pipeline/gate.test.ts'
+const pg = 'src/command/pipeline/gate.pg.test.ts'
 
 export const gateMutants: readonly SourceMutant[] = [
   {
@@ -21,42 +21,42 @@ export const gateMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'counts the aggregate of a command and not those of its children',
-    file: 'src/command/pipeline.ts',
+    file: 'src/command/pipeline/run.ts',
     from: 'pipeline.gate.begin(asked.passage, aggregatesIn(node))',
     to: 'pipeline.gate.begin(asked.passage, node.aggregate === undefined ? [] : aggregatesIn(node).slice(0, 1))',
     caughtBy: { file: pg, test: 'while 300 others send a command each for one account, one by one, as a bulk and as a child' },
   },
   {
     mutant: 'lets loads take connections without places',
-    file: 'src/command/plan-command.ts',
+    file: 'src/command/pipeline/plan.ts',
     from: 'const leave = await enter(aggregate === undefined ? [] : [aggregate])',
     to: 'const leave = enter === undefined ? await enter([]) : (): void => undefined',
     caughtBy: { file: pg, test: 'while the loads of another one hang' },
   },
   {
     mutant: 'keeps the place of its principal while it waits for an aggregate',
-    file: 'src/command/command-gate.ts',
+    file: 'src/command/pipeline/gate.ts',
     from: 'if (held.principal) principals.leave(principal)\n          held.principal = false',
     to: '',
     caughtBy: { file: unit, test: 'makes no command of other aggregates wait, of the same principal either' },
   },
   {
     mutant: 'stands behind its principal’s line again with an aggregate in hand',
-    file: 'src/command/command-gate.ts',
+    file: 'src/command/pipeline/gate.ts',
     from: "at: 'principal', isAhead: true }",
     to: "at: 'principal', isAhead: false }",
     caughtBy: { file: unit, test: 'gives its next place to a command that then goes before the others of its principal' },
   },
   {
     mutant: 'keeps the places of a command that was refused half-way',
-    file: 'src/command/command-gate.ts',
+    file: 'src/command/pipeline/gate.ts',
     from: 'leave(passage, keys, held)\n      throw error',
     to: 'throw error',
     caughtBy: { file: unit, test: 'gives its places back: those of the aggregates that it had, too' },
   },
   {
     mutant: 'leaves a caller that gave up in the line',
-    file: 'src/command/command-gate.ts',
+    file: 'src/command/pipeline/gate.ts',
     from: 'if (place !== -1) line.splice(place, 1)',
     to: 'if (place === -2) line.splice(place, 1)',
     caughtBy: { file: unit, test: 'leaves the line when its caller gives up, as ABORTED, and the next one moves up' },
@@ -73,7 +73,7 @@ export const gateMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'gives no sign of life while it waits in line',
-    file: 'src/command/pipeline.ts',
+    file: 'src/command/pipeline/run.ts',
     from: '(ready) => whileRenewed(pipeline, { key, pending }, ready)',
     to: '(ready) => (pending.token === key ? whileRenewed(pipeline, { key, pending }, ready) : ready)',
     caughtBy: {
@@ -83,14 +83,14 @@ export const gateMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'looks into the database for a repeat of what this process runs',
-    file: 'src/command/pipeline.ts',
+    file: 'src/command/pipeline/run.ts',
     from: 'if (gate.isUnderWay(asked.passage)) return inProgress()',
     to: 'if (gate.size < 0) return inProgress()',
     caughtBy: { file: pg, test: 'or runs takes no connection for 300 repeats, which are told that it is under way' },
   },
   {
     mutant: 'lets repeats of what this process runs wait with connections',
-    file: 'src/command/command-gate.ts',
+    file: 'src/command/pipeline/gate.ts',
     from: 'const requests = new Places(1)',
     to: 'const requests = new Places(10_000)',
     caughtBy: { file: pg, test: 'or runs takes no connection for 300 repeats, which are told that it is under way' },

@@ -1,14 +1,14 @@
 /** Mistakes at the edges: the command cache, cookies of other pages, tokens, the dashboard, hosts, terminals, secrets. */
 import type { SourceMutant } from './source-mutant.ts'
 
-const cacheProof = 'src/command/cache-proof.pg.test.ts'
-const guarded = 'src/command/guarded-cache.test.ts'
+const cacheProof = 'src/command/cache/cache-proof.pg.test.ts'
+const guarded = 'src/command/cache/bounded-cache.test.ts'
 const site = 'src/dashboard/dashboard.pg.test.ts'
 
 export const httpMutants: readonly SourceMutant[] = [
   {
     mutant: 'believes cache entries whose seal is wrong',
-    file: 'src/command/cache.ts',
+    file: 'src/command/cache/cache.ts',
     from: 'end > 0 && isEqualSecret(text.slice(0, end), sealOf(key, json)) ?',
     to: 'end > 0 ?',
     caughtBy: {
@@ -18,7 +18,7 @@ export const httpMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'seals cache entries without their key',
-    file: 'src/command/cache.ts',
+    file: 'src/command/cache/cache.ts',
     from: 'waybill command cache\\n${key}\\n${json}',
     to: 'waybill command cache\\n${json}',
     caughtBy: {
@@ -28,21 +28,21 @@ export const httpMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'asks an open shared cache about sensitive commands',
-    file: 'src/command/pipeline.ts',
+    file: 'src/command/pipeline/run.ts',
     from: '(definition.sensitive && !cache.isProved)',
     to: '(definition.sensitive && definition.name === key)',
     caughtBy: { file: cacheProof, test: 'is not asked for by a sensitive command, where entries are not sealed' },
   },
   {
     mutant: 'leaves an entry that is not ours in its place',
-    file: 'src/command/guarded-cache.ts',
+    file: 'src/command/cache/bounded-cache.ts',
     from: 'inPlaceOf.set(entry ?? pending, found)',
     to: 'if (entry !== undefined) inPlaceOf.set(entry, found)',
     caughtBy: { file: guarded, test: 'gives way to the first entry that is ours' },
   },
   {
     mutant: 'answers from the cache what no header can carry',
-    file: 'src/command/cache.ts',
+    file: 'src/command/cache/cache.ts',
     from: 'if (token !== undefined && !isToken(token)) return undefined',
     to: 'if (token !== undefined && typeof token !== "string") return undefined',
     caughtBy: { file: cacheProof, test: 'an entry of a wrong shape is nothing, and over HTTP no error' },

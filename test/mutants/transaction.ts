@@ -117,7 +117,7 @@ export const transactionMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'answers a repeat by a marker that no synchronous standby has',
-    file: 'src/command/command.sql.ts',
+    file: 'src/command/model/command.sql.ts',
     from: ', ${standbyBarrier} as barrier',
     to: ', null as barrier',
     caughtBy: {

@@ -3,7 +3,7 @@ import postgres from 'postgres'
 import { afterEach, describe, expect, test } from 'vitest'
 import { z } from 'zod'
 
-import { command } from '../../src/command/command.ts'
+import { command } from '../../src/command/model/command.ts'
 import { createCommands } from '../../src/command/commands.ts'
 import { createMarkerCleanup } from '../../src/command/marker-cleanup.ts'
 import { createConsumer, type Consumer } from '../../src/consumer/consumer.ts'

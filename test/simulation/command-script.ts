@@ -9,7 +9,7 @@ import {
   selectVersions,
   updateMarker,
   type CommandTables,
-} from '../../src/command/command.sql.ts'
+} from '../../src/command/model/command.sql.ts'
 import { businessKeyId } from '../../src/core/id.ts'
 import { addEvent, type OutboxTables } from '../../src/outbox/tables/outbox.sql.ts'
 import { encoded, scriptOf, scriptsOf, weighted, type ScriptStep } from './outbox-script.ts'

@@ -4,7 +4,7 @@
  */
 import fc from 'fast-check'
 import { afterAll, expect, test } from 'vitest'
-import { commandTables } from '../../src/command/command.sql.ts'
+import { commandTables } from '../../src/command/model/command.sql.ts'
 import { inboxTables, type Scope } from '../../src/consumer/tables/inbox.sql.ts'
 import { createOutbox } from '../../src/outbox/outbox.ts'
 import { fromPg } from '../../src/postgres/from-pg.ts'

@@ -2,7 +2,7 @@
  * A small live system with its metrics served: writers and commands, a relay that can be stopped, a consumer that dies on poison.
  */
 import { z } from 'zod'
-import { command } from '../../src/command/command.ts'
+import { command } from '../../src/command/model/command.ts'
 import { createCommands } from '../../src/command/commands.ts'
 import { createMarkerCleanup } from '../../src/command/marker-cleanup.ts'
 import { run } from '../../src/core/lifetime.ts'

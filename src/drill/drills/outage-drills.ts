@@ -1,6 +1,6 @@
 /** What happens when databases, networks and caches fail under load, and when nobody knows whether a COMMIT took effect. */
 import { setTimeout as delay } from 'node:timers/promises'
-import { ioredisCache } from '../../command/redis-cache.ts'
+import { ioredisCache } from '../../command/cache/redis.ts'
 import { createSignals } from '../../core/signals.ts'
 import { connect } from '../../postgres/connect.ts'
 import { startFaultProxy } from '../../testing/fault-proxy.ts'

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { failed } from '../../command/outcome.ts'
+import { failed } from '../../command/model/outcome.ts'
 import { answerOf, deliverEntry, logEntry } from './message-entries.ts'
 
 const attributes = { event_id: 'e1', event_type: 'VideoPublished', aggregate_type: 'video', aggregate_id: 'a b', version: '3' }

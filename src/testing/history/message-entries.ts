@@ -1,7 +1,7 @@
 /**
  * Messages and outcomes as entries of a history, for whoever stands at the broker or beside a client.
  */
-import type { Outcome } from '../../command/outcome.ts'
+import type { Outcome } from '../../command/model/outcome.ts'
 import type { AnyStream } from '../../core/stream.ts'
 import { voidEventType } from '../../core/event.ts'
 import type { OutgoingMessage } from '../../transport/transport.ts'

@@ -8,7 +8,7 @@ import {
   selectVersions,
   updateMarker,
   type CommandTables,
-} from '../../../src/command/command.sql.ts'
+} from '../../../src/command/model/command.sql.ts'
 import type { SqlValue } from '../../../src/postgres/sql.ts'
 import type { FakeStore } from './fake-store.ts'
 import { Table } from './mvcc.ts'
