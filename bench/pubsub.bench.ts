@@ -7,10 +7,10 @@
  */
 import { PubSub, v1 } from '@google-cloud/pubsub'
 import { type Child, startChild } from '../src/testing/child.ts'
-import { openConnection, type Connection } from '../src/transport/pubsub-client.ts'
-import { createPubsubAdmin } from '../src/transport/pubsub-admin.ts'
-import { pubsub } from '../src/transport/pubsub.ts'
-import type { OutgoingMessage, Transport } from '../src/transport/transport.ts'
+import { openConnection, type Connection } from '../src/transport/pubsub/client/connection.ts'
+import { createPubsubAdmin } from '../src/transport/pubsub/admin/admin.ts'
+import { pubsub } from '../src/transport/pubsub/pubsub.ts'
+import type { OutgoingMessage, Transport } from '../src/transport/port/transport.ts'
 import { type BarDefinition, type Bench, composeBench, defineBench } from './harness.ts'
 import { bench as serverBench } from './pubsub-server.bench.ts'
 

@@ -169,14 +169,14 @@ export const mutantSuites: readonly MutantSuite[] = [
   {
     area: 'kafka',
     suite: 'publisher on a broker that loses answers',
-    file: 'src/transport/kafka/producer-id.test.ts',
+    file: 'src/transport/kafka/publish/producer-id.test.ts',
     test: /it is noticed when a publisher (.+)$/,
     mutants: ['believes the last refusal alone', 'takes what it rejects for not there'],
   },
   {
     area: 'kafka',
     suite: 'fetcher behind retention',
-    file: 'src/transport/kafka/partition-fetcher.test.ts',
+    file: 'src/transport/kafka/receive/partition-fetcher.test.ts',
     test: /it is noticed when a fetcher (.+)$/,
     mutants: ['goes on at the end'],
   },

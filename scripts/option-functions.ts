@@ -38,13 +38,13 @@ export const optionFunctions: readonly OptionsOf[] = [
   of('createBackfill', 'BackfillOptions', 'src/outbox/backfill/backfill.ts'),
   of('backfillTable', 'BackfillTableOptions', 'src/outbox/backfill/table-source.ts'),
   of('backfillFile', 'BackfillFileOptions', 'src/outbox/backfill/file-source.ts'),
-  of('memory', 'MemoryOptions', 'src/transport/memory.ts'),
+  of('memory', 'MemoryOptions', 'src/transport/memory/memory.ts'),
   of('postgresTransport', 'PostgresTransportOptions', 'src/transport/postgres/postgres-transport.ts'),
-  of('pubsub', 'PubsubOptions', 'src/transport/pubsub.ts'),
+  of('pubsub', 'PubsubOptions', 'src/transport/pubsub/pubsub.ts'),
   {
     call: 'kafka',
     interfaces: [
-      ['KafkaConnectionOptions', 'src/transport/kafka/connect-kafka.ts'],
+      ['KafkaConnectionOptions', 'src/transport/kafka/client/connect.ts'],
       ['KafkaOptions', 'src/transport/kafka/kafka-options.ts'],
     ],
   },

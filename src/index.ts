@@ -109,7 +109,7 @@ export {
 } from './outbox/operate/parked.ts'
 export { listPauses, pauseOutbox, resumeOutbox, type Pause, type PauseAction } from './outbox/operate/pause.ts'
 
-export { memory, type MemoryOptions, type MemoryTransport } from './transport/memory.ts'
+export { memory, type MemoryOptions, type MemoryTransport } from './transport/memory/memory.ts'
 export {
   postgresTransport,
   type PostgresTransport,
@@ -128,7 +128,7 @@ export type {
   SeekTarget,
   SnapshotTarget,
   Transport,
-} from './transport/transport.ts'
+} from './transport/port/transport.ts'
 
 export { createConsumer, type Consumer } from './consumer/consumer.ts'
 export { processedBy, type ProcessedByOptions } from './consumer/operate/processed-by.ts'

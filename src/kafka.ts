@@ -3,6 +3,6 @@
  */
 export { kafka } from './transport/kafka/kafka.ts'
 export type { KafkaOptions } from './transport/kafka/kafka-options.ts'
-export type { KafkaConnectionOptions } from './transport/kafka/connect-kafka.ts'
-export { createKafkaAdmin, type KafkaAdmin } from './transport/kafka/kafka-admin.ts'
-export type * from './transport/kafka/kafka-client.ts'
+export type { KafkaConnectionOptions } from './transport/kafka/client/connect.ts'
+export { createKafkaAdmin, type KafkaAdmin } from './transport/kafka/admin.ts'
+export type * from './transport/kafka/client/kafka-client.ts'

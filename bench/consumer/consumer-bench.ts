@@ -15,7 +15,7 @@ import { stream } from '../../src/core/stream.ts'
 import { connect, type Connection } from '../../src/postgres/connect.ts'
 import { migrate } from '../../src/postgres/migrate.ts'
 import { startPostgres } from '../../src/testing/embedded-postgres.ts'
-import type { Delivery, IncomingMessage, Transport } from '../../src/transport/transport.ts'
+import type { Delivery, IncomingMessage, Transport } from '../../src/transport/port/transport.ts'
 
 export const videos = stream('video', {
   topic: 'video.events',

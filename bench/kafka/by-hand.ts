@@ -2,7 +2,7 @@
  * The same rows without us: the limit, a bare loop of set-based inserts that no broker takes part in; and the usual consumer,
  * which does one event at a time and commits its offset behind it.
  */
-import type { Delivery } from '../../src/transport/transport.ts'
+import type { Delivery } from '../../src/transport/port/transport.ts'
 import { sqlArray } from '../../src/postgres/sql.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
 import { emptyTable, logTopic, partitions, reading, type KafkaBench, type Reading, rate } from './kafka-bench.ts'

@@ -15,9 +15,9 @@ import { connect, type Connection } from '../../src/postgres/connect.ts'
 import { migrate } from '../../src/postgres/migrate.ts'
 import { startPostgres } from '../../src/testing/embedded-postgres.ts'
 import { startKafka } from '../../src/testing/kafka-cluster.ts'
-import { createKafkaAdmin } from '../../src/transport/kafka/kafka-admin.ts'
+import { createKafkaAdmin } from '../../src/transport/kafka/admin.ts'
 import { kafka } from '../../src/transport/kafka/kafka.ts'
-import type { Transport } from '../../src/transport/transport.ts'
+import type { Transport } from '../../src/transport/port/transport.ts'
 
 export interface Reading {
   readonly meter: string

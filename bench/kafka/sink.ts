@@ -8,7 +8,7 @@
 import { createConsumer } from '../../src/consumer/consumer.ts'
 import type { ConsumerOptions } from '../../src/consumer/model/consumer-options.ts'
 import { createSignals } from '../../src/core/signals.ts'
-import type { Transport } from '../../src/transport/transport.ts'
+import type { Transport } from '../../src/transport/port/transport.ts'
 import { emptyTable, fillOutbox, flowTopic, logTopic, rate, readingsOn, relayAll, type KafkaBench } from './kafka-bench.ts'
 
 export const rowsOnly = {

@@ -15,7 +15,7 @@ import { one, rows } from '../../src/postgres/database.ts'
 import { createLaneLeases } from '../../src/postgres/lane-leases.ts'
 import { migrate } from '../../src/postgres/migrate.ts'
 import { startPostgres } from '../../src/testing/embedded-postgres.ts'
-import type { Publisher } from '../../src/transport/transport.ts'
+import type { Publisher } from '../../src/transport/port/transport.ts'
 
 export interface OutboxBench {
   readonly db: Connection

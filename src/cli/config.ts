@@ -15,8 +15,8 @@ import type { Backfill, BackfillOptions } from '../outbox/backfill/backfill.ts'
 import type { RelayOptions } from '../outbox/relay/relay-options.ts'
 import type { OutboxRetentionOptions } from '../outbox/operate/retention.ts'
 import type { Database } from '../postgres/database.ts'
-import type { PubsubAdminOptions } from '../transport/pubsub-admin.ts'
-import type { Transport } from '../transport/transport.ts'
+import type { PubsubAdminOptions } from '../transport/pubsub/admin/admin.ts'
+import type { Transport } from '../transport/port/transport.ts'
 
 export interface WaybillConfig {
   /** The service whose schema this is. */

@@ -12,8 +12,8 @@ import { fromPg } from '../postgres/from-pg.ts'
 import { migrate } from '../postgres/migrate.ts'
 import { startPubsubServer, type PubsubServer } from '../pubsub-server/pubsub-server.ts'
 import { eventually } from '../testing/eventually.ts'
-import { createPubsubAdmin } from '../transport/pubsub-admin.ts'
-import { pubsub } from '../transport/pubsub.ts'
+import { createPubsubAdmin } from '../transport/pubsub/admin/admin.ts'
+import { pubsub } from '../transport/pubsub/pubsub.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
@@ -27,7 +27,7 @@ beforeAll(async () => {
   await writeFile(
     join(folder, 'waybill.config.ts'),
     `import { createConsumer } from ${source('src/consumer/consumer.ts')}
-     import { pubsub } from ${source('src/transport/pubsub.ts')}
+     import { pubsub } from ${source('src/transport/pubsub/pubsub.ts')}
      import { videos } from ${source('test/setup/consumer-fixture.ts')}
      export default {
        service: 'test',

@@ -5,7 +5,7 @@ import { outboxFixture, type OutboxFixture } from '../../test/setup/outbox-fixtu
 import { readInserts } from '../../test/setup/pgoutput.ts'
 import { runLine, type Ended } from '../../test/setup/run-line.ts'
 import { cdcPublication } from '../ops/outbox-cdc-slot.ts'
-import { memory } from '../transport/memory.ts'
+import { memory } from '../transport/memory/memory.ts'
 
 const { url, pool, db } = await logicalDatabase()
 

@@ -8,7 +8,7 @@ import { selectWaiting } from '../ops/outbox.sql.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { migrate } from '../postgres/migrate.ts'
 import { transaction } from '../postgres/transaction.ts'
-import { memory, type MemoryTransport } from '../transport/memory.ts'
+import { memory, type MemoryTransport } from '../transport/memory/memory.ts'
 import { runLine, type Ended } from '../../test/setup/run-line.ts'
 
 const database = await testDatabase()
@@ -213,7 +213,7 @@ test('lanes are shown and their number is changed', async () => {
 })
 
 describe('relay --once', () => {
-  const memoryUrl = new URL('../transport/memory.ts', import.meta.url).href
+  const memoryUrl = new URL('../transport/memory/memory.ts', import.meta.url).href
 
   test('drains and says how many', async () => {
     const { run, json } = await parked()

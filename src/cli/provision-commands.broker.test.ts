@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { startPubsubServer, type PubsubServer } from '../pubsub-server/pubsub-server.ts'
-import { createPubsubAdmin } from '../transport/pubsub-admin.ts'
+import { createPubsubAdmin } from '../transport/pubsub/admin/admin.ts'
 import { runLine, type Ended } from '../../test/setup/run-line.ts'
 
 let folder = ''

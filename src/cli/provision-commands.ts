@@ -8,7 +8,7 @@ import { doctorPubsub } from '../ops/doctor-pubsub.ts'
 import { desiredResources, type DesiredResources } from '../ops/provision-desired.ts'
 import { gcloudText, planText, terraformText, withNotes } from '../ops/provision-text.ts'
 import { applyProvision, planProvision } from '../ops/provision.ts'
-import { createPubsubAdmin, type PubsubAdmin } from '../transport/pubsub-admin.ts'
+import { createPubsubAdmin, type PubsubAdmin } from '../transport/pubsub/admin/admin.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult, type OptionSpec } from './command.ts'
 import type { PubsubConfig } from './config.ts'
 

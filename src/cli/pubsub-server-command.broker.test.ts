@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { runLine, type Ended } from '../../test/setup/run-line.ts'
-import { createPubsubAdmin } from '../transport/pubsub-admin.ts'
+import { createPubsubAdmin } from '../transport/pubsub/admin/admin.ts'
 
 async function serve(line: string, use: (emulatorHost: string) => Promise<void>): Promise<Ended> {
   const stop = new AbortController()

@@ -7,7 +7,7 @@ import { outboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
-import { memory } from '../transport/memory.ts'
+import { memory } from '../transport/memory/memory.ts'
 import { runLine, type Circumstances, type Ended } from '../../test/setup/run-line.ts'
 
 const database = await testDatabase()

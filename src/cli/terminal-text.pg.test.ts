@@ -7,7 +7,7 @@ import { fromPg } from '../postgres/from-pg.ts'
 import { createRelay } from '../outbox/relay/relay.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
-import { memory } from '../transport/memory.ts'
+import { memory } from '../transport/memory/memory.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

@@ -3,8 +3,8 @@
  * `waybill_drill_`, never touch a row that is not theirs, and remove what they made. Servers are left alone.
  */
 import { WaybillError } from '../core/errors.ts'
-import type { Transport } from '../transport/transport.ts'
-import { createPubsubAdmin, type PubsubAdminOptions } from '../transport/pubsub-admin.ts'
+import type { Transport } from '../transport/port/transport.ts'
+import { createPubsubAdmin, type PubsubAdminOptions } from '../transport/pubsub/admin/admin.ts'
 import { makePubsubTopic, removePubsubTopic } from './pubsub-topic.ts'
 import type { Target, TopicOrder } from './target.ts'
 

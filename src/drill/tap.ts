@@ -8,7 +8,7 @@ import type { AnyStream } from '../core/stream.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { Log } from '../testing/history/entry.ts'
 import { logEntry } from '../testing/history/message-entries.ts'
-import type { IncomingMessage, OutgoingMessage, Receiver, Transport } from '../transport/transport.ts'
+import type { IncomingMessage, OutgoingMessage, Receiver, Transport } from '../transport/port/transport.ts'
 import { tapName } from './target.ts'
 
 /** Marks what a drill made up. Consumers do not look at it. */

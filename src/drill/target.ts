@@ -3,7 +3,7 @@
  */
 import type { Postgres } from '../testing/embedded-postgres.ts'
 import type { PubsubServer } from '../pubsub-server/pubsub-server.ts'
-import type { Transport } from '../transport/transport.ts'
+import type { Transport } from '../transport/port/transport.ts'
 import type { TransportPlace } from './drill-process.ts'
 
 export interface Target {

@@ -8,7 +8,7 @@
  */
 import { createBreaker, type Breaker } from '../core/breaker.ts'
 import { underSignals } from '../core/under-signals.ts'
-import type { PublishOutcome } from '../transport/transport.ts'
+import type { PublishOutcome } from '../transport/port/transport.ts'
 import type { Fact } from './fact.ts'
 import { refused, type Refused } from './fact-outcome.ts'
 import type { FactSink } from './fact-sink.ts'

@@ -15,7 +15,7 @@ import type { Database, Tx } from '../postgres/database.ts'
 import { isRefusedValue } from '../postgres/sql-state.ts'
 import { transaction, transactionOptions } from '../postgres/transaction.ts'
 import { unlessMute } from '../postgres/unless-mute.ts'
-import type { Publisher, PublishOutcome } from '../transport/transport.ts'
+import type { Publisher, PublishOutcome } from '../transport/port/transport.ts'
 import type { AnyEventType, Fact } from './fact.ts'
 
 /** The part of an outbox that an ingest uses. `createOutbox` makes one. */

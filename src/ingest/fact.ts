@@ -11,7 +11,7 @@ import { WaybillError } from '../core/errors.ts'
 import type { EventKind } from '../core/event.ts'
 import { businessKeyId, type KeyPart } from '../core/id.ts'
 import { contextOf, type EventType } from '../core/stream.ts'
-import type { OutgoingMessage } from '../transport/transport.ts'
+import type { OutgoingMessage } from '../transport/port/transport.ts'
 
 export type AnyEventType = EventType<EventKind, never, unknown>
 

@@ -9,7 +9,7 @@ import { fromPg } from '../postgres/from-pg.ts'
 import { migrate } from '../postgres/migrate.ts'
 import { groupRole, groupRoles } from '../postgres/roles.ts'
 import { transaction } from '../postgres/transaction.ts'
-import { memory } from '../transport/memory.ts'
+import { memory } from '../transport/memory/memory.ts'
 import { doctorOutbox } from './doctor-outbox.ts'
 
 const database = await testDatabase()

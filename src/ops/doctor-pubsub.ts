@@ -3,8 +3,8 @@
  *
  * It only reads. Each finding names the resource, what is wrong, what that leads to, and what to do about it.
  */
-import type { PubsubAdmin } from '../transport/pubsub-admin.ts'
-import type { SubscriptionSettings, TopicSettings } from '../transport/pubsub-resources.ts'
+import type { PubsubAdmin } from '../transport/pubsub/admin/admin.ts'
+import type { SubscriptionSettings, TopicSettings } from '../transport/pubsub/admin/resources.ts'
 import type { DesiredResources } from './provision-desired.ts'
 import { howToMakeAnew, missingGrants } from './provision.ts'
 import { isProvisional } from './provisional-retention.ts'

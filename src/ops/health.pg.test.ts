@@ -7,7 +7,7 @@ import { connect } from '../postgres/connect.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
-import { memory } from '../transport/memory.ts'
+import { memory } from '../transport/memory/memory.ts'
 import { createHealth, type Health } from './health.ts'
 
 const database = await testDatabase()

@@ -8,7 +8,7 @@ import { skipParked } from '../outbox/operate/parked.ts'
 import type { Database } from '../postgres/database.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
-import { memory } from '../transport/memory.ts'
+import { memory } from '../transport/memory/memory.ts'
 import { cdcPublication } from './outbox-cdc-slot.ts'
 import { cdcStatus, giveUpSlot, switchCdcOff, switchCdcOn } from './outbox-cdc.ts'
 

@@ -5,7 +5,7 @@ import { logicalDatabase, makeSlot } from '../../test/setup/logical-database.ts'
 import { event, type NewEvent } from '../outbox/outbox.ts'
 import { pauseOutbox, resumeOutbox } from '../outbox/operate/pause.ts'
 import { transaction } from '../postgres/transaction.ts'
-import { memory } from '../transport/memory.ts'
+import { memory } from '../transport/memory/memory.ts'
 import { cdcStatus, switchCdcOn } from './outbox-cdc.ts'
 
 const { pool, db } = await logicalDatabase()

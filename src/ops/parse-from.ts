@@ -3,7 +3,7 @@
  * said back in UTC.
  */
 import { WaybillError } from '../core/errors.ts'
-import type { SeekTarget, SnapshotTarget } from '../transport/transport.ts'
+import type { SeekTarget, SnapshotTarget } from '../transport/port/transport.ts'
 
 /** A date, which begins in UTC, or a date and a time with their zone. */
 const moment = /^(\d{4}-\d{2}-\d{2})(T\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2}))?$/

@@ -7,7 +7,7 @@ import { createBackfill } from '../outbox/backfill/backfill.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import { createRelay } from '../outbox/relay/relay.ts'
 import { fromPg } from '../postgres/from-pg.ts'
-import { memory } from '../transport/memory.ts'
+import { memory } from '../transport/memory/memory.ts'
 import { rebuild } from './rebuild.ts'
 
 const database = await testDatabase()

@@ -9,10 +9,10 @@
 import { WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
 import type { StreamHead } from '../core/stream.ts'
-import type { PubsubGrant } from '../transport/pubsub-admin.ts'
-import { usualLeaseMs } from '../transport/pubsub-lease.ts'
-import { deadLetterName, subscriptionName } from '../transport/pubsub-names.ts'
-import type { SchemaSettings, SubscriptionSettings, TopicSettings } from '../transport/pubsub-resources.ts'
+import type { PubsubGrant } from '../transport/pubsub/admin/admin.ts'
+import { usualLeaseMs } from '../transport/pubsub/receive/lease-keeper.ts'
+import { deadLetterName, subscriptionName } from '../transport/pubsub/client/names.ts'
+import type { SchemaSettings, SubscriptionSettings, TopicSettings } from '../transport/pubsub/admin/resources.ts'
 import { isProvisional } from './provisional-retention.ts'
 
 /** A stream that this service publishes or reads. */

@@ -5,9 +5,9 @@
  * the subscriptions, let somebody publish. Values are quoted for their language; nothing is left to be filled in
  * but what the given options did not say.
  */
-import type { SchemaSettings, SubscriptionSettings, TopicSettings } from '../transport/pubsub-resources.ts'
+import type { SchemaSettings, SubscriptionSettings, TopicSettings } from '../transport/pubsub/admin/resources.ts'
 import type { DesiredResources } from './provision-desired.ts'
-import type { PubsubGrant } from '../transport/pubsub-admin.ts'
+import type { PubsubGrant } from '../transport/pubsub/admin/admin.ts'
 import type { Difference, ProvisionChange, ProvisionPlan } from './provision.ts'
 import { isProvisional } from './provisional-retention.ts'
 

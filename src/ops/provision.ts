@@ -6,14 +6,14 @@
  */
 import { isDeepStrictEqual } from 'node:util'
 import { WaybillError } from '../core/errors.ts'
-import type { PubsubAdmin, PubsubGrant } from '../transport/pubsub-admin.ts'
+import type { PubsubAdmin, PubsubGrant } from '../transport/pubsub/admin/admin.ts'
 import {
   subscriptionFields,
   topicFields,
   type SchemaSettings,
   type SubscriptionSettings,
   type TopicSettings,
-} from '../transport/pubsub-resources.ts'
+} from '../transport/pubsub/admin/resources.ts'
 import type { DesiredResources } from './provision-desired.ts'
 import { isProvisional, provisional } from './provisional-retention.ts'
 

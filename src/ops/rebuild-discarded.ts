@@ -10,7 +10,7 @@ import { WaybillError } from '../core/errors.ts'
 import { redactedMessage } from '../core/redact.ts'
 import { voidEventType } from '../core/event.ts'
 import { rows, type Queryable } from '../postgres/database.ts'
-import type { Delivery, ReceiveOptions, Transport } from '../transport/transport.ts'
+import type { Delivery, ReceiveOptions, Transport } from '../transport/port/transport.ts'
 import { findDiscarded, type RebuildScope } from './rebuild.sql.ts'
 
 type Feed = Pick<Transport, 'receive'>

@@ -3,7 +3,7 @@
  * where there is such a thing.
  */
 import { isWaybillError, WaybillError } from '../core/errors.ts'
-import type { SeekTarget, SnapshotTarget, Transport } from '../transport/transport.ts'
+import type { SeekTarget, SnapshotTarget, Transport } from '../transport/port/transport.ts'
 
 /** Moves a subscription to each of these topics. REFUSED, before anything is moved, if nothing can be moved there. */
 export function seekerOf(

@@ -14,8 +14,8 @@ import type { Queryable } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
-import { memory } from '../transport/memory.ts'
-import type { OutgoingMessage } from '../transport/transport.ts'
+import { memory } from '../transport/memory/memory.ts'
+import type { OutgoingMessage } from '../transport/port/transport.ts'
 import { abandonRebuild, dropReplaced, rebuild, type RebuildOptions } from './rebuild.ts'
 
 const database = await testDatabase()

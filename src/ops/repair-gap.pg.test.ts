@@ -5,7 +5,7 @@ import { createRelay } from '../outbox/relay/relay.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
-import type { OutgoingMessage, PublishOptions } from '../transport/transport.ts'
+import type { OutgoingMessage, PublishOptions } from '../transport/port/transport.ts'
 import { listGaps, repairGap, type RepairOptions } from './repair-gap.ts'
 
 const database = await testDatabase()

@@ -10,7 +10,7 @@ import { migrate } from '../postgres/migrate.ts'
 import { groupRole, groupRoles } from '../postgres/roles.ts'
 import { transaction } from '../postgres/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
-import { memory } from '../transport/memory.ts'
+import { memory } from '../transport/memory/memory.ts'
 import { status } from './status.ts'
 
 const database = await testDatabase()

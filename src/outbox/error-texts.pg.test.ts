@@ -4,8 +4,8 @@ import { library } from '../../test/outbox/backfill-library.ts'
 import { outboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
-import { memory } from '../transport/memory.ts'
-import type { PublishOutcome } from '../transport/transport.ts'
+import { memory } from '../transport/memory/memory.ts'
+import type { PublishOutcome } from '../transport/port/transport.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

@@ -11,7 +11,7 @@ import { fromPg } from '../postgres/from-pg.ts'
 import { shippedMigrations } from '../postgres/migrate-files.ts'
 import { migrate } from '../postgres/migrate.ts'
 import { transaction } from '../postgres/transaction.ts'
-import { memory } from '../transport/memory.ts'
+import { memory } from '../transport/memory/memory.ts'
 import { event } from './outbox.ts'
 
 const database = await testDatabase()

@@ -11,9 +11,9 @@ import type { Database } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
 import type { ColumnValue } from './projection.ts'
-import { memory } from '../transport/memory.ts'
+import { memory } from '../transport/memory/memory.ts'
 import { seededRandom } from '../core/random.ts'
-import type { OutgoingMessage } from '../transport/transport.ts'
+import type { OutgoingMessage } from '../transport/port/transport.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

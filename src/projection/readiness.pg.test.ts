@@ -7,7 +7,7 @@ import type { Database } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
-import type { Transport } from '../transport/transport.ts'
+import type { Transport } from '../transport/port/transport.ts'
 import { ReadinessWatch } from './readiness.ts'
 
 const database = await testDatabase()

@@ -16,7 +16,7 @@ import { createTokens, type Tokens } from '../core/token.ts'
 import { maxVersion } from '../core/version.ts'
 import type { Database } from '../postgres/database.ts'
 import { fromPg } from '../postgres/from-pg.ts'
-import type { OutgoingMessage } from '../transport/transport.ts'
+import type { OutgoingMessage } from '../transport/port/transport.ts'
 import { eventually } from '../testing/eventually.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
 

@@ -5,7 +5,7 @@
  * place that no process passes any more, because a statement was renamed, is found by it, not by a crash that never comes.
  * A step that has no place has a reason, or the test beside this file fails.
  */
-import type { KafkaClient } from '../transport/kafka/kafka-client.ts'
+import type { KafkaClient } from '../transport/kafka/client/kafka-client.ts'
 
 /** What a process does for a living. */
 export type CrashRole = 'writer' | 'command server' | 'relay' | 'consumer' | 'stored consumer'

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { createSigner, createVerifier } from '../core/signing.ts'
-import type { OutgoingMessage } from '../transport/transport.ts'
+import type { OutgoingMessage } from '../transport/port/transport.ts'
 import { eventually } from './eventually.ts'
 import type { TransportPromise } from './transport-contract.ts'
 import { interleaved, letTimePass, message, probe, publish, publishAll, statuses } from './transport-probe.ts'

@@ -1,6 +1,6 @@
 /** What a transport promises to those who receive: who gets what, in which order, and how much at a time. */
 import assert from 'node:assert/strict'
-import type { AckOutcome, Delivery } from '../transport/transport.ts'
+import type { AckOutcome, Delivery } from '../transport/port/transport.ts'
 import { eventually } from './eventually.ts'
 import type { TransportPromise } from './transport-contract.ts'
 import { abandoned, interleaved, letTimePass, message, nameOf, probe, publishAll } from './transport-probe.ts'

@@ -1,6 +1,6 @@
 /** What a transport promises about the end of a delivery: ack, nack, and a receiver or transport that closes. */
 import assert from 'node:assert/strict'
-import type { Delivery } from '../transport/transport.ts'
+import type { Delivery } from '../transport/port/transport.ts'
 import { eventually } from './eventually.ts'
 import type { TransportPromise } from './transport-contract.ts'
 import { interleaved, letTimePass, message, nameOf, probe, publishAll } from './transport-probe.ts'

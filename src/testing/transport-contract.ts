@@ -7,7 +7,7 @@
  *
  *   transportContract('memory', { describe, test, open: async () => harnessOf(memory()) })
  */
-import type { Transport } from '../transport/transport.ts'
+import type { Transport } from '../transport/port/transport.ts'
 import { publishingPromises } from './transport-contract-publishing.ts'
 import { receivingPromises } from './transport-contract-receiving.ts'
 import { settlingPromises } from './transport-contract-settling.ts'

@@ -4,7 +4,14 @@
  */
 import assert from 'node:assert/strict'
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Delivery, OutgoingMessage, PublishOptions, PublishOutcome, Receiver, Transport } from '../transport/transport.ts'
+import type {
+  Delivery,
+  OutgoingMessage,
+  PublishOptions,
+  PublishOutcome,
+  Receiver,
+  Transport,
+} from '../transport/port/transport.ts'
 import { eventually } from './eventually.ts'
 
 /** A message whose body is its name. */

@@ -4,7 +4,7 @@
 import { newId } from '../../src/core/id.ts'
 import { randomInt, type Random } from '../../src/core/random.ts'
 import { eventually } from '../../src/testing/eventually.ts'
-import type { Delivery, IncomingMessage, Transport } from '../../src/transport/transport.ts'
+import type { Delivery, IncomingMessage, Transport } from '../../src/transport/port/transport.ts'
 import type { Fact } from './chaos-history.ts'
 
 export class Life {

@@ -10,7 +10,7 @@ import type { ConsumedEvent } from '../../src/consumer/model/handler.ts'
 import { randomInt, seededRandom, type Random } from '../../src/core/random.ts'
 import type { Database, QueryResult, Tx } from '../../src/postgres/database.ts'
 import { eventually } from '../../src/testing/eventually.ts'
-import type { Delivery } from '../../src/transport/transport.ts'
+import type { Delivery } from '../../src/transport/port/transport.ts'
 import { ChaosBroker, Life } from './chaos-broker.ts'
 import {
   factsOf,

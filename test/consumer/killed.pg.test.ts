@@ -3,7 +3,7 @@ import { fromPg } from '../../src/postgres/from-pg.ts'
 import { startChild } from '../../src/testing/child.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { postgresTransport } from '../../src/transport/postgres/postgres-transport.ts'
-import type { OutgoingMessage } from '../../src/transport/transport.ts'
+import type { OutgoingMessage } from '../../src/transport/port/transport.ts'
 import { consumerFixture, deposited, type ConsumerFixture } from '../setup/consumer-fixture.ts'
 import { testDatabase } from '../setup/test-database.ts'
 

@@ -6,7 +6,7 @@ import type { Consumer } from '../../src/consumer/consumer.ts'
 import { discard } from '../../src/consumer/model/steering.ts'
 import type { Database } from '../../src/postgres/database.ts'
 import { eventually } from '../../src/testing/eventually.ts'
-import type { OutgoingMessage } from '../../src/transport/transport.ts'
+import type { OutgoingMessage } from '../../src/transport/port/transport.ts'
 import { accounts, consumerFixture, videos, type ConsumerFixture } from '../setup/consumer-fixture.ts'
 
 export const range = (from: number, to: number): number[] => Array.from({ length: to - from + 1 }, (_, n) => from + n)

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest'
 
 import { transaction } from '../../src/postgres/transaction.ts'
-import { memory } from '../../src/transport/memory.ts'
+import { memory } from '../../src/transport/memory/memory.ts'
 import { log, outboxFixture, videos } from '../setup/outbox-fixture.ts'
 import type { AdapterContext } from './adapter-harness.ts'
 

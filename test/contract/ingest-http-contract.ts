@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { factId } from '../../src/ingest/fact.ts'
 import { createIngestClient } from '../../src/ingest/ingest-client.ts'
 import { createIngest, type Ingest } from '../../src/ingest/ingest.ts'
-import { memory } from '../../src/transport/memory.ts'
+import { memory } from '../../src/transport/memory/memory.ts'
 import { heldPublisher } from '../ingest/held-publisher.ts'
 import { reading, readingKey, readings } from '../ingest/readings.ts'
 

@@ -16,7 +16,7 @@ import { createOutbox, event } from '../../src/outbox/outbox.ts'
 import { createRelay, type Relay } from '../../src/outbox/relay/relay.ts'
 import type { Database, Tx } from '../../src/postgres/database.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
-import type { Publisher, Transport } from '../../src/transport/transport.ts'
+import type { Publisher, Transport } from '../../src/transport/port/transport.ts'
 
 export const topic = 'account.events'
 export const accounts = stream('account', { topic, events: { Deposited: delta(z.object({ amount: z.number() })) } })

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { AckOutcome, Delivery, IncomingMessage, Receiver, ReceiveOptions } from '../../src/transport/transport.ts'
+import type { AckOutcome, Delivery, IncomingMessage, Receiver, ReceiveOptions } from '../../src/transport/port/transport.ts'
 import { mistakenReceiver } from './mistakes.ts'
 
 test('what a mistaken consumer acknowledges first it has only once the broker does not bring it again', async () => {

@@ -3,8 +3,8 @@
  * places fails a test.
  */
 import type { CommandCache } from '../../src/command/cache/cache.ts'
-import type { KafkaClient } from '../../src/transport/kafka/kafka-client.ts'
-import type { Delivery, Publisher } from '../../src/transport/transport.ts'
+import type { KafkaClient } from '../../src/transport/kafka/client/kafka-client.ts'
+import type { Delivery, Publisher } from '../../src/transport/port/transport.ts'
 
 /** Statements by their reasons. */
 export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>> = {

@@ -1,9 +1,9 @@
 /** How processes of a cell reach its broker: an address that fits into a message, and the transport that it means. */
-import { connectKafka, type KafkaConnectionOptions } from '../../src/transport/kafka/connect-kafka.ts'
-import type { KafkaClient } from '../../src/transport/kafka/kafka-client.ts'
+import { connectKafka, type KafkaConnectionOptions } from '../../src/transport/kafka/client/connect.ts'
+import type { KafkaClient } from '../../src/transport/kafka/client/kafka-client.ts'
 import { kafka } from '../../src/transport/kafka/kafka.ts'
-import { pubsub } from '../../src/transport/pubsub.ts'
-import type { AckOutcome, Delivery, Transport } from '../../src/transport/transport.ts'
+import { pubsub } from '../../src/transport/pubsub/pubsub.ts'
+import type { AckOutcome, Delivery, Transport } from '../../src/transport/port/transport.ts'
 import { fastClock } from '../e2e/fast-clock.ts'
 import { clockFactor, topic } from './ledger.ts'
 

@@ -15,7 +15,7 @@ let server: PubsubServer
 
 beforeAll(async () => {
   server = await startPubsubServer()
-  const pubsub = JSON.stringify(new URL('../../src/transport/pubsub.ts', import.meta.url).href)
+  const pubsub = JSON.stringify(new URL('../../src/transport/pubsub/pubsub.ts', import.meta.url).href)
   await writeFile(
     join(folder, 'waybill.config.ts'),
     `import { pubsub } from ${pubsub}

@@ -34,7 +34,7 @@ test('metrics show what a transport of the configuration and the connections to 
     `
 import { createConsumer } from ${source('consumer/consumer.ts')}
 import { defaultSignals } from ${source('core/signals.ts')}
-import { memory } from ${source('transport/memory.ts')}
+import { memory } from ${source('transport/memory/memory.ts')}
 import { videos } from ${JSON.stringify(new URL('../setup/consumer-fixture.ts', import.meta.url).href)}
 
 /** As kafka({ brokers }) does that was given no bus. */
@@ -74,7 +74,7 @@ test('a query that never ends keeps it neither from saying what went wrong nor f
   await using child = await consume(
     schema,
     `
-import { memory } from ${source('transport/memory.ts')}
+import { memory } from ${source('transport/memory/memory.ts')}
 export default {
   service: 'test',
   transport: () => ({ ...memory(), close: () => new Promise(() => {}) }),

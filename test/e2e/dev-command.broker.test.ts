@@ -19,7 +19,7 @@ const config = `
 import { createConsumer } from ${source('consumer/consumer.ts')}
 import { state } from ${source('core/event.ts')}
 import { stream } from ${source('core/stream.ts')}
-import { pubsub } from ${source('transport/pubsub.ts')}
+import { pubsub } from ${source('transport/pubsub/pubsub.ts')}
 import { suffix } from './suffix.ts'
 
 const schema = { '~standard': { version: 1, vendor: 'test', validate: (value) => ({ value }) } }

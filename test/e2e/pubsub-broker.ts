@@ -2,9 +2,9 @@
 import { startPubsubServer, type PubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
 import { systemClock, type Clock } from '../../src/core/clock.ts'
 import { eventually } from '../../src/testing/eventually.ts'
-import { createPubsubAdmin } from '../../src/transport/pubsub-admin.ts'
-import { pubsub, type PubsubOptions } from '../../src/transport/pubsub.ts'
-import type { OutgoingMessage, Transport } from '../../src/transport/transport.ts'
+import { createPubsubAdmin } from '../../src/transport/pubsub/admin/admin.ts'
+import { pubsub, type PubsubOptions } from '../../src/transport/pubsub/pubsub.ts'
+import type { OutgoingMessage, Transport } from '../../src/transport/port/transport.ts'
 import { fastClock } from './fast-clock.ts'
 
 export interface FastBroker {

@@ -1,5 +1,5 @@
 /** A broker that answers when a test says so, and shows what it was asked. */
-import type { OutgoingMessage, Publisher, PublishOutcome } from '../../src/transport/transport.ts'
+import type { OutgoingMessage, Publisher, PublishOutcome } from '../../src/transport/port/transport.ts'
 
 export interface HeldPublisher extends Publisher {
   /** The calls so far, each with its messages. */

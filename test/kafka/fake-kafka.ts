@@ -12,8 +12,8 @@ import type {
   KafkaClient,
   SyncedGroup,
   TopicPartitions,
-} from '../../src/transport/kafka/kafka-client.ts'
-import { kafkaError } from '../../src/transport/kafka/kafka-errors.ts'
+} from '../../src/transport/kafka/client/kafka-client.ts'
+import { kafkaError } from '../../src/transport/kafka/client/errors.ts'
 
 export interface AcceptedCommit {
   /** Empty if the offsets of a group without members were set. */

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { goldenKeys } from './golden-keys.ts'
-import { murmur2, partitionOf } from '../../src/transport/kafka/partitioner.ts'
+import { murmur2, partitionOf } from '../../src/transport/kafka/publish/partitioner.ts'
 
 test("keys go to the partitions that Kafka's Java producer was seen to put them into", () => {
   const stored = JSON.parse(readFileSync(new URL('golden-partitions.json', import.meta.url), 'utf8')) as unknown

@@ -1,7 +1,7 @@
 /**
  * Known ways to commit wrongly, each as other clients were seen to do it.
  */
-import type { KafkaMember } from '../../src/transport/kafka/kafka-client.ts'
+import type { KafkaMember } from '../../src/transport/kafka/client/kafka-client.ts'
 import type { GroupMutant } from './group-scenario.ts'
 
 /** What was fetched counts as done. */

@@ -6,9 +6,9 @@
  */
 import { seededRandom } from '../../src/core/random.ts'
 import { eventually } from '../../src/testing/eventually.ts'
-import type { KafkaClient } from '../../src/transport/kafka/kafka-client.ts'
+import type { KafkaClient } from '../../src/transport/kafka/client/kafka-client.ts'
 import { kafka } from '../../src/transport/kafka/kafka.ts'
-import type { Delivery, Receiver } from '../../src/transport/transport.ts'
+import type { Delivery, Receiver } from '../../src/transport/port/transport.ts'
 import { CommitWatch } from './commit-watch.ts'
 import { FakeKafka } from './fake-kafka.ts'
 

@@ -8,7 +8,7 @@ import { eventually } from '../../src/testing/eventually.ts'
 import { letTimePass, message, probe, publish, publishAll, statuses, type Probe } from '../../src/testing/transport-probe.ts'
 import type { KafkaOptions } from '../../src/transport/kafka/kafka-options.ts'
 import { kafka } from '../../src/transport/kafka/kafka.ts'
-import type { Delivery, Transport } from '../../src/transport/transport.ts'
+import type { Delivery, Transport } from '../../src/transport/port/transport.ts'
 import { testKafka } from '../setup/test-kafka.ts'
 
 const { brokers, admin, makeTopic } = await testKafka()

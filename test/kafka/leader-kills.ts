@@ -3,7 +3,7 @@
  */
 import { eventually } from '../../src/testing/eventually.ts'
 import type { KafkaCluster } from '../../src/testing/kafka-cluster.ts'
-import { createKafkaAdmin, type KafkaAdmin } from '../../src/transport/kafka/kafka-admin.ts'
+import { createKafkaAdmin, type KafkaAdmin } from '../../src/transport/kafka/admin.ts'
 
 export interface LeaderKillsOptions {
   readonly cluster: KafkaCluster

@@ -5,7 +5,7 @@
  * read from the log at the end; only then are the looks judged.
  */
 import { eventually } from '../../src/testing/eventually.ts'
-import type { KafkaAdmin } from '../../src/transport/kafka/kafka-admin.ts'
+import type { KafkaAdmin } from '../../src/transport/kafka/admin.ts'
 
 export interface Look {
   readonly committed: ReadonlyMap<number, bigint>

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
-import { partitionOf } from '../../src/transport/kafka/partitioner.ts'
+import { partitionOf } from '../../src/transport/kafka/publish/partitioner.ts'
 import { goldenKeys } from './golden-keys.ts'
 import { javaPartitions } from './java-partitions.ts'
 

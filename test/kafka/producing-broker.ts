@@ -2,10 +2,10 @@
  * The side of Kafka that a publisher sees: logs in memory, and answers that get lost or refuse. For tests of the publisher.
  */
 import { systemClock, type Clock } from '../../src/core/clock.ts'
-import type { KafkaClient, ProduceAnswer, ProduceBatch, ProduceRequest } from '../../src/transport/kafka/kafka-client.ts'
-import { KafkaPublisher } from '../../src/transport/kafka/kafka-publisher.ts'
-import { TopicDirectory } from '../../src/transport/kafka/topic-directory.ts'
-import type { OutgoingMessage, PublishOutcome } from '../../src/transport/transport.ts'
+import type { KafkaClient, ProduceAnswer, ProduceBatch, ProduceRequest } from '../../src/transport/kafka/client/kafka-client.ts'
+import { KafkaPublisher } from '../../src/transport/kafka/publish/publisher.ts'
+import { TopicDirectory } from '../../src/transport/kafka/publish/topic-directory.ts'
+import type { OutgoingMessage, PublishOutcome } from '../../src/transport/port/transport.ts'
 
 /** What becomes of a batch: the name of an error is its answer, and nothing was appended unless it says so. */
 export type Fault =

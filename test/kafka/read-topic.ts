@@ -1,7 +1,7 @@
 /** Reads a whole topic without a group: what stands where, for whoever judges offsets or order. */
-import type { KafkaClient } from '../../src/transport/kafka/kafka-client.ts'
-import { fromRecord } from '../../src/transport/kafka/kafka-records.ts'
-import type { IncomingMessage } from '../../src/transport/transport.ts'
+import type { KafkaClient } from '../../src/transport/kafka/client/kafka-client.ts'
+import { fromRecord } from '../../src/transport/kafka/client/wire/event-records.ts'
+import type { IncomingMessage } from '../../src/transport/port/transport.ts'
 
 /** All that a topic has, partition by partition. */
 export async function readTopic(client: KafkaClient, topic: string): Promise<readonly IncomingMessage[]> {

@@ -2,9 +2,9 @@ import { Admin } from '@platformatic/kafka'
 import { afterEach, expect, test } from 'vitest'
 import { eventually } from '../../src/testing/eventually.ts'
 import { message, probe, publishAll } from '../../src/testing/transport-probe.ts'
-import { connectKafka } from '../../src/transport/kafka/connect-kafka.ts'
+import { connectKafka } from '../../src/transport/kafka/client/connect.ts'
 import { kafka } from '../../src/transport/kafka/kafka.ts'
-import type { OutgoingMessage, Transport } from '../../src/transport/transport.ts'
+import type { OutgoingMessage, Transport } from '../../src/transport/port/transport.ts'
 import { testKafka } from '../setup/test-kafka.ts'
 
 const { brokers, admin, makeTopic } = await testKafka()

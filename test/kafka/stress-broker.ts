@@ -3,7 +3,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import { eventually } from '../../src/testing/eventually.ts'
-import { createKafkaAdmin } from '../../src/transport/kafka/kafka-admin.ts'
+import { createKafkaAdmin } from '../../src/transport/kafka/admin.ts'
 import { kafka } from '../../src/transport/kafka/kafka.ts'
 import type { Log } from '../../src/testing/history/entry.ts'
 import { logEntry } from '../../src/testing/history/message-entries.ts'

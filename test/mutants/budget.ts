@@ -2,7 +2,7 @@
 import type { SourceMutant } from './source-mutant.ts'
 
 const budgetTest = 'src/core/budget.test.ts'
-const kafkaTest = 'src/transport/kafka/platformatic-client.test.ts'
+const kafkaTest = 'src/transport/kafka/client/requests.test.ts'
 const exampleTest = 'test/e2e/encryption-example.pg.test.ts'
 
 export const budgetMutants: readonly SourceMutant[] = [
@@ -92,7 +92,7 @@ export const budgetMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'inflates whatever a batch of Kafka becomes',
-    file: 'src/transport/kafka/answer-budget.ts',
+    file: 'src/transport/kafka/client/wire/answer-budget.ts',
     from: '{ maxOutputLength: Math.max(1, this.#bytesLeft) }',
     to: '{}',
     caughtBy: {
@@ -102,7 +102,7 @@ export const budgetMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'tells a batch as unreadable that only came too late in its answer',
-    file: 'src/transport/kafka/answer-budget.ts',
+    file: 'src/transport/kafka/client/wire/answer-budget.ts',
     from: 'if (this.#batches > 1) return new AnswerFull(why)',
     to: 'if (this.#batches > 1_000_000) return new AnswerFull(why)',
     caughtBy: {
@@ -112,7 +112,7 @@ export const budgetMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'makes a record of Kafka of every seven bytes',
-    file: 'src/transport/kafka/answer-budget.ts',
+    file: 'src/transport/kafka/client/wire/answer-budget.ts',
     from: 'if (this.#valuesLeft < 0) throw',
     to: 'if (this.#valuesLeft < -1_000_000) throw',
     caughtBy: { file: kafkaTest, test: 'many records without content are no way around the bound' },

@@ -4,7 +4,7 @@ import type { SourceMutant } from './source-mutant.ts'
 export const edgeMutants: readonly SourceMutant[] = [
   {
     mutant: 'holds what a killed consumer had in hand for a minute',
-    file: 'src/transport/pubsub-lease.ts',
+    file: 'src/transport/pubsub/receive/lease-keeper.ts',
     from: 'return isExactlyOnce ? 60_000 : 15_000',
     to: 'return 60_000',
     caughtBy: {
@@ -34,21 +34,21 @@ export const edgeMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'ends the process when a Kafka broker hangs up',
-    file: 'src/transport/kafka/kafka-connections.ts',
+    file: 'src/transport/kafka/client/connections.ts',
     from: `  connection.on('error', onEnd)\n`,
     to: '',
     caughtBy: {
-      file: 'src/transport/kafka/kafka-connections.test.ts',
+      file: 'src/transport/kafka/client/connections.test.ts',
       test: 'a broker that lets a client in and hangs up in the same breath fails the call and never the process',
     },
   },
   {
     mutant: 'ends the process when a stream of Pub/Sub fails',
-    file: 'src/transport/pubsub-pull.ts',
+    file: 'src/transport/pubsub/receive/pull-stream.ts',
     from: `      stream.on('error', (error) => end(error))\n`,
     to: '',
     caughtBy: {
-      file: 'src/transport/pubsub-client.test.ts',
+      file: 'src/transport/pubsub/client/connection.test.ts',
       test: 'a service that hangs up on each connection fails the calls and never the process',
     },
   },

@@ -2,7 +2,7 @@
 import type { SourceMutant } from './source-mutant.ts'
 
 const isolation = 'src/postgres/role-isolation.pg.test.ts'
-const locks = 'src/transport/postgres/postgres-locks.pg.test.ts'
+const locks = 'src/transport/postgres/locks.pg.test.ts'
 const cleanup = 'src/command/marker-cleanup.pg.test.ts'
 const audit =
   'the audit log keeps what it has > an operator adds rows, as the user that it is, and can change, remove or forge none'

@@ -8,7 +8,7 @@ import type { Outbox } from '../../src/outbox/outbox.ts'
 import type { Database } from '../../src/postgres/database.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import type { FakeClock } from '../../src/testing/fake-clock.ts'
-import { memory } from '../../src/transport/memory.ts'
+import { memory } from '../../src/transport/memory/memory.ts'
 import { outboxFixture, type OutboxFixture } from '../setup/outbox-fixture.ts'
 import { bookBackfill, createBookTable, foldLog, type BookRow } from './backfill-world.ts'
 

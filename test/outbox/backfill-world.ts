@@ -7,7 +7,7 @@ import { stream } from '../../src/core/stream.ts'
 import { event, type NewEvent, type Outbox } from '../../src/outbox/outbox.ts'
 import type { Database, Tx } from '../../src/postgres/database.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
-import type { MemoryTransport } from '../../src/transport/memory.ts'
+import type { MemoryTransport } from '../../src/transport/memory/memory.ts'
 import { patience } from './stress/writers.ts'
 
 export const books = stream('book', {

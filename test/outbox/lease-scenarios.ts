@@ -9,7 +9,7 @@ import { relaySteps, type RelaySteps } from '../../src/outbox/relay/steps.ts'
 import type { Database } from '../../src/postgres/database.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { createFakeClock } from '../../src/testing/fake-clock.ts'
-import type { Publisher } from '../../src/transport/transport.ts'
+import type { Publisher } from '../../src/transport/port/transport.ts'
 import { expireLeases } from './relay-by-hand.ts'
 import { gate, openWorld } from './world.ts'
 

@@ -15,7 +15,7 @@ import { createTopicGates } from '../../src/outbox/relay/topic-breakers.ts'
 import type { Database } from '../../src/postgres/database.ts'
 import { noTracing } from '../../src/core/tracing.ts'
 import { createLaneLeases, type LaneLeases } from '../../src/postgres/lane-leases.ts'
-import type { Publisher } from '../../src/transport/transport.ts'
+import type { Publisher } from '../../src/transport/port/transport.ts'
 import type { OutboxFixture } from '../setup/outbox-fixture.ts'
 
 export interface RelayByHand {

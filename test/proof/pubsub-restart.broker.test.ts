@@ -2,8 +2,8 @@ import { expect, test } from 'vitest'
 import { startPubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
 import { startChild, type Child } from '../../src/testing/child.ts'
 import { eventually } from '../../src/testing/eventually.ts'
-import { createPubsubAdmin } from '../../src/transport/pubsub-admin.ts'
-import { pubsub } from '../../src/transport/pubsub.ts'
+import { createPubsubAdmin } from '../../src/transport/pubsub/admin/admin.ts'
+import { pubsub } from '../../src/transport/pubsub/pubsub.ts'
 
 interface Report {
   readonly seen?: readonly (readonly [string, number | undefined])[]

@@ -12,8 +12,8 @@ import { createOutbox, type Outbox } from '../../src/outbox/outbox.ts'
 import type { Database } from '../../src/postgres/database.ts'
 import { migrate } from '../../src/postgres/migrate.ts'
 import { eventually } from '../../src/testing/eventually.ts'
-import { memory, type MemoryTransport } from '../../src/transport/memory.ts'
-import type { OutgoingMessage, Transport } from '../../src/transport/transport.ts'
+import { memory, type MemoryTransport } from '../../src/transport/memory/memory.ts'
+import type { OutgoingMessage, Transport } from '../../src/transport/port/transport.ts'
 import { nextSchema } from './ready-schemas.ts'
 
 /** Whole states. */

@@ -6,7 +6,7 @@ import { createRelay } from '../../src/outbox/relay/relay.ts'
 import type { Database } from '../../src/postgres/database.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
 import { eventually } from '../../src/testing/eventually.ts'
-import { memory } from '../../src/transport/memory.ts'
+import { memory } from '../../src/transport/memory/memory.ts'
 import { consumerFixture, published, videos, type ConsumerFixture } from './consumer-fixture.ts'
 
 export const at = 'https://ops.example.com'

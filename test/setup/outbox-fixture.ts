@@ -10,7 +10,7 @@ import type { RelayOptions } from '../../src/outbox/relay/relay-options.ts'
 import type { Database } from '../../src/postgres/database.ts'
 import { migrate } from '../../src/postgres/migrate.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
-import type { MemoryTransport } from '../../src/transport/memory.ts'
+import type { MemoryTransport } from '../../src/transport/memory/memory.ts'
 import { z } from 'zod'
 import { nextSchema } from './ready-schemas.ts'
 

@@ -4,7 +4,7 @@
  * It keeps no offsets of its own: whoever gets a partition says where to begin, or begins at 0. A member that loses one may
  * be told (`lost`), or not, as a process that was stopped for too long.
  */
-import type { Delivery, IncomingMessage, OutgoingMessage, ReceiveOptions, Transport } from '../../src/transport/transport.ts'
+import type { Delivery, IncomingMessage, OutgoingMessage, ReceiveOptions, Transport } from '../../src/transport/port/transport.ts'
 
 interface Member {
   readonly options: ReceiveOptions

@@ -13,9 +13,9 @@ import { createRelay } from '../../src/outbox/relay/relay.ts'
 import type { Database } from '../../src/postgres/database.ts'
 import { transaction } from '../../src/postgres/transaction.ts'
 import { eventually } from '../../src/testing/eventually.ts'
-import { memory } from '../../src/transport/memory.ts'
+import { memory } from '../../src/transport/memory/memory.ts'
 import { postgresTransport } from '../../src/transport/postgres/postgres-transport.ts'
-import type { Transport } from '../../src/transport/transport.ts'
+import type { Transport } from '../../src/transport/port/transport.ts'
 import { consumerFixture, mails, videos as anyVideos, type ConsumerFixture } from './consumer-fixture.ts'
 
 /** An owner that writes, a relay, and a live consumer with a projection and a handler that emits. */

@@ -8,7 +8,7 @@ import { text } from 'node:stream/consumers'
 import { afterAll, inject } from 'vitest'
 
 import { eventually } from '../../src/testing/eventually.ts'
-import { createKafkaAdmin, type KafkaAdmin } from '../../src/transport/kafka/kafka-admin.ts'
+import { createKafkaAdmin, type KafkaAdmin } from '../../src/transport/kafka/admin.ts'
 import type { DoorAnswer } from './kafka.ts'
 
 export interface TestKafka {

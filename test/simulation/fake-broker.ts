@@ -6,11 +6,11 @@
  */
 import type { Clock } from '../../src/core/clock.ts'
 import type { Random } from '../../src/core/random.ts'
-import { MemoryBroker } from '../../src/transport/memory-broker.ts'
-import { MemoryPublishing } from '../../src/transport/memory-publishing.ts'
-import { createDice, type Dice, type Nastiness } from '../../src/transport/nastiness.ts'
-import { publishRuns } from '../../src/transport/publish-runs.ts'
-import type { Delivery, Publisher, Transport } from '../../src/transport/transport.ts'
+import { MemoryBroker } from '../../src/transport/memory/broker.ts'
+import { MemoryPublishing } from '../../src/transport/memory/publish.ts'
+import { createDice, type Dice, type Nastiness } from '../../src/transport/memory/faults.ts'
+import { publishRuns } from '../../src/transport/port/publish-runs.ts'
+import type { Delivery, Publisher, Transport } from '../../src/transport/port/transport.ts'
 import type { Actor } from './actor.ts'
 
 export interface FakeBroker {

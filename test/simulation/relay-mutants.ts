@@ -4,7 +4,7 @@
  * Some are those that the scripted scenarios use as well; the others break what a statement of the fake store means.
  */
 import { relaySteps } from '../../src/outbox/relay/steps.ts'
-import type { PublishOutcome } from '../../src/transport/transport.ts'
+import type { PublishOutcome } from '../../src/transport/port/transport.ts'
 import { continueAfterFailure, cursorPolling, letThroughBehindHead } from '../outbox/mutants/order-mutants.ts'
 import { unfencedSettle } from '../outbox/mutants/settle-mutants.ts'
 import type { RelayMutant, RelayWorld } from './relay-world.ts'

@@ -11,7 +11,7 @@ import {
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { eventually } from '../../testing/eventually.ts'
-import type { OutgoingMessage } from '../../transport/transport.ts'
+import type { OutgoingMessage } from '../../transport/port/transport.ts'
 import type { Consumer } from '../consumer.ts'
 import { pauseConsumer, resumeConsumer } from '../operate/pause.ts'
 

@@ -8,7 +8,7 @@ import { newId } from '../../core/id.ts'
 import { randomInt, seededRandom } from '../../core/random.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { eventually } from '../../testing/eventually.ts'
-import type { OutgoingMessage } from '../../transport/transport.ts'
+import type { OutgoingMessage } from '../../transport/port/transport.ts'
 import type { Consumer } from '../consumer.ts'
 import type { ConsumerOptions } from '../model/consumer-options.ts'
 

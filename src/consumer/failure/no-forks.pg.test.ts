@@ -8,7 +8,7 @@ import { testDatabase } from '../../../test/setup/test-database.ts'
 import { voidEventType } from '../../core/event.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { eventually } from '../../testing/eventually.ts'
-import type { OutgoingMessage } from '../../transport/transport.ts'
+import type { OutgoingMessage } from '../../transport/port/transport.ts'
 import { discardDeadLetters } from '../operate/discard.ts'
 import { redriveDeadLetters } from '../operate/redrive.ts'
 

@@ -17,7 +17,7 @@ import { isAbortedTransaction, isLockTimeout } from '../../postgres/sql-state.ts
 import { storableError } from '../../postgres/storable-text.ts'
 import { transaction } from '../../postgres/transaction.ts'
 import { transactionAborted } from '../../postgres/tx-scope.ts'
-import { ackAll } from '../../transport/ack-all.ts'
+import { ackAll } from '../../transport/port/ack-all.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import { counting } from './counting.ts'
 import { failFollowers } from './fail-followers.ts'

@@ -12,7 +12,7 @@ import { testDatabase } from '../../../test/setup/test-database.ts'
 import { systemClock } from '../../core/clock.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { eventually } from '../../testing/eventually.ts'
-import type { Delivery, IncomingMessage, ReceiveOptions } from '../../transport/transport.ts'
+import type { Delivery, IncomingMessage, ReceiveOptions } from '../../transport/port/transport.ts'
 import type { ConsumerOptions } from '../model/consumer-options.ts'
 
 const database = await testDatabase()

@@ -10,7 +10,7 @@ import { delta, state } from '../../core/event.ts'
 import { stream } from '../../core/stream.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { eventually } from '../../testing/eventually.ts'
-import type { OutgoingMessage } from '../../transport/transport.ts'
+import type { OutgoingMessage } from '../../transport/port/transport.ts'
 import type { ConsumerOptions } from '../model/consumer-options.ts'
 import { redriveDeadLetters } from '../operate/redrive.ts'
 

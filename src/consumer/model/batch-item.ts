@@ -7,7 +7,7 @@
  *   dead       a dead letter that an operator redrives
  */
 import type { Version } from '../../core/version.ts'
-import type { Delivery } from '../../transport/transport.ts'
+import type { Delivery } from '../../transport/port/transport.ts'
 import { lineOfPlace, type Place } from './partition-order.ts'
 import type { DeadReason, RawMessage, ReceivedEvent } from './received-event.ts'
 import type { Route } from './routes.ts'

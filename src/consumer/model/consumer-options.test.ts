@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { videos } from '../../../test/setup/outbox-fixture.ts'
 import type { Database } from '../../postgres/database.ts'
-import { memory } from '../../transport/memory.ts'
+import { memory } from '../../transport/memory/memory.ts'
 import { resolveConsumerOptions, type ConsumerOptions } from './consumer-options.ts'
 
 const nobodyAsks = (): Promise<never> => Promise.reject(new Error('nobody asks'))

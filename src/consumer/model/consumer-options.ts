@@ -13,7 +13,7 @@ import type { AnyStream } from '../../core/stream.ts'
 import { createTokens, type Tokens } from '../../core/token.ts'
 import { noTracing, type Tracing } from '../../core/tracing.ts'
 import type { Database } from '../../postgres/database.ts'
-import type { Transport } from '../../transport/transport.ts'
+import type { Transport } from '../../transport/port/transport.ts'
 import type { EmittingOutbox } from '../batch/emissions.ts'
 
 export interface ConsumerOptions<Native = unknown> {

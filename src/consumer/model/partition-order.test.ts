@@ -5,7 +5,7 @@ import { PartitionedBroker } from '../../../test/setup/partitioned-broker.ts'
 import { eventually } from '../../testing/eventually.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import { kafka } from '../../transport/kafka/kafka.ts'
-import type { IncomingMessage } from '../../transport/transport.ts'
+import type { IncomingMessage } from '../../transport/port/transport.ts'
 import { inPartitionOrder, type PlacedDelivery, type StoredOffset } from './partition-order.ts'
 import type { Fate } from '../receive/strangers.ts'
 

@@ -17,8 +17,8 @@
 import type { Clock } from '../../core/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { unlessLate } from '../../core/unless-late.ts'
-import { isAnother } from '../../transport/topic-id.ts'
-import type { Delivery, IncomingMessage, Receiver, ReceiveOptions, Transport } from '../../transport/transport.ts'
+import { isAnother } from '../../transport/port/topic-id.ts'
+import type { Delivery, IncomingMessage, Receiver, ReceiveOptions, Transport } from '../../transport/port/transport.ts'
 import type { Fate } from '../receive/strangers.ts'
 
 /** Where a delivery is in the log. */

@@ -11,7 +11,7 @@ import { businessKeyId, parseId } from '../../core/id.ts'
 import { parseMoment } from '../../core/moment.ts'
 import { parseVersion, type Version } from '../../core/version.ts'
 import { storableMs } from '../../postgres/storable-moment.ts'
-import type { IncomingMessage } from '../../transport/transport.ts'
+import type { IncomingMessage } from '../../transport/port/transport.ts'
 
 /** Why a message cannot be applied, in words that dead letters are grouped by. */
 export type DeadReason =

@@ -6,7 +6,7 @@ import type { Service } from '../../core/lifetime.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { eventually } from '../../testing/eventually.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
-import type { Transport } from '../../transport/transport.ts'
+import type { Transport } from '../../transport/port/transport.ts'
 import type { ConsumerOptions } from '../model/consumer-options.ts'
 import { deadLetterDrains } from './dead-letter-drains.ts'
 

@@ -8,7 +8,7 @@
 import { errorMessage, isWaybillError } from '../../core/errors.ts'
 import type { Service } from '../../core/lifetime.ts'
 import { loop } from '../../core/loop.ts'
-import type { Transport } from '../../transport/transport.ts'
+import type { Transport } from '../../transport/port/transport.ts'
 import { drainBrokerDeadLetters } from './broker-dead-letters.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import type { Consumer } from '../consumer.ts'

@@ -11,7 +11,7 @@ import {
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { rows } from '../../postgres/database.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
-import type { OutgoingMessage } from '../../transport/transport.ts'
+import type { OutgoingMessage } from '../../transport/port/transport.ts'
 import { eventually } from '../../testing/eventually.ts'
 import { applyBatch, type ApplyDeps } from '../batch/apply-batch.ts'
 import { drainBrokerDeadLetters } from './broker-dead-letters.ts'

@@ -5,7 +5,7 @@
  * Deliveries that have a place in a log are worked in its order, the foreign ones among them too: an offset never moves over
  * something that was not settled.
  */
-import type { Delivery } from '../../transport/transport.ts'
+import type { Delivery } from '../../transport/port/transport.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import { toUnread } from '../model/decode.ts'
 import { byVersion, type UnreadItem } from '../model/batch-item.ts'

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { Receiver } from '../../transport/transport.ts'
+import type { Receiver } from '../../transport/port/transport.ts'
 import { allReceivers } from './open-receivers.ts'
 
 const going = new AbortController().signal

@@ -3,7 +3,7 @@
  * after the end.
  */
 import { unlessAborted } from '../../core/unless-aborted.ts'
-import type { Receiver } from '../../transport/transport.ts'
+import type { Receiver } from '../../transport/port/transport.ts'
 
 /** Rejects as the first of them that failed; empty if `stopping` aborts before all are open. */
 export async function allReceivers(opening: readonly Promise<Receiver>[], stopping: AbortSignal): Promise<readonly Receiver[]> {

@@ -9,7 +9,7 @@
  * the consumer does not read is handed on with its verdict: it may be ignored, and is refused where it would be kept. What the tables
  * have was verified when it came.
  */
-import type { Delivery, Receiver, ReceiveOptions, Transport } from '../../transport/transport.ts'
+import type { Delivery, Receiver, ReceiveOptions, Transport } from '../../transport/port/transport.ts'
 import type { Distrust } from '../../core/signing.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import { isForeign, readEvent, type RawMessage } from '../model/received-event.ts'

@@ -7,14 +7,14 @@ import type { Database } from '../../postgres/database.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { transaction } from '../../postgres/transaction.ts'
 import { eventually } from '../../testing/eventually.ts'
-import type { Transport } from '../../transport/transport.ts'
+import type { Transport } from '../../transport/port/transport.ts'
 import type { Consumer } from '../consumer.ts'
 import { inboxTables } from './inbox.sql.ts'
 import { ItemFailure, type Item } from '../model/batch-item.ts'
 import { pauseConsumer, resumeConsumer } from '../operate/pause.ts'
 import { replayConsumer } from '../operate/replay.ts'
 import { moveOver, placeOf, takeOffsets } from './offsets.ts'
-import type { OutgoingMessage } from '../../transport/transport.ts'
+import type { OutgoingMessage } from '../../transport/port/transport.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

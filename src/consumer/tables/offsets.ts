@@ -7,7 +7,7 @@
  * comes with a stretch of another topic of the name, unless it was told of the one that is stored and begins anew.
  */
 import { execute, rows, type Queryable, type Tx } from '../../postgres/database.ts'
-import { isAnother } from '../../transport/topic-id.ts'
+import { isAnother } from '../../transport/port/topic-id.ts'
 import { Fenced } from '../model/lost-claim.ts'
 import type { Scope } from './inbox.sql.ts'
 import type { UnreadItem } from '../model/batch-item.ts'

@@ -8,7 +8,7 @@ import { outboxFixture } from '../../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { transaction } from '../../postgres/transaction.ts'
-import { memory } from '../../transport/memory.ts'
+import { memory } from '../../transport/memory/memory.ts'
 import { backfillFile, type BackfillFileOptions } from './file-source.ts'
 import { createBackfill, type BackfillOptions } from './backfill.ts'
 

@@ -7,7 +7,7 @@ import type { Database } from '../../postgres/database.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { eventually } from '../../testing/eventually.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
-import { memory } from '../../transport/memory.ts'
+import { memory } from '../../transport/memory/memory.ts'
 import { redriveParked } from '../operate/parked.ts'
 
 const database = await testDatabase()

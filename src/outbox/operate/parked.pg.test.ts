@@ -6,7 +6,7 @@ import { tombstone } from '../../core/event.ts'
 import { stream } from '../../core/stream.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { transaction } from '../../postgres/transaction.ts'
-import { memory, type MemoryTransport } from '../../transport/memory.ts'
+import { memory, type MemoryTransport } from '../../transport/memory/memory.ts'
 import { dropParked, listParked, redriveParked, skipParked } from './parked.ts'
 
 const database = await testDatabase()

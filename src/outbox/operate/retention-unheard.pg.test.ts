@@ -4,7 +4,7 @@ import { outboxFixture } from '../../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
-import { memory } from '../../transport/memory.ts'
+import { memory } from '../../transport/memory/memory.ts'
 import { createOutboxRetention } from './retention.ts'
 
 const database = await testDatabase()

@@ -6,7 +6,7 @@ import { run } from '../../core/lifetime.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { transaction } from '../../postgres/transaction.ts'
 import { eventually } from '../../testing/eventually.ts'
-import { memory } from '../../transport/memory.ts'
+import { memory } from '../../transport/memory/memory.ts'
 import { createOutboxRetention, type OutboxRetention, type OutboxRetentionOptions } from './retention.ts'
 
 const database = await testDatabase()

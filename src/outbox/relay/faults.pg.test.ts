@@ -9,7 +9,7 @@ import type { SignalName } from '../../core/signals.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { transaction } from '../../postgres/transaction.ts'
 import { eventually } from '../../testing/eventually.ts'
-import { memory } from '../../transport/memory.ts'
+import { memory } from '../../transport/memory/memory.ts'
 import { relaySteps, type RelaySteps } from './steps.ts'
 
 const database = await testDatabase()

@@ -11,7 +11,7 @@ import { eventually } from '../../testing/eventually.ts'
 import { checkHistory } from '../../testing/history/checker.ts'
 import { logEntry } from '../../testing/history/message-entries.ts'
 import { readHistory } from '../../testing/history/read-history.ts'
-import { memory } from '../../transport/memory.ts'
+import { memory } from '../../transport/memory/memory.ts'
 import { createOutbox, event } from '../outbox.ts'
 import { createRelay } from './relay.ts'
 

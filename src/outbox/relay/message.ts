@@ -5,7 +5,7 @@ import { createHash } from 'node:crypto'
 import { voidEventType } from '../../core/event.ts'
 import { headerTexts } from '../../core/header-texts.ts'
 import type { Ordering } from '../../core/stream.ts'
-import type { OutgoingMessage } from '../../transport/transport.ts'
+import type { OutgoingMessage } from '../../transport/port/transport.ts'
 import type { DispatchRow } from '../tables/dispatch.sql.ts'
 
 const nothing = new Uint8Array(0)

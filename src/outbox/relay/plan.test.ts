@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import type { PublishOutcome } from '../../transport/transport.ts'
+import type { PublishOutcome } from '../../transport/port/transport.ts'
 import type { DispatchRow } from '../tables/dispatch.sql.ts'
 import { decide, pausedError, planRuns, type Decision, type OutcomeRules, type PlanRules } from './plan.ts'
 

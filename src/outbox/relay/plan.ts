@@ -13,7 +13,7 @@
  *   more rows of one key than its quota  those within go; the next becomes a head at once, so that others get their turn
  */
 import type { Ordering } from '../../core/stream.ts'
-import type { OutgoingMessage, PublishOutcome } from '../../transport/transport.ts'
+import type { OutgoingMessage, PublishOutcome } from '../../transport/port/transport.ts'
 import {
   datedError,
   shutError,

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { memory } from '../../transport/memory.ts'
+import { memory } from '../../transport/memory/memory.ts'
 import { createOutbox } from '../outbox.ts'
 import { resolveRelayOptions, type RelayOptions } from './relay-options.ts'
 

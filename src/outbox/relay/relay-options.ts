@@ -13,7 +13,7 @@ import { isSigner, signatureBytes, type Signer } from '../../core/signing.ts'
 import type { AnyStream } from '../../core/stream.ts'
 import { noTracing, type Tracing } from '../../core/tracing.ts'
 import type { Queryable } from '../../postgres/database.ts'
-import type { Publisher } from '../../transport/transport.ts'
+import type { Publisher } from '../../transport/port/transport.ts'
 import type { Outbox } from '../outbox.ts'
 
 export interface RelayOptions {

@@ -7,8 +7,8 @@ import type { Database } from '../../postgres/database.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { transaction } from '../../postgres/transaction.ts'
 import { eventually } from '../../testing/eventually.ts'
-import { memory } from '../../transport/memory.ts'
-import type { Publisher } from '../../transport/transport.ts'
+import { memory } from '../../transport/memory/memory.ts'
+import type { Publisher } from '../../transport/port/transport.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { createBreaker, type Breaker } from '../../core/breaker.ts'
 import { seededRandom } from '../../core/random.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
-import type { OutgoingMessage, PublishOutcome } from '../../transport/transport.ts'
+import type { OutgoingMessage, PublishOutcome } from '../../transport/port/transport.ts'
 import { createTopicGates } from './topic-breakers.ts'
 
 const confirmed: PublishOutcome = { status: 'confirmed', messageId: 'm' }

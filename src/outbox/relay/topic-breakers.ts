@@ -9,7 +9,7 @@
  * Whenever one opens, whatever was put off for it, by this relay or by another, is woken.
  */
 import type { Breaker } from '../../core/breaker.ts'
-import type { OutgoingMessage, PublishOutcome } from '../../transport/transport.ts'
+import type { OutgoingMessage, PublishOutcome } from '../../transport/port/transport.ts'
 
 export interface ShutTopic {
   /** How long until it is tried again. */

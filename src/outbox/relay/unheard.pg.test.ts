@@ -7,7 +7,7 @@ import type { Database } from '../../postgres/database.ts'
 import { fromPg } from '../../postgres/from-pg.ts'
 import { eventually } from '../../testing/eventually.ts'
 import { createFakeClock, type FakeClock } from '../../testing/fake-clock.ts'
-import { memory, type MemoryTransport } from '../../transport/memory.ts'
+import { memory, type MemoryTransport } from '../../transport/memory/memory.ts'
 import { pauseOutbox } from '../operate/pause.ts'
 import type { Relay } from './relay.ts'
 

@@ -8,7 +8,7 @@ import { fromPg } from '../../postgres/from-pg.ts'
 import { createLaneLeases } from '../../postgres/lane-leases.ts'
 import { eventually } from '../../testing/eventually.ts'
 import { createFakeClock, type FakeClock } from '../../testing/fake-clock.ts'
-import { memory } from '../../transport/memory.ts'
+import { memory } from '../../transport/memory/memory.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

@@ -7,7 +7,7 @@ import { transaction } from '../../postgres/transaction.ts'
 import { eventually } from '../../testing/eventually.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import type { Queryable } from '../../postgres/database.ts'
-import { memory } from '../../transport/memory.ts'
+import { memory } from '../../transport/memory/memory.ts'
 import { createOutbox } from '../outbox.ts'
 import { notifyAfterCommit } from './notify.ts'
 

@@ -4,7 +4,7 @@
 import type { Outcome } from '../../command/model/outcome.ts'
 import type { AnyStream } from '../../core/stream.ts'
 import { voidEventType } from '../../core/event.ts'
-import type { OutgoingMessage } from '../../transport/transport.ts'
+import type { OutgoingMessage } from '../../transport/port/transport.ts'
 import { aggregateName, type Answer, type Deliver, type Log } from './entry.ts'
 
 type Named = Pick<OutgoingMessage, 'attributes'>

@@ -8,8 +8,8 @@ import { oneOf, resolve, wholeBetween, type Checks } from '../../core/options.ts
 import { systemRandom, type Random } from '../../core/random.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
 import type { AnyStream } from '../../core/stream.ts'
-import { connectKafka, type KafkaConnectionOptions } from './connect-kafka.ts'
-import type { KafkaClient } from './kafka-client.ts'
+import { connectKafka, type KafkaConnectionOptions } from './client/connect.ts'
+import type { KafkaClient } from './client/kafka-client.ts'
 
 export interface KafkaOptions extends KafkaConnectionOptions {
   /** Replicas that must be in sync for a message to be confirmed; a topic that asks for fewer is refused. 0 asks for nothing. @default 2 */

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { CommitOffsetsRequest, KafkaClient } from './kafka-client.ts'
+import type { CommitOffsetsRequest, KafkaClient } from './client/kafka-client.ts'
 import { kafka } from './kafka.ts'
 
 /** A topic of four partitions; what is at the moment asked for, at the ends, and committed. */

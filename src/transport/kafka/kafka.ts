@@ -8,14 +8,14 @@
 import { WaybillError } from '../../core/errors.ts'
 import { voidEventType } from '../../core/event.ts'
 import type { AnyStream } from '../../core/stream.ts'
-import type { OutgoingMessage, PublishOutcome, SeekTarget, Transport } from '../transport.ts'
-import type { CommitOffsetsRequest, KafkaClient } from './kafka-client.ts'
-import { kafkaErrorName } from './kafka-errors.ts'
+import type { OutgoingMessage, PublishOutcome, SeekTarget, Transport } from '../port/transport.ts'
+import type { CommitOffsetsRequest, KafkaClient } from './client/kafka-client.ts'
+import { kafkaErrorName } from './client/errors.ts'
 import { resolveKafkaOptions, type KafkaOptions } from './kafka-options.ts'
-import { KafkaPublisher } from './kafka-publisher.ts'
-import type { Compaction } from './kafka-records.ts'
-import { KafkaReceiver } from './kafka-receiver.ts'
-import { TopicDirectory } from './topic-directory.ts'
+import { KafkaPublisher } from './publish/publisher.ts'
+import type { Compaction } from './client/wire/event-records.ts'
+import { KafkaReceiver } from './receive/receiver.ts'
+import { TopicDirectory } from './publish/topic-directory.ts'
 
 /** A transport over Kafka. It connects at the first use. */
 export function kafka(options: KafkaOptions): Transport {

@@ -7,7 +7,7 @@
 import type { Clock } from '../../core/clock.ts'
 import type { SignalBus } from '../../core/signals.ts'
 import { one, type Queryable } from '../../postgres/database.ts'
-import type { ReceiveOptions } from '../transport.ts'
+import type { ReceiveOptions } from '../port/transport.ts'
 import { countUnsettled, type TransportTables } from './transport.sql.ts'
 
 export interface LagReport {

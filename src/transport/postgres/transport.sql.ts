@@ -1,7 +1,7 @@
 /** Every statement of the Postgres transport. No other file may name its tables. */
 import { name, sql, sqlArray, sqlBytesArray, type Name, type Statement } from '../../postgres/sql.ts'
-import { messageBytes } from '../publish-runs.ts'
-import type { OutgoingMessage } from '../transport.ts'
+import { messageBytes } from '../port/publish-runs.ts'
+import type { OutgoingMessage } from '../port/transport.ts'
 
 /** The transport's tables and functions in one schema. */
 export interface TransportTables {

@@ -7,7 +7,7 @@
 import type { RelaySteps } from '../../../src/outbox/relay/steps.ts'
 import type { Database } from '../../../src/postgres/database.ts'
 import type { Statement } from '../../../src/postgres/sql.ts'
-import type { Publisher } from '../../../src/transport/transport.ts'
+import type { Publisher } from '../../../src/transport/port/transport.ts'
 import type { OutboxFixture } from '../../setup/outbox-fixture.ts'
 
 export interface Mutant {

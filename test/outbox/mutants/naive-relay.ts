@@ -4,7 +4,7 @@
  */
 import { toMessage } from '../../../src/outbox/relay/message.ts'
 import type { DispatchRow } from '../../../src/outbox/tables/dispatch.sql.ts'
-import type { Publisher } from '../../../src/transport/transport.ts'
+import type { Publisher } from '../../../src/transport/port/transport.ts'
 import type { OutboxFixture } from '../../setup/outbox-fixture.ts'
 
 export interface NaiveRelay {

@@ -3,8 +3,8 @@
  */
 import { connect } from 'node:net'
 import { createInterface } from 'node:readline'
-import { publishRuns, type RunSender } from '../../../src/transport/publish-runs.ts'
-import type { OutgoingMessage, Publisher } from '../../../src/transport/transport.ts'
+import { publishRuns, type RunSender } from '../../../src/transport/port/publish-runs.ts'
+import type { OutgoingMessage, Publisher } from '../../../src/transport/port/transport.ts'
 import { eventOf } from '../../../src/testing/history/message-entries.ts'
 import { voidEventType } from '../../../src/core/event.ts'
 import type { WireAnswer, WireMessage, WireRequest } from './broker-server.ts'
