@@ -4,9 +4,9 @@
  * vanish beside a database round trip.
  */
 import { randomUUID } from 'node:crypto'
-import { parseWithin } from '../src/core/budget.ts'
+import { parseWithin } from '../src/core/encoding/budget.ts'
 import { defaults } from '../src/core/defaults.ts'
-import { newId } from '../src/core/id.ts'
+import { newId } from '../src/core/event/id.ts'
 import { createSignals } from '../src/core/signals.ts'
 import { type Bench, defineBench, nanosecondsPerCall } from './harness.ts'
 

@@ -3,7 +3,7 @@
  * it takes to sign and to verify one message of 300 bytes by itself.
  */
 import { generateKeyPairSync, randomBytes } from 'node:crypto'
-import { createSigner, createVerifier, type Signer, type Verifier } from '../src/core/signing.ts'
+import { createSigner, createVerifier, type Signer, type Verifier } from '../src/core/event/signing.ts'
 import { cpuPerEvent, openConsumerBench, toMessage, videos, type ConsumerBench } from './consumer/consumer-bench.ts'
 import { defineBench, type Bench } from './harness.ts'
 

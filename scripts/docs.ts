@@ -22,7 +22,8 @@ const pages: Readonly<Record<string, (page: string) => string>> = {
   'docs/reference/defaults.md': (page) => fillPage(page, defaultTable(defaults, fixedDefaults)),
   'docs/reference/errors.md': (page) => fillPage(page, errorTable(read('src/core/errors.ts'))),
   'docs/reference/options.md': (page) => fillPage(page, optionPages(optionFunctions, read)),
-  'docs/reference/tables.md': (page) => fillPage(page, schemaTable(migrations(), read('src/postgres/schema.snapshot.txt'))),
+  'docs/reference/tables.md': (page) =>
+    fillPage(page, schemaTable(migrations(), read('src/postgres/schema/schema.snapshot.txt'))),
   'docs/reference/signals.md': (page) => fillPage(page, signalTable(read('src/core/signals.ts'))),
 }
 

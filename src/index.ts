@@ -11,8 +11,8 @@ export {
   type ErrorMeaning,
   type GrpcCode,
 } from './core/errors.ts'
-export { businessKeyId, newId, type KeyPart } from './core/id.ts'
-export { businessKeyParts, businessKeyText, type BusinessKey } from './core/business-key.ts'
+export { businessKeyId, newId, type KeyPart } from './core/event/id.ts'
+export { businessKeyParts, businessKeyText, type BusinessKey } from './core/event/business-key.ts'
 export {
   delta,
   state,
@@ -22,8 +22,8 @@ export {
   type EventInput,
   type EventKind,
   type EventOptions,
-} from './core/event.ts'
-export { stream, type AnyStream, type EventType, type Ordering, type Stream, type StreamOptions } from './core/stream.ts'
+} from './core/event/event.ts'
+export { stream, type AnyStream, type EventType, type Ordering, type Stream, type StreamOptions } from './core/event/stream.ts'
 export {
   createSigner,
   createVerifier,
@@ -32,48 +32,48 @@ export {
   type Verifier,
   type VerifierOptions,
   type VerifyingKey,
-} from './core/signing.ts'
-export { createTokens, type AggregateVersion, type TokenOptions, type Tokens } from './core/token.ts'
-export { parseVersion, type Version } from './core/version.ts'
-export { run, type Lifetime, type RunOptions, type Service } from './core/lifetime.ts'
+} from './core/event/signing.ts'
+export { createTokens, type AggregateVersion, type TokenOptions, type Tokens } from './core/event/token.ts'
+export { parseVersion, type Version } from './core/event/version.ts'
+export { run, type Lifetime, type RunOptions, type Service } from './core/service/lifetime.ts'
 export { createSignals, type SignalBus, type SignalName, type Signals } from './core/signals.ts'
 export type { OpenSpan, SpanAttributes, SpanDetails, TraceHeaders, Tracing } from './core/tracing.ts'
-export type { DataBudget } from './core/budget.ts'
-export { jsonCodec, type Codec, type EventContext } from './core/codec.ts'
-export type { BlobCallOptions, BlobStore } from './core/blob-store.ts'
+export type { DataBudget } from './core/encoding/budget.ts'
+export { jsonCodec, type Codec, type EventContext } from './core/encoding/codec.ts'
+export type { BlobCallOptions, BlobStore } from './core/encoding/blob-store.ts'
 export { claimCheck, type ClaimCheckOptions } from './codec/claim-check.ts'
 export { createBlobRetention, type BlobRetention, type BlobRetentionOptions } from './codec/blob-retention.ts'
 export { fileBlobStore, type FileBlobStoreOptions } from './codec/file-blob-store.ts'
-export { postgresBlobStore, type PostgresBlobStoreOptions } from './postgres/postgres-blob-store.ts'
-export type { StandardSchema } from './core/standard-schema.ts'
-export { seededRandom, type Random } from './core/random.ts'
-export type { Clock } from './core/clock.ts'
-export type { BackoffOptions } from './core/backoff.ts'
+export { postgresBlobStore, type PostgresBlobStoreOptions } from './postgres/blobs/postgres-blob-store.ts'
+export type { StandardSchema } from './core/encoding/standard-schema.ts'
+export { seededRandom, type Random } from './core/service/random.ts'
+export type { Clock } from './core/service/clock.ts'
+export type { BackoffOptions } from './core/service/backoff.ts'
 export type { Chosen } from './core/chosen.ts'
 
-export { transaction, type TransactionOptions } from './postgres/transaction.ts'
+export { transaction, type TransactionOptions } from './postgres/transaction/transaction.ts'
 export { connect, type Connection, type ConnectOptions } from './postgres/connect.ts'
-export type { PgPoolClient } from './postgres/borrow-client.ts'
-export type { Database, Queryable, Tx } from './postgres/database.ts'
-export { sql, name, type Name, type SqlValue, type Statement } from './postgres/sql.ts'
-export { fromDrizzle } from './postgres/from-drizzle.ts'
-export { fromKnex } from './postgres/from-knex.ts'
-export { fromKysely } from './postgres/from-kysely.ts'
-export { fromPg } from './postgres/from-pg.ts'
-export { fromPostgresJs } from './postgres/from-postgres-js.ts'
-export { fromPrisma } from './postgres/from-prisma.ts'
-export { fromTypeOrm } from './postgres/from-type-orm.ts'
-export { migrate, type MigrateOptions, type Migrated } from './postgres/migrate.ts'
-export { exportSql, type ExportSqlOptions } from './postgres/migrate-export.ts'
+export type { PgPoolClient } from './postgres/adapters/borrow-client.ts'
+export type { Database, Queryable, Tx } from './postgres/query/database.ts'
+export { sql, name, type Name, type SqlValue, type Statement } from './postgres/query/sql.ts'
+export { fromDrizzle } from './postgres/adapters/from-drizzle.ts'
+export { fromKnex } from './postgres/adapters/from-knex.ts'
+export { fromKysely } from './postgres/adapters/from-kysely.ts'
+export { fromPg } from './postgres/adapters/from-pg.ts'
+export { fromPostgresJs } from './postgres/adapters/from-postgres-js.ts'
+export { fromPrisma } from './postgres/adapters/from-prisma.ts'
+export { fromTypeOrm } from './postgres/adapters/from-type-orm.ts'
+export { migrate, type MigrateOptions, type Migrated } from './postgres/schema/migrate.ts'
+export { exportSql, type ExportSqlOptions } from './postgres/schema/export.ts'
 export {
   migrationStatus,
   pendingMigrations,
   type MigrationStatus,
   type MigrationStatusOptions,
-} from './postgres/migrate-status.ts'
-export type { Migration } from './postgres/migrate-files.ts'
-export { adoptDeployment, assertSchema, type Adopted, type AdoptOptions } from './postgres/deployment.ts'
-export type { DeploymentNames } from './postgres/deployment-names.ts'
+} from './postgres/schema/status.ts'
+export type { Migration } from './postgres/schema/migration-files.ts'
+export { adoptDeployment, assertSchema, type Adopted, type AdoptOptions } from './postgres/schema/deployment.ts'
+export type { DeploymentNames } from './postgres/schema/deployment-names.ts'
 export { defineConfig, type WaybillConfig } from './cli/config.ts'
 
 export {

@@ -6,7 +6,7 @@
  * grows in any case; so its size is compared between the last third of the run and the one before.
  */
 import { createMarkerCleanup } from '../../src/command/marker-cleanup.ts'
-import { run } from '../../src/core/lifetime.ts'
+import { run } from '../../src/core/service/lifetime.ts'
 import { createSignals, type Signals } from '../../src/core/signals.ts'
 import { type Bench, type BenchSize, defineBench } from '../harness.ts'
 import { openCommandBench, type CommandBench } from './command-bench.ts'

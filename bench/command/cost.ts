@@ -2,7 +2,7 @@
  * What a command costs beside the same transaction without it, what a repeat costs, and what contention does.
  */
 import { lockAggregate } from '../../src/command/model/aggregate.ts'
-import { transaction } from '../../src/postgres/transaction.ts'
+import { transaction } from '../../src/postgres/transaction/transaction.ts'
 import { type Bench, defineBench } from '../harness.ts'
 import {
   accounts,

@@ -2,7 +2,7 @@
  * The same work without us: a transaction per event as it is usually written, and bare set-based statements, the limit.
  */
 import type { Connection } from '../../src/postgres/connect.ts'
-import { transaction } from '../../src/postgres/transaction.ts'
+import { transaction } from '../../src/postgres/transaction/transaction.ts'
 import type { ConsumerBench, Fact } from './consumer-bench.ts'
 
 /** Events per second of `parallel` loops, each with one transaction per event: dedupe, versioned upsert. */

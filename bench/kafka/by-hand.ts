@@ -3,8 +3,8 @@
  * which does one event at a time and commits its offset behind it.
  */
 import type { Delivery } from '../../src/transport/port/transport.ts'
-import { sqlArray } from '../../src/postgres/sql.ts'
-import { transaction } from '../../src/postgres/transaction.ts'
+import { sqlArray } from '../../src/postgres/query/sql.ts'
+import { transaction } from '../../src/postgres/transaction/transaction.ts'
 import { emptyTable, logTopic, partitions, reading, type KafkaBench, type Reading, rate } from './kafka-bench.ts'
 
 const batchSize = 500

@@ -6,13 +6,13 @@
  * topic gets new facts with every sample.
  */
 import { z } from 'zod'
-import { state } from '../../src/core/event.ts'
-import { businessKeyId } from '../../src/core/id.ts'
-import { stream, type Stream } from '../../src/core/stream.ts'
+import { state } from '../../src/core/event/event.ts'
+import { businessKeyId } from '../../src/core/event/id.ts'
+import { stream, type Stream } from '../../src/core/event/stream.ts'
 import { createOutbox } from '../../src/outbox/outbox.ts'
 import { createRelay } from '../../src/outbox/relay/relay.ts'
 import { connect, type Connection } from '../../src/postgres/connect.ts'
-import { migrate } from '../../src/postgres/migrate.ts'
+import { migrate } from '../../src/postgres/schema/migrate.ts'
 import { startPostgres } from '../../src/testing/embedded-postgres.ts'
 import { startKafka } from '../../src/testing/kafka-cluster.ts'
 import { createKafkaAdmin } from '../../src/transport/kafka/admin.ts'

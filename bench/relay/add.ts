@@ -1,11 +1,11 @@
 /**
  * What `outbox.add` adds to a business transaction, beside a plain insert of an equal row into a table of the same shape.
  */
-import { state } from '../../src/core/event.ts'
-import { stream } from '../../src/core/stream.ts'
-import { transaction } from '../../src/postgres/transaction.ts'
-import type { Tx } from '../../src/postgres/database.ts'
-import type { StandardSchema } from '../../src/core/standard-schema.ts'
+import { state } from '../../src/core/event/event.ts'
+import { stream } from '../../src/core/event/stream.ts'
+import { transaction } from '../../src/postgres/transaction/transaction.ts'
+import type { Tx } from '../../src/postgres/query/database.ts'
+import type { StandardSchema } from '../../src/core/encoding/standard-schema.ts'
 import { type Bench, defineBench } from '../harness.ts'
 import { empty, openOutboxBench, type OutboxBench } from './outbox-bench.ts'
 

@@ -4,16 +4,16 @@
  * Events are written straight into the tables, 300 bytes each, with ids like those of `add`, over 5,000 aggregates: filling is not what is measured. The
  * broker confirms at once with ids as long as Pub/Sub's, so that what is left is the database and our own work.
  */
-import { systemClock } from '../../src/core/clock.ts'
+import { systemClock } from '../../src/core/service/clock.ts'
 import { defaultSignals } from '../../src/core/signals.ts'
 import { createOutbox, type Outbox } from '../../src/outbox/outbox.ts'
 import { confirmDispatch, readDispatch, type FoundRow } from '../../src/outbox/tables/dispatch.sql.ts'
 import { createRelay } from '../../src/outbox/relay/relay.ts'
 import type { RelayOptions } from '../../src/outbox/relay/relay-options.ts'
 import { connect, type Connection } from '../../src/postgres/connect.ts'
-import { one, rows } from '../../src/postgres/database.ts'
-import { createLaneLeases } from '../../src/postgres/lane-leases.ts'
-import { migrate } from '../../src/postgres/migrate.ts'
+import { one, rows } from '../../src/postgres/query/database.ts'
+import { createLaneLeases } from '../../src/postgres/lanes/lane-leases.ts'
+import { migrate } from '../../src/postgres/schema/migrate.ts'
 import { startPostgres } from '../../src/testing/embedded-postgres.ts'
 import type { Publisher } from '../../src/transport/port/transport.ts'
 

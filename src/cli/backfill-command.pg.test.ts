@@ -7,7 +7,7 @@ import { createBookTable, snapshotCounts } from '../../test/outbox/backfill-worl
 import { outboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { runLine, type Ended } from '../../test/setup/run-line.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { fromPg } from '../postgres/from-pg.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

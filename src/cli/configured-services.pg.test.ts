@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
 import { runLine } from '../../test/setup/run-line.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { fromPg } from '../postgres/from-pg.ts'
-import { migrate } from '../postgres/migrate.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
+import { migrate } from '../postgres/schema/migrate.ts'
 
 const database = await testDatabase()
 

@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import { expect, inject, onTestFinished, test } from 'vitest'
 import { runLine, type Ended } from '../../test/setup/run-line.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { fromPg } from '../postgres/from-pg.ts'
-import { migrate } from '../postgres/migrate.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
+import { migrate } from '../postgres/schema/migrate.ts'
 import { createTestDatabase } from '../testing/test-database.ts'
 
 const database = await testDatabase()

@@ -5,11 +5,11 @@
  * login of their own. The key is made anew each time, and is the path: a cookie would be sent to every port of this machine.
  */
 import { randomBytes } from 'node:crypto'
-import { systemClock } from '../core/clock.ts'
+import { systemClock } from '../core/service/clock.ts'
 import { WaybillError } from '../core/errors.ts'
-import { isEqualSecret } from '../core/is-equal-secret.ts'
-import { unlessLate } from '../core/unless-late.ts'
-import { untilAborted } from '../core/until-aborted.ts'
+import { isEqualSecret } from '../core/equal-secret.ts'
+import { unlessLate } from '../core/service/unless-late.ts'
+import { untilAborted } from '../core/service/until-aborted.ts'
 import type { DashboardOptions, DashboardService, Viewer } from '../dashboard/dashboard-options.ts'
 import { createDashboard } from '../dashboard/dashboard.ts'
 import { schemaReport } from '../ops/schema-report.ts'

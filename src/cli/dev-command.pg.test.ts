@@ -6,9 +6,9 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { outboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { runLine, type Ended } from '../../test/setup/run-line.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { fromPg } from '../postgres/from-pg.ts'
-import { migrationStatus } from '../postgres/migrate-status.ts'
-import { migrate } from '../postgres/migrate.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
+import { migrationStatus } from '../postgres/schema/status.ts'
+import { migrate } from '../postgres/schema/migrate.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

@@ -10,15 +10,15 @@
  * dev itself makes is stamped as one.
  */
 import { WaybillError } from '../core/errors.ts'
-import { untilAborted } from '../core/until-aborted.ts'
+import { untilAborted } from '../core/service/until-aborted.ts'
 import { isDevelopment } from '../drill/production-sign.ts'
 import { desiredResources } from '../ops/provision-desired.ts'
 import { applyProvision, planProvision } from '../ops/provision.ts'
 import { withDatabase } from '../ops/with-database.ts'
 import { redactSecrets } from '../core/redact.ts'
 import { parseDatabaseUrl } from '../postgres/connect-failure.ts'
-import { migrationStatus } from '../postgres/migrate-status.ts'
-import { migrate } from '../postgres/migrate.ts'
+import { migrationStatus } from '../postgres/schema/status.ts'
+import { migrate } from '../postgres/schema/migrate.ts'
 import { createPubsubAdmin } from '../transport/pubsub/admin/admin.ts'
 import type { Command, CommandContext, OptionValues } from './command.ts'
 import { portOption } from './port-option.ts'

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
 import { accounts, consumerFixture, deposited, type ConsumerFixture } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { fromPg } from '../postgres/from-pg.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
 import { runLine, type Ended } from '../../test/setup/run-line.ts'
 

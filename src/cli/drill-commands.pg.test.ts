@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { fromPg } from '../postgres/from-pg.ts'
-import { migrate } from '../postgres/migrate.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
+import { migrate } from '../postgres/schema/migrate.ts'
 import type { DrillReport } from '../drill/drill.ts'
 import { runLine, type Ended } from '../../test/setup/run-line.ts'
 

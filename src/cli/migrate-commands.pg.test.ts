@@ -3,9 +3,9 @@ import { beforeAll, describe, expect, inject, test } from 'vitest'
 import { describeSchema } from '../../test/setup/describe-schema.ts'
 import { runLine, type Ended } from '../../test/setup/run-line.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { fromPg } from '../postgres/from-pg.ts'
-import { shippedMigrations } from '../postgres/migrate-files.ts'
-import { groupRole, groupRoles } from '../postgres/roles.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
+import { shippedMigrations } from '../postgres/schema/migration-files.ts'
+import { groupRole, groupRoles } from '../postgres/schema/roles.ts'
 import { createTestDatabase } from '../testing/test-database.ts'
 
 const database = await testDatabase()

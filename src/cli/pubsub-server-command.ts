@@ -2,7 +2,7 @@
  * `waybill pubsub-server`: the local Pub/Sub server as a process of its own, for any client in any language.
  */
 import { WaybillError } from '../core/errors.ts'
-import { untilAborted } from '../core/until-aborted.ts'
+import { untilAborted } from '../core/service/until-aborted.ts'
 import type { PubsubServerOptions, startPubsubServer as Start } from '../pubsub-server/pubsub-server.ts'
 import type { Command, OptionValues } from './command.ts'
 import { portOption } from './port-option.ts'

@@ -10,7 +10,7 @@ import { abandonRebuild, dropReplaced, rebuild, rebuildLeftovers, type RebuildRe
 import { mostCounted } from '../ops/rebuild-lost.ts'
 import type { RebuildProgress } from '../ops/rebuild-run.ts'
 import { withDatabase } from '../ops/with-database.ts'
-import type { Database } from '../postgres/database.ts'
+import type { Database } from '../postgres/query/database.ts'
 import type { Transport } from '../transport/port/transport.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult } from './command.ts'
 import { chosenConsumer, namedConsumer } from './consumer-repair-commands.ts'

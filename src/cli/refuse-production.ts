@@ -5,7 +5,7 @@
 import { WaybillError } from '../core/errors.ts'
 import { productionSign } from '../drill/production-sign.ts'
 import { withDatabase } from '../ops/with-database.ts'
-import { migrationStatus, type DeploymentStamp } from '../postgres/migrate-status.ts'
+import { migrationStatus, type DeploymentStamp } from '../postgres/schema/status.ts'
 import type { Settings } from './settings.ts'
 
 /** Returns what the schema is stamped with, if it is there; `advice` says what would happen, and what to do instead. */

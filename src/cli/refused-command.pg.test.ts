@@ -6,8 +6,8 @@ import { afterAll, expect, test } from 'vitest'
 import { consumerFixture, published, videos } from '../../test/setup/consumer-fixture.ts'
 import { runLine } from '../../test/setup/run-line.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { createSigner, createVerifier } from '../core/signing.ts'
-import { fromPg } from '../postgres/from-pg.ts'
+import { createSigner, createVerifier } from '../core/event/signing.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
 
 const database = await testDatabase()

@@ -3,7 +3,7 @@
  */
 import { countsOfRefused, listRefused } from '../consumer/failure/refused-messages.ts'
 import { WaybillError } from '../core/errors.ts'
-import type { Distrust } from '../core/signing.ts'
+import type { Distrust } from '../core/event/signing.ts'
 import type { Command, OptionValues } from './command.ts'
 import { textOption, wholeOption } from './outbox-commands.ts'
 import { databaseOptions } from './settings.ts'

@@ -3,9 +3,9 @@
  * what is old enough and exits. The first SIGTERM finishes the batch in hand and gives the lanes back.
  */
 import { isWaybillError, WaybillError } from '../core/errors.ts'
-import { run, type Service } from '../core/lifetime.ts'
+import { run, type Service } from '../core/service/lifetime.ts'
 import type { SignalBus } from '../core/signals.ts'
-import { underSignals } from '../core/under-signals.ts'
+import { underSignals } from '../core/service/abort.ts'
 import { closedAfter } from '../ops/close-in-time.ts'
 import { createHealth } from '../ops/health.ts'
 import { createOutbox } from '../outbox/outbox.ts'

@@ -7,7 +7,7 @@
 import { errorMessage, isWaybillError, type ErrorCode } from '../core/errors.ts'
 import { redactSecrets } from '../core/redact.ts'
 import { explainForbidden } from '../postgres/connect-failure.ts'
-import { packageVersion } from '../postgres/migrate-files.ts'
+import { packageVersion } from '../postgres/schema/migration-files.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult, type ExitCode } from './command.ts'
 import { commands } from './commands.ts'
 import { commandHelp, overview } from './help.ts'

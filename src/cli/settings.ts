@@ -5,7 +5,7 @@
  */
 import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
-import type { DeploymentNames } from '../postgres/deployment-names.ts'
+import type { DeploymentNames } from '../postgres/schema/deployment-names.ts'
 import type { OptionSpec, OptionValues } from './command.ts'
 import { configFile, loadConfig, type InboxRetentionConfig, type PubsubConfig, type WaybillConfig } from './config.ts'
 

@@ -1,7 +1,7 @@
 /**
  * `waybill status`: services at one glance, once or again and again, for people, programs and probes.
  */
-import { systemClock } from '../core/clock.ts'
+import { systemClock } from '../core/service/clock.ts'
 import { errorMessage, WaybillError } from '../core/errors.ts'
 import { checkStatus, type StatusFinding, type StatusLimits } from '../ops/status-check.ts'
 import { status, type Status } from '../ops/status.ts'

@@ -5,7 +5,7 @@
  * What comes sooner is the same wish: Ctrl-C reaches a program under npm or npx from the terminal and from npm. A SIGTERM behind a
  * SIGINT is one as well: `waybill dev` sends it to those whom the terminal has told already.
  */
-import { systemClock, type Clock } from '../core/clock.ts'
+import { systemClock, type Clock } from '../core/service/clock.ts'
 
 /** The part of the process that is needed. */
 export interface Signalled {

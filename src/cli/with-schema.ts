@@ -4,7 +4,7 @@
  */
 import { withDatabase } from '../ops/with-database.ts'
 import type { Connection } from '../postgres/connect.ts'
-import { assertSchema } from '../postgres/deployment.ts'
+import { assertSchema } from '../postgres/schema/deployment.ts'
 import type { Settings } from './settings.ts'
 
 export async function withSchema<Result>(

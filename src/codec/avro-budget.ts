@@ -6,7 +6,7 @@
  * inside themselves bounds its data by itself, and costs nothing.
  */
 import avsc from 'avsc'
-import { overBudget, type Budget } from '../core/budget.ts'
+import { overBudget, type Budget } from '../core/encoding/budget.ts'
 import { WaybillError } from '../core/errors.ts'
 
 /** Throws TOO_LARGE for bytes beyond the budget, INVALID_INPUT for bytes that end too early. */

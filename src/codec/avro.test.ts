@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { state } from '../core/event.ts'
-import { readData, stream } from '../core/stream.ts'
+import { state } from '../core/event/event.ts'
+import { readData, stream } from '../core/event/stream.ts'
 import { avro, avroProblems, type AvroSchema } from './avro.ts'
 
 interface Video {

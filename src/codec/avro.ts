@@ -7,8 +7,8 @@
  * take no bytes, of which five bytes can announce billions, and more values or levels than the budget has.
  */
 import avsc from 'avsc'
-import { resolveBudget, type Budget, type DataBudget } from '../core/budget.ts'
-import type { Codec } from '../core/codec.ts'
+import { resolveBudget, type Budget, type DataBudget } from '../core/encoding/budget.ts'
+import type { Codec } from '../core/encoding/codec.ts'
 import { errorMessage, WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
 import { avroCount, type AvroCount } from './avro-budget.ts'

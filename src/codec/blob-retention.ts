@@ -5,11 +5,11 @@
  * places than one can look: outboxes, brokers, inboxes, dead letters. So `keepMs` must exceed the longest time that an event
  * may wait, unpublished or as a dead letter, or be replayed from. Bytes that a rolled-back transaction left go the same way.
  */
-import type { BlobStore } from '../core/blob-store.ts'
-import { systemClock, type Clock } from '../core/clock.ts'
+import type { BlobStore } from '../core/encoding/blob-store.ts'
+import { systemClock, type Clock } from '../core/service/clock.ts'
 import { defaults } from '../core/defaults.ts'
-import type { Service } from '../core/lifetime.ts'
-import { loop, type Pass } from '../core/loop.ts'
+import type { Service } from '../core/service/lifetime.ts'
+import { loop, type Pass } from '../core/service/loop.ts'
 import { resolve, wholeBetween } from '../core/options.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 

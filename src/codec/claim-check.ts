@@ -8,8 +8,8 @@
  * Readers follow a reference only into their own store, and take only bytes of the right size and hash. A store that does
  * not answer is UNAVAILABLE: to a writer inside its transaction, where the change can be refused; to a reader, who tries again.
  */
-import type { BlobStore } from '../core/blob-store.ts'
-import type { Codec } from '../core/codec.ts'
+import type { BlobStore } from '../core/encoding/blob-store.ts'
+import type { Codec } from '../core/encoding/codec.ts'
 import { defaults } from '../core/defaults.ts'
 import { isWaybillError, WaybillError } from '../core/errors.ts'
 import { resolve, wholeBetween } from '../core/options.ts'

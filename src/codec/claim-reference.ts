@@ -5,7 +5,7 @@
  * in the store it was configured with, so a forged reference leads nowhere else.
  */
 import { createHash } from 'node:crypto'
-import { decodeJson, encodeJson } from '../core/codec.ts'
+import { decodeJson, encodeJson } from '../core/encoding/codec.ts'
 import { WaybillError } from '../core/errors.ts'
 
 export const claimContentType = 'application/vnd.waybill.claim+json'

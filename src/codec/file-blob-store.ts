@@ -8,8 +8,8 @@
 import { randomUUID } from 'node:crypto'
 import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises'
 import { dirname, join, resolve as absolute } from 'node:path'
-import { assertBlobKey, type BlobStore } from '../core/blob-store.ts'
-import { systemClock, type Clock } from '../core/clock.ts'
+import { assertBlobKey, type BlobStore } from '../core/encoding/blob-store.ts'
+import { systemClock, type Clock } from '../core/service/clock.ts'
 import { WaybillError } from '../core/errors.ts'
 import { resolve } from '../core/options.ts'
 

@@ -5,7 +5,7 @@
  * How deep messages are inside each other is bounded by the reader itself. What is no Protobuf is left to it as well.
  */
 import { ScalarType, type DescField, type DescMessage } from '@bufbuild/protobuf'
-import { overBudget, type Budget } from '../core/budget.ts'
+import { overBudget, type Budget } from '../core/encoding/budget.ts'
 
 /** Throws TOO_LARGE for bytes beyond the budget. Bytes so few that they cannot be cost nothing. */
 export function assertProtobufBudget(schema: DescMessage, bytes: Uint8Array, budget: Budget): void {

@@ -7,8 +7,8 @@ import {
 } from '@bufbuild/protobuf/wkt'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { state } from '../core/event.ts'
-import { readData, stream } from '../core/stream.ts'
+import { state } from '../core/event/event.ts'
+import { readData, stream } from '../core/event/stream.ts'
 import { protobuf } from './protobuf.ts'
 
 type Field = readonly [name: string, number: number, type: Type, label?: Label, typeName?: string]

@@ -14,8 +14,8 @@ import {
   type MessageInitShape,
   type MessageShape,
 } from '@bufbuild/protobuf'
-import { resolveBudget, type Budget } from '../core/budget.ts'
-import type { Codec } from '../core/codec.ts'
+import { resolveBudget, type Budget } from '../core/encoding/budget.ts'
+import type { Codec } from '../core/encoding/codec.ts'
 import { errorMessage, WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
 import { assertProtobufBudget } from './protobuf-budget.ts'

@@ -6,7 +6,7 @@
  * if their items are, each by the fingerprint of its command.
  */
 import { refuseUnknown } from '../core/options.ts'
-import type { StandardSchema } from '../core/standard-schema.ts'
+import type { StandardSchema } from '../core/encoding/standard-schema.ts'
 import { identityOf } from './pipeline/admit.ts'
 import { command, definitionOf, type AnyCommand, type Command, type Planned } from './model/command.ts'
 

@@ -1,9 +1,9 @@
 /**
  * The part of an outbox that commands use. The outbox itself is given to `createCommands`; features do not import each other.
  */
-import type { EventKind } from '../core/event.ts'
-import type { EventType } from '../core/stream.ts'
-import type { Tx } from '../postgres/database.ts'
+import type { EventKind } from '../core/event/event.ts'
+import type { EventType } from '../core/event/stream.ts'
+import type { Tx } from '../postgres/query/database.ts'
 
 export interface EmitOptions {
   /** Made from a business key it makes the same fact the same event. @default a new time-ordered id */

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest'
 import { depositCommand } from '../../test/command/bank.ts'
 import { commandSetup, gate, heard } from '../../test/command/command-setup.ts'
-import { createTokens } from '../core/token.ts'
+import { createTokens } from '../core/event/token.ts'
 import { connect } from '../postgres/connect.ts'
-import type { Database } from '../postgres/database.ts'
+import type { Database } from '../postgres/query/database.ts'
 import { createCommands } from './commands.ts'
 import { memoryCache } from './cache/memory.ts'
 

@@ -5,7 +5,7 @@
  * `google.rpc.RetryInfo` where a repeat may help, and `google.rpc.ErrorInfo` with our code.
  */
 import { errorMeanings, grpcCodes, type GrpcCode } from '../core/errors.ts'
-import { tokenHeader } from '../core/token.ts'
+import { tokenHeader } from '../core/event/token.ts'
 import type { CommandErrorCode, Failed, Outcome, Rejected } from './model/outcome.ts'
 
 /** An answer of HTTP without its transport. */

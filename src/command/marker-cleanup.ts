@@ -5,16 +5,16 @@
  * behind: being late only keeps rows longer. Nor does a step of the database's clock (see witnessed-clock.ts). The database deletes
  * nothing younger than its own `marker_retention`, whatever TTL it is given. A full batch is followed by the next at once.
  */
-import { systemClock, type Clock } from '../core/clock.ts'
+import { systemClock, type Clock } from '../core/service/clock.ts'
 import { defaults } from '../core/defaults.ts'
-import type { Service } from '../core/lifetime.ts'
-import { loop, type Pass } from '../core/loop.ts'
+import type { Service } from '../core/service/lifetime.ts'
+import { loop, type Pass } from '../core/service/loop.ts'
 import { resolve, wholeBetween } from '../core/options.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
-import { one, type Database } from '../postgres/database.ts'
-import { transaction, transactionOptions } from '../postgres/transaction.ts'
-import { unlessMute } from '../postgres/unless-mute.ts'
-import { createWitness } from '../postgres/witnessed-clock.ts'
+import { one, type Database } from '../postgres/query/database.ts'
+import { transaction, transactionOptions } from '../postgres/transaction/transaction.ts'
+import { unlessMute } from '../postgres/transaction/deadline.ts'
+import { createWitness } from '../postgres/clock/witnessed-clock.ts'
 import { commandTables, deleteExpired } from './model/command.sql.ts'
 
 export interface MarkerCleanupOptions {

@@ -12,14 +12,14 @@ import {
   type ConsumerFixture,
 } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import type { Database, QueryResult } from '../postgres/database.ts'
-import { fromPg } from '../postgres/from-pg.ts'
+import type { Database, QueryResult } from '../postgres/query/database.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
 import { memory } from '../transport/memory/memory.ts'
 import type { Consumer } from './consumer.ts'
 import type { ConsumerOptions } from './model/consumer-options.ts'
 import { pauseConsumer, resumeConsumer } from './operate/pause.ts'
-import { voidEventType } from '../core/event.ts'
+import { voidEventType } from '../core/event/event.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

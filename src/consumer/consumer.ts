@@ -6,13 +6,13 @@
  * Guarantee: an event's effect and its row in the inbox commit together, and the broker hears of it only after that. So a
  * crash anywhere brings the message again, and the inbox recognises it. See docs/guides/consumer.md.
  */
-import type { EventKind } from '../core/event.ts'
-import type { Service } from '../core/lifetime.ts'
-import { createPulse, type Pulse } from '../core/pulse.ts'
-import type { AnyStream, EventType } from '../core/stream.ts'
+import type { EventKind } from '../core/event/event.ts'
+import type { Service } from '../core/service/lifetime.ts'
+import { createPulse, type Pulse } from '../core/service/heartbeat.ts'
+import type { AnyStream, EventType } from '../core/event/stream.ts'
 import { WaybillError } from '../core/errors.ts'
-import { one } from '../postgres/database.ts'
-import { assertSchema } from '../postgres/deployment.ts'
+import { one } from '../postgres/query/database.ts'
+import { assertSchema } from '../postgres/schema/deployment.ts'
 import { assertFactTable, createFactTable, type InsertOptions } from '../projection/fact-table.ts'
 import { createProjection, type Projection, type ProjectOptions } from '../projection/projection.ts'
 import { assertProjectionTable } from '../projection/projection-table.ts'

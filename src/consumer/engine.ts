@@ -6,11 +6,11 @@
  * Stopping: no new deliveries, batches under way are finished and acknowledged, then the receivers disconnect. Aborting
  * gives up the rest; the broker delivers it again.
  */
-import type { Lifetime } from '../core/lifetime.ts'
-import { createWaker, loop, type Pace, type Pass } from '../core/loop.ts'
-import { underSignals } from '../core/under-signals.ts'
-import type { Database } from '../postgres/database.ts'
-import { unlessMute } from '../postgres/unless-mute.ts'
+import type { Lifetime } from '../core/service/lifetime.ts'
+import { createWaker, loop, type Pace, type Pass } from '../core/service/loop.ts'
+import { underSignals } from '../core/service/abort.ts'
+import type { Database } from '../postgres/query/database.ts'
+import { unlessMute } from '../postgres/transaction/deadline.ts'
 import type { Delivery } from '../transport/port/transport.ts'
 import { workBatch } from './batch/process-batch.ts'
 import type { ConsumerSettings } from './model/consumer-options.ts'

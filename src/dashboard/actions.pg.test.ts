@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { published, videos } from '../../test/setup/consumer-fixture.ts'
 import { at, dead, parked, site, type Site } from '../../test/setup/dashboard-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { fromPg } from '../postgres/from-pg.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
 import { eventually } from '../testing/eventually.ts'
 
 const database = await testDatabase()

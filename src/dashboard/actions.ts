@@ -10,7 +10,7 @@ import { WaybillError } from '../core/errors.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import { redriveParked, skipParked, type ParkedAction, type ParkedOutcome } from '../outbox/operate/parked.ts'
 import { pauseOutbox, resumeOutbox, type PauseAction } from '../outbox/operate/pause.ts'
-import type { Database } from '../postgres/database.ts'
+import type { Database } from '../postgres/query/database.ts'
 import type { DashboardSettings } from './dashboard-options.ts'
 import { onService } from './on-service.ts'
 

@@ -4,7 +4,7 @@
  */
 import { errorMessage, isWaybillError, meaningOf, WaybillError, type ErrorCode } from '../core/errors.ts'
 import { redactSecrets } from '../core/redact.ts'
-import { isRefusedValue } from '../postgres/sql-state.ts'
+import { isRefusedValue } from '../postgres/query/sql-state.ts'
 
 const securityHeaders: Readonly<Record<string, string>> = {
   'content-security-policy': "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

@@ -4,15 +4,15 @@
  * There is no way to make one that lets everybody in by forgetting something: who may look is a function that its owner writes.
  */
 import type { Consumer } from '../consumer/consumer.ts'
-import { systemClock, type Clock } from '../core/clock.ts'
+import { systemClock, type Clock } from '../core/service/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import { oneOf, refuseUnknown, resolve, wholeBetween } from '../core/options.ts'
 import type { StatusLimits } from '../ops/status-check.ts'
 import { checkMarkerTtl } from '../ops/status.ts'
-import type { Database } from '../postgres/database.ts'
-import { unlessMute } from '../postgres/unless-mute.ts'
-import { unlessSilent } from '../postgres/unless-silent.ts'
+import type { Database } from '../postgres/query/database.ts'
+import { unlessMute } from '../postgres/transaction/deadline.ts'
+import { unlessSilent } from '../postgres/transaction/unless-silent.ts'
 
 /** A service that the dashboard shows. */
 export interface DashboardService {

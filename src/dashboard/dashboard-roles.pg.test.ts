@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { connect, type Connection } from '../postgres/connect.ts'
-import { fromPg } from '../postgres/from-pg.ts'
-import { migrate } from '../postgres/migrate.ts'
-import { groupRole, groupRoles } from '../postgres/roles.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
+import { migrate } from '../postgres/schema/migrate.ts'
+import { groupRole, groupRoles } from '../postgres/schema/roles.ts'
 import { createDashboard } from './dashboard.ts'
 
 const database = await testDatabase()

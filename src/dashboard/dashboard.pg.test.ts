@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { consumerFixture } from '../../test/setup/consumer-fixture.ts'
 import { ada, at, fromPage, site, seal } from '../../test/setup/dashboard-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { fromPg } from '../postgres/from-pg.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
 import { createDashboard, type DashboardOptions } from './dashboard.ts'
 
 const database = await testDatabase()

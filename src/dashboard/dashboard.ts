@@ -10,7 +10,7 @@
  * Nobody sees anything whom `authorize` does not name. Changes need a viewer who may act, the page's own origin and its seal; each
  * is in the audit log under the viewer's name. It keeps nothing: any number of processes may serve it.
  */
-import { readJson } from '../core/read-json.ts'
+import { readJson } from '../core/encoding/read-json.ts'
 import { WaybillError } from '../core/errors.ts'
 import { act } from './actions.ts'
 import { answer, answerError, answerJson, forbidden } from './answers.ts'

@@ -5,7 +5,7 @@ import express, { type ErrorRequestHandler } from 'express'
 import { afterEach, expect, test } from 'vitest'
 import { listen } from '../../test/integrations/listen.ts'
 import { isWaybillError, meaningOf } from '../core/errors.ts'
-import { readJson } from '../core/read-json.ts'
+import { readJson } from '../core/encoding/read-json.ts'
 import { createListener } from './listener.ts'
 
 const meaningOfError = (error: unknown): number => (isWaybillError(error) ? meaningOf(error.code).http : 500)

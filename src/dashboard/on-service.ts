@@ -4,7 +4,7 @@
 import { WaybillError } from '../core/errors.ts'
 import { whoMayOperate } from '../ops/who-may.ts'
 import { explainForbidden } from '../postgres/connect-failure.ts'
-import { assertSchema } from '../postgres/deployment.ts'
+import { assertSchema } from '../postgres/schema/deployment.ts'
 import type { DashboardSettings, ShownService } from './dashboard-options.ts'
 
 /** NOT_FOUND if no service of this name is shown here. */

@@ -6,7 +6,7 @@
  * secret is shared by the processes behind a load balancer.
  */
 import { randomBytes } from 'node:crypto'
-import { isEqualSecret } from '../core/is-equal-secret.ts'
+import { isEqualSecret } from '../core/equal-secret.ts'
 import { cookieOf } from './cookies.ts'
 import { forbidden } from './answers.ts'
 

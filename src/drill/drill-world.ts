@@ -6,11 +6,11 @@
  */
 import { createConsumer, type Consumer } from '../consumer/consumer.ts'
 import type { ConsumerOptions } from '../consumer/model/consumer-options.ts'
-import { delta, state, type EventDefinition } from '../core/event.ts'
-import type { StandardSchema } from '../core/standard-schema.ts'
-import { stream, type Stream } from '../core/stream.ts'
+import { delta, state, type EventDefinition } from '../core/event/event.ts'
+import type { StandardSchema } from '../core/encoding/standard-schema.ts'
+import { stream, type Stream } from '../core/event/stream.ts'
 import { createOutbox, type Outbox } from '../outbox/outbox.ts'
-import { execute, one, type Database, type Tx } from '../postgres/database.ts'
+import { execute, one, type Database, type Tx } from '../postgres/query/database.ts'
 import { addToAccount, drillTables, insertEffect, type DrillTables } from './drill-tables.sql.ts'
 
 export interface Deposit {

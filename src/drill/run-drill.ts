@@ -6,7 +6,7 @@
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { errorMessage } from '../core/errors.ts'
-import { rows } from '../postgres/database.ts'
+import { rows } from '../postgres/query/database.ts'
 import type { Transport } from '../transport/port/transport.ts'
 import { checkHistory, type Verdict } from '../testing/history/checker.ts'
 import { aggregateName, type HistoryEntry } from '../testing/history/entry.ts'

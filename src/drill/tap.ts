@@ -3,8 +3,8 @@
  *
  * What a broker delivers to it twice is one message; what a relay published twice is two.
  */
-import { newId } from '../core/id.ts'
-import type { AnyStream } from '../core/stream.ts'
+import { newId } from '../core/event/id.ts'
+import type { AnyStream } from '../core/event/stream.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { Log } from '../testing/history/entry.ts'
 import { logEntry } from '../testing/history/message-entries.ts'

@@ -6,8 +6,8 @@
  * What arrives together, or while all batches are under way, goes out together. Nothing is kept beyond the bounds: when too much
  * is in flight, when the oldest has waited too long, or when the broker is down, `refusal` says so before anything is taken.
  */
-import { createBreaker, type Breaker } from '../core/breaker.ts'
-import { underSignals } from '../core/under-signals.ts'
+import { createBreaker, type Breaker } from '../core/service/breaker.ts'
+import { underSignals } from '../core/service/abort.ts'
 import type { PublishOutcome } from '../transport/port/transport.ts'
 import type { Fact } from './fact.ts'
 import { refused, type Refused } from './fact-outcome.ts'

@@ -6,15 +6,15 @@
  * same id. A database that does not answer is waited for until the signal aborts, and no longer; its connection is kept until the
  * server would have ended anything, and then closed, so that the pool does not run dry of connections that fell silent.
  */
-import type { Clock } from '../core/clock.ts'
+import type { Clock } from '../core/service/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import { isWaybillError, WaybillError } from '../core/errors.ts'
-import { signedPublisher, type Signer } from '../core/signing.ts'
-import { unlessAborted } from '../core/unless-aborted.ts'
-import type { Database, Tx } from '../postgres/database.ts'
-import { isRefusedValue } from '../postgres/sql-state.ts'
-import { transaction, transactionOptions } from '../postgres/transaction.ts'
-import { unlessMute } from '../postgres/unless-mute.ts'
+import { signedPublisher, type Signer } from '../core/event/signing.ts'
+import { unlessAborted } from '../core/service/unless-aborted.ts'
+import type { Database, Tx } from '../postgres/query/database.ts'
+import { isRefusedValue } from '../postgres/query/sql-state.ts'
+import { transaction, transactionOptions } from '../postgres/transaction/transaction.ts'
+import { unlessMute } from '../postgres/transaction/deadline.ts'
 import type { Publisher, PublishOutcome } from '../transport/port/transport.ts'
 import type { AnyEventType, Fact } from './fact.ts'
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { seededRandom } from '../core/random.ts'
+import { seededRandom } from '../core/service/random.ts'
 import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
 import { createIngestClient, type IngestClientOptions } from './ingest-client.ts'
 

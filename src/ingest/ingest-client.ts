@@ -5,13 +5,13 @@
  * time-out, or a crash of this process. Waits are fully jittered and not shorter than Retry-After; attempts are bounded, and a
  * signal ends them. Only an answer of the ingest itself, with an event id, counts as success.
  */
-import { backoffMs, resolveBackoff, type BackoffOptions } from '../core/backoff.ts'
-import type { BusinessKey } from '../core/business-key.ts'
-import { systemClock, type Clock } from '../core/clock.ts'
+import { backoffMs, resolveBackoff, type BackoffOptions } from '../core/service/backoff.ts'
+import type { BusinessKey } from '../core/event/business-key.ts'
+import { systemClock, type Clock } from '../core/service/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import { errorMessage, WaybillError } from '../core/errors.ts'
 import { refuseUnknown, resolve, wholeBetween } from '../core/options.ts'
-import { systemRandom, type Random } from '../core/random.ts'
+import { systemRandom, type Random } from '../core/service/random.ts'
 import { exchange, type Exchange } from './ingest-exchange.ts'
 import { refused, type Accepted, type FactOutcome, type Refused } from './fact-outcome.ts'
 

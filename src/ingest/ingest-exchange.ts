@@ -1,9 +1,9 @@
 /**
  * One request of the ingest client and its answer, bounded in time together with the headers that it needs.
  */
-import type { Clock } from '../core/clock.ts'
-import { underSignals } from '../core/under-signals.ts'
-import { unlessAborted } from '../core/unless-aborted.ts'
+import type { Clock } from '../core/service/clock.ts'
+import { underSignals } from '../core/service/abort.ts'
+import { unlessAborted } from '../core/service/unless-aborted.ts'
 
 export interface ExchangeOptions {
   readonly url: string

@@ -1,16 +1,16 @@
 /**
  * The options of an ingest: every one with its default and its range.
  */
-import { resolveBackoff, type BackoffOptions } from '../core/backoff.ts'
-import type { BusinessKey } from '../core/business-key.ts'
-import { systemClock, type Clock } from '../core/clock.ts'
+import { resolveBackoff, type BackoffOptions } from '../core/service/backoff.ts'
+import type { BusinessKey } from '../core/event/business-key.ts'
+import { systemClock, type Clock } from '../core/service/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
-import type { EventData } from '../core/event.ts'
+import type { EventData } from '../core/event/event.ts'
 import { resolve, wholeBetween } from '../core/options.ts'
-import { systemRandom, type Random } from '../core/random.ts'
+import { systemRandom, type Random } from '../core/service/random.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
-import { isSigner, type Signer } from '../core/signing.ts'
+import { isSigner, type Signer } from '../core/event/signing.ts'
 import type { AnyEventType, FactName } from './fact.ts'
 import type { FactTarget } from './fact-sink.ts'
 

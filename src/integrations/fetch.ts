@@ -8,7 +8,7 @@ import { commandEndpoint, maxCommandBytes, type CommandEndpointOptions } from '.
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
 import { requestHeader } from './node-headers.ts'
 import { toResponse } from './to-response.ts'
-import { readJson } from '../core/read-json.ts'
+import { readJson } from '../core/encoding/read-json.ts'
 
 export type { CommandEndpointOptions } from './command-endpoint.ts'
 export { readTokenHeader } from '../projection/token-header.ts'

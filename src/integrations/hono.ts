@@ -11,8 +11,8 @@ import { commandEndpoint, maxCommandBytes, type CommandEndpointOptions } from '.
 import { ingestEndpoint, type IngestEndpointOptions } from './ingest-endpoint.ts'
 import { requestHeader } from './node-headers.ts'
 import { toResponse } from './to-response.ts'
-import { assertExact } from '../core/exact-json.ts'
-import { parseJson, readJson } from '../core/read-json.ts'
+import { assertExact } from '../core/encoding/exact-json.ts'
+import { parseJson, readJson } from '../core/encoding/read-json.ts'
 
 export type { CommandEndpointOptions } from './command-endpoint.ts'
 export type { IngestEndpointOptions } from './ingest-endpoint.ts'

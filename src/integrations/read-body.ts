@@ -7,10 +7,10 @@
  *   400   it is no JSON, or reading it would change what it says
  */
 import { problem, type HttpAnswer } from '../command/http-status.ts'
-import { bodyBudget } from '../core/budget.ts'
+import { bodyBudget } from '../core/encoding/budget.ts'
 import { isWaybillError } from '../core/errors.ts'
-import { assertExact, parseExactJson } from '../core/exact-json.ts'
-import { decodeUtf8 } from '../core/read-json.ts'
+import { assertExact, parseExactJson } from '../core/encoding/exact-json.ts'
+import { decodeUtf8 } from '../core/encoding/read-json.ts'
 
 /** The part of a request that its body is read by. */
 interface BodyCall {

@@ -3,11 +3,11 @@
  * each login of its server when it is made, and only its owner can change that. A migration never does: other programs may use it.
  */
 import { WaybillError } from '../core/errors.ts'
-import { one, type Database, type Queryable } from '../postgres/database.ts'
-import { insertAudit } from '../postgres/migrate.sql.ts'
-import { migrationStatus } from '../postgres/migrate-status.ts'
-import { closeDatabaseSql } from '../postgres/roles.sql.ts'
-import { transaction } from '../postgres/transaction.ts'
+import { one, type Database, type Queryable } from '../postgres/query/database.ts'
+import { insertAudit } from '../postgres/schema/migrate.sql.ts'
+import { migrationStatus } from '../postgres/schema/status.ts'
+import { closeDatabaseSql } from '../postgres/schema/roles.sql.ts'
+import { transaction } from '../postgres/transaction/transaction.ts'
 import { selectRoleGuards } from './doctor-roles.sql.ts'
 
 /** The statements that close this database; REFUSED if the schema has no roles, for then it would be closed to all. */

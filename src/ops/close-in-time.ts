@@ -2,8 +2,8 @@
  * Closes what may not answer any more. A pool waits for the connections that are in use, and one whose packets are dropped is in
  * use for ever; whoever waits for that neither says what went wrong nor ends.
  */
-import { systemClock } from '../core/clock.ts'
-import { unlessLate } from '../core/unless-late.ts'
+import { systemClock } from '../core/service/clock.ts'
+import { unlessLate } from '../core/service/unless-late.ts'
 
 export interface Closable {
   close(): Promise<void>

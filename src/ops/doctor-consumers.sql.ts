@@ -1,6 +1,6 @@
 /** What the doctor looks at in the tables of consumers. */
 import type { InboxTables } from '../consumer/tables/inbox.sql.ts'
-import { sql, type Statement } from '../postgres/sql.ts'
+import { sql, type Statement } from '../postgres/query/sql.ts'
 
 /**
  * Letters that nobody has settled although the inbox has their event, up to `bound` of them, and the numbers of the first.

@@ -4,7 +4,7 @@
 import { inboxTables, type InboxTables } from '../consumer/tables/inbox.sql.ts'
 import { selectAtRest, selectReaders, type ReaderRow } from '../consumer/tables/readers.sql.ts'
 import { countsOfRefused } from '../consumer/failure/refused-messages.ts'
-import { one, rows, type Queryable } from '../postgres/database.ts'
+import { one, rows, type Queryable } from '../postgres/query/database.ts'
 import { selectAppliedLetters } from './doctor-consumers.sql.ts'
 import { selectConsumers } from './status.sql.ts'
 

@@ -2,7 +2,7 @@
  * What the doctor looks at in an outbox: its own rules as the catalogue has them, the server's settings, and its rows.
  */
 import type { OutboxTables } from '../outbox/tables/outbox.sql.ts'
-import { name, sql, type Statement } from '../postgres/sql.ts'
+import { name, sql, type Statement } from '../postgres/query/sql.ts'
 
 export interface OutboxGuards {
   readonly append_only: boolean

@@ -9,7 +9,7 @@ import { selectDispatching } from '../outbox/tables/cdc-switch.sql.ts'
 import type { Outbox } from '../outbox/outbox.ts'
 import { listPauses } from '../outbox/operate/pause.ts'
 import { selectSlot } from '../outbox/tables/retention.sql.ts'
-import { first, one, rows, type Queryable } from '../postgres/database.ts'
+import { first, one, rows, type Queryable } from '../postgres/query/database.ts'
 import {
   selectGuards,
   selectMayReadAudit,

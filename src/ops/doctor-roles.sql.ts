@@ -1,5 +1,5 @@
 /** What the catalogue says of a schema's roles: on which databases they work, who else works here, and what keeps the audit log. */
-import { name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import { name, sql, sqlArray, type Statement } from '../postgres/query/sql.ts'
 
 /**
  * Roles with the rights of these group roles that may connect to other databases and have rights there. Administrators are left out:

@@ -4,9 +4,9 @@
  *
  * It only reads, as any role may. A schema without roles has only its audit log to look at.
  */
-import { one, rows, type Queryable } from '../postgres/database.ts'
-import { migrationStatus } from '../postgres/migrate-status.ts'
-import { groupRole, groupRoles } from '../postgres/roles.ts'
+import { one, rows, type Queryable } from '../postgres/query/database.ts'
+import { migrationStatus } from '../postgres/schema/status.ts'
+import { groupRole, groupRoles } from '../postgres/schema/roles.ts'
 import { selectCrossings, selectForeignRoles, selectRoleGuards } from './doctor-roles.sql.ts'
 
 export type RoleProblem = 'role-crosses' | 'role-foreign' | 'audit-open'

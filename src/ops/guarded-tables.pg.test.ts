@@ -6,9 +6,9 @@ import { expect, test } from 'vitest'
 import { outboxFixture, videos } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { lockAggregate } from '../command/model/aggregate.ts'
-import type { Tx } from '../postgres/database.ts'
-import { fromPg } from '../postgres/from-pg.ts'
-import { transaction } from '../postgres/transaction.ts'
+import type { Tx } from '../postgres/query/database.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
+import { transaction } from '../postgres/transaction/transaction.ts'
 import { doctorOutbox } from './doctor-outbox.ts'
 
 const database = await testDatabase()

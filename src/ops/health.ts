@@ -8,13 +8,13 @@
  * Answers are 200 or 503, with the reasons as JSON. They name services and ages, never data or addresses.
  */
 import type { Consumer } from '../consumer/consumer.ts'
-import { systemClock, type Clock } from '../core/clock.ts'
+import { systemClock, type Clock } from '../core/service/clock.ts'
 import { defaults } from '../core/defaults.ts'
-import type { Service } from '../core/lifetime.ts'
+import type { Service } from '../core/service/lifetime.ts'
 import { atLeast, resolve } from '../core/options.ts'
-import { unlessLate } from '../core/unless-late.ts'
+import { unlessLate } from '../core/service/unless-late.ts'
 import type { Relay } from '../outbox/relay/relay.ts'
-import { one } from '../postgres/database.ts'
+import { one } from '../postgres/query/database.ts'
 import { selectBacklog, selectLeases } from './status.sql.ts'
 
 export interface HealthOptions {

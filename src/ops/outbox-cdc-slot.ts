@@ -10,8 +10,8 @@ import { cdcCommand } from '../outbox/tables/cdc-command.ts'
 import { lockDispatching, selectDispatching } from '../outbox/tables/cdc-switch.sql.ts'
 import type { Outbox } from '../outbox/outbox.ts'
 import { selectSlot, type SlotRow } from '../outbox/tables/retention.sql.ts'
-import { first, one, rows, type Database, type Queryable } from '../postgres/database.ts'
-import { transaction } from '../postgres/transaction.ts'
+import { first, one, rows, type Database, type Queryable } from '../postgres/query/database.ts'
+import { transaction } from '../postgres/transaction/transaction.ts'
 import { dropSlot, selectCdc, selectLastSwitch, selectSwitchedOn, type CdcRow, type SwitchRow } from './outbox.sql.ts'
 
 export interface SlotOptions {

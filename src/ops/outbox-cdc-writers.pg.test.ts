@@ -4,7 +4,7 @@ import { outboxFixture, videos } from '../../test/setup/outbox-fixture.ts'
 import { logicalDatabase, makeSlot } from '../../test/setup/logical-database.ts'
 import { event, type NewEvent } from '../outbox/outbox.ts'
 import { pauseOutbox, resumeOutbox } from '../outbox/operate/pause.ts'
-import { transaction } from '../postgres/transaction.ts'
+import { transaction } from '../postgres/transaction/transaction.ts'
 import { memory } from '../transport/memory/memory.ts'
 import { cdcStatus, switchCdcOn } from './outbox-cdc.ts'
 

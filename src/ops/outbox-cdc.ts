@@ -11,13 +11,13 @@
  * A slot that is gone took its place in the log with it. A new one would begin now, so nobody would ever publish what lies
  * between: then the relays publish again all that was added since the connector took over (`giveUpSlot`).
  */
-import { systemClock, type Clock } from '../core/clock.ts'
+import { systemClock, type Clock } from '../core/service/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import { isWaybillError, WaybillError } from '../core/errors.ts'
-import { first, one, rows, type Database, type Queryable } from '../postgres/database.ts'
-import { insertAudit } from '../postgres/migrate.sql.ts'
-import { isLockTimeout } from '../postgres/sql-state.ts'
-import { transaction } from '../postgres/transaction.ts'
+import { first, one, rows, type Database, type Queryable } from '../postgres/query/database.ts'
+import { insertAudit } from '../postgres/schema/migrate.sql.ts'
+import { isLockTimeout } from '../postgres/query/sql-state.ts'
+import { transaction } from '../postgres/transaction/transaction.ts'
 import { cdcCommand } from '../outbox/tables/cdc-command.ts'
 import { countDated, readPauses } from '../outbox/tables/dispatch.sql.ts'
 import { lockDispatching, selectDispatching } from '../outbox/tables/cdc-switch.sql.ts'

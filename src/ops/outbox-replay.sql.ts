@@ -3,7 +3,7 @@
  * Index of both statements: the outbox's unique key (aggregate_type, aggregate_id, version).
  */
 import type { OutboxTables } from '../outbox/tables/outbox.sql.ts'
-import { name, part, sql, sqlArray, type Part, type Statement } from '../postgres/sql.ts'
+import { name, part, sql, sqlArray, type Part, type Statement } from '../postgres/query/sql.ts'
 
 type Outbox = Pick<OutboxTables, 'outbox' | 'dispatch' | 'schema'>
 

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
 import { outboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import type { BeginOptions, Database } from '../postgres/database.ts'
-import { fromPg } from '../postgres/from-pg.ts'
+import type { BeginOptions, Database } from '../postgres/query/database.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
 import type { OutboxState } from './outbox-states.ts'
 import { changeLanes, listLanes, listOutbox } from './outbox-status.ts'
 

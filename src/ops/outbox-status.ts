@@ -3,14 +3,14 @@
  */
 import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
-import { parseId } from '../core/id.ts'
+import { parseId } from '../core/event/id.ts'
 import { readBacklog, type Backlog } from '../outbox/tables/backlog.sql.ts'
 import { selectDispatching } from '../outbox/tables/cdc-switch.sql.ts'
 import type { Outbox } from '../outbox/outbox.ts'
 import { listPauses, type Pause } from '../outbox/operate/pause.ts'
-import { one, rows, type Database, type Queryable, type Tx } from '../postgres/database.ts'
-import { insertAudit } from '../postgres/migrate.sql.ts'
-import { transaction } from '../postgres/transaction.ts'
+import { one, rows, type Database, type Queryable, type Tx } from '../postgres/query/database.ts'
+import { insertAudit } from '../postgres/schema/migrate.sql.ts'
+import { transaction } from '../postgres/transaction/transaction.ts'
 import { callChangeLanes, selectHistory, selectLanes, selectRelays, selectWaiting, type OutboxEventRow } from './outbox.sql.ts'
 import type { OutboxState } from './outbox-states.ts'
 

@@ -3,8 +3,8 @@
  */
 import { isDated } from '../outbox/tables/dispatch.sql.ts'
 import type { OutboxTables } from '../outbox/tables/outbox.sql.ts'
-import { aggregateKey } from '../postgres/lanes.sql.ts'
-import { name, part, sql, sqlArray, type Part, type Statement } from '../postgres/sql.ts'
+import { aggregateKey } from '../postgres/lanes/lanes.sql.ts'
+import { name, part, sql, sqlArray, type Part, type Statement } from '../postgres/query/sql.ts'
 import { isSkipped } from './outbox-replay.sql.ts'
 import type { OutboxState } from './outbox-states.ts'
 

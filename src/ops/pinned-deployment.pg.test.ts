@@ -6,7 +6,7 @@ import { backfillFile } from '../outbox/backfill/file-source.ts'
 import { createBackfill } from '../outbox/backfill/backfill.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import { createRelay } from '../outbox/relay/relay.ts'
-import { fromPg } from '../postgres/from-pg.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
 import { memory } from '../transport/memory/memory.ts'
 import { rebuild } from './rebuild.ts'
 

@@ -8,7 +8,7 @@
  */
 import { WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
-import type { StreamHead } from '../core/stream.ts'
+import type { StreamHead } from '../core/event/stream.ts'
 import type { PubsubGrant } from '../transport/pubsub/admin/admin.ts'
 import { usualLeaseMs } from '../transport/pubsub/receive/lease-keeper.ts'
 import { deadLetterName, subscriptionName } from '../transport/pubsub/client/names.ts'

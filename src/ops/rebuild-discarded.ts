@@ -8,8 +8,8 @@
 import { isForeign, readEvent } from '../consumer/model/received-event.ts'
 import { WaybillError } from '../core/errors.ts'
 import { redactedMessage } from '../core/redact.ts'
-import { voidEventType } from '../core/event.ts'
-import { rows, type Queryable } from '../postgres/database.ts'
+import { voidEventType } from '../core/event/event.ts'
+import { rows, type Queryable } from '../postgres/query/database.ts'
 import type { Delivery, ReceiveOptions, Transport } from '../transport/port/transport.ts'
 import { findDiscarded, type RebuildScope } from './rebuild.sql.ts'
 

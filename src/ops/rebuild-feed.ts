@@ -9,10 +9,10 @@
  *
  * Both go on until they are stopped, so that the new generation follows the live one until the swap.
  */
-import type { Clock } from '../core/clock.ts'
+import type { Clock } from '../core/service/clock.ts'
 import { toMessage as toOutgoing } from '../outbox/relay/message.ts'
 import type { OutboxTables } from '../outbox/tables/outbox.sql.ts'
-import { rows, type Queryable } from '../postgres/database.ts'
+import { rows, type Queryable } from '../postgres/query/database.ts'
 import type { IncomingMessage, Receiver, ReceiveOptions, Transport } from '../transport/port/transport.ts'
 import { readBehind, readRetained, type ReplayCursor, type ReplayRow } from './outbox-replay.sql.ts'
 import { findBehind, type RebuildScope } from './rebuild.sql.ts'

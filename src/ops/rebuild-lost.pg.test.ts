@@ -4,8 +4,8 @@ import { rebuildWorld } from '../../test/setup/rebuild-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import type { Consumer } from '../consumer/consumer.ts'
 import { createRelay } from '../outbox/relay/relay.ts'
-import { fromPg } from '../postgres/from-pg.ts'
-import { transaction } from '../postgres/transaction.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
+import { transaction } from '../postgres/transaction/transaction.ts'
 import { rebuild } from './rebuild.ts'
 
 const database = await testDatabase()

@@ -8,8 +8,8 @@
  * aggregate has stays even then.
  */
 import { WaybillError } from '../core/errors.ts'
-import { execute, one, rows, type Tx } from '../postgres/database.ts'
-import { isRefusedValue, isStatementTimeout } from '../postgres/sql-state.ts'
+import { execute, one, rows, type Tx } from '../postgres/query/database.ts'
+import { isRefusedValue, isStatementTimeout } from '../postgres/query/sql-state.ts'
 import type { Projection } from '../projection/projection.ts'
 import type { StartedRebuild } from './rebuild-run.ts'
 import type { Shadow } from './rebuild-shadow.ts'

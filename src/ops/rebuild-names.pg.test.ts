@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest'
 import { rebuildWorld, type RebuildWorld } from '../../test/setup/rebuild-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { fromPg } from '../postgres/from-pg.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
 import { dropReplaced } from './rebuild.ts'
 
 const database = await testDatabase()

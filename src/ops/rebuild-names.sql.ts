@@ -5,7 +5,7 @@
  * The statements come out of the catalogue. What belongs together is known by what it is, without its name: `compareShapes` has seen
  * that both tables have the same.
  */
-import { part, qualifiedName, sql, type Part, type Statement } from '../postgres/sql.ts'
+import { part, qualifiedName, sql, type Part, type Statement } from '../postgres/query/sql.ts'
 import { indexShape, statisticsShape } from './rebuild-tables.sql.ts'
 
 /** The statements that store an empty shadow as the live table is: logged or not, its access method and its tablespace. */

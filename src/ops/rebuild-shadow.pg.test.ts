@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
 import { consumerFixture, videos, type ConsumerFixture } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { fromPg } from '../postgres/from-pg.ts'
-import { transaction } from '../postgres/transaction.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
+import { transaction } from '../postgres/transaction/transaction.ts'
 import { createShadows, shadowsOf, swapNames, type Shadow } from './rebuild-shadow.ts'
 
 const database = await testDatabase()

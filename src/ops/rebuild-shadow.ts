@@ -6,8 +6,8 @@
  */
 import type { Routes, StreamRoutes } from '../consumer/model/routes.ts'
 import { WaybillError } from '../core/errors.ts'
-import { execute, rows, type Queryable, type Tx } from '../postgres/database.ts'
-import { qualifiedName } from '../postgres/sql.ts'
+import { execute, rows, type Queryable, type Tx } from '../postgres/query/database.ts'
+import { qualifiedName } from '../postgres/query/sql.ts'
 import type { Projection } from '../projection/projection.ts'
 import { findNames, findStorage } from './rebuild-names.sql.ts'
 import {

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { rebuildWorld } from '../../test/setup/rebuild-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { fromPg } from '../postgres/from-pg.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

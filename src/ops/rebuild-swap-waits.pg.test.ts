@@ -2,9 +2,9 @@
 import { expect, test } from 'vitest'
 import { rebuildWorld } from '../../test/setup/rebuild-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { markTx, type Database, type Queryable, type QueryResult } from '../postgres/database.ts'
-import { fromPg } from '../postgres/from-pg.ts'
-import { transaction } from '../postgres/transaction.ts'
+import { markTx, type Database, type Queryable, type QueryResult } from '../postgres/query/database.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
+import { transaction } from '../postgres/transaction/transaction.ts'
 import { eventually } from '../testing/eventually.ts'
 
 const database = await testDatabase()

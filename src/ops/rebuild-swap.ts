@@ -5,14 +5,14 @@
  *
  * It is refused if a row would be lost that may not go. Whatever goes wrong, nothing has changed, and it can be tried again.
  */
-import type { Clock } from '../core/clock.ts'
-import { systemClock } from '../core/clock.ts'
+import type { Clock } from '../core/service/clock.ts'
+import { systemClock } from '../core/service/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
-import { execute, one, type Tx } from '../postgres/database.ts'
-import { insertAudit } from '../postgres/migrate.sql.ts'
-import { isLockTimeout } from '../postgres/sql-state.ts'
-import { transaction } from '../postgres/transaction.ts'
+import { execute, one, type Tx } from '../postgres/query/database.ts'
+import { insertAudit } from '../postgres/schema/migrate.sql.ts'
+import { isLockTimeout } from '../postgres/query/sql-state.ts'
+import { transaction } from '../postgres/transaction/transaction.ts'
 import { refuseLost } from './rebuild-lost.ts'
 import { freshMs, goneMeanwhile, type RunningRebuild, type StartedRebuild } from './rebuild-run.ts'
 import { swapNames } from './rebuild-shadow.ts'

@@ -3,7 +3,7 @@
  *
  * Names are checked and quoted; the few statements that Postgres itself writes (access, views) come out of its catalogue.
  */
-import { joined, name, part, qualifiedName, sql, type Name, type Part, type Statement } from '../postgres/sql.ts'
+import { joined, name, part, qualifiedName, sql, type Name, type Part, type Statement } from '../postgres/query/sql.ts'
 import type { Projection } from '../projection/projection.ts'
 
 /** A table like another, with its defaults, constraints and indexes, and none of its rows. Who may use it is `findAccess`'s. */

@@ -2,7 +2,7 @@
  * The statements of a rebuild on our own tables: the register, the operation, and how far the new generation is.
  */
 import type { InboxTables } from '../consumer/tables/inbox.sql.ts'
-import { name, sql, sqlArray, type Name, type Statement } from '../postgres/sql.ts'
+import { name, sql, sqlArray, type Name, type Statement } from '../postgres/query/sql.ts'
 
 /** A rebuild of one consumer: the generation that readers see, and the one that is being built. */
 export interface RebuildScope {

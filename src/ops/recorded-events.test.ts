@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
 import { z } from 'zod'
 import { avro } from '../codec/avro.ts'
-import { state } from '../core/event.ts'
-import { stream } from '../core/stream.ts'
+import { state } from '../core/event/event.ts'
+import { stream } from '../core/event/stream.ts'
 import { recordedProblems, recordEvent, type RecordedEvent } from './recorded-events.ts'
 
 const first = stream('video', { topic: 'video.events', events: { VideoPublished: state(z.object({ name: z.string() })) } })

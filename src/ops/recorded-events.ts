@@ -5,8 +5,8 @@
  * A recorded event is what the outbox would have stored. It is plain JSON, so a file of them lies beside the tests.
  */
 import { redactedMessage } from '../core/redact.ts'
-import type { EventKind } from '../core/event.ts'
-import { contextOf, readData, type AnyStream, type EventType } from '../core/stream.ts'
+import type { EventKind } from '../core/event/event.ts'
+import { contextOf, readData, type AnyStream, type EventType } from '../core/event/stream.ts'
 
 export interface RecordedEvent {
   readonly aggregateType: string

@@ -1,6 +1,6 @@
 /** The statements that find gaps at a consumer, and the events that close them in the owner's outbox. */
 import type { Scope } from '../consumer/tables/inbox.sql.ts'
-import { name, sql, type Statement } from '../postgres/sql.ts'
+import { name, sql, type Statement } from '../postgres/query/sql.ts'
 import { isSkipped } from './outbox-replay.sql.ts'
 
 export interface GapRow {

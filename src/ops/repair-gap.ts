@@ -11,9 +11,9 @@ import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
 import { toMessage } from '../outbox/relay/message.ts'
-import { execute, first, one, rows, type Database, type Queryable } from '../postgres/database.ts'
-import { insertAudit } from '../postgres/migrate.sql.ts'
-import { transaction } from '../postgres/transaction.ts'
+import { execute, first, one, rows, type Database, type Queryable } from '../postgres/query/database.ts'
+import { insertAudit } from '../postgres/schema/migrate.sql.ts'
+import { transaction } from '../postgres/transaction/transaction.ts'
 import { selectGaps, selectOwned, type GapRow, type OwnedEventRow } from './repair-gap.sql.ts'
 
 export interface GapOptions {

@@ -2,9 +2,9 @@
  * The state of a schema in one word and one sentence: what a process would be told at start, without the refusal.
  */
 import { isWaybillError } from '../core/errors.ts'
-import type { Queryable } from '../postgres/database.ts'
-import { assertSchema } from '../postgres/deployment.ts'
-import { migrationStatus, type AppliedMigration } from '../postgres/migrate-status.ts'
+import type { Queryable } from '../postgres/query/database.ts'
+import { assertSchema } from '../postgres/schema/deployment.ts'
+import { migrationStatus, type AppliedMigration } from '../postgres/schema/status.ts'
 
 export interface SchemaReport {
   readonly schema: string

@@ -5,7 +5,7 @@
 import { pauseId, type InboxTables, type Scope } from '../consumer/tables/inbox.sql.ts'
 import { lateRows, lateSince } from '../outbox/tables/backlog.sql.ts'
 import type { OutboxTables } from '../outbox/tables/outbox.sql.ts'
-import { name, sql, type Statement } from '../postgres/sql.ts'
+import { name, sql, type Statement } from '../postgres/query/sql.ts'
 
 export interface BacklogRow {
   readonly due: number

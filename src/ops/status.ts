@@ -15,9 +15,9 @@ import { selectDispatching } from '../outbox/tables/cdc-switch.sql.ts'
 import type { Pause } from '../outbox/operate/pause.ts'
 import { listPauses } from '../outbox/operate/pause.ts'
 import { outboxTables, type OutboxTables } from '../outbox/tables/outbox.sql.ts'
-import { first, one, rows, type Queryable } from '../postgres/database.ts'
-import { ageByClock } from '../postgres/witnessed-clock.ts'
-import { readWitnessed } from '../postgres/witnessed-clock.sql.ts'
+import { first, one, rows, type Queryable } from '../postgres/query/database.ts'
+import { ageByClock } from '../postgres/clock/witnessed-clock.ts'
+import { readWitnessed } from '../postgres/clock/witnessed-clock.sql.ts'
 import { selectRelays } from './outbox.sql.ts'
 import {
   selectApplied,

@@ -5,7 +5,7 @@
 import { inboxTables } from '../consumer/tables/inbox.sql.ts'
 import { redactedMessage } from '../core/redact.ts'
 import { outboxTables } from '../outbox/tables/outbox.sql.ts'
-import { first, rows } from '../postgres/database.ts'
+import { first, rows } from '../postgres/query/database.ts'
 import {
   selectDeliveries,
   selectEmitted,

@@ -2,7 +2,7 @@
  * What a trace is made from and what it says: plain data, for people, pages and programs.
  */
 import type { Consumer } from '../consumer/consumer.ts'
-import type { Database } from '../postgres/database.ts'
+import type { Database } from '../postgres/query/database.ts'
 
 /** A service to look at: where its schema is, and what is known of its projections. */
 export interface TracedService {

@@ -9,11 +9,11 @@ import { commandId } from '../command/pipeline/command-id.ts'
 import { commandTables } from '../command/model/command.sql.ts'
 import { WaybillError } from '../core/errors.ts'
 import { outboxTables } from '../outbox/tables/outbox.sql.ts'
-import { first, rows } from '../postgres/database.ts'
-import type { Statement } from '../postgres/sql.ts'
-import { shownGroupRole } from '../postgres/roles.ts'
-import { isForbidden, isUnavailable } from '../postgres/sql-state.ts'
-import { transaction, transactionOptions } from '../postgres/transaction.ts'
+import { first, rows } from '../postgres/query/database.ts'
+import type { Statement } from '../postgres/query/sql.ts'
+import { shownGroupRole } from '../postgres/schema/roles.ts'
+import { isForbidden, isUnavailable } from '../postgres/query/sql-state.ts'
+import { transaction, transactionOptions } from '../postgres/transaction/transaction.ts'
 import {
   scanEventsOfCommand,
   scanTracedMarkers,

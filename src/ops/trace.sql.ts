@@ -4,7 +4,7 @@
 import type { CommandTables } from '../command/model/command.sql.ts'
 import type { InboxTables } from '../consumer/tables/inbox.sql.ts'
 import type { OutboxTables } from '../outbox/tables/outbox.sql.ts'
-import { name, sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import { name, sql, sqlArray, type Statement } from '../postgres/query/sql.ts'
 import type { Projection } from '../projection/projection.ts'
 
 export interface TracedMarkerRow {

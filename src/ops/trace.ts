@@ -7,9 +7,9 @@
  * the trace says so: markers after an hour, events after days. A consumer remembers an event longer than its owner does.
  */
 import { WaybillError } from '../core/errors.ts'
-import { parseId } from '../core/id.ts'
+import { parseId } from '../core/event/id.ts'
 import { refuseUnknown } from '../core/options.ts'
-import { first } from '../postgres/database.ts'
+import { first } from '../postgres/query/database.ts'
 import { selectService } from './trace.sql.ts'
 import { gatherEvents } from './trace-events.ts'
 import type { NamedService, Trace, TracedService, TraceOptions } from './trace-report.ts'

@@ -1,7 +1,7 @@
 /**
- * Who may do what a command does, as a sentence for those who connected as somebody else. See ../postgres/roles.ts.
+ * Who may do what a command does, as a sentence for those who connected as somebody else. See ../postgres/schema/roles.ts.
  */
-import { shownGroupRole } from '../postgres/roles.ts'
+import { shownGroupRole } from '../postgres/schema/roles.ts'
 
 interface Names {
   readonly schema: string

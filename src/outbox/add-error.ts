@@ -2,7 +2,7 @@
  * Turns what Postgres said about a refused `add` into what the caller can do about it.
  */
 import { isWaybillError, WaybillError } from '../core/errors.ts'
-import { constraintName, isReadOnly, isUniqueViolation, sqlState } from '../postgres/sql-state.ts'
+import { constraintName, isReadOnly, isUniqueViolation, sqlState } from '../postgres/query/sql-state.ts'
 import type { EncodedEvent } from './tables/outbox.sql.ts'
 
 /** The state that `add_events` raises for a version out of turn. */

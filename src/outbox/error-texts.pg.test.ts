@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { library } from '../../test/outbox/backfill-library.ts'
 import { outboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { fromPg } from '../postgres/from-pg.ts'
+import { fromPg } from '../postgres/adapters/from-pg.ts'
 import { memory } from '../transport/memory/memory.ts'
 import type { PublishOutcome } from '../transport/port/transport.ts'
 

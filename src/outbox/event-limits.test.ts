@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { always, ProducingBroker, publisherOn, statuses } from '../../test/kafka/producing-broker.ts'
-import type { Ordering } from '../core/stream.ts'
+import type { Ordering } from '../core/event/stream.ts'
 import { memory } from '../transport/memory/memory.ts'
 import { publishRuns } from '../transport/port/publish-runs.ts'
 import type { LazyConnection } from '../transport/pubsub/client/connection.ts'

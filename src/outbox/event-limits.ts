@@ -5,7 +5,7 @@
  * it fails inside the transaction, and the same event fits every transport: moving from one to another surprises nobody.
  */
 import { isDate } from 'node:util/types'
-import { aggregateIdFault } from '../core/aggregate-id.ts'
+import { aggregateIdFault } from '../core/event/aggregate-id.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { EncodedEvent } from './tables/outbox.sql.ts'
 

@@ -2,7 +2,7 @@
  * Why a database could not be reached or used, as a sentence with what to do; never with the password.
  */
 import { errorMessage, isWaybillError, WaybillError } from '../core/errors.ts'
-import { sqlState } from './sql-state.ts'
+import { sqlState } from './query/sql-state.ts'
 
 /** What to show of a database's address. */
 export function databaseLabel(url: string): string {

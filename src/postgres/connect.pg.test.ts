@@ -6,7 +6,7 @@ import { testDatabase } from '../../test/setup/test-database.ts'
 import { createSignals } from '../core/signals.ts'
 import { eventually } from '../testing/eventually.ts'
 import { connect } from './connect.ts'
-import { transaction } from './transaction.ts'
+import { transaction } from './transaction/transaction.ts'
 
 const database = await testDatabase()
 

@@ -4,9 +4,9 @@
 import pg from 'pg'
 import { refuseUnknown } from '../core/options.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
-import type { PgPoolClient } from './borrow-client.ts'
-import { fromPg } from './from-pg.ts'
-import type { Database } from './database.ts'
+import type { PgPoolClient } from './adapters/borrow-client.ts'
+import { fromPg } from './adapters/from-pg.ts'
+import type { Database } from './query/database.ts'
 
 export interface ConnectOptions {
   readonly url: string

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { testDatabase } from '../../test/setup/test-database.ts'
-import { run } from '../core/lifetime.ts'
+import { run } from '../core/service/lifetime.ts'
 import { createSignals, type Signals } from '../core/signals.ts'
 import { eventually } from '../testing/eventually.ts'
 import { startFaultProxy, type FaultProxy } from '../testing/fault-proxy.ts'

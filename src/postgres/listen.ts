@@ -9,15 +9,15 @@
 import { randomUUID } from 'node:crypto'
 import { Socket } from 'node:net'
 import pg from 'pg'
-import { systemClock, type Clock } from '../core/clock.ts'
+import { systemClock, type Clock } from '../core/service/clock.ts'
 import { WaybillError } from '../core/errors.ts'
-import type { Lifetime, Service } from '../core/lifetime.ts'
-import { loop } from '../core/loop.ts'
+import type { Lifetime, Service } from '../core/service/lifetime.ts'
+import { loop } from '../core/service/loop.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
-import { underSignals } from '../core/under-signals.ts'
-import { unlessAborted } from '../core/unless-aborted.ts'
-import { untilAborted } from '../core/until-aborted.ts'
-import { name } from './sql.ts'
+import { underSignals } from '../core/service/abort.ts'
+import { unlessAborted } from '../core/service/unless-aborted.ts'
+import { untilAborted } from '../core/service/until-aborted.ts'
+import { name } from './query/sql.ts'
 
 export interface ListenOptions {
   /** Straight to the server, not through a pooler in transaction mode. */

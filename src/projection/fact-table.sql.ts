@@ -1,7 +1,7 @@
 /**
  * The statement on fact tables. Table and columns are the user's own; all names are checked and quoted.
  */
-import { columnList, sql, type Name, type Statement } from '../postgres/sql.ts'
+import { columnList, sql, type Name, type Statement } from '../postgres/query/sql.ts'
 
 export interface FactShape {
   readonly table: Name

@@ -8,9 +8,9 @@
  */
 import { WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
-import type { AnyStream } from '../core/stream.ts'
-import { execute, rows, type Queryable, type Tx } from '../postgres/database.ts'
-import { name, qualifiedName, type Name } from '../postgres/sql.ts'
+import type { AnyStream } from '../core/event/stream.ts'
+import { execute, rows, type Queryable, type Tx } from '../postgres/query/database.ts'
+import { name, qualifiedName, type Name } from '../postgres/query/sql.ts'
 import { insertRows } from './fact-table.sql.ts'
 import { JsonRecords } from './json-records.ts'
 import type { ColumnValue, ProjectedEvent, StateEventOf } from './projection.ts'

@@ -2,7 +2,7 @@
  * Whether the user's table can be projected to, asked at start; if not, the error says which SQL makes it so.
  */
 import { WaybillError } from '../core/errors.ts'
-import { rows, type Queryable } from '../postgres/database.ts'
+import { rows, type Queryable } from '../postgres/query/database.ts'
 import type { Projection } from './projection.ts'
 import { findColumns, findUniqueKeys, type TableColumn } from './versioned-upsert.sql.ts'
 

@@ -14,10 +14,10 @@
  */
 import { WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
-import type { EventData } from '../core/event.ts'
-import type { AnyStream } from '../core/stream.ts'
-import type { Version } from '../core/version.ts'
-import { name, qualifiedName, type Name } from '../postgres/sql.ts'
+import type { EventData } from '../core/event/event.ts'
+import type { AnyStream } from '../core/event/stream.ts'
+import type { Version } from '../core/event/version.ts'
+import { name, qualifiedName, type Name } from '../postgres/query/sql.ts'
 
 /** What a column can be set to. Postgres converts it to the column's type; objects and arrays suit json, jsonb and arrays. */
 export type ColumnValue =

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { videos } from '../../test/setup/consumer-fixture.ts'
 import { tokenOf, videoReads } from '../../test/setup/video-reads.ts'
-import type { Queryable } from '../postgres/database.ts'
+import type { Queryable } from '../postgres/query/database.ts'
 
 test('a reader whose replica is behind the one that answers for positions asks no faster than it polls', async () => {
   let queries = 0

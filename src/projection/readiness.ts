@@ -9,10 +9,10 @@
  * not have begun. And what failed and was given back is in nobody's hand. Before it says complete for everybody, it must have heard
  * nothing for long enough, no error either, and the tables must show that no other is at work and that nothing rests.
  */
-import type { BackoffOptions } from '../core/backoff.ts'
-import type { Clock } from '../core/clock.ts'
-import { execute, first, one, type Interruptible } from '../postgres/database.ts'
-import { unlessSilent } from '../postgres/unless-silent.ts'
+import type { BackoffOptions } from '../core/service/backoff.ts'
+import type { Clock } from '../core/service/clock.ts'
+import { execute, first, one, type Interruptible } from '../postgres/query/database.ts'
+import { unlessSilent } from '../postgres/transaction/unless-silent.ts'
 import { countVersions, markComplete, readRegister, type ReadScope } from './reads.sql.ts'
 import { lookMs } from './waiting-room.ts'
 

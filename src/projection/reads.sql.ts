@@ -4,7 +4,7 @@
  * Both look at the generation that the register names as the current one, in the same statement, so that a rebuild that is
  * swapped in meanwhile is seen with its own positions.
  */
-import { joined, name, part, sql, sqlArray, type SqlValue, type Statement } from '../postgres/sql.ts'
+import { joined, name, part, sql, sqlArray, type SqlValue, type Statement } from '../postgres/query/sql.ts'
 import type { Projection } from './projection.ts'
 
 /** A consumer and the schema of its tables. */

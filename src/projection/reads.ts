@@ -8,15 +8,15 @@
  * A database that is out of reach, because it refuses or does not answer, has not shown the write either: whoever has a token waits
  * on and asks again while there is time, and NOT_YET has the cause. Without one nothing is awaited, and the error is thrown.
  */
-import type { Clock } from '../core/clock.ts'
+import type { Clock } from '../core/service/clock.ts'
 import { isWaybillError, WaybillError } from '../core/errors.ts'
 import { refuseUnknown } from '../core/options.ts'
-import type { AnyStream } from '../core/stream.ts'
-import type { AggregateVersion, Tokens } from '../core/token.ts'
-import type { Version } from '../core/version.ts'
-import { one, rows, type Interruptible } from '../postgres/database.ts'
-import { isUnavailable } from '../postgres/sql-state.ts'
-import { unlessSilent } from '../postgres/unless-silent.ts'
+import type { AnyStream } from '../core/event/stream.ts'
+import type { AggregateVersion, Tokens } from '../core/event/token.ts'
+import type { Version } from '../core/event/version.ts'
+import { one, rows, type Interruptible } from '../postgres/query/database.ts'
+import { isUnavailable } from '../postgres/query/sql-state.ts'
+import { unlessSilent } from '../postgres/transaction/unless-silent.ts'
 import type { Projection } from './projection.ts'
 import { readPositions, readRow, type AggregateName, type ReadRow, type ReadScope, type RowOf } from './reads.sql.ts'
 import { newer, raiseToRows, rowOf } from './row-versions.ts'

@@ -2,9 +2,9 @@
  * Versions out of projected rows, for consumers that keep positions only where order needs them: a row is as far as its own
  * version says. A tombstone keeps its row, so a deleted aggregate has a version too.
  */
-import type { Version } from '../core/version.ts'
-import { rows, type Queryable } from '../postgres/database.ts'
-import { isRefusedValue } from '../postgres/sql-state.ts'
+import type { Version } from '../core/event/version.ts'
+import { rows, type Queryable } from '../postgres/query/database.ts'
+import { isRefusedValue } from '../postgres/query/sql-state.ts'
 import type { Projection } from './projection.ts'
 import { readVersions, type AggregateName, type RowOf } from './reads.sql.ts'
 

@@ -4,7 +4,7 @@
  * Pure: it knows the shapes in which headers come (Fetch's `Headers`, Node's record, gRPC's `Metadata`), and nothing of a framework.
  */
 import { WaybillError } from '../core/errors.ts'
-import { tokenHeader } from '../core/token.ts'
+import { tokenHeader } from '../core/event/token.ts'
 
 /** Headers as Fetch and as Node have them, and metadata as gRPC has it. */
 export type HeadersLike =

@@ -1,7 +1,7 @@
 /**
  * The statements on projection tables. Table and columns are the user's own; all names are checked and quoted.
  */
-import { columnList, joined, name, part, sql, type Name, type Statement } from '../postgres/sql.ts'
+import { columnList, joined, name, part, sql, type Name, type Statement } from '../postgres/query/sql.ts'
 
 export interface UpsertShape {
   readonly table: Name

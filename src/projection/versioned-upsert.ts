@@ -6,7 +6,7 @@
  * the row changes nothing. An aggregate that is created again after a tombstone comes back with its higher version.
  */
 import { WaybillError } from '../core/errors.ts'
-import { execute, type Tx } from '../postgres/database.ts'
+import { execute, type Tx } from '../postgres/query/database.ts'
 import { JsonRecords } from './json-records.ts'
 import type { ProjectedEvent, Projection } from './projection.ts'
 import { upsertNewer } from './versioned-upsert.sql.ts'

@@ -6,14 +6,14 @@
  * every wait ends by its own deadline, also when the database does not answer. A look that is not answered is given up after a
  * few seconds: its connection may be dead, and the next look goes out on another one.
  */
-import { backoffMs } from '../core/backoff.ts'
-import type { Clock } from '../core/clock.ts'
+import { backoffMs } from '../core/service/backoff.ts'
+import type { Clock } from '../core/service/clock.ts'
 import { WaybillError } from '../core/errors.ts'
-import { createWaker } from '../core/loop.ts'
-import { systemRandom } from '../core/random.ts'
-import type { AggregateVersion } from '../core/token.ts'
-import { unlessLate } from '../core/unless-late.ts'
-import type { Version } from '../core/version.ts'
+import { createWaker } from '../core/service/loop.ts'
+import { systemRandom } from '../core/service/random.ts'
+import type { AggregateVersion } from '../core/event/token.ts'
+import { unlessLate } from '../core/service/unless-late.ts'
+import type { Version } from '../core/event/version.ts'
 import type { AggregateName } from './reads.sql.ts'
 
 export interface WaitingRoomOptions {

@@ -4,7 +4,7 @@
  * A publish reaches every subscription of its topic in one synchronous step, so all of them see the same order.
  * Each change is noted in the journal as it is made; whoever answers a caller waits for the journal first.
  */
-import type { Clock } from '../core/clock.ts'
+import type { Clock } from '../core/service/clock.ts'
 import type { Faults } from './faults.ts'
 import { acceptMessages } from './message.ts'
 import type { Encoded, Message } from './message.ts'

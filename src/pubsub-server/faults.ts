@@ -6,7 +6,7 @@
  * order within a key holds. The same seed and the same traffic give the same faults.
  */
 import { WaybillError } from '../core/errors.ts'
-import type { Random } from '../core/random.ts'
+import type { Random } from '../core/service/random.ts'
 
 /** Probabilities from 0 to 1; what is left out does not happen. */
 export interface FaultOptions {

@@ -5,10 +5,10 @@
  * documents, those that Google's own emulator leaves out included. It listens on the loopback interface unless told
  * otherwise, without TLS and without authentication: it is not for production.
  */
-import { systemClock } from '../core/clock.ts'
-import type { Clock } from '../core/clock.ts'
+import { systemClock } from '../core/service/clock.ts'
+import type { Clock } from '../core/service/clock.ts'
 import { refuseUnknown } from '../core/options.ts'
-import { seededRandom } from '../core/random.ts'
+import { seededRandom } from '../core/service/random.ts'
 import { openAdminEndpoint } from './admin-endpoint.ts'
 import { Broker } from './broker.ts'
 import type { BrokerStats } from './broker.ts'

@@ -6,7 +6,7 @@
  * `waybill outbox list --state parked`). Anomalies are loud, but once: when one repeats, `burst` of its kind are written in a window, the
  * rest are counted, and the next entry says how many there were.
  */
-import { systemClock, type Clock } from '../core/clock.ts'
+import { systemClock, type Clock } from '../core/service/clock.ts'
 import { resolve, oneOf, wholeBetween } from '../core/options.ts'
 import type { SignalBus, SignalName, Signals } from '../core/signals.ts'
 import { describeError } from './describe-error.ts'

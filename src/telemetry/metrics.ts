@@ -4,7 +4,7 @@
  *   const metrics = createMetrics({ signals })
  *   app.get('/metrics', (request) => metrics.handler(request))
  */
-import { systemClock, type Clock } from '../core/clock.ts'
+import { systemClock, type Clock } from '../core/service/clock.ts'
 import { resolve, wholeBetween } from '../core/options.ts'
 import type { SignalBus } from '../core/signals.ts'
 import { measureSignals } from './measure-signals.ts'

@@ -13,7 +13,7 @@ import {
   type MeterProvider,
   type ObservableCallback,
 } from '@opentelemetry/api'
-import { systemClock, type Clock } from '../core/clock.ts'
+import { systemClock, type Clock } from '../core/service/clock.ts'
 import type { SignalBus } from '../core/signals.ts'
 import { measureSignals } from './measure-signals.ts'
 import { metricDefinitions, type GaugeName, type MetricDefinition, type MetricName } from './metric-definitions.ts'

@@ -4,7 +4,7 @@
  * Memory is bounded: a metric has at most `maxSeries` sets of labels, and what comes after is counted as `other`. Counters
  * without labels are shown from the start, so that their first event is an increase.
  */
-import type { Clock } from '../core/clock.ts'
+import type { Clock } from '../core/service/clock.ts'
 import {
   metricDefinitions,
   prometheusName,

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { markTx, type QueryResult } from '../postgres/database.ts'
-import { transaction } from '../postgres/transaction.ts'
+import { markTx, type QueryResult } from '../postgres/query/database.ts'
+import { transaction } from '../postgres/transaction/transaction.ts'
 import type { KafkaClient } from '../transport/kafka/client/kafka-client.ts'
 import { kafkaError } from '../transport/kafka/client/errors.ts'
 import { ackAll } from '../transport/port/ack-all.ts'

@@ -7,7 +7,7 @@
 import { setImmediate } from 'node:timers/promises'
 import type { CommandCache } from '../command/cache/cache.ts'
 import { defaults } from '../core/defaults.ts'
-import { markTx, placeOf, type Database, type Queryable, type Tx } from '../postgres/database.ts'
+import { markTx, placeOf, type Database, type Queryable, type Tx } from '../postgres/query/database.ts'
 import type { KafkaClient } from '../transport/kafka/client/kafka-client.ts'
 import { kafkaErrorName } from '../transport/kafka/client/errors.ts'
 import type { Acker, Delivery, Publisher, Transport } from '../transport/port/transport.ts'

@@ -5,7 +5,7 @@
  * one: work that goes back to sleep within the span is woken again within it.
  */
 import { setImmediate as turn } from 'node:timers/promises'
-import type { Clock } from '../core/clock.ts'
+import type { Clock } from '../core/service/clock.ts'
 
 export interface FakeClock extends Clock {
   /** Moves time by `ms` and wakes whoever falls due, in order. Resolves when all that could run has run. */

@@ -8,7 +8,7 @@ import { randomBytes } from 'node:crypto'
 
 import pg from 'pg'
 
-import { sqlState } from '../postgres/sql-state.ts'
+import { sqlState } from '../postgres/query/sql-state.ts'
 import { eventually } from './eventually.ts'
 
 /** How to reach the server, through a pooler perhaps. */

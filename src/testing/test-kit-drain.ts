@@ -11,10 +11,10 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { inboxTables, readConsumer, type Scope } from '../consumer/tables/inbox.sql.ts'
 import type { Routes } from '../consumer/model/routes.ts'
 import { errorMessage, isWaybillError, WaybillError } from '../core/errors.ts'
-import type { Service } from '../core/lifetime.ts'
+import type { Service } from '../core/service/lifetime.ts'
 import { refuseUnknown } from '../core/options.ts'
 import type { Relay } from '../outbox/relay/relay.ts'
-import { first, one, rows } from '../postgres/database.ts'
+import { first, one, rows } from '../postgres/query/database.ts'
 import { projectedVersions, type JudgedConsumer } from './history/read-history.ts'
 import {
   countResting,

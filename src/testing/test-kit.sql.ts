@@ -3,7 +3,7 @@
  */
 import type { Scope } from '../consumer/tables/inbox.sql.ts'
 import type { OutboxTables } from '../outbox/tables/outbox.sql.ts'
-import { sql, sqlArray, type Statement } from '../postgres/sql.ts'
+import { sql, sqlArray, type Statement } from '../postgres/query/sql.ts'
 
 export interface OutboxEventRow {
   readonly id: string

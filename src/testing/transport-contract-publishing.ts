@@ -1,7 +1,7 @@
 /** What a transport promises to those who publish. */
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
-import { createSigner, createVerifier } from '../core/signing.ts'
+import { createSigner, createVerifier } from '../core/event/signing.ts'
 import type { OutgoingMessage } from '../transport/port/transport.ts'
 import { eventually } from './eventually.ts'
 import type { TransportPromise } from './transport-contract.ts'

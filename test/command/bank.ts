@@ -4,11 +4,11 @@
 import { z } from 'zod'
 import { command, type Command } from '../../src/command/model/command.ts'
 import { reject } from '../../src/command/model/rejection.ts'
-import { state } from '../../src/core/event.ts'
-import { stream } from '../../src/core/stream.ts'
+import { state } from '../../src/core/event/event.ts'
+import { stream } from '../../src/core/event/stream.ts'
 import { createOutbox, type Outbox } from '../../src/outbox/outbox.ts'
-import type { Database, Queryable, Tx } from '../../src/postgres/database.ts'
-import { migrate } from '../../src/postgres/migrate.ts'
+import type { Database, Queryable, Tx } from '../../src/postgres/query/database.ts'
+import { migrate } from '../../src/postgres/schema/migrate.ts'
 import { currentCall } from './history.ts'
 
 export const accounts = stream('account', {

@@ -2,7 +2,7 @@
  * What the history checker does not ask about commands: what those are told who come after somebody was told success, and whether
  * the tables agree with each other.
  */
-import type { Database } from '../../src/postgres/database.ts'
+import type { Database } from '../../src/postgres/query/database.ts'
 import type { LedgerRow } from './bank.ts'
 import type { Answer } from './chaos-server.ts'
 import type { Input } from './chaos-world.ts'

@@ -2,7 +2,7 @@
  * The promise of the command pipeline as one property over worlds, and how it is asserted: each strike once, then worlds by chance.
  */
 import fc from 'fast-check'
-import type { Database } from '../../src/postgres/database.ts'
+import type { Database } from '../../src/postgres/query/database.ts'
 import type { Site } from './chaos-site.ts'
 import { everyStrike, world, type World } from './chaos-world.ts'
 import { happen } from './chaos.ts'

@@ -8,7 +8,7 @@ import { createCommandsOn, createPipeline, resolveOptions } from '../../src/comm
 import { guardCache } from '../../src/command/cache/bounded-cache.ts'
 import type { Outcome } from '../../src/command/model/outcome.ts'
 import { versionConflict } from '../../src/command/model/rejection.ts'
-import { systemClock } from '../../src/core/clock.ts'
+import { systemClock } from '../../src/core/service/clock.ts'
 import { errorMessage } from '../../src/core/errors.ts'
 import { connect } from '../../src/postgres/connect.ts'
 import { eventually } from '../../src/testing/eventually.ts'

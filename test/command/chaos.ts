@@ -5,7 +5,7 @@
  * without. So whatever a killed or misled server left behind is seen by somebody.
  */
 import type { Outcome } from '../../src/command/model/outcome.ts'
-import type { Database } from '../../src/postgres/database.ts'
+import type { Database } from '../../src/postgres/query/database.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import type { DepositResult } from './bank.ts'
 import { answerViolations, ledgerOf, tableViolations, type AskedCall } from './chaos-judge.ts'

@@ -3,8 +3,8 @@
  */
 import { createCommands, type Commands, type CommandsOptions } from '../../src/command/commands.ts'
 import { createSignals, type SignalBus, type SignalName, type Signals } from '../../src/core/signals.ts'
-import type { Database } from '../../src/postgres/database.ts'
-import { fromPg } from '../../src/postgres/from-pg.ts'
+import type { Database } from '../../src/postgres/query/database.ts'
+import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
 import { testDatabase, type FileDatabase } from '../setup/test-database.ts'
 import { openBank, type Bank } from './bank.ts'
 

@@ -8,8 +8,8 @@ import { cacheKey } from '../../src/command/cache/cache.ts'
 import { planCommand } from '../../src/command/pipeline/plan.ts'
 import type { NewMarker } from '../../src/command/model/command.sql.ts'
 import { versionConflict } from '../../src/command/model/rejection.ts'
-import { systemRandom, seededRandom } from '../../src/core/random.ts'
-import { markTx } from '../../src/postgres/database.ts'
+import { systemRandom, seededRandom } from '../../src/core/service/random.ts'
+import { markTx } from '../../src/postgres/query/database.ts'
 
 export type Variant = (pipeline: Pipeline) => Pipeline
 

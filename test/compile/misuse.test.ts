@@ -5,7 +5,7 @@ import { expect, test } from 'vitest'
 import { z } from 'zod'
 import { createOutbox } from '../../src/outbox/outbox.ts'
 import { delta, fromPg, state, stream, tombstone, transaction, type Tx } from '../../src/index.ts'
-import { markTx } from '../../src/postgres/database.ts'
+import { markTx } from '../../src/postgres/query/database.ts'
 
 const videos = stream('video', {
   topic: 'video.events',

@@ -14,7 +14,7 @@ import {
   type EventInput,
   type EventType,
 } from '../../src/index.ts'
-import { readData } from '../../src/core/stream.ts'
+import { readData } from '../../src/core/event/stream.ts'
 import { sameType } from './same-type.ts'
 
 interface Point {

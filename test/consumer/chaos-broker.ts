@@ -1,8 +1,8 @@
 /**
  * The broker of the chaos tests, which keeps nothing but "at least once", and the life of an instance, which may end anywhere.
  */
-import { newId } from '../../src/core/id.ts'
-import { randomInt, type Random } from '../../src/core/random.ts'
+import { newId } from '../../src/core/event/id.ts'
+import { randomInt, type Random } from '../../src/core/service/random.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import type { Delivery, IncomingMessage, Transport } from '../../src/transport/port/transport.ts'
 import type { Fact } from './chaos-history.ts'

@@ -2,10 +2,10 @@
  * The owner's side of the chaos tests: streams, histories, the user's tables, and the verdict on what a consumer made of them.
  */
 import { z } from 'zod'
-import { delta, state, tombstone } from '../../src/core/event.ts'
-import { newId } from '../../src/core/id.ts'
-import { stream } from '../../src/core/stream.ts'
-import type { Database } from '../../src/postgres/database.ts'
+import { delta, state, tombstone } from '../../src/core/event/event.ts'
+import { newId } from '../../src/core/event/id.ts'
+import { stream } from '../../src/core/event/stream.ts'
+import type { Database } from '../../src/postgres/query/database.ts'
 import { checkHistory } from '../../src/testing/history/checker.ts'
 import { aggregateName } from '../../src/testing/history/entry.ts'
 import { createHistory, type Recorder } from '../../src/testing/history/history.ts'

@@ -4,7 +4,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { desiredResources, type ProvisionedConsumer } from '../../src/ops/provision-desired.ts'
 import { applyProvision, planProvision } from '../../src/ops/provision.ts'
-import { fromPg } from '../../src/postgres/from-pg.ts'
+import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
 import { startPubsubServer, type PubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { createPubsubAdmin } from '../../src/transport/pubsub/admin/admin.ts'

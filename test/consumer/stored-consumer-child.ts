@@ -3,10 +3,10 @@
  */
 import { z } from 'zod'
 import { createConsumer } from '../../src/consumer/consumer.ts'
-import { delta } from '../../src/core/event.ts'
-import { stream } from '../../src/core/stream.ts'
+import { delta } from '../../src/core/event/event.ts'
+import { stream } from '../../src/core/event/stream.ts'
 import { connect } from '../../src/postgres/connect.ts'
-import type { Database } from '../../src/postgres/database.ts'
+import type { Database } from '../../src/postgres/query/database.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { createFailpoints, withFailpoints, type FailpointPlace } from '../../src/testing/failpoint.ts'
 import { postgresTransport } from '../../src/transport/postgres/postgres-transport.ts'

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { fromPg } from '../../src/postgres/from-pg.ts'
+import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
 import { startChild } from '../../src/testing/child.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { postgresTransport } from '../../src/transport/postgres/postgres-transport.ts'

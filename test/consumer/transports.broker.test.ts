@@ -2,10 +2,10 @@
  * The whole way, from `add` over a relay and a broker to effects: the same consumer on every transport, in both modes.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { seededRandom } from '../../src/core/random.ts'
+import { seededRandom } from '../../src/core/service/random.ts'
 import { createRelay } from '../../src/outbox/relay/relay.ts'
-import { fromPg } from '../../src/postgres/from-pg.ts'
-import { transaction } from '../../src/postgres/transaction.ts'
+import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
+import { transaction } from '../../src/postgres/transaction/transaction.ts'
 import { startPubsubServer, type PubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { memory } from '../../src/transport/memory/memory.ts'

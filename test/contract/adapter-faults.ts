@@ -2,8 +2,8 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 
 import { isWaybillError } from '../../src/core/errors.ts'
-import { isConnectionLoss } from '../../src/postgres/sql-state.ts'
-import { transaction } from '../../src/postgres/transaction.ts'
+import { isConnectionLoss } from '../../src/postgres/query/sql-state.ts'
+import { transaction } from '../../src/postgres/transaction/transaction.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { startFaultProxy, type FaultProxy } from '../../src/testing/fault-proxy.ts'
 import { isCommitReply, isCommitRequest, isStatement, postgresFrames } from '../../src/testing/postgres-frames.ts'

@@ -1,7 +1,7 @@
 /**
  * What the suites of the adapter contract need of an adapter, and what they ask of the database behind its back.
  */
-import type { Database, Queryable, Tx } from '../../src/postgres/database.ts'
+import type { Database, Queryable, Tx } from '../../src/postgres/query/database.ts'
 import type { FileDatabase } from '../setup/test-database.ts'
 
 /** One adapter over one connection of its library, and the library's own way to do things. */

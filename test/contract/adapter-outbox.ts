@@ -1,7 +1,7 @@
 /** What the adapters are for: the schema, the outbox and the relay work through each of them. */
 import { expect, test } from 'vitest'
 
-import { transaction } from '../../src/postgres/transaction.ts'
+import { transaction } from '../../src/postgres/transaction/transaction.ts'
 import { memory } from '../../src/transport/memory/memory.ts'
 import { log, outboxFixture, videos } from '../setup/outbox-fixture.ts'
 import type { AdapterContext } from './adapter-harness.ts'

@@ -1,9 +1,9 @@
 /** Time-outs and isolation hold for one transaction, exactly, and leave nothing behind. */
 import { expect, test } from 'vitest'
 
-import type { Database, Isolation, Queryable, QueryResult } from '../../src/postgres/database.ts'
-import { sqlState } from '../../src/postgres/sql-state.ts'
-import { transaction } from '../../src/postgres/transaction.ts'
+import type { Database, Isolation, Queryable, QueryResult } from '../../src/postgres/query/database.ts'
+import { sqlState } from '../../src/postgres/query/sql-state.ts'
+import { transaction } from '../../src/postgres/transaction/transaction.ts'
 import type { AdapterContext } from './adapter-harness.ts'
 
 export function settings<Native>({ database, use }: AdapterContext<Native>): void {

@@ -2,10 +2,10 @@
 import { expect, test } from 'vitest'
 
 import { errorMessage } from '../../src/core/errors.ts'
-import type { Queryable, Tx } from '../../src/postgres/database.ts'
-import { constraintName, isUniqueViolation, sqlState } from '../../src/postgres/sql-state.ts'
-import type { SqlValue } from '../../src/postgres/sql.ts'
-import { transaction } from '../../src/postgres/transaction.ts'
+import type { Queryable, Tx } from '../../src/postgres/query/database.ts'
+import { constraintName, isUniqueViolation, sqlState } from '../../src/postgres/query/sql-state.ts'
+import type { SqlValue } from '../../src/postgres/query/sql.ts'
+import { transaction } from '../../src/postgres/transaction/transaction.ts'
 import type { AdapterContext } from './adapter-harness.ts'
 
 export function statements<Native>({ use }: AdapterContext<Native>): void {

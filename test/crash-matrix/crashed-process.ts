@@ -1,7 +1,7 @@
 /** A process of one role, which freezes at the place that it is told. It works until it is told to stop. */
 import { flushCompileCache } from 'node:module'
 import { errorMessage, isWaybillError } from '../../src/core/errors.ts'
-import { run, type Service } from '../../src/core/lifetime.ts'
+import { run, type Service } from '../../src/core/service/lifetime.ts'
 import { connect } from '../../src/postgres/connect.ts'
 import type { CrashRole } from '../../src/testing/crash-places.ts'
 import { createCrashPoints } from '../../src/testing/crash-points.ts'

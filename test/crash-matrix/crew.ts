@@ -3,9 +3,9 @@
  * operator, in the parent's own process. They do what the crashed process left undone, and bring the system to rest.
  */
 import { setTimeout } from 'node:timers/promises'
-import { run, type Service } from '../../src/core/lifetime.ts'
+import { run, type Service } from '../../src/core/service/lifetime.ts'
 import { createSignals } from '../../src/core/signals.ts'
-import type { Database } from '../../src/postgres/database.ts'
+import type { Database } from '../../src/postgres/query/database.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import type { Recorder } from '../../src/testing/history/history.ts'
 import { answerOf } from '../../src/testing/history/message-entries.ts'

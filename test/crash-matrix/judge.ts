@@ -1,5 +1,5 @@
 /** The history of a cell: what clients asked and were told, what the broker stored, and what the database holds at the end. */
-import type { Database } from '../../src/postgres/database.ts'
+import type { Database } from '../../src/postgres/query/database.ts'
 import { aggregateName, type HistoryEntry } from '../../src/testing/history/entry.ts'
 import type { History } from '../../src/testing/history/history.ts'
 import { readHistory } from '../../src/testing/history/read-history.ts'

@@ -4,7 +4,7 @@
  * Relay and consumers are played on both brokers. Of the stored consumer those places are, at which it has to do with the
  * broker: what it does with stored messages is the same on all of them.
  */
-import { seededRandom } from '../../src/core/random.ts'
+import { seededRandom } from '../../src/core/service/random.ts'
 import { crashPlaces, type CrashPlace } from '../../src/testing/crash-places.ts'
 import { playCell, type CellResult } from './cell.ts'
 import { faultNames, kafkaFaultNames, redisFaultNames, type FaultName } from './faults.ts'

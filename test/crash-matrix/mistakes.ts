@@ -1,6 +1,6 @@
 /** Known mistakes of a process: a matrix that does not find them out proves nothing. */
-import type { Database } from '../../src/postgres/database.ts'
-import { transaction } from '../../src/postgres/transaction.ts'
+import type { Database } from '../../src/postgres/query/database.ts'
+import { transaction } from '../../src/postgres/transaction/transaction.ts'
 import type { Delivery, IncomingMessage, Publisher, Transport } from '../../src/transport/port/transport.ts'
 import { apply, tell, write, type Deposit } from './ledger.ts'
 

@@ -1,6 +1,6 @@
 /** A Pub/Sub server of a cell's own. */
 import { randomUUID } from 'node:crypto'
-import { seededRandom } from '../../src/core/random.ts'
+import { seededRandom } from '../../src/core/service/random.ts'
 import { Faults } from '../../src/pubsub-server/faults.ts'
 import { listenGrpc } from '../../src/pubsub-server/grpc-server.ts'
 import { memoryJournal } from '../../src/pubsub-server/storage/journal.ts'

@@ -1,6 +1,6 @@
 /** What a cell is, and what stands ready when it begins: a database, its broker, a crew, and a process to be crashed. */
-import type { Database } from '../../src/postgres/database.ts'
-import { fromPg } from '../../src/postgres/from-pg.ts'
+import type { Database } from '../../src/postgres/query/database.ts'
+import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
 import type { Child } from '../../src/testing/child.ts'
 import { crashPointName, type CrashPlace } from '../../src/testing/crash-places.ts'
 import { startFaultProxy, type FaultProxy } from '../../src/testing/fault-proxy.ts'

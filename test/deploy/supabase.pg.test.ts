@@ -3,9 +3,9 @@
  */
 import { readFile } from 'node:fs/promises'
 import { expect, test } from 'vitest'
-import { fromPg } from '../../src/postgres/from-pg.ts'
-import { migrationStatus } from '../../src/postgres/migrate-status.ts'
-import { migrate } from '../../src/postgres/migrate.ts'
+import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
+import { migrationStatus } from '../../src/postgres/schema/status.ts'
+import { migrate } from '../../src/postgres/schema/migrate.ts'
 import { testDatabase } from '../setup/test-database.ts'
 
 const database = await testDatabase()

@@ -17,8 +17,8 @@ const source = (path: string): string => JSON.stringify(new URL(`../../src/${pat
 /** A service that writes greetings and reads them itself, over Pub/Sub. */
 const config = `
 import { createConsumer } from ${source('consumer/consumer.ts')}
-import { state } from ${source('core/event.ts')}
-import { stream } from ${source('core/stream.ts')}
+import { state } from ${source('core/event/event.ts')}
+import { stream } from ${source('core/event/stream.ts')}
 import { pubsub } from ${source('transport/pubsub/pubsub.ts')}
 import { suffix } from './suffix.ts'
 

@@ -1,5 +1,5 @@
 /** Time that runs faster, so that the leases of Pub/Sub, ten seconds or more, end in a moment. */
-import type { Clock } from '../../src/core/clock.ts'
+import type { Clock } from '../../src/core/service/clock.ts'
 
 export function fastClock(factor: number): Clock {
   const startMs = Date.now()

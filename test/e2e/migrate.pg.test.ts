@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { describe, expect, inject, test } from 'vitest'
 
-import { shippedMigrations } from '../../src/postgres/migrate-files.ts'
+import { shippedMigrations } from '../../src/postgres/schema/migration-files.ts'
 import { startPostgres } from '../../src/testing/embedded-postgres.ts'
 import { findSystemPostgres } from '../../src/testing/postgres-binaries.ts'
 import { createTestDatabase } from '../../src/testing/test-database.ts'

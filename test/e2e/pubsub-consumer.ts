@@ -1,5 +1,5 @@
 /** A consumer process: acks each message a little later, and tells its parent of every delivery. It stops when told so. */
-import { systemClock, type Clock } from '../../src/core/clock.ts'
+import { systemClock, type Clock } from '../../src/core/service/clock.ts'
 import { pubsub } from '../../src/transport/pubsub/pubsub.ts'
 
 const [emulatorHost = '', leaseMs = '10000'] = process.argv.slice(2)

@@ -6,7 +6,7 @@ import { RunHistory } from '../../examples/demo/history.ts'
 import { Latencies } from '../../examples/demo/latencies.ts'
 import { Ledger, type Commit } from '../../examples/demo/ledger.ts'
 import { Observer } from '../../examples/demo/observer.ts'
-import type { Queryable } from '../../src/postgres/database.ts'
+import type { Queryable } from '../../src/postgres/query/database.ts'
 
 // The demo imports it by its public name, which needs a build.
 vi.mock('waybill/testing', () => import('../../src/testing/index.ts'))

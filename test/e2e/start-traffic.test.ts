@@ -6,7 +6,7 @@ import { RunHistory } from '../../examples/demo/history.ts'
 import { Latencies } from '../../examples/demo/latencies.ts'
 import { Ledger } from '../../examples/demo/ledger.ts'
 import { Traffic } from '../../examples/demo/traffic.ts'
-import { createTokens } from '../../src/core/token.ts'
+import { createTokens } from '../../src/core/event/token.ts'
 import { writeTokenHeader } from '../../src/projection/token-header.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 

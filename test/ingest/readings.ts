@@ -1,7 +1,7 @@
 /** The facts of the ingest's tests: what a meter showed at a moment. The business key is both. */
 import { z } from 'zod'
-import { state } from '../../src/core/event.ts'
-import { stream } from '../../src/core/stream.ts'
+import { state } from '../../src/core/event/event.ts'
+import { stream } from '../../src/core/event/stream.ts'
 
 export const readingSchema = z.object({ meter: z.string(), at: z.number(), value: z.number(), note: z.string().optional() })
 export type Reading = z.infer<typeof readingSchema>

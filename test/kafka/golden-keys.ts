@@ -1,7 +1,7 @@
 /**
  * A thousand keys to compare partitioners by: empty, short and long ones, ids, numbers, words of many scripts, any bytes.
  */
-import { randomInt, seededRandom } from '../../src/core/random.ts'
+import { randomInt, seededRandom } from '../../src/core/service/random.ts'
 
 export interface GoldenKey {
   readonly key: Uint8Array

@@ -4,7 +4,7 @@
  *
  * A mutant changes one thing between the members and the broker, or between the members and their handlers.
  */
-import { seededRandom } from '../../src/core/random.ts'
+import { seededRandom } from '../../src/core/service/random.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import type { KafkaClient } from '../../src/transport/kafka/client/kafka-client.ts'
 import { kafka } from '../../src/transport/kafka/kafka.ts'

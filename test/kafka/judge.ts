@@ -7,7 +7,7 @@ import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
 import { createInterface } from 'node:readline'
 import type { OutgoingMessage, Transport } from '../../src/transport/port/transport.ts'
-import { voidEventType } from '../../src/core/event.ts'
+import { voidEventType } from '../../src/core/event/event.ts'
 import { eventOf } from '../../src/testing/history/message-entries.ts'
 import type { BrokerServerOptions, WireMessage } from '../outbox/stress/broker-server.ts'
 

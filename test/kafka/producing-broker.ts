@@ -1,7 +1,7 @@
 /**
  * The side of Kafka that a publisher sees: logs in memory, and answers that get lost or refuse. For tests of the publisher.
  */
-import { systemClock, type Clock } from '../../src/core/clock.ts'
+import { systemClock, type Clock } from '../../src/core/service/clock.ts'
 import type { KafkaClient, ProduceAnswer, ProduceBatch, ProduceRequest } from '../../src/transport/kafka/client/kafka-client.ts'
 import { KafkaPublisher } from '../../src/transport/kafka/publish/publisher.ts'
 import { TopicDirectory } from '../../src/transport/kafka/publish/topic-directory.ts'

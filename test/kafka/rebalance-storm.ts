@@ -2,7 +2,7 @@
  * Consumer processes that join, leave, are frozen beyond their session and killed, under load, on a real broker. A group's
  * offsets are watched from outside all the while, and at the end every effect is counted.
  */
-import { randomInt, seededRandom } from '../../src/core/random.ts'
+import { randomInt, seededRandom } from '../../src/core/service/random.ts'
 import type { ConsumerOptions } from '../../src/consumer/model/consumer-options.ts'
 import type { Child } from '../../src/testing/child.ts'
 import { eventually } from '../../src/testing/eventually.ts'

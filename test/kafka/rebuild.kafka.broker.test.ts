@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { abandonRebuild } from '../../src/ops/rebuild.ts'
 import type { RebuildProgress } from '../../src/ops/rebuild-run.ts'
-import { fromPg } from '../../src/postgres/from-pg.ts'
+import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { connectKafka } from '../../src/transport/kafka/client/connect.ts'
 import type { KafkaOptions } from '../../src/transport/kafka/kafka-options.ts'

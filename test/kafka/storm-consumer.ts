@@ -1,10 +1,10 @@
 /** A consumer in a process of its own, for the rebalance storm: works until it is told to stop, or killed, or frozen for too long. */
 import { z } from 'zod'
 import { createConsumer } from '../../src/consumer/consumer.ts'
-import { run } from '../../src/core/lifetime.ts'
-import { delta } from '../../src/core/event.ts'
+import { run } from '../../src/core/service/lifetime.ts'
+import { delta } from '../../src/core/event/event.ts'
 import { createSignals } from '../../src/core/signals.ts'
-import { stream } from '../../src/core/stream.ts'
+import { stream } from '../../src/core/event/stream.ts'
 import { connect } from '../../src/postgres/connect.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { kafka } from '../../src/transport/kafka/kafka.ts'

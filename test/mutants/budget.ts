@@ -1,14 +1,14 @@
 /** Mistakes in what bounds bytes from outside, in what codecs are told, and in what answers of commands are kept as. */
 import type { SourceMutant } from './source-mutant.ts'
 
-const budgetTest = 'src/core/budget.test.ts'
+const budgetTest = 'src/core/encoding/budget.test.ts'
 const kafkaTest = 'src/transport/kafka/client/requests.test.ts'
 const exampleTest = 'test/e2e/encryption-example.pg.test.ts'
 
 export const budgetMutants: readonly SourceMutant[] = [
   {
     mutant: 'parses JSON before it counts what is in it',
-    file: 'src/core/budget.ts',
+    file: 'src/core/encoding/budget.ts',
     from: '  if (text.length > budget.maxValues) assertJsonBudget(text, budget)\n  const value',
     to: '  const value',
     caughtBy: {
@@ -18,17 +18,17 @@ export const budgetMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'reads JSON of any depth',
-    file: 'src/core/budget.ts',
+    file: 'src/core/encoding/budget.ts',
     from: 'text.length > 2 * budget.maxDepth) assertDepth',
     to: 'text.length < 0) assertDepth',
     caughtBy: {
-      file: 'src/core/exact-json.test.ts',
+      file: 'src/core/encoding/exact-json.test.ts',
       test: 'more levels than the budget has are refused, and read where it allows them',
     },
   },
   {
     mutant: 'writes JSON that its reader refuses',
-    file: 'src/core/codec.ts',
+    file: 'src/core/encoding/codec.ts',
     from: 'encodeJson(valid, budget)',
     to: 'encodeJson(valid)',
     caughtBy: {
@@ -38,14 +38,14 @@ export const budgetMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'counts the commas and brackets of texts',
-    file: 'src/core/budget.ts',
+    file: 'src/core/encoding/budget.ts',
     from: '      at = endOfString(text, at)\n      if (at === -1) return\n',
     to: '',
     caughtBy: { file: budgetTest, test: 'brackets and commas in texts count for nothing' },
   },
   {
     mutant: 'believes the parser of a framework in how much a body is',
-    file: 'src/core/exact-json.ts',
+    file: 'src/core/encoding/exact-json.ts',
     from: '      if (budget !== undefined && values > maxValues)',
     to: '      if (budget === undefined && values > maxValues)',
     caughtBy: {
@@ -55,10 +55,10 @@ export const budgetMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'keeps a name that changes prototypes, where it is escaped',
-    file: 'src/core/codec.ts',
+    file: 'src/core/encoding/codec.ts',
     from: 'const suspicious = /__proto__|constructor|\\\\u00/',
     to: 'const suspicious = /__proto__|constructor/',
-    caughtBy: { file: 'src/core/codec.test.ts', test: '__proto__ cannot survive in any escaped form, at any depth' },
+    caughtBy: { file: 'src/core/encoding/codec.test.ts', test: '__proto__ cannot survive in any escaped form, at any depth' },
   },
   {
     mutant: 'believes a list of Avro in how many items it has',

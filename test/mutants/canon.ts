@@ -4,51 +4,57 @@ import type { SourceMutant } from './source-mutant.ts'
 export const canonMutants: readonly SourceMutant[] = [
   {
     mutant: 'takes a bigint for its text',
-    file: 'src/core/canonical.ts',
+    file: 'src/core/encoding/canonical.ts',
     from: '      return `${value}n`',
     to: '      return `"${value}n"`',
     caughtBy: {
-      file: 'src/core/canonical.test.ts',
+      file: 'src/core/encoding/canonical.test.ts',
       test: 'values that a reader can tell apart have different texts, whatever JSON makes of them',
     },
   },
   {
     mutant: 'takes -0 for 0',
-    file: 'src/core/canonical.ts',
+    file: 'src/core/encoding/canonical.ts',
     from: "value === 0 && Object.is(value, -0) ? '-0' : String(value)",
     to: 'String(value)',
     caughtBy: {
-      file: 'src/core/canonical.test.ts',
+      file: 'src/core/encoding/canonical.test.ts',
       test: 'values that a reader can tell apart have different texts, whatever JSON makes of them',
     },
   },
   {
     mutant: 'takes every file and every instance for an empty object',
-    file: 'src/core/canonical.ts',
+    file: 'src/core/encoding/canonical.ts',
     from: '  if (!hasToJson(value)) throw refusal(walk, `is ${named(value)}, whose content cannot be seen`)',
     to: "  if (!hasToJson(value)) return '{}'",
-    caughtBy: { file: 'src/core/canonical.test.ts', test: 'what hides its content is refused by its path: an instance of Blob' },
+    caughtBy: {
+      file: 'src/core/encoding/canonical.test.ts',
+      test: 'what hides its content is refused by its path: an instance of Blob',
+    },
   },
   {
     mutant: 'overlooks symbols as names',
-    file: 'src/core/canonical.ts',
+    file: 'src/core/encoding/canonical.ts',
     from: 'Object.getOwnPropertySymbols(value).length > 0',
     to: 'Object.getOwnPropertySymbols(value).length < 0',
-    caughtBy: { file: 'src/core/canonical.test.ts', test: 'what hides its content is refused by its path: a symbol as a key' },
+    caughtBy: {
+      file: 'src/core/encoding/canonical.test.ts',
+      test: 'what hides its content is refused by its path: a symbol as a key',
+    },
   },
   {
     mutant: 'walks into a cycle until the stack ends',
-    file: 'src/core/canonical.ts',
+    file: 'src/core/encoding/canonical.ts',
     from: 'const deepest = 1_000',
     to: 'const deepest = Infinity',
     caughtBy: {
-      file: 'src/core/canonical.test.ts',
+      file: 'src/core/encoding/canonical.test.ts',
       test: 'cycles, too many levels and too much text are refused; the deepest and largest that are allowed are not',
     },
   },
   {
     mutant: 'lets JSON lose what it cannot hold',
-    file: 'src/core/canonical.ts',
+    file: 'src/core/encoding/canonical.ts',
     from: '    assertCarried(value, walk, isText)\n    return JSON',
     to: '    return JSON',
     caughtBy: {
@@ -108,31 +114,31 @@ export const canonMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'takes the last of two values under one name',
-    file: 'src/core/exact-json.ts',
+    file: 'src/core/encoding/exact-json.ts',
     from: 'hasOddNumber || colons !== countNames(value)',
     to: 'countNames(value) < 0 || hasOddNumber || colons < 0',
     caughtBy: {
-      file: 'src/core/exact-json.test.ts',
+      file: 'src/core/encoding/exact-json.test.ts',
       test: 'a name that stands twice in one object is refused by its name, however it is spelled, and not where objects differ',
     },
   },
   {
     mutant: 'takes a rounded number',
-    file: 'src/core/exact-json.ts',
+    file: 'src/core/encoding/exact-json.ts',
     from: 'if (isLost || isRounded ||',
     to: "if (isLost || (isRounded && word === '') ||",
     caughtBy: {
-      file: 'src/core/exact-json.test.ts',
+      file: 'src/core/encoding/exact-json.test.ts',
       test: 'a number that JSON.parse would round is refused with what to send instead: 9007199254740993',
     },
   },
   {
     mutant: 'takes a name that changes prototypes',
-    file: 'src/core/exact-json.ts',
+    file: 'src/core/encoding/exact-json.ts',
     from: "if (name === '__proto__' ||",
     to: "if (name === '__proto' ||",
     caughtBy: {
-      file: 'src/core/exact-json.test.ts',
+      file: 'src/core/encoding/exact-json.test.ts',
       test: 'a name that would change an object by its prototype is refused, however deep and however spelled',
     },
   },
@@ -195,11 +201,11 @@ export const canonMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'calls another order of names another fact',
-    file: 'src/core/content-hash.ts',
+    file: 'src/core/event/content-hash.ts',
     from: 'contentType === jsonContentType ?',
     to: "contentType === '' ?",
     caughtBy: {
-      file: 'src/core/content-hash.test.ts',
+      file: 'src/core/event/content-hash.test.ts',
       test: 'of JSON it is of the value, whatever the order of names and the spelling',
     },
   },

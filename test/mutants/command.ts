@@ -24,7 +24,7 @@ export const commandMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'takes two databases over one pool for two',
-    file: 'src/postgres/database.ts',
+    file: 'src/postgres/query/database.ts',
     from: 'return db[connections] ?? db',
     to: 'return db',
     caughtBy: {

@@ -9,21 +9,21 @@ const inHalf = 'in direct mode four events that hang never take more than half o
 export const deadlineMutants: readonly SourceMutant[] = [
   {
     mutant: 'waits for a statement that nobody waits for any more',
-    file: 'src/postgres/tx-scope.ts',
+    file: 'src/postgres/transaction/tx-scope.ts',
     from: 'select pg_cancel_backend(a.pid) from',
     to: 'select a.pid from',
     caughtBy: {
-      file: 'src/postgres/from-postgres-js.pg.test.ts',
+      file: 'src/postgres/adapters/from-postgres-js.pg.test.ts',
       test: 'what nobody waits for any more is ended by the server, and the connection serves the next one',
     },
   },
   {
     mutant: 'waits for the ROLLBACK behind a statement that it could not interrupt',
-    file: 'src/postgres/tx-scope.ts',
+    file: 'src/postgres/transaction/tx-scope.ts',
     from: '=== true ? answerMs : 0',
     to: '=== true ? answerMs : 600_000',
     caughtBy: {
-      file: 'src/postgres/given-up.pg.test.ts',
+      file: 'src/postgres/adapters/given-up.pg.test.ts',
       test: 'fromPg closes the connection of a statement that is to be ended, where no other is to be had to say so',
     },
   },

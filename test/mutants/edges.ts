@@ -28,7 +28,7 @@ export const edgeMutants: readonly SourceMutant[] = [
     from: `  client.on('error', (error) => {`,
     to: `  client.on('end', (error?: Error) => {`,
     caughtBy: {
-      file: 'src/postgres/ending-connections.test.ts',
+      file: 'src/postgres/adapters/ending-connections.test.ts',
       test: 'a listener whose connections end as they open tells of each, tries again and never ends the process',
     },
   },
@@ -74,7 +74,7 @@ export const edgeMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'starts on a driver that reads other bytes than are stored',
-    file: 'src/postgres/deployment.ts',
+    file: 'src/postgres/schema/deployment.ts',
     from: `  if (Buffer.from(bytes).toString('hex') !== '005cff41') throw`,
     to: `  if (bytes === undefined) throw`,
     caughtBy: {
@@ -84,7 +84,7 @@ export const edgeMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'starts where NULL in an array is read as a word',
-    file: 'src/postgres/deployment.ts',
+    file: 'src/postgres/schema/deployment.ts',
     from: `  if (!keeps_null) throw`,
     to: `  if (keeps_null === undefined) throw`,
     caughtBy: {

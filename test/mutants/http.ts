@@ -79,11 +79,11 @@ export const httpMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'takes tokens of other environments',
-    file: 'src/core/token.ts',
+    file: 'src/core/event/token.ts',
     from: '!services.has(from) || where !== environment',
     to: '!services.has(from) || where === undefined',
     caughtBy: {
-      file: 'src/core/token.test.ts',
+      file: 'src/core/event/token.test.ts',
       test: 'a token of another service or environment is refused, with the same secret too, unless it is asked for',
     },
   },

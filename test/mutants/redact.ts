@@ -4,7 +4,7 @@ import type { SourceMutant } from './source-mutant.ts'
 export const redactMutants: readonly SourceMutant[] = [
   {
     mutant: 'stores error texts with their secrets',
-    file: 'src/postgres/storable-text.ts',
+    file: 'src/postgres/query/storable.ts',
     from: 'storableText(redactSecrets(text))',
     to: 'storableText(text)',
     caughtBy: {

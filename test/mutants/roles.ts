@@ -1,7 +1,7 @@
 /** Mistakes in who may do what: roles of a server, locks that strangers can hold, records and their writers. */
 import type { SourceMutant } from './source-mutant.ts'
 
-const isolation = 'src/postgres/role-isolation.pg.test.ts'
+const isolation = 'src/postgres/schema/role-isolation.pg.test.ts'
 const locks = 'src/transport/postgres/locks.pg.test.ts'
 const cleanup = 'src/command/marker-cleanup.pg.test.ts'
 const audit =
@@ -10,14 +10,14 @@ const audit =
 export const roleMutants: readonly SourceMutant[] = [
   {
     mutant: 'takes over a role that may log in',
-    file: 'src/postgres/roles.sql.ts',
+    file: 'src/postgres/schema/roles.sql.ts',
     from: '    if role.mighty then',
     to: '    if false then',
     caughtBy: { file: isolation, test: 'a role that exists already is refused, and nothing is changed > with login' },
   },
   {
     mutant: 'takes over a role with its members',
-    file: 'src/postgres/roles.sql.ts',
+    file: 'src/postgres/schema/roles.sql.ts',
     from: 'elsif not role.own and role.members is not null then',
     to: 'elsif false then',
     caughtBy: {
@@ -27,7 +27,7 @@ export const roleMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'shares the roles of another database',
-    file: 'src/postgres/roles.sql.ts',
+    file: 'src/postgres/schema/roles.sql.ts',
     from: "    elsif role.mark like 'Waybill: %' and role.mark <> mark",
     to: "    elsif role.mark like 'Nothing: %' and role.mark <> mark",
     caughtBy: {
@@ -37,10 +37,13 @@ export const roleMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'names roles after the schema alone',
-    file: 'src/postgres/roles.ts',
+    file: 'src/postgres/schema/roles.ts',
     from: "const stem = `${schema}_${service.toLowerCase().replaceAll(/[^a-z0-9]+/g, '_')}`",
     to: 'const stem = service === schema ? service : schema',
-    caughtBy: { file: 'src/postgres/roles.test.ts', test: 'two services with one schema have other roles, each time the same' },
+    caughtBy: {
+      file: 'src/postgres/schema/roles.test.ts',
+      test: 'two services with one schema have other roles, each time the same',
+    },
   },
   {
     mutant: 'lets publishers overtake a subscriber that waits',
@@ -89,11 +92,11 @@ export const roleMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'shows payloads to the read-only role',
-    file: 'src/postgres/roles.ts',
+    file: 'src/postgres/schema/roles.ts',
     from: "schema_version, content_type, headers, occurred_at)'",
     to: "schema_version, content_type, headers, occurred_at, payload)'",
     caughtBy: {
-      file: 'src/postgres/roles.test.ts',
+      file: 'src/postgres/schema/roles.test.ts',
       test: 'the read-only role has no column with what messages and commands contain',
     },
   },

@@ -9,7 +9,7 @@ const everyStep = 'events get from a command to their effects once, in order, an
 export const sessionMutants: readonly SourceMutant[] = [
   {
     mutant: 'sends statements that need READ COMMITTED in the session’s isolation',
-    file: 'src/postgres/steady-statements.ts',
+    file: 'src/postgres/transaction/steady-statements.ts',
     from: `state === '25001' || isRetryableState(state)`,
     to: `isRetryableState(state)`,
     caughtBy: { file: sessions, test: everyStep },
@@ -23,7 +23,7 @@ export const sessionMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'gives up a removal that takes longer than its role’s statement_timeout',
-    file: 'src/postgres/steady-statements.ts',
+    file: 'src/postgres/transaction/steady-statements.ts',
     from: ' || isStatementTimeout(error)',
     to: '',
     caughtBy: {

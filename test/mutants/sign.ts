@@ -1,7 +1,7 @@
 /** Mistakes in what is signed and believed, and in what notices versions that jump and ids that are used again. */
 import type { SourceMutant } from './source-mutant.ts'
 
-const signing = 'src/core/signing.test.ts'
+const signing = 'src/core/event/signing.test.ts'
 const verified = 'src/consumer/receive/verified.pg.test.ts'
 const jumps = 'src/consumer/batch/max-version-jump.pg.test.ts'
 const reused = 'src/consumer/batch/id-reused.pg.test.ts'
@@ -10,35 +10,35 @@ const flips = 'no attribute, header or topic can be changed, added to or left ou
 export const signMutants: readonly SourceMutant[] = [
   {
     mutant: 'signs a message for every topic',
-    file: 'src/core/signing.ts',
+    file: 'src/core/event/signing.ts',
     from: '${part(keyId)}${part(topic)}`',
     to: '${part(keyId)}`',
     caughtBy: { file: signing, test: flips },
   },
   {
     mutant: 'signs the attributes alone',
-    file: 'src/core/signing.ts',
+    file: 'src/core/event/signing.ts',
     from: 'into.set(body, bodyStart)',
     to: 'void body',
     caughtBy: { file: signing, test: flips },
   },
   {
     mutant: 'signs texts one after the other, without their lengths',
-    file: 'src/core/signing.ts',
+    file: 'src/core/event/signing.ts',
     from: '`,${text.length}:${text}`',
     to: '`,${text}`',
     caughtBy: { file: signing, test: 'texts that run into each other are signed as different ones' },
   },
   {
     mutant: 'takes any secret for a good one',
-    file: 'src/core/signing.ts',
+    file: 'src/core/event/signing.ts',
     from: 'assertStrongSecret(what, secret)\n',
     to: '',
     caughtBy: { file: signing, test: 'are refused where they cannot be right: signer.secret: the secret has less than 128 bits' },
   },
   {
     mutant: 'lets a key sign for every topic',
-    file: 'src/core/signing.ts',
+    file: 'src/core/event/signing.ts',
     from: ' || key.topics?.has(message.topic) === false',
     to: '',
     caughtBy: { file: signing, test: 'sign for their topics alone' },

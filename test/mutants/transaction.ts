@@ -1,12 +1,12 @@
 /** Mistakes in the transaction runner and its adapters. */
 import type { SourceMutant } from './source-mutant.ts'
 
-const [pgAdapter, drizzle] = ['src/postgres/from-pg.pg.test.ts', 'src/postgres/from-drizzle.pg.test.ts']
+const [pgAdapter, drizzle] = ['src/postgres/adapters/from-pg.pg.test.ts', 'src/postgres/adapters/from-drizzle.pg.test.ts']
 
 export const transactionMutants: readonly SourceMutant[] = [
   {
     mutant: 'commits although a statement is in flight',
-    file: 'src/postgres/gate.ts',
+    file: 'src/postgres/transaction/gate.ts',
     from: `  if (underWay.size > 0) throw stillUnderWay('The closure', namesOf([...underWay]))`,
     to: `  if (underWay.size > 99) throw stillUnderWay('The closure', namesOf([...underWay]))`,
     caughtBy: {
@@ -23,14 +23,14 @@ export const transactionMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'refuses a late statement without a signal',
-    file: 'src/postgres/gate.ts',
+    file: 'src/postgres/transaction/gate.ts',
     from: `  gate.signals.emit('transaction.used-after-end', {`,
     to: `  if (gate.hasFailed) gate.signals.emit('transaction.used-after-end', {`,
     caughtBy: { file: pgAdapter, test: 'what comes after the end is refused and told, with whether the rest was committed' },
   },
   {
     mutant: 'charges the whole batch for a statement that one handler left in flight',
-    file: 'src/postgres/tx-scope.ts',
+    file: 'src/postgres/transaction/tx-scope.ts',
     from: '    endScope(scope)\n',
     to: `    scope.state = 'open'\n`,
     caughtBy: {
@@ -40,34 +40,34 @@ export const transactionMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'adds an event behind the COMMIT of the user’s own transaction',
-    file: 'src/postgres/from-pg.ts',
+    file: 'src/postgres/adapters/from-pg.ts',
     from: '  if (isEnding(client)) throw notInTransaction()\n',
     to: '',
     caughtBy: { file: pgAdapter, test: 'an event that is added behind the COMMIT of the user’s own transaction is refused' },
   },
   {
     mutant: 'keeps a connection whose ROLLBACK has no answer',
-    file: 'src/postgres/from-pg.ts',
+    file: 'src/postgres/adapters/from-pg.ts',
     from: '    )) === undefined\n  )\n    throwAway(client)',
     to: '    )) === undefined\n  )\n    clean()',
     caughtBy: {
-      file: 'src/postgres/given-up.pg.test.ts',
+      file: 'src/postgres/adapters/given-up.pg.test.ts',
       test: 'closes the connection of a ROLLBACK that is not answered in time, and its caller hears why it rolled back',
     },
   },
   {
     mutant: 'listens to a client only after it was awaited',
-    file: 'src/postgres/borrow-client.ts',
+    file: 'src/postgres/adapters/borrow-client.ts',
     from: `      client.on('error', ignore)\n      resolve(client)`,
     to: `      resolve(client)\n      queueMicrotask(() => setImmediate(() => client.on('error', ignore)))`,
     caughtBy: {
-      file: 'src/postgres/ending-connections.test.ts',
+      file: 'src/postgres/adapters/ending-connections.test.ts',
       test: 'a connection that ends as it is handed out fails the work and never the process',
     },
   },
   {
     mutant: 'joins a transaction whose isolation is weaker than the one asked for',
-    file: 'src/postgres/transaction.ts',
+    file: 'src/postgres/transaction/transaction.ts',
     from: `if (settings.isolation !== 'read committed') await assertIsolation(db, settings.isolation)`,
     to: `if (settings.isolation === undefined) await assertIsolation(db, settings.isolation)`,
     caughtBy: {
@@ -77,7 +77,7 @@ export const transactionMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'raises every synchronous_commit to on',
-    file: 'src/postgres/tx-scope.ts',
+    file: 'src/postgres/transaction/tx-scope.ts',
     from: `if (durability === 'off' && synchronousCommit === 'on')`,
     to: `if (durability !== 'on' && synchronousCommit === 'on')`,
     caughtBy: {
@@ -87,7 +87,7 @@ export const transactionMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'takes a transaction id to read',
-    file: 'src/postgres/from-pg.ts',
+    file: 'src/postgres/adapters/from-pg.ts',
     from: `\${isReading ? '' : askBegun}`,
     to: `\${askBegun}`,
     caughtBy: {
@@ -97,7 +97,7 @@ export const transactionMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'nests Drizzle transactions at once, whose savepoints have one name',
-    file: 'src/postgres/from-drizzle.ts',
+    file: 'src/postgres/adapters/from-drizzle.ts',
     from: '    if (isNesting) throw nestedAtOnce()\n',
     to: '',
     caughtBy: {
@@ -107,11 +107,11 @@ export const transactionMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'tells a commit as done that no synchronous standby has',
-    file: 'src/postgres/commit-outcome.ts',
+    file: 'src/postgres/transaction/commit-outcome.ts',
     from: `return (await isReplicated(db, clock)) ? 'committed' : 'unknown'`,
     to: `return 'committed'`,
     caughtBy: {
-      file: 'src/postgres/commit-outcome.pg.test.ts',
+      file: 'src/postgres/transaction/commit-outcome.pg.test.ts',
       test: 'a commit that no synchronous standby has yet is not told as done when it is looked up',
     },
   },
@@ -127,7 +127,7 @@ export const transactionMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'gives the driver a second statement before the first is answered',
-    file: 'src/postgres/gate.ts',
+    file: 'src/postgres/transaction/gate.ts',
     from: `    if (gate.isBusy) {\n`,
     to: `    if (gate.isBusy && gate.hasFailed) {\n`,
     caughtBy: {
@@ -137,7 +137,7 @@ export const transactionMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'counts only what is sent by a promise',
-    file: 'src/postgres/guard-pg-client.ts',
+    file: 'src/postgres/adapters/guard-pg-client.ts',
     from: 'const operation = enter(gate, text)\n  let isDone',
     to: 'const operation = enter({ ...gate, underWay: new Set() }, text)\n  let isDone',
     caughtBy: {
@@ -147,11 +147,11 @@ export const transactionMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'waits for ever behind a cursor of postgres.js that stayed open',
-    file: 'src/postgres/guard-postgres-js.ts',
+    file: 'src/postgres/adapters/guard-postgres-js.ts',
     from: `  if (close !== undefined) operation.close = close\n`,
     to: '',
     caughtBy: {
-      file: 'src/postgres/from-postgres-js.pg.test.ts',
+      file: 'src/postgres/adapters/from-postgres-js.pg.test.ts',
       test: 'a cursor counts until it is closed, a statement from when it is sent, and a fragment never',
     },
   },

@@ -2,11 +2,11 @@
  * An owner with a table, its stream, and what a consumer makes of the broker's log: the questions that backfill tests ask.
  */
 import { z } from 'zod'
-import { state, tombstone } from '../../src/core/event.ts'
-import { stream } from '../../src/core/stream.ts'
+import { state, tombstone } from '../../src/core/event/event.ts'
+import { stream } from '../../src/core/event/stream.ts'
 import { event, type NewEvent, type Outbox } from '../../src/outbox/outbox.ts'
-import type { Database, Tx } from '../../src/postgres/database.ts'
-import { transaction } from '../../src/postgres/transaction.ts'
+import type { Database, Tx } from '../../src/postgres/query/database.ts'
+import { transaction } from '../../src/postgres/transaction/transaction.ts'
 import type { MemoryTransport } from '../../src/transport/memory/memory.ts'
 import { patience } from './stress/writers.ts'
 

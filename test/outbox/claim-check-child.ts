@@ -1,8 +1,8 @@
 /** A writer that keeps a large payload and dies before its transaction commits. */
 import { createOutbox } from '../../src/outbox/outbox.ts'
 import { connect } from '../../src/postgres/connect.ts'
-import { postgresBlobStore } from '../../src/postgres/postgres-blob-store.ts'
-import { transaction } from '../../src/postgres/transaction.ts'
+import { postgresBlobStore } from '../../src/postgres/blobs/postgres-blob-store.ts'
+import { transaction } from '../../src/postgres/transaction/transaction.ts'
 import { createFailpoints, withFailpoints } from '../../src/testing/failpoint.ts'
 import { filmStream } from './film-stream.ts'
 

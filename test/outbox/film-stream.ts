@@ -1,10 +1,10 @@
 /** A stream whose payloads are large, for tests of the claim check. */
 import { z } from 'zod'
 import { claimCheck } from '../../src/codec/claim-check.ts'
-import type { BlobStore } from '../../src/core/blob-store.ts'
-import { jsonCodec } from '../../src/core/codec.ts'
-import { state, type EventDefinition } from '../../src/core/event.ts'
-import { stream, type Stream } from '../../src/core/stream.ts'
+import type { BlobStore } from '../../src/core/encoding/blob-store.ts'
+import { jsonCodec } from '../../src/core/encoding/codec.ts'
+import { state, type EventDefinition } from '../../src/core/event/event.ts'
+import { stream, type Stream } from '../../src/core/event/stream.ts'
 
 export interface Film {
   readonly reel: string

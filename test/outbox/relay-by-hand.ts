@@ -4,17 +4,17 @@
  * Its leases are long and its back-off is none, so that nothing happens by time alone: a test lets leases end and retries
  * fall due by saying so.
  */
-import { createBreaker, type Breaker } from '../../src/core/breaker.ts'
-import { systemClock, type Clock } from '../../src/core/clock.ts'
-import { systemRandom } from '../../src/core/random.ts'
+import { createBreaker, type Breaker } from '../../src/core/service/breaker.ts'
+import { systemClock, type Clock } from '../../src/core/service/clock.ts'
+import { systemRandom } from '../../src/core/service/random.ts'
 import { createLaneHints } from '../../src/outbox/wake-up/lane-hints.ts'
 import { createLaneWindows } from '../../src/outbox/relay/read-sizes.ts'
 import { relayPass } from '../../src/outbox/relay/pass.ts'
 import { relaySteps, type RelaySteps } from '../../src/outbox/relay/steps.ts'
 import { createTopicGates } from '../../src/outbox/relay/topic-breakers.ts'
-import type { Database } from '../../src/postgres/database.ts'
+import type { Database } from '../../src/postgres/query/database.ts'
 import { noTracing } from '../../src/core/tracing.ts'
-import { createLaneLeases, type LaneLeases } from '../../src/postgres/lane-leases.ts'
+import { createLaneLeases, type LaneLeases } from '../../src/postgres/lanes/lane-leases.ts'
 import type { Publisher } from '../../src/transport/port/transport.ts'
 import type { OutboxFixture } from '../setup/outbox-fixture.ts'
 

@@ -3,9 +3,9 @@
  * nothing with the real relay, something with the mutant that breaks the rule it is about.
  */
 import { relaySteps, type RelaySteps } from '../../src/outbox/relay/steps.ts'
-import { acquireLanes } from '../../src/postgres/lanes.sql.ts'
-import { rows, type Database } from '../../src/postgres/database.ts'
-import { transaction } from '../../src/postgres/transaction.ts'
+import { acquireLanes } from '../../src/postgres/lanes/lanes.sql.ts'
+import { rows, type Database } from '../../src/postgres/query/database.ts'
+import { transaction } from '../../src/postgres/transaction/transaction.ts'
 import type { Publisher } from '../../src/transport/port/transport.ts'
 import { outboxFixture, videos } from '../setup/outbox-fixture.ts'
 import { naiveRelay } from './mutants/naive-relay.ts'

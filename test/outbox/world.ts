@@ -1,10 +1,10 @@
 /**
  * An outbox, a broker and relays by hand, for scenarios in which every step happens when the test says so.
  */
-import type { Database, Tx } from '../../src/postgres/database.ts'
-import { transaction } from '../../src/postgres/transaction.ts'
+import type { Database, Tx } from '../../src/postgres/query/database.ts'
+import { transaction } from '../../src/postgres/transaction/transaction.ts'
 import { settleDispatch, type Settlement } from '../../src/outbox/tables/dispatch.sql.ts'
-import { one } from '../../src/postgres/database.ts'
+import { one } from '../../src/postgres/query/database.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { checkHistory } from '../../src/testing/history/checker.ts'
 import { createHistory } from '../../src/testing/history/history.ts'

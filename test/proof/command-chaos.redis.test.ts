@@ -7,7 +7,7 @@
  * up to the last fault, so that late faults strike effects, too.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { randomInt, seededRandom, type Random } from '../../src/core/random.ts'
+import { randomInt, seededRandom, type Random } from '../../src/core/service/random.ts'
 import type { Child } from '../../src/testing/child.ts'
 import { startFaultProxy, type FaultProxy } from '../../src/testing/fault-proxy.ts'
 import { isCommitReply, isCommitRequest, postgresFrames } from '../../src/testing/postgres-frames.ts'

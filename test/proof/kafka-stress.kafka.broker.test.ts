@@ -1,6 +1,6 @@
 import { afterAll, expect, test } from 'vitest'
 import type { ConsumerOptions } from '../../src/consumer/model/consumer-options.ts'
-import { fromPg } from '../../src/postgres/from-pg.ts'
+import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
 import { startKafka } from '../../src/testing/kafka-cluster.ts'
 import { killLeaders } from '../kafka/leader-kills.ts'
 import { rebalanceStorm } from '../kafka/rebalance-storm.ts'

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { fromPg } from '../../src/postgres/from-pg.ts'
+import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
 import { everyFault, stressOverPubsub } from '../pubsub/relay-stress.ts'
 import { testDatabase } from '../setup/test-database.ts'
 

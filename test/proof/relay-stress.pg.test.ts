@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { fromPg } from '../../src/postgres/from-pg.ts'
+import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
 import { placeBeforeLock } from '../outbox/mutants/order-mutants.ts'
 import { stress } from '../outbox/stress/stress.ts'
 import { testDatabase } from '../setup/test-database.ts'

@@ -5,7 +5,7 @@
  * share of the events, and until its fault has struck. Ack deadlines run faster than the clock on the wall, so that a forgotten
  * acknowledgement costs a moment.
  */
-import { seededRandom } from '../../src/core/random.ts'
+import { seededRandom } from '../../src/core/service/random.ts'
 import { Faults, type FaultName } from '../../src/pubsub-server/faults.ts'
 import { listenGrpc } from '../../src/pubsub-server/grpc-server.ts'
 import { memoryJournal } from '../../src/pubsub-server/storage/journal.ts'
@@ -15,7 +15,7 @@ import { logEntry } from '../../src/testing/history/message-entries.ts'
 import { makePubsubTopic } from '../../src/drill/pubsub-topic.ts'
 import { createPubsubAdmin } from '../../src/transport/pubsub/admin/admin.ts'
 import { pubsub } from '../../src/transport/pubsub/pubsub.ts'
-import type { Clock } from '../../src/core/clock.ts'
+import type { Clock } from '../../src/core/service/clock.ts'
 import { fastClock } from '../e2e/fast-clock.ts'
 import type { BrokerServerOptions } from '../outbox/stress/broker-server.ts'
 import type { StressBroker } from '../outbox/stress/stress.ts'

@@ -3,8 +3,8 @@
  */
 import { createDashboard, type Dashboard, type DashboardOptions } from '../../src/dashboard/dashboard.ts'
 import { createRelay } from '../../src/outbox/relay/relay.ts'
-import type { Database } from '../../src/postgres/database.ts'
-import { transaction } from '../../src/postgres/transaction.ts'
+import type { Database } from '../../src/postgres/query/database.ts'
+import { transaction } from '../../src/postgres/transaction/transaction.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { memory } from '../../src/transport/memory/memory.ts'
 import { consumerFixture, published, videos, type ConsumerFixture } from './consumer-fixture.ts'

@@ -4,7 +4,7 @@
  * The schema's own name is written `:schema`, so that schemas of different names compare. `'outline'` leaves out what
  * PostgreSQL versions print differently: the bodies of functions and views.
  */
-import type { Queryable } from '../../src/postgres/database.ts'
+import type { Queryable } from '../../src/postgres/query/database.ts'
 
 const outline: Readonly<Record<string, string>> = {
   schema: `

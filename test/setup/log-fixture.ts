@@ -4,7 +4,7 @@
  */
 import type { Consumer } from '../../src/consumer/consumer.ts'
 import type { ConsumerOptions } from '../../src/consumer/model/consumer-options.ts'
-import type { Database } from '../../src/postgres/database.ts'
+import type { Database } from '../../src/postgres/query/database.ts'
 import { consumerFixture, videos, type ConsumerFixture } from './consumer-fixture.ts'
 import { PartitionedBroker } from './partitioned-broker.ts'
 

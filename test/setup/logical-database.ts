@@ -4,8 +4,8 @@
 import pg from 'pg'
 import { afterAll } from 'vitest'
 import type { Outbox } from '../../src/outbox/outbox.ts'
-import type { Database } from '../../src/postgres/database.ts'
-import { fromPg } from '../../src/postgres/from-pg.ts'
+import type { Database } from '../../src/postgres/query/database.ts'
+import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
 import { startPostgres } from '../../src/testing/embedded-postgres.ts'
 
 export interface LogicalDatabase {

@@ -1,5 +1,5 @@
 /** For tests of waits that must have an end: a connection that dies without a word. */
-import type { Queryable } from '../../src/postgres/database.ts'
+import type { Queryable } from '../../src/postgres/query/database.ts'
 
 /** A database that never answers the first statement that is meant, as over a connection that died unseen, and all the others. */
 export function muteOnce(

@@ -1,15 +1,15 @@
 /**
  * A migrated schema with an outbox, a stream of each kind, and the questions that relay tests ask.
  */
-import { delta, state, tombstone } from '../../src/core/event.ts'
+import { delta, state, tombstone } from '../../src/core/event/event.ts'
 import { createSignals, type SignalBus } from '../../src/core/signals.ts'
-import { stream } from '../../src/core/stream.ts'
+import { stream } from '../../src/core/event/stream.ts'
 import { createOutbox, event, type Outbox } from '../../src/outbox/outbox.ts'
 import { createRelay, type Relay } from '../../src/outbox/relay/relay.ts'
 import type { RelayOptions } from '../../src/outbox/relay/relay-options.ts'
-import type { Database } from '../../src/postgres/database.ts'
-import { migrate } from '../../src/postgres/migrate.ts'
-import { transaction } from '../../src/postgres/transaction.ts'
+import type { Database } from '../../src/postgres/query/database.ts'
+import { migrate } from '../../src/postgres/schema/migrate.ts'
+import { transaction } from '../../src/postgres/transaction/transaction.ts'
 import type { MemoryTransport } from '../../src/transport/memory/memory.ts'
 import { z } from 'zod'
 import { nextSchema } from './ready-schemas.ts'

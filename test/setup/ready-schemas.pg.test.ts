@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
-import { fromPg } from '../../src/postgres/from-pg.ts'
-import { assertSchema } from '../../src/postgres/deployment.ts'
-import { migrate } from '../../src/postgres/migrate.ts'
-import { shippedMigrations } from '../../src/postgres/migrate-files.ts'
+import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
+import { assertSchema } from '../../src/postgres/schema/deployment.ts'
+import { migrate } from '../../src/postgres/schema/migrate.ts'
+import { shippedMigrations } from '../../src/postgres/schema/migration-files.ts'
 import { nextSchema } from './ready-schemas.ts'
 import { testDatabase } from './test-database.ts'
 

@@ -6,8 +6,8 @@
  * `migrate`, as a service would: that stamps the schema if the template had it, and makes it if not.
  */
 import pg from 'pg'
-import { fromPg } from '../../src/postgres/from-pg.ts'
-import { migrate } from '../../src/postgres/migrate.ts'
+import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
+import { migrate } from '../../src/postgres/schema/migrate.ts'
 import { createTestDatabase, execute } from '../../src/testing/test-database.ts'
 import type { ProvidedPostgres } from './postgres.ts'
 

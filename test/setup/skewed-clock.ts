@@ -2,7 +2,7 @@
  * A database whose clock a test may set: what statements ask of `clock_timestamp()` is shifted on its way, and so is what the clean-up
  * of markers asks inside the database.
  */
-import { markTx, type Database, type Queryable } from '../../src/postgres/database.ts'
+import { markTx, type Database, type Queryable } from '../../src/postgres/query/database.ts'
 
 export interface SkewedClock {
   readonly db: Database

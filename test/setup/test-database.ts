@@ -5,7 +5,7 @@
  */
 import { afterAll, inject } from 'vitest'
 
-import { sqlState } from '../../src/postgres/sql-state.ts'
+import { sqlState } from '../../src/postgres/query/sql-state.ts'
 import { createTestDatabase } from '../../src/testing/test-database.ts'
 import type { TestDatabase } from '../../src/testing/test-database.ts'
 import type { ProvidedPostgres } from './postgres.ts'

@@ -1,8 +1,8 @@
 /**
  * Reads of a projection of videos, on a database that a test answers for and a clock that it moves.
  */
-import { createTokens, type Tokens } from '../../src/core/token.ts'
-import type { Interruptible } from '../../src/postgres/database.ts'
+import { createTokens, type Tokens } from '../../src/core/event/token.ts'
+import type { Interruptible } from '../../src/postgres/query/database.ts'
 import { createProjection } from '../../src/projection/projection.ts'
 import { createReads, type Reads } from '../../src/projection/reads.ts'
 import { createFakeClock, type FakeClock } from '../../src/testing/fake-clock.ts'

@@ -4,7 +4,7 @@
  * A question is on its way to the other side (it may never arrive), is answered there, and the answer is on its way back (it
  * may get lost). A killed process hears nothing more; what it had asked may still happen.
  */
-import type { Clock } from '../../src/core/clock.ts'
+import type { Clock } from '../../src/core/service/clock.ts'
 import type { Stage } from './stage.ts'
 import { connectionLost } from './store/database-failure.ts'
 

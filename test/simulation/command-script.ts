@@ -10,7 +10,7 @@ import {
   updateMarker,
   type CommandTables,
 } from '../../src/command/model/command.sql.ts'
-import { businessKeyId } from '../../src/core/id.ts'
+import { businessKeyId } from '../../src/core/event/id.ts'
 import { addEvent, type OutboxTables } from '../../src/outbox/tables/outbox.sql.ts'
 import { encoded, scriptOf, scriptsOf, weighted, type ScriptStep } from './outbox-script.ts'
 import type { Step } from './sides.ts'

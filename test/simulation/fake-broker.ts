@@ -4,8 +4,8 @@
  * Requests are formed as every transport forms them, one under way per ordering key. Whether one may be sent is asked before
  * it sets out; so one that is late lands late, after its sender lost its lease.
  */
-import type { Clock } from '../../src/core/clock.ts'
-import type { Random } from '../../src/core/random.ts'
+import type { Clock } from '../../src/core/service/clock.ts'
+import type { Random } from '../../src/core/service/random.ts'
 import { MemoryBroker } from '../../src/transport/memory/broker.ts'
 import { MemoryPublishing } from '../../src/transport/memory/publish.ts'
 import { createDice, type Dice, type Nastiness } from '../../src/transport/memory/faults.ts'

@@ -4,11 +4,11 @@
  * A statement outside a transaction commits by itself before its answer sets out. A connection that is lost, or whose process
  * dies, leaves its transaction to the server, which rolls it back when it notices, unless a COMMIT was on its way.
  */
-import type { BeginOptions, Database, Queryable, Tx } from '../../src/postgres/database.ts'
-import type { SqlValue } from '../../src/postgres/sql.ts'
-import { isConnectionLoss } from '../../src/postgres/sql-state.ts'
-import { openGate } from '../../src/postgres/gate.ts'
-import { commitFailure, openTx, transactionAborted } from '../../src/postgres/tx-scope.ts'
+import type { BeginOptions, Database, Queryable, Tx } from '../../src/postgres/query/database.ts'
+import type { SqlValue } from '../../src/postgres/query/sql.ts'
+import { isConnectionLoss } from '../../src/postgres/query/sql-state.ts'
+import { openGate } from '../../src/postgres/transaction/gate.ts'
+import { commitFailure, openTx, transactionAborted } from '../../src/postgres/transaction/tx-scope.ts'
 import type { Actor } from './actor.ts'
 import type { Stage } from './stage.ts'
 import type { FakeStore } from './store/fake-store.ts'

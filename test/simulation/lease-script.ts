@@ -5,7 +5,7 @@
 import fc from 'fast-check'
 import { removeStored, storeWaiting, type Scope } from '../../src/consumer/tables/inbox.sql.ts'
 import { leasedWaiting, type TakenRow } from '../../src/consumer/tables/leased-work.sql.ts'
-import { name } from '../../src/postgres/sql.ts'
+import { name } from '../../src/postgres/query/sql.ts'
 import { upsertNewer } from '../../src/projection/versioned-upsert.sql.ts'
 import { scriptOf, scriptsOf, weighted, type ScriptStep } from './outbox-script.ts'
 import { events } from './script-events.ts'

@@ -4,7 +4,7 @@
  * so that no clock decides.
  */
 import fc from 'fast-check'
-import { businessKeyId } from '../../src/core/id.ts'
+import { businessKeyId } from '../../src/core/event/id.ts'
 import {
   confirmDispatch,
   pullBackRetries,
@@ -25,7 +25,7 @@ import {
   releaseLanes,
   renewLanes,
   type HeldLane,
-} from '../../src/postgres/lanes.sql.ts'
+} from '../../src/postgres/lanes/lanes.sql.ts'
 import type { Step } from './sides.ts'
 
 export interface ScriptStep {

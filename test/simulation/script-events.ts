@@ -4,7 +4,7 @@
  */
 import type { Item } from '../../src/consumer/model/batch-item.ts'
 import { aggregateKey } from '../../src/consumer/model/received-event.ts'
-import { businessKeyId } from '../../src/core/id.ts'
+import { businessKeyId } from '../../src/core/event/id.ts'
 
 export const allTypes: readonly string[] = ['video', 'account']
 export const sequentialTypes: readonly string[] = ['account']

@@ -16,7 +16,7 @@ import {
   takeLanes,
   type StoredPlace,
 } from '../../src/consumer/tables/stored.sql.ts'
-import { businessKeyId } from '../../src/core/id.ts'
+import { businessKeyId } from '../../src/core/event/id.ts'
 import { scriptOf, weighted, type ScriptStep } from './outbox-script.ts'
 import { events } from './script-events.ts'
 import type { Step } from './sides.ts'

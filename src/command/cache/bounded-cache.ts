@@ -7,11 +7,11 @@
  * A claim that came too late may still have been set. So the end of a claim that was sent is sent too, although the cache is left
  * out by then: otherwise a repeat would be told for long that the request is under way.
  */
-import { createBreaker } from '../../core/breaker.ts'
-import type { Clock } from '../../core/clock.ts'
+import { createBreaker } from '../../core/service/breaker.ts'
+import type { Clock } from '../../core/service/clock.ts'
 import { defaults } from '../../core/defaults.ts'
 import { WaybillError } from '../../core/errors.ts'
-import type { Random } from '../../core/random.ts'
+import type { Random } from '../../core/service/random.ts'
 import type { SignalBus, Signals } from '../../core/signals.ts'
 import { entryTexts, type CacheEntry, type CommandCache, type CompletedEntry, type PendingEntry } from './cache.ts'
 

@@ -9,7 +9,7 @@
  * who knows it completes or releases it.
  */
 import { createHash, createHmac } from 'node:crypto'
-import { isEqualSecret } from '../../core/is-equal-secret.ts'
+import { isEqualSecret } from '../../core/equal-secret.ts'
 import type { MarkerKey } from '../model/command.sql.ts'
 import { readRejection } from '../model/rejection.ts'
 

@@ -4,7 +4,7 @@
  * It is bounded in bytes: the oldest entries go first. With several instances each has its own, and repeats that reach
  * another one are answered by the database.
  */
-import { systemClock, type Clock } from '../../core/clock.ts'
+import { systemClock, type Clock } from '../../core/service/clock.ts'
 import { defaults } from '../../core/defaults.ts'
 import { resolve, wholeBetween } from '../../core/options.ts'
 import type { CommandCache } from './cache.ts'

@@ -6,13 +6,13 @@
  * connection that it went out on may be dead without anybody having said so. A late answer still counts, until after a while
  * the question is given up with its connection, and put again on another one.
  */
-import type { Clock } from '../../core/clock.ts'
+import type { Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
 import type { SignalBus } from '../../core/signals.ts'
-import { unlessLate } from '../../core/unless-late.ts'
-import { one, type Interruptible } from '../../postgres/database.ts'
-import { selectDeployment } from '../../postgres/migrate.sql.ts'
-import { unlessSilent } from '../../postgres/unless-silent.ts'
+import { unlessLate } from '../../core/service/unless-late.ts'
+import { one, type Interruptible } from '../../postgres/query/database.ts'
+import { selectDeployment } from '../../postgres/schema/migrate.sql.ts'
+import { unlessSilent } from '../../postgres/transaction/unless-silent.ts'
 
 /** Names the database in every key; undefined: go on without the cache. */
 export type CacheScope = () => Promise<string | undefined>

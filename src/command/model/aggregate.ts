@@ -4,11 +4,11 @@
  * It is the aggregate's row in `aggregate_version`, the same that gives out versions. Several are locked in the order of
  * (type, id), the same for everybody, so that no two writers can wait for each other.
  */
-import { aggregateIdFault } from '../../core/aggregate-id.ts'
+import { aggregateIdFault } from '../../core/event/aggregate-id.ts'
 import { defaults } from '../../core/defaults.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { refuseUnknown } from '../../core/options.ts'
-import { assertTx, rows, type Tx } from '../../postgres/database.ts'
+import { assertTx, rows, type Tx } from '../../postgres/query/database.ts'
 import { commandTables, lockAggregates as lockStatement } from './command.sql.ts'
 
 /** An aggregate by its type (a stream's `aggregateType`) and id. */

@@ -1,6 +1,6 @@
 /** Every statement of the command pipeline: markers, and the versions of aggregates. No other file names the marker's table. */
-import { standbyBarrier } from '../../postgres/commit-outcome.ts'
-import { name, sql, sqlArray, type Name, type Statement } from '../../postgres/sql.ts'
+import { standbyBarrier } from '../../postgres/transaction/commit-outcome.ts'
+import { name, sql, sqlArray, type Name, type Statement } from '../../postgres/query/sql.ts'
 
 export interface CommandTables {
   readonly marker: Name

@@ -6,12 +6,12 @@
  * `commands.run`: what it is made of is not reachable from outside, so nothing gets around its marker.
  */
 import { WaybillError } from '../../core/errors.ts'
-import type { EventInput, EventKind } from '../../core/event.ts'
+import type { EventInput, EventKind } from '../../core/event/event.ts'
 import { oneOf, resolve } from '../../core/options.ts'
-import type { Random } from '../../core/random.ts'
-import type { StandardSchema } from '../../core/standard-schema.ts'
-import type { EventType } from '../../core/stream.ts'
-import type { Queryable, Tx } from '../../postgres/database.ts'
+import type { Random } from '../../core/service/random.ts'
+import type { StandardSchema } from '../../core/encoding/standard-schema.ts'
+import type { EventType } from '../../core/event/stream.ts'
+import type { Queryable, Tx } from '../../postgres/query/database.ts'
 import type { Aggregate, LockedAggregate } from './aggregate.ts'
 import type { EmitOptions } from '../command-outbox.ts'
 

@@ -2,7 +2,7 @@
  * The second layer, and the truth: a row in Postgres that commits or rolls back with the command's effect.
  */
 import type { Aggregate, LockedAggregate } from './aggregate.ts'
-import { execute, first, rows, type Queryable, type Tx } from '../../postgres/database.ts'
+import { execute, first, rows, type Queryable, type Tx } from '../../postgres/query/database.ts'
 import {
   claimCommand,
   selectMarker,

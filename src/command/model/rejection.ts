@@ -1,7 +1,7 @@
 /**
  * What a command's own code throws to steer its run: a rejection ends it, a lost race starts it again.
  */
-import { jsonText } from '../../core/canonical.ts'
+import { jsonText } from '../../core/encoding/canonical.ts'
 import { WaybillError } from '../../core/errors.ts'
 
 /** Why a command was refused by its own rules. */

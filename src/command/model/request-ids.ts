@@ -3,7 +3,7 @@
  *
  * Missing ids are counted by command and client. The switch to `required` shows who still sends none, and warns.
  */
-import type { Clock } from '../../core/clock.ts'
+import type { Clock } from '../../core/service/clock.ts'
 import type { SignalBus } from '../../core/signals.ts'
 import type { CommandDefinition } from './command.ts'
 

@@ -3,9 +3,9 @@
  */
 import { isWaybillError, WaybillError } from '../../core/errors.ts'
 import { resolve, wholeBetween, type Check } from '../../core/options.ts'
-import type { Tokens } from '../../core/token.ts'
+import type { Tokens } from '../../core/event/token.ts'
 import type { TraceHeaders } from '../../core/tracing.ts'
-import { parseVersion, type Version } from '../../core/version.ts'
+import { parseVersion, type Version } from '../../core/event/version.ts'
 import type { Passage } from './gate.ts'
 import { definitionOf, type AnyCommand, type CommandDefinition } from '../model/command.ts'
 import { failed, type Failed } from '../model/outcome.ts'

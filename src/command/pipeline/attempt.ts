@@ -5,10 +5,10 @@
  * commits with it or not at all. So a rejection that is kept has an attempt of its own, which does nothing else: what was rejected
  * is rolled back first, with whatever it still has under way.
  */
-import { jsonText } from '../../core/canonical.ts'
+import { jsonText } from '../../core/encoding/canonical.ts'
 import { WaybillError } from '../../core/errors.ts'
-import { rows, type Tx } from '../../postgres/database.ts'
-import { transaction } from '../../postgres/transaction.ts'
+import { rows, type Tx } from '../../postgres/query/database.ts'
+import { transaction } from '../../postgres/transaction/transaction.ts'
 import type { Admitted } from './admit.ts'
 import { aggregateKey, lockAggregates, type Aggregate, type LockedAggregate } from '../model/aggregate.ts'
 import { withCommandId } from './command-id.ts'

@@ -6,12 +6,12 @@
  *
  * A rejection that is kept is told after the attempt that keeps it. If the same request has taken effect meanwhile, that is told.
  */
-import { backoffMs } from '../../core/backoff.ts'
+import { backoffMs } from '../../core/service/backoff.ts'
 import { isWaybillError } from '../../core/errors.ts'
-import { runAfterCommit } from '../../postgres/after-commit.ts'
-import { answerMs, commitOutcome, transactionIdOf, type TransactionId } from '../../postgres/commit-outcome.ts'
-import { isLockTimeout, isRetryableState, sqlState } from '../../postgres/sql-state.ts'
-import { unlessSilent } from '../../postgres/unless-silent.ts'
+import { runAfterCommit } from '../../postgres/transaction/after-commit.ts'
+import { answerMs, commitOutcome, transactionIdOf, type TransactionId } from '../../postgres/transaction/commit-outcome.ts'
+import { isLockTimeout, isRetryableState, sqlState } from '../../postgres/query/sql-state.ts'
+import { unlessSilent } from '../../postgres/transaction/unless-silent.ts'
 import type { Admitted } from './admit.ts'
 import { keptRejection, NothingPlanned, runAttempt, type Attempt, type AttemptResult } from './attempt.ts'
 import { committedOutcome, currentToken, parseResponse } from './committed.ts'

@@ -2,7 +2,7 @@
  * What a repeat is told about a request that has committed: the same response, the same rejection, or only that it happened.
  */
 import { isWaybillError } from '../../core/errors.ts'
-import { first } from '../../postgres/database.ts'
+import { first } from '../../postgres/query/database.ts'
 import type { Admitted } from './admit.ts'
 import type { Aggregate } from '../model/aggregate.ts'
 import { selectVersions } from '../model/command.sql.ts'

@@ -8,7 +8,7 @@
  *
  * Functions, files and blobs are handed on. The input keeps its instances: it is what came.
  */
-import { canonicalText, isPlainObject } from '../../core/canonical.ts'
+import { canonicalText, isPlainObject } from '../../core/encoding/canonical.ts'
 import { WaybillError } from '../../core/errors.ts'
 
 export interface Decided {

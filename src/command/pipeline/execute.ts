@@ -5,8 +5,8 @@
  * whoever caught the error. And nothing begins, or is emitted, once `execute` has ended: it could miss the COMMIT.
  */
 import { WaybillError } from '../../core/errors.ts'
-import type { Tx } from '../../postgres/database.ts'
-import { reportLate, runScope } from '../../postgres/tx-scope.ts'
+import type { Tx } from '../../postgres/query/database.ts'
+import { reportLate, runScope } from '../../postgres/transaction/tx-scope.ts'
 import { aggregateKey, type LockedAggregate } from '../model/aggregate.ts'
 import type { EmittedEvent } from '../command-outbox.ts'
 import type { ExecuteContext, Planned } from '../model/command.ts'

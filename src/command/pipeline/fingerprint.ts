@@ -5,7 +5,7 @@
  * input that has none is refused: two of them would pass for one request, and the second would be lost.
  */
 import { createHash } from 'node:crypto'
-import { canonicalText } from '../../core/canonical.ts'
+import { canonicalText } from '../../core/encoding/canonical.ts'
 
 const remedy = 'Pass plain data, or give the command a fingerprint: what of its input makes it the same request.'
 

@@ -10,10 +10,10 @@
  * request that this process runs waits for it without any place, as long as it would for the marker. A key without commands costs
  * no memory.
  */
-import type { Clock } from '../../core/clock.ts'
+import type { Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
 import type { SignalBus, Signals } from '../../core/signals.ts'
-import { chainOf } from '../../postgres/sql-state.ts'
+import { chainOf } from '../../postgres/query/sql-state.ts'
 import { aggregateKey, type Aggregate } from '../model/aggregate.ts'
 
 export interface GateOptions {

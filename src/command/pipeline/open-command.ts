@@ -10,7 +10,7 @@
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { WaybillError } from '../../core/errors.ts'
-import { connectionsOf, type Database } from '../../postgres/database.ts'
+import { connectionsOf, type Database } from '../../postgres/query/database.ts'
 
 interface Open {
   readonly command: string

@@ -6,11 +6,11 @@
  * without.
  */
 import { WaybillError } from '../../core/errors.ts'
-import type { Random } from '../../core/random.ts'
-import { describeIssues, type StandardSchema } from '../../core/standard-schema.ts'
-import type { Database, Tx } from '../../postgres/database.ts'
-import { chainOf } from '../../postgres/sql-state.ts'
-import { transaction, type TransactionSettings } from '../../postgres/transaction.ts'
+import type { Random } from '../../core/service/random.ts'
+import { describeIssues, type StandardSchema } from '../../core/encoding/standard-schema.ts'
+import type { Database, Tx } from '../../postgres/query/database.ts'
+import { chainOf } from '../../postgres/query/sql-state.ts'
+import { transaction, type TransactionSettings } from '../../postgres/transaction/transaction.ts'
 import { assertAggregate, type Aggregate } from '../model/aggregate.ts'
 import type { Leave } from './gate.ts'
 import {

@@ -13,16 +13,16 @@
  * Guarantee: per (principal, request id) at most one effect, and nobody is told "failed" about a committed one. The marker
  * alone decides; the cache only saves work, and the versions only order different requests.
  */
-import { backoffMs, type BackoffOptions } from '../../core/backoff.ts'
-import type { Clock } from '../../core/clock.ts'
+import { backoffMs, type BackoffOptions } from '../../core/service/backoff.ts'
+import type { Clock } from '../../core/service/clock.ts'
 import { isWaybillError } from '../../core/errors.ts'
-import { seededRandom, type Random } from '../../core/random.ts'
+import { seededRandom, type Random } from '../../core/service/random.ts'
 import type { SignalBus } from '../../core/signals.ts'
-import type { Tokens } from '../../core/token.ts'
+import type { Tokens } from '../../core/event/token.ts'
 import type { Tracing } from '../../core/tracing.ts'
-import type { Database } from '../../postgres/database.ts'
-import type { TransactionSettings } from '../../postgres/transaction.ts'
-import { isUnavailable } from '../../postgres/sql-state.ts'
+import type { Database } from '../../postgres/query/database.ts'
+import type { TransactionSettings } from '../../postgres/transaction/transaction.ts'
+import { isUnavailable } from '../../postgres/query/sql-state.ts'
 import type { Admitted } from './admit.ts'
 import type { Aggregate } from '../model/aggregate.ts'
 import { runAttempts } from './attempts.ts'

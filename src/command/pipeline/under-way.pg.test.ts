@@ -4,7 +4,7 @@ import { expect, test } from 'vitest'
 import { z } from 'zod'
 import { accounts } from '../../../test/command/bank.ts'
 import { commandSetup, gate, heard } from '../../../test/command/command-setup.ts'
-import type { Queryable, Tx } from '../../postgres/database.ts'
+import type { Queryable, Tx } from '../../postgres/query/database.ts'
 import { bulk } from '../bulk.ts'
 import { command, type Command } from '../model/command.ts'
 

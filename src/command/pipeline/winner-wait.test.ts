@@ -1,9 +1,9 @@
 /** A repeat that waits for the run under way looks often at first and seldom later, and no longer than it was told to. */
 import { expect, test } from 'vitest'
 import { depositCommand } from '../../../test/command/bank.ts'
-import { seededRandom } from '../../core/random.ts'
+import { seededRandom } from '../../core/service/random.ts'
 import { createOutbox } from '../../outbox/outbox.ts'
-import type { Database } from '../../postgres/database.ts'
+import type { Database } from '../../postgres/query/database.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import { createCommandsOn, createPipeline, resolveOptions } from '../commands.ts'
 

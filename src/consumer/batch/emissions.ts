@@ -6,11 +6,11 @@
  * source. So whoever handles the event again, in a replay or after the inbox forgot it, emits nothing twice.
  */
 import { WaybillError } from '../../core/errors.ts'
-import type { EventKind } from '../../core/event.ts'
-import { businessKeyId } from '../../core/id.ts'
-import type { EventType } from '../../core/stream.ts'
-import type { Tx } from '../../postgres/database.ts'
-import { reportLate } from '../../postgres/tx-scope.ts'
+import type { EventKind } from '../../core/event/event.ts'
+import { businessKeyId } from '../../core/event/id.ts'
+import type { EventType } from '../../core/event/stream.ts'
+import type { Tx } from '../../postgres/query/database.ts'
+import { reportLate } from '../../postgres/transaction/tx-scope.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import type { EmitEvent, EmitOptions } from '../model/handler.ts'
 import type { Item } from '../model/batch-item.ts'

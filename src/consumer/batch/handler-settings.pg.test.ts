@@ -2,9 +2,9 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { consumerFixture, mails, published, videos, type ConsumerFixture } from '../../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
-import type { Tx } from '../../postgres/database.ts'
-import type { PgClient } from '../../postgres/borrow-client.ts'
-import { fromPg } from '../../postgres/from-pg.ts'
+import type { Tx } from '../../postgres/query/database.ts'
+import type { PgClient } from '../../postgres/adapters/borrow-client.ts'
+import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { eventually } from '../../testing/eventually.ts'
 
 const database = await testDatabase()

@@ -7,8 +7,8 @@
  * shows it is rolled back with its batch, which then runs again. What a function sets in the database is not seen.
  */
 import { WaybillError } from '../../core/errors.ts'
-import { execute, one, type Tx } from '../../postgres/database.ts'
-import { withoutQuotes } from '../../postgres/statement-kind.ts'
+import { execute, one, type Tx } from '../../postgres/query/database.ts'
+import { withoutQuotes } from '../../postgres/adapters/statement-kind.ts'
 import { keepSettings, putBackRole, putBackSettings } from '../tables/handler-settings.sql.ts'
 
 /** A handler turned out to change settings that were not kept: its batch is to run again. */

@@ -8,10 +8,10 @@ import {
   type ConsumerFixture,
 } from '../../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
-import { voidEventType } from '../../core/event.ts'
+import { voidEventType } from '../../core/event/event.ts'
 import { createRelay } from '../../outbox/relay/relay.ts'
-import { fromPg } from '../../postgres/from-pg.ts'
-import { transaction } from '../../postgres/transaction.ts'
+import { fromPg } from '../../postgres/adapters/from-pg.ts'
+import { transaction } from '../../postgres/transaction/transaction.ts'
 import { eventually } from '../../testing/eventually.ts'
 import type { Consumer } from '../consumer.ts'
 import type { ConsumerOptions } from '../model/consumer-options.ts'

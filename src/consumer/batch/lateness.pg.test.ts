@@ -9,7 +9,7 @@ import {
   videos,
 } from '../../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
-import { fromPg } from '../../postgres/from-pg.ts'
+import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { eventually } from '../../testing/eventually.ts'
 import type { OutgoingMessage } from '../../transport/port/transport.ts'
 import type { Consumer } from '../consumer.ts'

@@ -9,8 +9,8 @@
  * its aggregate neither moves nor waits because of it. Only then it is measured against more than the position: against what waits behind
  * a rest, a pause or a dead letter, and in a rebuild, which begins with nothing, against what the live generation has come to.
  */
-import { first, rows, type Queryable } from '../../postgres/database.ts'
-import type { Version } from '../../core/version.ts'
+import { first, rows, type Queryable } from '../../postgres/query/database.ts'
+import type { Version } from '../../core/event/version.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import { readConsumer, readVersions, type Scope } from '../tables/inbox.sql.ts'
 import type { Item, UnreadItem } from '../model/batch-item.ts'

@@ -11,8 +11,8 @@
  * has passed is applied late. Once it is settled, the next letter of its aggregate that is being redriven holds that: what comes
  * behind them all waits until the last one is.
  */
-import { voidEventType } from '../../core/event.ts'
-import type { Version } from '../../core/version.ts'
+import { voidEventType } from '../../core/event/event.ts'
+import type { Version } from '../../core/event/version.ts'
 import type { AggregateName } from '../../projection/reads.sql.ts'
 import { batchVersions } from '../tables/batch-versions.ts'
 import type { ClaimRow } from '../tables/claim.sql.ts'

@@ -16,8 +16,8 @@
  */
 import { isWaybillError } from '../../core/errors.ts'
 import { redactedMessage } from '../../core/redact.ts'
-import { execute, rows } from '../../postgres/database.ts'
-import { isLockTimeout, isStatementTimeout } from '../../postgres/sql-state.ts'
+import { execute, rows } from '../../postgres/query/database.ts'
+import { isLockTimeout, isStatementTimeout } from '../../postgres/query/sql-state.ts'
 import { applyBatch, type ApplyDeps } from './apply-batch.ts'
 import { cutOut, runsOf, splitTwins } from './parts.ts'
 import { batchSpan, recordProjected } from './batch-tracing.ts'

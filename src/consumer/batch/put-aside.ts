@@ -7,8 +7,8 @@
  * instance read it, or out of the table. What it knows in part, an unknown type of a stream, is asked for first: without a running
  * reader it is refused as always.
  */
-import { voidEventType } from '../../core/event.ts'
-import { execute, rows, type Tx } from '../../postgres/database.ts'
+import { voidEventType } from '../../core/event/event.ts'
+import { execute, rows, type Tx } from '../../postgres/query/database.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import { counting } from '../failure/counting.ts'
 import { removeStored, storeWaiting, type Scope } from '../tables/inbox.sql.ts'

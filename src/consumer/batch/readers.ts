@@ -10,8 +10,8 @@
  */
 import { createHash, randomUUID } from 'node:crypto'
 import { hostname } from 'node:os'
-import { execute, rows } from '../../postgres/database.ts'
-import { unlessSilent } from '../../postgres/unless-silent.ts'
+import { execute, rows } from '../../postgres/query/database.ts'
+import { unlessSilent } from '../../postgres/transaction/unless-silent.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import type { Scope } from '../tables/inbox.sql.ts'
 import type { ReceivedEvent } from '../model/received-event.ts'

@@ -5,7 +5,7 @@
  * One timer watches all of them, and a handler that does not ask for its signal costs none: thousands of handlers a second
  * would otherwise spend more on timers and signals than on what they do.
  */
-import type { Clock } from '../../core/clock.ts'
+import type { Clock } from '../../core/service/clock.ts'
 import { isWaybillError, WaybillError } from '../../core/errors.ts'
 
 export interface HandlerCalls {

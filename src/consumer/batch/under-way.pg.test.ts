@@ -3,8 +3,8 @@ import type pg from 'pg'
 import { expect, test } from 'vitest'
 import { consumerFixture, mails, published, videos, type ConsumerFixture } from '../../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
-import type { Tx } from '../../postgres/database.ts'
-import { fromPg } from '../../postgres/from-pg.ts'
+import type { Tx } from '../../postgres/query/database.ts'
+import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { eventually } from '../../testing/eventually.ts'
 
 const database = await testDatabase()

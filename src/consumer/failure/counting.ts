@@ -2,9 +2,9 @@
  * What counts is written in a transaction of its own. There the server ends a statement that takes too long, and nothing has counted;
  * a single statement that was given up would land some time, besides the one that was sent in its place.
  */
-import type { Tx } from '../../postgres/database.ts'
+import type { Tx } from '../../postgres/query/database.ts'
 import { oncePer } from '../../core/once-per.ts'
-import { transaction, transactionOptions } from '../../postgres/transaction.ts'
+import { transaction, transactionOptions } from '../../postgres/transaction/transaction.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 
 export async function counting<Result>(

@@ -11,7 +11,7 @@
  * on, and so does what has no ordering key.
  */
 import type { Signals } from '../../core/signals.ts'
-import { rows, type Tx } from '../../postgres/database.ts'
+import { rows, type Tx } from '../../postgres/query/database.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import { markFollowersFailed } from '../tables/dead-letter.sql.ts'
 import type { Scope } from '../tables/inbox.sql.ts'

@@ -9,7 +9,7 @@
  * It is remembered as seen, so that it is told of once. It takes its turn as it would have before: a delta has no effect, a handler of
  * states is called, a row has the version already. With `onFork: 'dead-letter'` it is a letter that holds its aggregate.
  */
-import { first, type Tx } from '../../postgres/database.ts'
+import { first, type Tx } from '../../postgres/query/database.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import type { Scope } from '../tables/inbox.sql.ts'
 import { selectMemory } from '../tables/operate/retention.sql.ts'

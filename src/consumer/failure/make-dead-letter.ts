@@ -5,7 +5,7 @@
  * for, and whoever wants to apply it waits for its letter. Then the record is taken back, so that a redrive applies it. A letter
  * that the event has already is settled, if its effect is committed.
  */
-import { execute, first, type Tx } from '../../postgres/database.ts'
+import { execute, first, type Tx } from '../../postgres/query/database.ts'
 import { bury, forgetSeen, lockLetter, recordSeen, settleApplied, type Burial } from '../tables/dead-letter.sql.ts'
 import type { Scope } from '../tables/inbox.sql.ts'
 

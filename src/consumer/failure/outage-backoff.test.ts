@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { systemRandom } from '../../core/random.ts'
+import { systemRandom } from '../../core/service/random.ts'
 import { createPatience } from './outage-backoff.ts'
 
 test('delays grow with the time a trouble lasts, not with how many it meets, and begin anew after a quiet time', () => {

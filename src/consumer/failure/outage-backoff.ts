@@ -3,7 +3,7 @@
  *
  * It goes by time and not by failures, because an outage meets many at once and none of them is counted for it.
  */
-import { backoffMs } from '../../core/backoff.ts'
+import { backoffMs } from '../../core/service/backoff.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 
 /** The next delay in milliseconds. */

@@ -6,12 +6,12 @@
  * missing, and nobody waits for them because of it: the position moves over it, unless some of them are in the table. Those
  * that come later count as covered by it, as they would if it had been applied.
  */
-import { businessKeyId } from '../../core/id.ts'
-import { execute, one, rows, type Tx } from '../../postgres/database.ts'
+import { businessKeyId } from '../../core/event/id.ts'
+import { execute, one, rows, type Tx } from '../../postgres/query/database.ts'
 import { moveOverEvent, moveOverGap } from '../tables/dead-letter.sql.ts'
 import { storeWaiting, type Scope } from '../tables/inbox.sql.ts'
 import type { Item } from '../model/batch-item.ts'
-import { voidEventType } from '../../core/event.ts'
+import { voidEventType } from '../../core/event/event.ts'
 
 export interface PassedOver extends Pick<Item, 'event' | 'message'> {
   /** Versions of its aggregate are taken one after the other, or nobody knows. */

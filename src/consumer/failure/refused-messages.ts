@@ -4,8 +4,8 @@
  */
 import { refuseUnknown, wholeBetween } from '../../core/options.ts'
 import { WaybillError } from '../../core/errors.ts'
-import type { Distrust } from '../../core/signing.ts'
-import { execute, rows, type Queryable } from '../../postgres/database.ts'
+import type { Distrust } from '../../core/event/signing.ts'
+import { execute, rows, type Queryable } from '../../postgres/query/database.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import { inboxTables } from '../tables/inbox.sql.ts'
 import { readEvent, type RawMessage } from '../model/received-event.ts'

@@ -4,8 +4,8 @@
  * Whoever lost the lane meanwhile may come here while he who has it now is in a transaction. The lane is locked first, and by a
  * statement of its own: what is done then is decided by what that transaction left, so no line is left without a head.
  */
-import { execute, type Database, type Tx } from '../../postgres/database.ts'
-import { transaction, transactionOptions } from '../../postgres/transaction.ts'
+import { execute, type Database, type Tx } from '../../postgres/query/database.ts'
+import { transaction, transactionOptions } from '../../postgres/transaction/transaction.ts'
 import type { Scope } from '../tables/inbox.sql.ts'
 import { lockLane, restReceived, type StoredPlace } from '../tables/stored.sql.ts'
 

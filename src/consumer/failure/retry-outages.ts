@@ -9,7 +9,7 @@ import {
   isRetryableState,
   isUnavailable,
   sqlState,
-} from '../../postgres/sql-state.ts'
+} from '../../postgres/query/sql-state.ts'
 import type { ItemFailure } from '../model/batch-item.ts'
 
 /** An error of our own statements that passes by itself; a statement time-out may, if it does not come again and again. */

@@ -7,7 +7,7 @@
  *
  * A letter that is redriven was given up before: it stays a letter.
  */
-import { rows } from '../../postgres/database.ts'
+import { rows } from '../../postgres/query/database.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import { readRest } from '../tables/dead-letter.sql.ts'
 import { lineOf, type UnreadItem } from '../model/batch-item.ts'

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
 import { accounts, consumerFixture, deposited, published, videos } from '../../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
-import { markTx, type Database, type Tx } from '../../postgres/database.ts'
-import { fromPg } from '../../postgres/from-pg.ts'
+import { markTx, type Database, type Tx } from '../../postgres/query/database.ts'
+import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { eventually } from '../../testing/eventually.ts'
 
 const database = await testDatabase()

@@ -9,14 +9,14 @@
  * An item is acknowledged only after its effect, its dead letter or its stored copy is committed. An inbox row says that an
  * effect committed, or that a handler discarded the event for good; a dead letter has none, so that a redrive applies it.
  */
-import { backoffMs } from '../../core/backoff.ts'
+import { backoffMs } from '../../core/service/backoff.ts'
 import { errorMessage } from '../../core/errors.ts'
 import type { Signals } from '../../core/signals.ts'
-import { execute, one, rows, type Tx } from '../../postgres/database.ts'
-import { isAbortedTransaction, isLockTimeout } from '../../postgres/sql-state.ts'
-import { storableError } from '../../postgres/storable-text.ts'
-import { transaction } from '../../postgres/transaction.ts'
-import { transactionAborted } from '../../postgres/tx-scope.ts'
+import { execute, one, rows, type Tx } from '../../postgres/query/database.ts'
+import { isAbortedTransaction, isLockTimeout } from '../../postgres/query/sql-state.ts'
+import { storableError } from '../../postgres/query/storable.ts'
+import { transaction } from '../../postgres/transaction/transaction.ts'
+import { transactionAborted } from '../../postgres/transaction/tx-scope.ts'
 import { ackAll } from '../../transport/port/ack-all.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import { counting } from './counting.ts'

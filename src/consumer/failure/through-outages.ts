@@ -3,7 +3,7 @@
  *
  * An outage says nothing about the events at hand, so nobody is charged for it. An error that is none is thrown at once.
  */
-import { backoffMs } from '../../core/backoff.ts'
+import { backoffMs } from '../../core/service/backoff.ts'
 import { redactedMessage } from '../../core/redact.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import type { Scope } from '../tables/inbox.sql.ts'

@@ -9,8 +9,8 @@ import {
   type ConsumerFixture,
 } from '../../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
-import { systemClock } from '../../core/clock.ts'
-import { fromPg } from '../../postgres/from-pg.ts'
+import { systemClock } from '../../core/service/clock.ts'
+import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { eventually } from '../../testing/eventually.ts'
 import type { Delivery, IncomingMessage, ReceiveOptions } from '../../transport/port/transport.ts'
 import type { ConsumerOptions } from '../model/consumer-options.ts'

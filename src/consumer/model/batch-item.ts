@@ -6,7 +6,7 @@
  *   waiting    from inbox_message, because it came before its turn: its row goes when it is applied
  *   dead       a dead letter that an operator redrives
  */
-import type { Version } from '../../core/version.ts'
+import type { Version } from '../../core/event/version.ts'
 import type { Delivery } from '../../transport/port/transport.ts'
 import { lineOfPlace, type Place } from './partition-order.ts'
 import type { DeadReason, RawMessage, ReceivedEvent } from './received-event.ts'

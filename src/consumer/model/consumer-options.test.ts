@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { videos } from '../../../test/setup/outbox-fixture.ts'
-import type { Database } from '../../postgres/database.ts'
+import type { Database } from '../../postgres/query/database.ts'
 import { memory } from '../../transport/memory/memory.ts'
 import { resolveConsumerOptions, type ConsumerOptions } from './consumer-options.ts'
 

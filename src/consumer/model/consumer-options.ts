@@ -1,18 +1,18 @@
 /**
  * The consumer's options: every one with its default and its range, and what cannot work together refused at start.
  */
-import { resolveBackoff, type BackoffOptions } from '../../core/backoff.ts'
-import { systemClock, type Clock } from '../../core/clock.ts'
+import { resolveBackoff, type BackoffOptions } from '../../core/service/backoff.ts'
+import { systemClock, type Clock } from '../../core/service/clock.ts'
 import { defaults } from '../../core/defaults.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { oneOf, resolve, wholeBetween } from '../../core/options.ts'
-import { systemRandom, type Random } from '../../core/random.ts'
+import { systemRandom, type Random } from '../../core/service/random.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
-import type { Verifier } from '../../core/signing.ts'
-import type { AnyStream } from '../../core/stream.ts'
-import { createTokens, type Tokens } from '../../core/token.ts'
+import type { Verifier } from '../../core/event/signing.ts'
+import type { AnyStream } from '../../core/event/stream.ts'
+import { createTokens, type Tokens } from '../../core/event/token.ts'
 import { noTracing, type Tracing } from '../../core/tracing.ts'
-import type { Database } from '../../postgres/database.ts'
+import type { Database } from '../../postgres/query/database.ts'
 import type { Transport } from '../../transport/port/transport.ts'
 import type { EmittingOutbox } from '../batch/emissions.ts'
 

@@ -6,8 +6,8 @@
  * is tried again is decoded again.
  */
 import { errorMessage, isWaybillError } from '../../core/errors.ts'
-import { voidEventType } from '../../core/event.ts'
-import { contextOf, readData } from '../../core/stream.ts'
+import { voidEventType } from '../../core/event/event.ts'
+import { contextOf, readData } from '../../core/event/stream.ts'
 import type { StoredRow } from '../tables/inbox.sql.ts'
 import type { Item, ItemOrigin, Refusal, UnreadItem } from './batch-item.ts'
 import { isForeign, readEvent, type ForeignMessage, type RawMessage, type ReceivedEvent } from './received-event.ts'

@@ -4,10 +4,10 @@
  * A handler may do whatever the database can undo, and nothing else: it runs again after a crash, a deadlock or a failed
  * COMMIT. What the world outside must hear is emitted as an event and sent by somebody else, under the event's id.
  */
-import type { EventData, EventInput, EventKind } from '../../core/event.ts'
-import type { EventType } from '../../core/stream.ts'
-import type { Version } from '../../core/version.ts'
-import type { Tx } from '../../postgres/database.ts'
+import type { EventData, EventInput, EventKind } from '../../core/event/event.ts'
+import type { EventType } from '../../core/event/stream.ts'
+import type { Version } from '../../core/event/version.ts'
+import type { Tx } from '../../postgres/query/database.ts'
 
 /** An event as handlers and projections see it. */
 export interface ConsumedEvent<Data = unknown> {

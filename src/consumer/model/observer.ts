@@ -1,7 +1,7 @@
 /**
  * What a running consumer tells those who judge it from outside: readers that wait, readiness and liveness.
  */
-import type { Pulse } from '../../core/pulse.ts'
+import type { Pulse } from '../../core/service/heartbeat.ts'
 import type { Item } from './batch-item.ts'
 
 export interface EngineWatch {

@@ -14,9 +14,9 @@
  * that nothing was left out. What is ignored leaves a hole too: the next one stands for it. Where that is still to be decided, what
  * is behind it waits.
  */
-import type { Clock } from '../../core/clock.ts'
+import type { Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
-import { unlessLate } from '../../core/unless-late.ts'
+import { unlessLate } from '../../core/service/unless-late.ts'
 import { isAnother } from '../../transport/port/topic-id.ts'
 import type { Delivery, IncomingMessage, Receiver, ReceiveOptions, Transport } from '../../transport/port/transport.ts'
 import type { Fate } from '../receive/strangers.ts'

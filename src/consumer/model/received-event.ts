@@ -5,12 +5,12 @@
  * came over the wire is used as a property name.
  */
 import { createHash } from 'node:crypto'
-import { contentHashAttribute } from '../../core/content-hash.ts'
+import { contentHashAttribute } from '../../core/event/content-hash.ts'
 import { errorMessage } from '../../core/errors.ts'
-import { businessKeyId, parseId } from '../../core/id.ts'
-import { parseMoment } from '../../core/moment.ts'
-import { parseVersion, type Version } from '../../core/version.ts'
-import { storableMs } from '../../postgres/storable-moment.ts'
+import { businessKeyId, parseId } from '../../core/event/id.ts'
+import { parseMoment } from '../../core/timestamps.ts'
+import { parseVersion, type Version } from '../../core/event/version.ts'
+import { storableMs } from '../../postgres/query/storable-moment.ts'
 import type { IncomingMessage } from '../../transport/port/transport.ts'
 
 /** Why a message cannot be applied, in words that dead letters are grouped by. */

@@ -5,9 +5,9 @@
  * Otherwise order does not matter to the outcome, because states carry everything and versions are compared.
  */
 import { WaybillError } from '../../core/errors.ts'
-import type { EventKind } from '../../core/event.ts'
+import type { EventKind } from '../../core/event/event.ts'
 import { nearest } from '../../core/options.ts'
-import type { AnyStream, EventType } from '../../core/stream.ts'
+import type { AnyStream, EventType } from '../../core/event/stream.ts'
 import type { FactTable } from '../../projection/fact-table.ts'
 import type { Projection } from '../../projection/projection.ts'
 import type { AnyHandler } from './handler.ts'

@@ -5,16 +5,16 @@
  * dying, a limit set too low. A message is acknowledged after its letter is committed. One whose effect is committed already
  * makes no letter, and one that comes twice makes one. One whose connection falls silent is given back, and recorded on another one.
  */
-import { systemClock, type Clock } from '../../core/clock.ts'
+import { systemClock, type Clock } from '../../core/service/clock.ts'
 import { defaults } from '../../core/defaults.ts'
 import { WaybillError } from '../../core/errors.ts'
-import type { Service } from '../../core/lifetime.ts'
+import type { Service } from '../../core/service/lifetime.ts'
 import { resolve, oneOf, wholeBetween } from '../../core/options.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
-import type { Verifier } from '../../core/signing.ts'
-import { execute, one, type Database } from '../../postgres/database.ts'
-import { transaction } from '../../postgres/transaction.ts'
-import { unlessMute } from '../../postgres/unless-mute.ts'
+import type { Verifier } from '../../core/event/signing.ts'
+import { execute, one, type Database } from '../../postgres/query/database.ts'
+import { transaction } from '../../postgres/transaction/transaction.ts'
+import { unlessMute } from '../../postgres/transaction/deadline.ts'
 import type { Delivery, Transport } from '../../transport/port/transport.ts'
 import { assertVerifier } from '../model/consumer-options.ts'
 import { holdAggregate } from '../tables/dead-letter.sql.ts'

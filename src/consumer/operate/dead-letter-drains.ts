@@ -6,8 +6,8 @@
  * long as the process lives, and the consumer goes on meanwhile.
  */
 import { errorMessage, isWaybillError } from '../../core/errors.ts'
-import type { Service } from '../../core/lifetime.ts'
-import { loop } from '../../core/loop.ts'
+import type { Service } from '../../core/service/lifetime.ts'
+import { loop } from '../../core/service/loop.ts'
 import type { Transport } from '../../transport/port/transport.ts'
 import { drainBrokerDeadLetters } from './broker-dead-letters.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'

@@ -8,7 +8,7 @@ import {
   type ConsumerFixture,
 } from '../../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
-import { fromPg } from '../../postgres/from-pg.ts'
+import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { eventually } from '../../testing/eventually.ts'
 import { drainBrokerDeadLetters } from './broker-dead-letters.ts'
 import type { Consumer } from '../consumer.ts'

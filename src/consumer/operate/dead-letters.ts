@@ -3,9 +3,9 @@
  */
 import { chosen, type Chosen } from '../../core/chosen.ts'
 import { WaybillError } from '../../core/errors.ts'
-import { parseId } from '../../core/id.ts'
+import { parseId } from '../../core/event/id.ts'
 import { refuseUnknown } from '../../core/options.ts'
-import { first, rows, type Queryable } from '../../postgres/database.ts'
+import { first, rows, type Queryable } from '../../postgres/query/database.ts'
 import { selectGroups, selectLetterDetail, selectLetters } from '../tables/operate/dead-letters.sql.ts'
 import type { DeadLetterFilter, DeadLetterState, LetterRow } from '../tables/operate/dead-letters.sql.ts'
 import { inboxTables } from '../tables/inbox.sql.ts'

@@ -7,10 +7,10 @@
  * has taken effect meanwhile cannot be discarded any more: it is closed as redriven.
  */
 import type { Chosen } from '../../core/chosen.ts'
-import { newId } from '../../core/id.ts'
-import { execute, one, rows, type Database, type Tx } from '../../postgres/database.ts'
-import { insertAudit } from '../../postgres/migrate.sql.ts'
-import { transaction } from '../../postgres/transaction.ts'
+import { newId } from '../../core/event/id.ts'
+import { execute, one, rows, type Database, type Tx } from '../../postgres/query/database.ts'
+import { insertAudit } from '../../postgres/schema/migrate.sql.ts'
+import { transaction } from '../../postgres/transaction/transaction.ts'
 import { appliedMeanwhile } from '../tables/dead-letter.sql.ts'
 import { chosenLetters, toDeadLetter, type DeadLetter, type DeadLetterFilter, type DeadLetterStore } from './dead-letters.ts'
 import {

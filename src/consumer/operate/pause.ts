@@ -9,9 +9,9 @@
  * pause. At its end the aggregate is held by the first of them that nobody has settled, as if it had never been paused.
  */
 import { WaybillError } from '../../core/errors.ts'
-import { execute, first, one, type Database, type Tx } from '../../postgres/database.ts'
-import { insertAudit } from '../../postgres/migrate.sql.ts'
-import { transaction } from '../../postgres/transaction.ts'
+import { execute, first, one, type Database, type Tx } from '../../postgres/query/database.ts'
+import { insertAudit } from '../../postgres/schema/migrate.sql.ts'
+import { transaction } from '../../postgres/transaction/transaction.ts'
 import { inboxTables, readConsumer, type Scope } from '../tables/inbox.sql.ts'
 import { lockPaused, pauseAggregate, resumeAggregate, setPaused } from '../tables/operate/pause.sql.ts'
 

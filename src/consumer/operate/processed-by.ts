@@ -3,7 +3,7 @@
  */
 import { defaults } from '../../core/defaults.ts'
 import { refuseUnknown } from '../../core/options.ts'
-import { first, type Queryable } from '../../postgres/database.ts'
+import { first, type Queryable } from '../../postgres/query/database.ts'
 import { inboxTables, selectProcessed } from '../tables/inbox.sql.ts'
 
 export interface ProcessedByOptions {

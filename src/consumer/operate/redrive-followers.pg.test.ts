@@ -9,8 +9,8 @@ import {
   type ConsumerFixture,
 } from '../../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
-import type { Database } from '../../postgres/database.ts'
-import { fromPg } from '../../postgres/from-pg.ts'
+import type { Database } from '../../postgres/query/database.ts'
+import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { eventually } from '../../testing/eventually.ts'
 import type { OutgoingMessage } from '../../transport/port/transport.ts'
 import { drainBrokerDeadLetters } from './broker-dead-letters.ts'

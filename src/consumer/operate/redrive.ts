@@ -12,10 +12,10 @@
 import type { Chosen } from '../../core/chosen.ts'
 import { defaults } from '../../core/defaults.ts'
 import { WaybillError } from '../../core/errors.ts'
-import { newId } from '../../core/id.ts'
-import { execute, first, one, rows, type Database, type Tx } from '../../postgres/database.ts'
-import { insertAudit } from '../../postgres/migrate.sql.ts'
-import { transaction } from '../../postgres/transaction.ts'
+import { newId } from '../../core/event/id.ts'
+import { execute, first, one, rows, type Database, type Tx } from '../../postgres/query/database.ts'
+import { insertAudit } from '../../postgres/schema/migrate.sql.ts'
+import { transaction } from '../../postgres/transaction/transaction.ts'
 import { chosenLetters, toDeadLetter, type DeadLetter, type DeadLetterFilter, type DeadLetterStore } from './dead-letters.ts'
 import {
   insertOperation,

@@ -9,8 +9,8 @@
  */
 import { WaybillError } from '../../core/errors.ts'
 import { refuseUnknown } from '../../core/options.ts'
-import { first, one, type Queryable } from '../../postgres/database.ts'
-import { insertAudit } from '../../postgres/migrate.sql.ts'
+import { first, one, type Queryable } from '../../postgres/query/database.ts'
+import { insertAudit } from '../../postgres/schema/migrate.sql.ts'
 import type { SeekTarget, Transport } from '../../transport/port/transport.ts'
 import { inboxTables } from '../tables/inbox.sql.ts'
 import { selectKeepsOffsets, selectMemory, selectMoment } from '../tables/operate/retention.sql.ts'

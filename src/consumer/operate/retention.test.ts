@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { Queryable } from '../../postgres/database.ts'
+import type { Queryable } from '../../postgres/query/database.ts'
 import { createInboxRetention } from './retention.ts'
 
 const hourMs = 3_600_000

@@ -10,18 +10,18 @@
  * from before can be refused. A dead letter that nobody settled is never removed. Any number of instances share the work. A step of
  * the database's clock makes nothing old (see witnessed-clock.ts).
  */
-import { systemClock, type Clock } from '../../core/clock.ts'
+import { systemClock, type Clock } from '../../core/service/clock.ts'
 import { defaults } from '../../core/defaults.ts'
 import { WaybillError } from '../../core/errors.ts'
-import type { Service } from '../../core/lifetime.ts'
-import { loop, type Pass } from '../../core/loop.ts'
+import type { Service } from '../../core/service/lifetime.ts'
+import { loop, type Pass } from '../../core/service/loop.ts'
 import { oneOf, resolve, wholeBetween } from '../../core/options.ts'
-import { systemRandom } from '../../core/random.ts'
+import { systemRandom } from '../../core/service/random.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
-import { one, type Queryable } from '../../postgres/database.ts'
-import { removalMs, unlessSilent } from '../../postgres/unless-silent.ts'
-import type { Statement } from '../../postgres/sql.ts'
-import { createWitness, type AgeByClock } from '../../postgres/witnessed-clock.ts'
+import { one, type Queryable } from '../../postgres/query/database.ts'
+import { removalMs, unlessSilent } from '../../postgres/transaction/unless-silent.ts'
+import type { Statement } from '../../postgres/query/sql.ts'
+import { createWitness, type AgeByClock } from '../../postgres/clock/witnessed-clock.ts'
 import { expireArchive } from '../tables/operate/archive.sql.ts'
 import { inboxTables } from '../tables/inbox.sql.ts'
 import {

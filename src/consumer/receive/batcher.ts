@@ -3,7 +3,7 @@
  *
  * It knows time and order and nothing of what a batch does. Suspects go alone, at once, and into no more than half of the places.
  */
-import type { Clock } from '../../core/clock.ts'
+import type { Clock } from '../../core/service/clock.ts'
 import { KeyQueues, type Queued } from './key-queues.ts'
 import { nextInPlace } from '../model/places.ts'
 

@@ -7,7 +7,7 @@
  * harmed by nothing and not told. Nobody waits for the look: what is delivered meanwhile is too young to pass for what was read before.
  */
 import { WaybillError } from '../../core/errors.ts'
-import { first } from '../../postgres/database.ts'
+import { first } from '../../postgres/query/database.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import type { Scope } from '../tables/inbox.sql.ts'
 import { selectForgotten } from '../tables/operate/retention.sql.ts'

@@ -3,7 +3,7 @@
  *
  * What may be in hand is shared evenly by the topics. Offsets that are kept in Postgres say where partitions are begun.
  */
-import { underSignals } from '../../core/under-signals.ts'
+import { underSignals } from '../../core/service/abort.ts'
 import type { Delivery, Receiver, Transport } from '../../transport/port/transport.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import type { EngineWatch } from '../model/observer.ts'

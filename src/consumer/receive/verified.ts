@@ -10,7 +10,7 @@
  * have was verified when it came.
  */
 import type { Delivery, Receiver, ReceiveOptions, Transport } from '../../transport/port/transport.ts'
-import type { Distrust } from '../../core/signing.ts'
+import type { Distrust } from '../../core/event/signing.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import { isForeign, readEvent, type RawMessage } from '../model/received-event.ts'
 import { createRefusals } from '../failure/refused-messages.ts'

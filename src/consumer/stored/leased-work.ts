@@ -9,8 +9,8 @@
  * process: two instances with the same one in hand would look like that. The lease is short, so that a death costs little,
  * and is prolonged while they are worked. What a transaction of ours has locked needs no lease: nobody can take it.
  */
-import { execute, rows } from '../../postgres/database.ts'
-import type { Statement } from '../../postgres/sql.ts'
+import { execute, rows } from '../../postgres/query/database.ts'
+import type { Statement } from '../../postgres/query/sql.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import type { Scope } from '../tables/inbox.sql.ts'
 import { lineOf, type UnreadItem } from '../model/batch-item.ts'

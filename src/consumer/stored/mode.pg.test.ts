@@ -10,8 +10,8 @@ import {
   type ConsumerFixture,
 } from '../../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
-import { seededRandom } from '../../core/random.ts'
-import { fromPg } from '../../postgres/from-pg.ts'
+import { seededRandom } from '../../core/service/random.ts'
+import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { eventually } from '../../testing/eventually.ts'
 import { memory } from '../../transport/memory/memory.ts'
 import { postgresTransport } from '../../transport/postgres/postgres-transport.ts'

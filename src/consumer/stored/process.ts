@@ -10,7 +10,7 @@
  * that finds no place rests.
  */
 import { randomUUID } from 'node:crypto'
-import { execute, rows, type Tx } from '../../postgres/database.ts'
+import { execute, rows, type Tx } from '../../postgres/query/database.ts'
 import { fromReceived, withinBytes } from '../model/decode.ts'
 import type { EngineDeps } from '../engine.ts'
 import { Fenced } from '../model/lost-claim.ts'

@@ -6,7 +6,7 @@
  * happens once.
  */
 import { defaults } from '../../core/defaults.ts'
-import { execute, first, one, rows } from '../../postgres/database.ts'
+import { execute, first, one, rows } from '../../postgres/query/database.ts'
 import { pullBackLetters, pullBackMessages } from '../tables/clock-steps.sql.ts'
 import type { EngineDeps } from '../engine.ts'
 import { countDead, markFailed, readRedriving } from '../tables/dead-letter.sql.ts'

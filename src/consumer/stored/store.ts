@@ -11,8 +11,8 @@
  * The delays grow while the trouble lasts.
  */
 import { redactedMessage } from '../../core/redact.ts'
-import { execute } from '../../postgres/database.ts'
-import { isStatementTimeout } from '../../postgres/sql-state.ts'
+import { execute } from '../../postgres/query/database.ts'
+import { isStatementTimeout } from '../../postgres/query/sql-state.ts'
 import { ackAll } from '../../transport/port/ack-all.ts'
 import type { Delivery } from '../../transport/port/transport.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'

@@ -5,7 +5,7 @@
  * A position that was moved to the newest of a batch no longer tells where it was. Without a gap it need not: had it been within
  * the batch, the event there would be a duplicate, and had it been beyond, it would still be. In a gap nothing tells.
  */
-import type { Version } from '../../core/version.ts'
+import type { Version } from '../../core/event/version.ts'
 import type { Item } from '../model/batch-item.ts'
 
 export interface BatchVersions {

@@ -9,7 +9,7 @@
  * projections and handlers touch. So two batches that meet wait for each other in one direction only. Arrays of aggregates come in
  * that order already: sorting and grouping them here costs the database more than us. Ids are unpacked once, for the same reason.
  */
-import { name, part, sql, sqlArray, type Part, type Statement } from '../../postgres/sql.ts'
+import { name, part, sql, sqlArray, type Part, type Statement } from '../../postgres/query/sql.ts'
 import { batchVersions, type BatchVersions } from './batch-versions.ts'
 import type { Scope } from './inbox.sql.ts'
 import type { Item } from '../model/batch-item.ts'

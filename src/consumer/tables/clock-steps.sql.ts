@@ -1,7 +1,7 @@
 /**
  * The statements that end rests which a database clock that stepped back has made longer than they were meant to be.
  */
-import { sql, type Statement } from '../../postgres/sql.ts'
+import { sql, type Statement } from '../../postgres/query/sql.ts'
 import type { Scope } from './inbox.sql.ts'
 
 /**

@@ -1,10 +1,10 @@
 /**
  * Every statement on attempts and dead letters that the consumer itself makes. Operators' statements are elsewhere.
  */
-import { aggregateKey } from '../../postgres/lanes.sql.ts'
-import { sql, sqlArray, type Statement } from '../../postgres/sql.ts'
-import { storableMoment } from '../../postgres/storable-moment.ts'
-import { storableText } from '../../postgres/storable-text.ts'
+import { aggregateKey } from '../../postgres/lanes/lanes.sql.ts'
+import { sql, sqlArray, type Statement } from '../../postgres/query/sql.ts'
+import { storableMoment } from '../../postgres/query/storable-moment.ts'
+import { storableText } from '../../postgres/query/storable.ts'
 import type { AggregateName } from '../../projection/reads.sql.ts'
 import {
   attributesJson,

@@ -1,5 +1,5 @@
 /** The statements that keep a transaction's settings while a handler changes them, and put them back. */
-import { sql, sqlArray, type Statement } from '../../postgres/sql.ts'
+import { sql, sqlArray, type Statement } from '../../postgres/query/sql.ts'
 
 /** All that may be set, and of settings that are not listed (`role`, those of applications) the named ones, by name and as JSON. */
 export function keepSettings(names: readonly string[]): Statement<{ settings: string; role: string }> {

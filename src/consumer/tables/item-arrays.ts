@@ -1,7 +1,7 @@
 /** Columns of items as array literals, for `unnest`. */
-import { eventHash } from '../../core/content-hash.ts'
-import { voidEventType } from '../../core/event.ts'
-import { sqlArray } from '../../postgres/sql.ts'
+import { eventHash } from '../../core/event/content-hash.ts'
+import { voidEventType } from '../../core/event/event.ts'
+import { sqlArray } from '../../postgres/query/sql.ts'
 import type { Item } from '../model/batch-item.ts'
 
 type Eventful = Pick<Item, 'event'>

@@ -4,7 +4,7 @@
  * Both lie in `next_attempt_at`, which whoever looks for work respects. So what is taken rests for the others until it is given
  * back or the lease is over, and nobody waits for a lock here. Index of all: the unique one on the event, of either table.
  */
-import { part, sql, sqlArray, type Name, type Part, type Statement } from '../../postgres/sql.ts'
+import { part, sql, sqlArray, type Name, type Part, type Statement } from '../../postgres/query/sql.ts'
 import type { Scope } from './inbox.sql.ts'
 import type { UnreadItem } from '../model/batch-item.ts'
 import { ids } from './item-arrays.ts'

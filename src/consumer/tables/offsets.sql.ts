@@ -2,7 +2,7 @@
  * The statements on offsets that are kept beside the effects. A partition's row is locked before anything else of a batch,
  * in the order of topic and partition.
  */
-import { sql, sqlArray, type Statement } from '../../postgres/sql.ts'
+import { sql, sqlArray, type Statement } from '../../postgres/query/sql.ts'
 import type { Scope } from './inbox.sql.ts'
 import type { Place } from '../model/partition-order.ts'
 

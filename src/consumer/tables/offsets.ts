@@ -6,7 +6,7 @@
  * duplicate, and who comes with a later stretch than the next in turn is refused, however sure it is of its partition. So is who
  * comes with a stretch of another topic of the name, unless it was told of the one that is stored and begins anew.
  */
-import { execute, rows, type Queryable, type Tx } from '../../postgres/database.ts'
+import { execute, rows, type Queryable, type Tx } from '../../postgres/query/database.ts'
 import { isAnother } from '../../transport/port/topic-id.ts'
 import { Fenced } from '../model/lost-claim.ts'
 import type { Scope } from './inbox.sql.ts'

@@ -3,7 +3,7 @@
  *
  * Rows are set aside behind lanes and positions, as everything in inbox_message is.
  */
-import { part, sql, sqlArray, type Part, type Statement } from '../../postgres/sql.ts'
+import { part, sql, sqlArray, type Part, type Statement } from '../../postgres/query/sql.ts'
 import type { InboxTables, Scope } from './inbox.sql.ts'
 import type { Item } from '../model/batch-item.ts'
 import { aggregateIds, aggregateTypes, ids } from './item-arrays.ts'

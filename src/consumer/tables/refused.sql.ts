@@ -5,10 +5,10 @@
  * at the same time, and shows the attack of today. Writers choose by chance, so that two of them rarely choose the same, and write in order,
  * so that they wait in one direction.
  */
-import type { Distrust } from '../../core/signing.ts'
-import { sql, sqlArray, sqlBytesArray, type Statement } from '../../postgres/sql.ts'
-import { storableMoment } from '../../postgres/storable-moment.ts'
-import { storableText } from '../../postgres/storable-text.ts'
+import type { Distrust } from '../../core/event/signing.ts'
+import { sql, sqlArray, sqlBytesArray, type Statement } from '../../postgres/query/sql.ts'
+import { storableMoment } from '../../postgres/query/storable-moment.ts'
+import { storableText } from '../../postgres/query/storable.ts'
 import { attributesJson, storableKey, type InboxTables } from './inbox.sql.ts'
 import type { RawMessage } from '../model/received-event.ts'
 

@@ -9,9 +9,9 @@
  * Only a rest is set in a transaction of its own, and under a lock that excludes the others: nothing that they have found is moved
  * under them, except by whoever pulls back the rests of heads, and such a head comes again and is known.
  */
-import { aggregateKey, isFreeLane } from '../../postgres/lanes.sql.ts'
-import { part, sql, sqlArray, sqlBytesArray, type Part, type Statement } from '../../postgres/sql.ts'
-import { storableMoment } from '../../postgres/storable-moment.ts'
+import { aggregateKey, isFreeLane } from '../../postgres/lanes/lanes.sql.ts'
+import { part, sql, sqlArray, sqlBytesArray, type Part, type Statement } from '../../postgres/query/sql.ts'
+import { storableMoment } from '../../postgres/query/storable-moment.ts'
 import { attributesJson, positionOf, storableKey, type InboxTables, type Scope, type StoredRow } from './inbox.sql.ts'
 import type { Item } from '../model/batch-item.ts'
 

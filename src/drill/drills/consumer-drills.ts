@@ -1,6 +1,6 @@
 /** What happens between the broker and an effect: crashes, lost acks, slow handlers, duplicates, old versions, poison. */
-import { one } from '../../postgres/database.ts'
-import { transaction } from '../../postgres/transaction.ts'
+import { one } from '../../postgres/query/database.ts'
+import { transaction } from '../../postgres/transaction/transaction.ts'
 import { missingForKafka } from '../../testing/kafka-programs.ts'
 import type { Drill } from '../drill.ts'
 import { lowestProfileVersion } from '../drill-tables.sql.ts'

@@ -1,6 +1,6 @@
 /** What happens between a COMMIT and the broker: crashes, lost leases, long transactions, outages. */
-import { one } from '../../postgres/database.ts'
-import { transaction } from '../../postgres/transaction.ts'
+import { one } from '../../postgres/query/database.ts'
+import { transaction } from '../../postgres/transaction/transaction.ts'
 import type { Drill } from '../drill.ts'
 import { selectOwnPid, transactionAgeMs } from '../drill-tables.sql.ts'
 import { deposit } from '../drill-world.ts'

@@ -5,11 +5,11 @@
  * Relays have to send what is due, whichever stream it is of: it takes their time. What failed takes none of it, so only what failed
  * of the backfill's own stream counts: a broker that refuses it would refuse the next snapshots too.
  */
-import type { Clock } from '../../core/clock.ts'
+import type { Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
 import type { SignalBus } from '../../core/signals.ts'
-import type { AnyStream } from '../../core/stream.ts'
-import { one, type Queryable } from '../../postgres/database.ts'
+import type { AnyStream } from '../../core/event/stream.ts'
+import { one, type Queryable } from '../../postgres/query/database.ts'
 import { countDue, countFailed, countParkedSnapshots } from '../tables/backfill.sql.ts'
 import type { Outbox } from '../outbox.ts'
 

@@ -9,8 +9,8 @@
  */
 import { createHash } from 'node:crypto'
 import { open, stat, type FileHandle } from 'node:fs/promises'
-import { unlimited } from '../../core/budget.ts'
-import { decodeJson } from '../../core/codec.ts'
+import { unlimited } from '../../core/encoding/budget.ts'
+import { decodeJson } from '../../core/encoding/codec.ts'
 import { errorMessage, WaybillError } from '../../core/errors.ts'
 import { oneOf, resolve, wholeBetween } from '../../core/options.ts'
 import type { BackfillSource } from './sources.ts'

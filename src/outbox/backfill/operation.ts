@@ -12,9 +12,9 @@
  */
 import { randomUUID } from 'node:crypto'
 import { WaybillError } from '../../core/errors.ts'
-import { newId } from '../../core/id.ts'
-import { execute, first, type Database } from '../../postgres/database.ts'
-import { transaction } from '../../postgres/transaction.ts'
+import { newId } from '../../core/event/id.ts'
+import { execute, first, type Database } from '../../postgres/query/database.ts'
+import { transaction } from '../../postgres/transaction/transaction.ts'
 import {
   cancelOperation,
   insertOperation,

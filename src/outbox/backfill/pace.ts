@@ -1,7 +1,7 @@
 /**
  * How fast a backfill may go: rows per second, without catching up in a burst after a pause; and when it will be done.
  */
-import type { Clock } from '../../core/clock.ts'
+import type { Clock } from '../../core/service/clock.ts'
 
 export interface BackfillPace {
   /** The largest batch that keeps to the rate: a quarter of a second's worth. */

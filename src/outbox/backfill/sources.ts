@@ -4,7 +4,7 @@
  * A source keeps nothing between two pages: the cursor says all, so that a backfill goes on in another process from what was
  * committed last.
  */
-import type { Queryable, Tx } from '../../postgres/database.ts'
+import type { Queryable, Tx } from '../../postgres/query/database.ts'
 
 export interface BackfillSource<Row> {
   /** Names the source. A backfill is resumed only with the source that it began with. */

@@ -7,8 +7,8 @@
  */
 import { WaybillError } from '../../core/errors.ts'
 import { refuseUnknown } from '../../core/options.ts'
-import { one, rows } from '../../postgres/database.ts'
-import { name, qualifiedName } from '../../postgres/sql.ts'
+import { one, rows } from '../../postgres/query/database.ts'
+import { name, qualifiedName } from '../../postgres/query/sql.ts'
 import { countRows, selectKeyed, selectPage, type KeyedRow, type KeyedTable } from '../tables/backfill.sql.ts'
 import type { BackfillSource } from './sources.ts'
 

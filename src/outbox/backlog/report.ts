@@ -4,14 +4,14 @@
  * A relay counts too, but one that is stopped or cannot start says nothing, and that is when somebody should hear of it. Run
  * this beside the service that writes, with the `readonly` role or a relay's. It locks nothing.
  */
-import { systemClock, type Clock } from '../../core/clock.ts'
+import { systemClock, type Clock } from '../../core/service/clock.ts'
 import { defaults } from '../../core/defaults.ts'
-import type { Service } from '../../core/lifetime.ts'
-import { loop } from '../../core/loop.ts'
+import type { Service } from '../../core/service/lifetime.ts'
+import { loop } from '../../core/service/loop.ts'
 import { resolve, wholeBetween } from '../../core/options.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
-import { one, type Queryable } from '../../postgres/database.ts'
-import { unlessSilent } from '../../postgres/unless-silent.ts'
+import { one, type Queryable } from '../../postgres/query/database.ts'
+import { unlessSilent } from '../../postgres/transaction/unless-silent.ts'
 import { readBacklog } from '../tables/backlog.sql.ts'
 import type { Outbox } from '../outbox.ts'
 

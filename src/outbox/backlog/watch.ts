@@ -5,11 +5,11 @@
  * is due would show nothing while 100,000 events are held behind one that failed. The same relay brings retries back that a
  * clock which stepped back has put out of reach. Pauses are read in a pass of their own, which waits for none of that.
  */
-import type { Clock } from '../../core/clock.ts'
-import type { Pass } from '../../core/loop.ts'
+import type { Clock } from '../../core/service/clock.ts'
+import type { Pass } from '../../core/service/loop.ts'
 import type { SignalBus } from '../../core/signals.ts'
-import { execute, one, rows, type Queryable } from '../../postgres/database.ts'
-import type { LaneLeases } from '../../postgres/lane-leases.ts'
+import { execute, one, rows, type Queryable } from '../../postgres/query/database.ts'
+import type { LaneLeases } from '../../postgres/lanes/lane-leases.ts'
 import { pullBackRetries, readPauses } from '../tables/dispatch.sql.ts'
 import type { OutboxTables } from '../tables/outbox.sql.ts'
 import { readBacklog } from '../tables/backlog.sql.ts'

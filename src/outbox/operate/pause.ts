@@ -8,9 +8,9 @@
  * While everything is paused relays keep their lanes and read nothing, so no stream has to be known, and none to be woken.
  */
 import { WaybillError } from '../../core/errors.ts'
-import { execute, one, rows, type Database, type Queryable } from '../../postgres/database.ts'
-import { insertAudit } from '../../postgres/migrate.sql.ts'
-import { transaction } from '../../postgres/transaction.ts'
+import { execute, one, rows, type Database, type Queryable } from '../../postgres/query/database.ts'
+import { insertAudit } from '../../postgres/schema/migrate.sql.ts'
+import { transaction } from '../../postgres/transaction/transaction.ts'
 import { lockDispatching, selectDispatching } from '../tables/cdc-switch.sql.ts'
 import type { Outbox } from '../outbox.ts'
 import { lockLanes } from '../tables/parked.sql.ts'

@@ -12,15 +12,15 @@
  * A statement that is never answered, because its connection is dead, is given up. If it lands all the same, it has removed what
  * somebody else would have: each looks at what there is, and not at what was seen before.
  */
-import { systemClock, type Clock } from '../../core/clock.ts'
+import { systemClock, type Clock } from '../../core/service/clock.ts'
 import { defaults } from '../../core/defaults.ts'
 import { WaybillError } from '../../core/errors.ts'
-import type { Service } from '../../core/lifetime.ts'
-import { loop, type Pass } from '../../core/loop.ts'
+import type { Service } from '../../core/service/lifetime.ts'
+import { loop, type Pass } from '../../core/service/loop.ts'
 import { resolve, wholeBetween } from '../../core/options.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
-import { first, one, type Queryable } from '../../postgres/database.ts'
-import { removalMs, unlessSilent } from '../../postgres/unless-silent.ts'
+import { first, one, type Queryable } from '../../postgres/query/database.ts'
+import { removalMs, unlessSilent } from '../../postgres/transaction/unless-silent.ts'
 import { cdcCommand } from '../tables/cdc-command.ts'
 import { selectDispatching } from '../tables/cdc-switch.sql.ts'
 import type { Outbox } from '../outbox.ts'

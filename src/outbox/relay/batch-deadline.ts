@@ -1,7 +1,7 @@
 /**
  * What the relay has in hand, as seen by the loop that renews its leases: which rows, and whether it has hung.
  */
-import type { Clock } from '../../core/clock.ts'
+import type { Clock } from '../../core/service/clock.ts'
 import type { DispatchRow } from '../tables/dispatch.sql.ts'
 
 export interface BatchWatch {

@@ -3,7 +3,7 @@ import { openWorld } from '../../../test/outbox/world.ts'
 import { retryNow } from '../../../test/outbox/relay-by-hand.ts'
 import { firstOccurrences } from '../../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
-import { fromPg } from '../../postgres/from-pg.ts'
+import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { relaySteps, type RelaySteps } from './steps.ts'
 
 const database = await testDatabase()

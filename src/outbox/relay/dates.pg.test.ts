@@ -2,8 +2,8 @@ import { expect, test } from 'vitest'
 import { openWorld } from '../../../test/outbox/world.ts'
 import { log, outboxFixture, videos } from '../../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
-import { fromPg } from '../../postgres/from-pg.ts'
-import { transaction } from '../../postgres/transaction.ts'
+import { fromPg } from '../../postgres/adapters/from-pg.ts'
+import { transaction } from '../../postgres/transaction/transaction.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { opened, openWorld } from '../../../test/outbox/world.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
-import { fromPg } from '../../postgres/from-pg.ts'
+import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { relaySteps, type RelaySteps } from './steps.ts'
 
 const database = await testDatabase()

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { voidEventType } from '../../core/event.ts'
+import { voidEventType } from '../../core/event/event.ts'
 import type { DispatchRow } from '../tables/dispatch.sql.ts'
 import { toMessage } from './message.ts'
 

@@ -2,9 +2,9 @@
  * The message that a broker gets for an outbox row: the attributes that every reader can rely on, and the bytes as they are.
  */
 import { createHash } from 'node:crypto'
-import { voidEventType } from '../../core/event.ts'
-import { headerTexts } from '../../core/header-texts.ts'
-import type { Ordering } from '../../core/stream.ts'
+import { voidEventType } from '../../core/event/event.ts'
+import { headerTexts } from '../../core/event/attributes.ts'
+import type { Ordering } from '../../core/event/stream.ts'
 import type { OutgoingMessage } from '../../transport/port/transport.ts'
 import type { DispatchRow } from '../tables/dispatch.sql.ts'
 

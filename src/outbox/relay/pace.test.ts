@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import type { Breaker } from '../../core/breaker.ts'
-import type { LaneLeases } from '../../postgres/lane-leases.ts'
+import type { Breaker } from '../../core/service/breaker.ts'
+import type { LaneLeases } from '../../postgres/lanes/lane-leases.ts'
 import { yielding } from './pace.ts'
 
 const never = new AbortController().signal

@@ -1,9 +1,9 @@
 /**
  * When the relay looks again: soon after work, rarely when idle, and not at all on lanes that it cannot serve.
  */
-import type { Breaker } from '../../core/breaker.ts'
-import type { Pass } from '../../core/loop.ts'
-import type { LaneLeases } from '../../postgres/lane-leases.ts'
+import type { Breaker } from '../../core/service/breaker.ts'
+import type { Pass } from '../../core/service/loop.ts'
+import type { LaneLeases } from '../../postgres/lanes/lane-leases.ts'
 import type { RelaySettings } from './relay-options.ts'
 
 export interface YieldingDeps {

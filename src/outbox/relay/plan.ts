@@ -12,7 +12,7 @@
  *   [due ok] [due to another topic] …    the first goes; the second becomes a head at once: topics are served side by side
  *   more rows of one key than its quota  those within go; the next becomes a head at once, so that others get their turn
  */
-import type { Ordering } from '../../core/stream.ts'
+import type { Ordering } from '../../core/event/stream.ts'
 import type { OutgoingMessage, PublishOutcome } from '../../transport/port/transport.ts'
 import {
   datedError,

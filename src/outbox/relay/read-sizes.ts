@@ -5,7 +5,7 @@
  * lanes that filled theirs share the room of a whole batch evenly. The batch is bounded in rows and in bytes; what the last
  * one tells of the size of events only keeps the next look from finding much more than fits.
  */
-import type { HeldLane } from '../../postgres/lanes.sql.ts'
+import type { HeldLane } from '../../postgres/lanes/lanes.sql.ts'
 import type { DispatchRow, ReadLimits, ReadWindow } from '../tables/dispatch.sql.ts'
 
 export interface LaneWindows {

@@ -2,17 +2,17 @@
  * The relay's options: every one with its default and its range, and what cannot work together refused at start.
  */
 import { randomBytes } from 'node:crypto'
-import { resolveBackoff, type BackoffOptions } from '../../core/backoff.ts'
-import { systemClock, type Clock } from '../../core/clock.ts'
+import { resolveBackoff, type BackoffOptions } from '../../core/service/backoff.ts'
+import { systemClock, type Clock } from '../../core/service/clock.ts'
 import { defaults } from '../../core/defaults.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { oneOf, resolve, wholeBetween } from '../../core/options.ts'
-import { systemRandom, type Random } from '../../core/random.ts'
+import { systemRandom, type Random } from '../../core/service/random.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
-import { isSigner, signatureBytes, type Signer } from '../../core/signing.ts'
-import type { AnyStream } from '../../core/stream.ts'
+import { isSigner, signatureBytes, type Signer } from '../../core/event/signing.ts'
+import type { AnyStream } from '../../core/event/stream.ts'
 import { noTracing, type Tracing } from '../../core/tracing.ts'
-import type { Queryable } from '../../postgres/database.ts'
+import type { Queryable } from '../../postgres/query/database.ts'
 import type { Publisher } from '../../transport/port/transport.ts'
 import type { Outbox } from '../outbox.ts'
 

@@ -5,10 +5,10 @@
  * finishes the batch in hand and gives the lanes back, so that others go on at once; a killed one stalls its lanes until
  * its leases end.
  */
-import type { Lifetime, Service } from '../../core/lifetime.ts'
-import { createWaker } from '../../core/loop.ts'
-import { createPulse } from '../../core/pulse.ts'
-import { assertSchema } from '../../postgres/deployment.ts'
+import type { Lifetime, Service } from '../../core/service/lifetime.ts'
+import { createWaker } from '../../core/service/loop.ts'
+import { createPulse } from '../../core/service/heartbeat.ts'
+import { assertSchema } from '../../postgres/schema/deployment.ts'
 import { createListener } from '../../postgres/listen.ts'
 import { createLaneHints, type LaneHint, readHint } from '../wake-up/lane-hints.ts'
 import { outboxChannel } from '../wake-up/notify.ts'

@@ -4,8 +4,8 @@
  * A pass receives them as one object, so that tests can put a broken step in the place of each and show that it is noticed.
  */
 import { defaults } from '../../core/defaults.ts'
-import { one, rows, type Queryable } from '../../postgres/database.ts'
-import type { HeldLane } from '../../postgres/lanes.sql.ts'
+import { one, rows, type Queryable } from '../../postgres/query/database.ts'
+import type { HeldLane } from '../../postgres/lanes/lanes.sql.ts'
 import { withinBytes } from './bounded-read.ts'
 import {
   confirmDispatch,

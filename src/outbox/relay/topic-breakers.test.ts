@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { createBreaker, type Breaker } from '../../core/breaker.ts'
-import { seededRandom } from '../../core/random.ts'
+import { createBreaker, type Breaker } from '../../core/service/breaker.ts'
+import { seededRandom } from '../../core/service/random.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import type { OutgoingMessage, PublishOutcome } from '../../transport/port/transport.ts'
 import { createTopicGates } from './topic-breakers.ts'

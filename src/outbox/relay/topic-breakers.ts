@@ -8,7 +8,7 @@
  *
  * Whenever one opens, whatever was put off for it, by this relay or by another, is woken.
  */
-import type { Breaker } from '../../core/breaker.ts'
+import type { Breaker } from '../../core/service/breaker.ts'
 import type { OutgoingMessage, PublishOutcome } from '../../transport/port/transport.ts'
 
 export interface ShutTopic {

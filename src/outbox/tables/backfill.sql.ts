@@ -1,7 +1,7 @@
 /**
  * The statements of a backfill: its operation, the locks it takes, and the walk over the owner's table.
  */
-import { name, sql, sqlArray, type Name, type Statement } from '../../postgres/sql.ts'
+import { name, sql, sqlArray, type Name, type Statement } from '../../postgres/query/sql.ts'
 import { isLate } from './backlog.sql.ts'
 import type { OutboxTables } from './outbox.sql.ts'
 

@@ -1,7 +1,7 @@
 /**
  * How much waits in the outbox, and what could be in its way.
  */
-import { part, sql, type Part, type Statement } from '../../postgres/sql.ts'
+import { part, sql, type Part, type Statement } from '../../postgres/query/sql.ts'
 import { datedError } from './dispatch.sql.ts'
 import type { OutboxTables } from './outbox.sql.ts'
 import { isAllPaused } from './pause.sql.ts'

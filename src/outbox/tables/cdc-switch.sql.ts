@@ -1,7 +1,7 @@
 /**
  * Who publishes what is added: relays, by its dispatch rows, or a connector.
  */
-import { sql, type Statement } from '../../postgres/sql.ts'
+import { sql, type Statement } from '../../postgres/query/sql.ts'
 import type { OutboxTables } from './outbox.sql.ts'
 
 export function selectDispatching(tables: OutboxTables): Statement<{ dispatching: boolean }> {

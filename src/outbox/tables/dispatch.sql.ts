@@ -5,9 +5,9 @@
  * is published in order and stops at its first failure; a row is deleted by its exact identity; every change of a key's
  * head is serialised by the lane's row, looked at after it was locked.
  */
-import { lanesOf, tokensOf, type HeldLane } from '../../postgres/lanes.sql.ts'
-import { part, sql, sqlArray, type Part, type Statement } from '../../postgres/sql.ts'
-import { storableError, storableText } from '../../postgres/storable-text.ts'
+import { lanesOf, tokensOf, type HeldLane } from '../../postgres/lanes/lanes.sql.ts'
+import { part, sql, sqlArray, type Part, type Statement } from '../../postgres/query/sql.ts'
+import { storableError, storableText } from '../../postgres/query/storable.ts'
 import type { OutboxTables } from './outbox.sql.ts'
 
 export interface DispatchRow {

@@ -1,9 +1,9 @@
 /**
  * The statement that adds events, and the names of the outbox's tables. No other file may name them.
  */
-import { jsonText } from '../../core/canonical.ts'
-import { name, sql, sqlArray, sqlBytesArray, type Name, type Statement } from '../../postgres/sql.ts'
-import type { LaneTables } from '../../postgres/lanes.sql.ts'
+import { jsonText } from '../../core/encoding/canonical.ts'
+import { name, sql, sqlArray, sqlBytesArray, type Name, type Statement } from '../../postgres/query/sql.ts'
+import type { LaneTables } from '../../postgres/lanes/lanes.sql.ts'
 
 export interface OutboxTables extends LaneTables {
   readonly schema: string

@@ -2,7 +2,7 @@
  * The operators' statements on heads that gave up. Lanes are locked first, in order, and looked at after that, with a
  * younger snapshot: so an operator and a relay never both decide about one head.
  */
-import { sql, sqlArray, type Statement } from '../../postgres/sql.ts'
+import { sql, sqlArray, type Statement } from '../../postgres/query/sql.ts'
 import type { RowIdentity } from './dispatch.sql.ts'
 import type { OutboxTables } from './outbox.sql.ts'
 

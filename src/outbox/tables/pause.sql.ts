@@ -2,8 +2,8 @@
  * Statements on what an operator holds back: a stream (its aggregate id is empty), an aggregate, or everything (the type is
  * empty too, which no stream's is).
  */
-import { aggregateKey } from '../../postgres/lanes.sql.ts'
-import { name, part, sql, type Part, type Statement } from '../../postgres/sql.ts'
+import { aggregateKey } from '../../postgres/lanes/lanes.sql.ts'
+import { name, part, sql, type Part, type Statement } from '../../postgres/query/sql.ts'
 import type { OutboxTables } from './outbox.sql.ts'
 
 export interface PauseRow {

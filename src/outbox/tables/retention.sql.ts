@@ -1,7 +1,7 @@
 /**
  * The statements that remove what is old enough from the outbox and its side tables.
  */
-import { name, part, sql, type Part, type Statement } from '../../postgres/sql.ts'
+import { name, part, sql, type Part, type Statement } from '../../postgres/query/sql.ts'
 import type { OutboxTables } from './outbox.sql.ts'
 
 export type Expiring = 'events' | 'receipts' | 'sources'

@@ -5,7 +5,7 @@
  * time that a relay without hints would sleep; so what nobody gave a hint for is found as soon as ever.
  */
 import { hash } from 'node:crypto'
-import type { Clock } from '../../core/clock.ts'
+import type { Clock } from '../../core/service/clock.ts'
 
 /** The ends of the changed aggregates' keys, which choose their lanes, however many lanes there are. Undefined: anywhere. */
 export type LaneHint = readonly number[] | undefined

@@ -1,5 +1,5 @@
 /** The statement that says "there is news" to relays in other processes. */
-import { sql, type Statement } from '../../postgres/sql.ts'
+import { sql, type Statement } from '../../postgres/query/sql.ts'
 
 /** Outside any business transaction: within one, NOTIFY makes all commits of the server queue. */
 export function notifyChannel(channel: string, payload: string): Statement {

@@ -5,11 +5,11 @@
  * never part of the business transaction, and nothing depends on it: a relay that hears nothing finds the events by polling. So
  * one that is not answered, because its connection is dead, is given up soon; whether it arrives does not matter.
  */
-import { systemClock, type Clock } from '../../core/clock.ts'
+import { systemClock, type Clock } from '../../core/service/clock.ts'
 import { resolve, wholeBetween } from '../../core/options.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
-import { rows, type Queryable } from '../../postgres/database.ts'
-import { unlessSilent } from '../../postgres/unless-silent.ts'
+import { rows, type Queryable } from '../../postgres/query/database.ts'
+import { unlessSilent } from '../../postgres/transaction/unless-silent.ts'
 import { GatheredHints, type LaneHint, writeHint } from './lane-hints.ts'
 import { notifyChannel } from './notify.sql.ts'
 import type { Outbox } from '../outbox.ts'

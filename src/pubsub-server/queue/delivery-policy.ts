@@ -1,6 +1,6 @@
 /** What a subscription's configuration means to its queue, in milliseconds and plain switches. */
-import { backoffMs } from '../../core/backoff.ts'
-import { systemRandom } from '../../core/random.ts'
+import { backoffMs } from '../../core/service/backoff.ts'
+import { systemRandom } from '../../core/service/random.ts'
 
 export interface DeliveryPolicy {
   readonly isOrdered: boolean

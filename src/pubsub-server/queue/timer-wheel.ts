@@ -5,7 +5,7 @@
  * setting, moving and cancelling one costs the same with one lease or with a million, and a cancelled deadline
  * keeps nothing alive. Nothing fires early; it may fire one bucket late.
  */
-import type { Clock } from '../../core/clock.ts'
+import type { Clock } from '../../core/service/clock.ts'
 
 /** Something with a deadline. The wheel owns the three link fields. */
 export interface Timed {

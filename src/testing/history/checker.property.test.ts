@@ -4,7 +4,7 @@
  */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { randomInt, seededRandom, type Random } from '../../core/random.ts'
+import { randomInt, seededRandom, type Random } from '../../core/service/random.ts'
 import { checkHistory, type Verdict } from './checker.ts'
 import type { HistoryEntry } from './entry.ts'
 import { invariantIds, type InvariantId } from './invariants.ts'

@@ -2,8 +2,8 @@
  * Messages and outcomes as entries of a history, for whoever stands at the broker or beside a client.
  */
 import type { Outcome } from '../../command/model/outcome.ts'
-import type { AnyStream } from '../../core/stream.ts'
-import { voidEventType } from '../../core/event.ts'
+import type { AnyStream } from '../../core/event/stream.ts'
+import { voidEventType } from '../../core/event/event.ts'
 import type { OutgoingMessage } from '../../transport/port/transport.ts'
 import { aggregateName, type Answer, type Deliver, type Log } from './entry.ts'
 

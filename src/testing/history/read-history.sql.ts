@@ -3,7 +3,7 @@
  */
 import type { Scope } from '../../consumer/tables/inbox.sql.ts'
 import type { OutboxTables } from '../../outbox/tables/outbox.sql.ts'
-import { joined, name, part, sql, type Statement } from '../../postgres/sql.ts'
+import { joined, name, part, sql, type Statement } from '../../postgres/query/sql.ts'
 import type { Projection } from '../../projection/projection.ts'
 
 export interface CommittedRow {

@@ -2,7 +2,7 @@
  * What is done to a Kafka cluster beside publishing and receiving: making topics, and looking how far a group is.
  */
 import type { KafkaClient, KafkaTopic, KafkaTopicSettings } from './client/kafka-client.ts'
-import { systemClock } from '../../core/clock.ts'
+import { systemClock } from '../../core/service/clock.ts'
 import { connectKafka, type KafkaConnectionOptions } from './client/connect.ts'
 import { kafkaError } from './client/errors.ts'
 

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { z } from 'zod'
-import { delta, state, tombstone } from '../../core/event.ts'
-import { stream, type AnyStream } from '../../core/stream.ts'
+import { delta, state, tombstone } from '../../core/event/event.ts'
+import { stream, type AnyStream } from '../../core/event/stream.ts'
 import { resolveKafkaOptions } from './kafka-options.ts'
 
 const events = { Stored: state(z.object({})), Removed: tombstone() }

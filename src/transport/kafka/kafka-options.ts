@@ -1,13 +1,13 @@
 /**
  * The options of the Kafka transport, their defaults and what they may be.
  */
-import { systemClock, type Clock } from '../../core/clock.ts'
+import { systemClock, type Clock } from '../../core/service/clock.ts'
 import { defaults } from '../../core/defaults.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { oneOf, resolve, wholeBetween, type Checks } from '../../core/options.ts'
-import { systemRandom, type Random } from '../../core/random.ts'
+import { systemRandom, type Random } from '../../core/service/random.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
-import type { AnyStream } from '../../core/stream.ts'
+import type { AnyStream } from '../../core/event/stream.ts'
 import { connectKafka, type KafkaConnectionOptions } from './client/connect.ts'
 import type { KafkaClient } from './client/kafka-client.ts'
 

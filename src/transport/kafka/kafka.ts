@@ -6,8 +6,8 @@
  * of a consumer is `<topic>.<consumer>`, unless `groupId` says otherwise.
  */
 import { WaybillError } from '../../core/errors.ts'
-import { voidEventType } from '../../core/event.ts'
-import type { AnyStream } from '../../core/stream.ts'
+import { voidEventType } from '../../core/event/event.ts'
+import type { AnyStream } from '../../core/event/stream.ts'
 import type { OutgoingMessage, PublishOutcome, SeekTarget, Transport } from '../port/transport.ts'
 import type { CommitOffsetsRequest, KafkaClient } from './client/kafka-client.ts'
 import { kafkaErrorName } from './client/errors.ts'

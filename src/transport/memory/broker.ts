@@ -4,7 +4,7 @@
  * What lands gets the next place in the broker's order and goes to every subscription that exists; one that is made later
  * begins with what is retained.
  */
-import type { Clock } from '../../core/clock.ts'
+import type { Clock } from '../../core/service/clock.ts'
 import type { StoredMessage } from './receiver.ts'
 import { MemorySubscription } from './subscription.ts'
 import type { Dice } from './faults.ts'

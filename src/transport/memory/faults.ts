@@ -4,7 +4,7 @@
  * None of it breaks the transport's contract: everything here is what "at least once" and "unknown" allow.
  */
 import { resolve, type Check } from '../../core/options.ts'
-import type { Random } from '../../core/random.ts'
+import type { Random } from '../../core/service/random.ts'
 
 export interface Nastiness {
   /** A request lands twice; the second time now or late. */

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { seededRandom } from '../../core/random.ts'
+import { seededRandom } from '../../core/service/random.ts'
 import { eventually } from '../../testing/eventually.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import { transportContract } from '../../testing/transport-contract.ts'

@@ -5,9 +5,9 @@
  * did: `published` in the broker's order, and `deliveries`. Time and chance are passed in. With `nasty` it also does what
  * real brokers do on bad days (see faults.ts); `setOutage` takes it down, `setMissing` some topics.
  */
-import { systemClock, type Clock } from '../../core/clock.ts'
+import { systemClock, type Clock } from '../../core/service/clock.ts'
 import { atLeast, resolve, wholeBetween } from '../../core/options.ts'
-import { seededRandom, type Random } from '../../core/random.ts'
+import { seededRandom, type Random } from '../../core/service/random.ts'
 import { MemoryBroker, type HandedMessage } from './broker.ts'
 import { MemoryPublishing, unavailable, type Outage } from './publish.ts'
 import { createDice, type Nastiness } from './faults.ts'

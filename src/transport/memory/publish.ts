@@ -2,10 +2,10 @@
  * How messages reach the in-memory broker: at once when all is well, or by requests that can go wrong in every way that
  * requests to a real broker do.
  */
-import type { Clock } from '../../core/clock.ts'
+import type { Clock } from '../../core/service/clock.ts'
 import { isWaybillError, WaybillError } from '../../core/errors.ts'
-import { randomInt } from '../../core/random.ts'
-import { untilAborted } from '../../core/until-aborted.ts'
+import { randomInt } from '../../core/service/random.ts'
+import { untilAborted } from '../../core/service/until-aborted.ts'
 import type { MemoryBroker } from './broker.ts'
 import type { Dice } from './faults.ts'
 import { messageBytes, type RunSender } from '../port/publish-runs.ts'

@@ -1,7 +1,7 @@
 /**
  * One receiver of the in-memory broker: what it has in hand, within its bounds, and how each delivery ends.
  */
-import { Fifo } from '../fifo.ts'
+import { Fifo } from '../../core/queue.ts'
 import type { AckOutcome, Delivery, IncomingMessage, ReceiveOptions } from '../port/transport.ts'
 
 /** A message as the broker keeps it. */

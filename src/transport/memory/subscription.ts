@@ -8,8 +8,8 @@
  *      ▲                    │
  *      └──nack, abandoned───┘
  */
-import type { Clock } from '../../core/clock.ts'
-import { Fifo } from '../fifo.ts'
+import type { Clock } from '../../core/service/clock.ts'
+import { Fifo } from '../../core/queue.ts'
 import { Held, MemoryReceiver, type Entry, type Lane, type Settling, type StoredMessage } from './receiver.ts'
 import type { Dice } from './faults.ts'
 import type { AckOutcome, IncomingMessage, ReceiveOptions, Receiver } from '../port/transport.ts'

@@ -4,9 +4,9 @@
  * Any number of receivers share a subscription, and each could count all of it: whoever holds its first lane does. A count that fails is
  * left out; what is wrong with the database is told by the fetches.
  */
-import type { Clock } from '../../core/clock.ts'
+import type { Clock } from '../../core/service/clock.ts'
 import type { SignalBus } from '../../core/signals.ts'
-import { one, type Queryable } from '../../postgres/database.ts'
+import { one, type Queryable } from '../../postgres/query/database.ts'
 import type { ReceiveOptions } from '../port/transport.ts'
 import { countUnsettled, type TransportTables } from './transport.sql.ts'
 

@@ -1,9 +1,9 @@
 import { describe, test } from 'vitest'
 import { testDatabase } from '../../../test/setup/test-database.ts'
-import { systemClock, type Clock } from '../../core/clock.ts'
-import { fromPg } from '../../postgres/from-pg.ts'
-import { migrate } from '../../postgres/migrate.ts'
-import type { Queryable } from '../../postgres/database.ts'
+import { systemClock, type Clock } from '../../core/service/clock.ts'
+import { fromPg } from '../../postgres/adapters/from-pg.ts'
+import { migrate } from '../../postgres/schema/migrate.ts'
+import type { Queryable } from '../../postgres/query/database.ts'
 import { transportContract } from '../../testing/transport-contract.ts'
 import { postgresTransport } from './postgres-transport.ts'
 

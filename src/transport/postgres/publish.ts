@@ -7,8 +7,8 @@
  * alone is waited for only for a moment: then it is unroutable, and costs the others nothing.
  */
 import { WaybillError } from '../../core/errors.ts'
-import { rows, type Queryable } from '../../postgres/database.ts'
-import { isLockTimeout, isRefusedValue } from '../../postgres/sql-state.ts'
+import { rows, type Queryable } from '../../postgres/query/database.ts'
+import { isLockTimeout, isRefusedValue } from '../../postgres/query/sql-state.ts'
 import { messageBytes, publishRuns, type RunSender } from '../port/publish-runs.ts'
 import type { OutgoingMessage, PublishOptions, PublishOutcome } from '../port/transport.ts'
 import { publishMessages, type TransportTables } from './transport.sql.ts'

@@ -8,12 +8,12 @@
  * is not answered in time has failed, and is sent again: a connection may be dead while others go on renewing the lease.
  */
 import { randomUUID } from 'node:crypto'
-import type { Clock } from '../../core/clock.ts'
+import type { Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
-import { createWaker, loop, type Pace, type Waker } from '../../core/loop.ts'
+import { createWaker, loop, type Pace, type Waker } from '../../core/service/loop.ts'
 import type { SignalBus } from '../../core/signals.ts'
-import { unlessLate } from '../../core/unless-late.ts'
-import { one, rows, type Queryable } from '../../postgres/database.ts'
+import { unlessLate } from '../../core/service/unless-late.ts'
+import { one, rows, type Queryable } from '../../postgres/query/database.ts'
 import type { ReceiveOptions, Receiver } from '../port/transport.ts'
 import { Horizon } from './visibility-horizon.ts'
 import { HeldDelivery, InHand } from './held-deliveries.ts'

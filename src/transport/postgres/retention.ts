@@ -6,9 +6,9 @@
  * end goes on at once. One that removed nothing goes on the next time from where it was: what is old and not settled is passed
  * by slowly, however much it is. A sweep that is not answered before the next is due has failed; one that lands late has swept.
  */
-import type { Clock } from '../../core/clock.ts'
-import { loop } from '../../core/loop.ts'
-import { execute, one, rows, type Queryable } from '../../postgres/database.ts'
+import type { Clock } from '../../core/service/clock.ts'
+import { loop } from '../../core/service/loop.ts'
+import { execute, one, rows, type Queryable } from '../../postgres/query/database.ts'
 import { inTime } from './statement-timeout.ts'
 import { dropSubscription, selectOldTopics, sweepDeliveries, sweepTopic, type TransportTables } from './transport.sql.ts'
 

@@ -5,7 +5,7 @@
  * its delay. Neither ever rejects. One that was given up and lands all the same does no harm, for it is fenced by the lane's
  * tenure: what was acked is gone, whoever has it again, and what was nacked rests before it comes the next time.
  */
-import { execute, rows, type Queryable } from '../../postgres/database.ts'
+import { execute, rows, type Queryable } from '../../postgres/query/database.ts'
 import type { AckOutcome, ReceiveOptions } from '../port/transport.ts'
 import type { HeldDelivery, InHand, Settle } from './held-deliveries.ts'
 import { ackDeliveries, longestRestMs, nackDeliveries, type TransportTables } from './transport.sql.ts'

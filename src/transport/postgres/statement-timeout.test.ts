@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { errorMessage } from '../../core/errors.ts'
-import type { QueryResult } from '../../postgres/database.ts'
+import type { QueryResult } from '../../postgres/query/database.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import { inTime } from './statement-timeout.ts'
 

@@ -6,10 +6,10 @@
  * What only takes long, behind a lock or over a long line, must get through in the end, and each that was given up still keeps its
  * connection. So every one that is late doubles the time of the next, until one is answered.
  */
-import type { Clock } from '../../core/clock.ts'
+import type { Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
-import { unlessLate } from '../../core/unless-late.ts'
-import type { Queryable } from '../../postgres/database.ts'
+import { unlessLate } from '../../core/service/unless-late.ts'
+import type { Queryable } from '../../postgres/query/database.ts'
 
 /** The longest wait for an answer, unless a lease is longer. */
 export const answerMs = 30_000

@@ -1,5 +1,5 @@
 /** Every statement of the Postgres transport. No other file may name its tables. */
-import { name, sql, sqlArray, sqlBytesArray, type Name, type Statement } from '../../postgres/sql.ts'
+import { name, sql, sqlArray, sqlBytesArray, type Name, type Statement } from '../../postgres/query/sql.ts'
 import { messageBytes } from '../port/publish-runs.ts'
 import type { OutgoingMessage } from '../port/transport.ts'
 

@@ -6,10 +6,10 @@
  * Order holds within a region, so with ordering keys name a regional `apiEndpoint`. It has no rewind: Pub/Sub does not tell what is
  * not acknowledged, and a seek acknowledges all that is older.
  */
-import { systemClock, type Clock } from '../../core/clock.ts'
+import { systemClock, type Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { oneOf, resolve, wholeBetween } from '../../core/options.ts'
-import { systemRandom, type Random } from '../../core/random.ts'
+import { systemRandom, type Random } from '../../core/service/random.ts'
 import { publishRuns } from '../port/publish-runs.ts'
 import { LazyConnection, type PubsubConnectOptions } from './client/connection.ts'
 import { pubsubError } from './client/errors.ts'

@@ -5,8 +5,8 @@
  * a mutant cannot quietly become the real thing.
  */
 import type { RelaySteps } from '../../../src/outbox/relay/steps.ts'
-import type { Database } from '../../../src/postgres/database.ts'
-import type { Statement } from '../../../src/postgres/sql.ts'
+import type { Database } from '../../../src/postgres/query/database.ts'
+import type { Statement } from '../../../src/postgres/query/sql.ts'
 import type { Publisher } from '../../../src/transport/port/transport.ts'
 import type { OutboxFixture } from '../../setup/outbox-fixture.ts'
 

@@ -3,9 +3,9 @@
  */
 import { relaySteps } from '../../../src/outbox/relay/steps.ts'
 import { confirmDispatch, type DispatchRow } from '../../../src/outbox/tables/dispatch.sql.ts'
-import { one, rows } from '../../../src/postgres/database.ts'
-import { sql } from '../../../src/postgres/sql.ts'
-import { lanesOf } from '../../../src/postgres/lanes.sql.ts'
+import { one, rows } from '../../../src/postgres/query/database.ts'
+import { sql } from '../../../src/postgres/query/sql.ts'
+import { lanesOf } from '../../../src/postgres/lanes/lanes.sql.ts'
 import { changedStatement, changeFunction, type Mutant } from './mutant.ts'
 
 /** Trusts that rows behind a head were held when the head failed; those that commit later are let through. */

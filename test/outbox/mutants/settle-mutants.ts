@@ -3,9 +3,9 @@
  */
 import { confirmDispatch, settleDispatch } from '../../../src/outbox/tables/dispatch.sql.ts'
 import { relaySteps } from '../../../src/outbox/relay/steps.ts'
-import { one, rows } from '../../../src/postgres/database.ts'
-import { lanesOf, type acquireLanes } from '../../../src/postgres/lanes.sql.ts'
-import { sql } from '../../../src/postgres/sql.ts'
+import { one, rows } from '../../../src/postgres/query/database.ts'
+import { lanesOf, type acquireLanes } from '../../../src/postgres/lanes/lanes.sql.ts'
+import { sql } from '../../../src/postgres/query/sql.ts'
 import { changedStatement, changeFunction, type Mutant } from './mutant.ts'
 
 /** Settles whatever it likes, whoever the lane belongs to by now. */

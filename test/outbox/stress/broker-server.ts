@@ -7,7 +7,7 @@
 import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
 import { createInterface } from 'node:readline'
-import { randomInt, type Random } from '../../../src/core/random.ts'
+import { randomInt, type Random } from '../../../src/core/service/random.ts'
 import type { Log } from '../../../src/testing/history/entry.ts'
 
 /** A message on the wire. */

@@ -1,6 +1,6 @@
 /** A relay in a process of its own, for the stress test: works until it is told to stop, or killed, or frozen for too long. */
 import { createSignals } from '../../../src/core/signals.ts'
-import { run } from '../../../src/core/lifetime.ts'
+import { run } from '../../../src/core/service/lifetime.ts'
 import { createOutbox } from '../../../src/outbox/outbox.ts'
 import { createRelay } from '../../../src/outbox/relay/relay.ts'
 import { connect } from '../../../src/postgres/connect.ts'

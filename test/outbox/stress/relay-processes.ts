@@ -3,7 +3,7 @@
  */
 import type { RelayOptions } from '../../../src/outbox/relay/relay-options.ts'
 import type { Outbox } from '../../../src/outbox/outbox.ts'
-import type { Database } from '../../../src/postgres/database.ts'
+import type { Database } from '../../../src/postgres/query/database.ts'
 import type { Child } from '../../../src/testing/child.ts'
 import { eventually } from '../../../src/testing/eventually.ts'
 import { watchChildren } from '../../setup/watched-children.ts'

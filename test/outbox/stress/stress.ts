@@ -5,9 +5,9 @@
  * Faults are driven by progress, not by time, and the traffic goes on until each has struck. At the end the faults stop, and what
  * was promised is checked.
  */
-import { seededRandom } from '../../../src/core/random.ts'
+import { seededRandom } from '../../../src/core/service/random.ts'
 import { dropParked, listParked, redriveParked, skipParked } from '../../../src/outbox/operate/parked.ts'
-import type { Database } from '../../../src/postgres/database.ts'
+import type { Database } from '../../../src/postgres/query/database.ts'
 import { eventually } from '../../../src/testing/eventually.ts'
 import { checkHistory, type Verdict } from '../../../src/testing/history/checker.ts'
 import { aggregateName, type Commit } from '../../../src/testing/history/entry.ts'

@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline'
 import { publishRuns, type RunSender } from '../../../src/transport/port/publish-runs.ts'
 import type { OutgoingMessage, Publisher } from '../../../src/transport/port/transport.ts'
 import { eventOf } from '../../../src/testing/history/message-entries.ts'
-import { voidEventType } from '../../../src/core/event.ts'
+import { voidEventType } from '../../../src/core/event/event.ts'
 import type { WireAnswer, WireMessage, WireRequest } from './broker-server.ts'
 
 class Rejected extends Error {}

@@ -2,10 +2,10 @@
  * Business transactions of all kinds: one event and many, over few aggregates; some roll back; some commit long after others
  * that began later.
  */
-import { randomInt, type Random } from '../../../src/core/random.ts'
+import { randomInt, type Random } from '../../../src/core/service/random.ts'
 import { event, type Outbox } from '../../../src/outbox/outbox.ts'
-import type { Database, Tx } from '../../../src/postgres/database.ts'
-import { transaction } from '../../../src/postgres/transaction.ts'
+import type { Database, Tx } from '../../../src/postgres/query/database.ts'
+import { transaction } from '../../../src/postgres/transaction/transaction.ts'
 import { videos } from '../../setup/outbox-fixture.ts'
 
 export interface WriterOptions {

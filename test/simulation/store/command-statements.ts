@@ -9,7 +9,7 @@ import {
   updateMarker,
   type CommandTables,
 } from '../../../src/command/model/command.sql.ts'
-import type { SqlValue } from '../../../src/postgres/sql.ts'
+import type { SqlValue } from '../../../src/postgres/query/sql.ts'
 import type { FakeStore } from './fake-store.ts'
 import { Table } from './mvcc.ts'
 import type { OutboxStore } from './outbox-tables.ts'

@@ -12,7 +12,7 @@ import {
 } from '../../../src/outbox/tables/dispatch.sql.ts'
 import { readBacklog } from '../../../src/outbox/tables/backlog.sql.ts'
 import type { OutboxTables } from '../../../src/outbox/tables/outbox.sql.ts'
-import type { SqlValue } from '../../../src/postgres/sql.ts'
+import type { SqlValue } from '../../../src/postgres/query/sql.ts'
 import type { FakeStore } from './fake-store.ts'
 import { lockMine, patiently } from './lane-statements.ts'
 import { isHead, type Dispatch, type OutboxEvent, type OutboxStore } from './outbox-tables.ts'

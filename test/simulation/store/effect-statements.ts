@@ -1,8 +1,8 @@
 /**
  * What the simulated service itself has: rows that handlers write, and a view that follows a stream.
  */
-import { sql, type Statement } from '../../../src/postgres/sql.ts'
-import { name } from '../../../src/postgres/sql.ts'
+import { sql, type Statement } from '../../../src/postgres/query/sql.ts'
+import { name } from '../../../src/postgres/query/sql.ts'
 import { upsertNewer } from '../../../src/projection/versioned-upsert.sql.ts'
 import type { FakeStore } from './fake-store.ts'
 import { Table } from './mvcc.ts'

@@ -6,7 +6,7 @@
  * statement sees, when it goes on, and who is served first. That it behaves like PostgreSQL is itself tested, by the same
  * script of statements on both (see store.pg.test.ts).
  */
-import type { SqlValue, Statement } from '../../../src/postgres/sql.ts'
+import type { SqlValue, Statement } from '../../../src/postgres/query/sql.ts'
 import { connectionLost, DatabaseFailure } from './database-failure.ts'
 import { Transaction, Tuple, vacuum, write, type Isolation, type Table } from './mvcc.ts'
 import { StatementContext, type StoreTime } from './statement-context.ts'

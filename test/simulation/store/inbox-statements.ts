@@ -5,7 +5,7 @@ import { claim, claimRows, claimStored, unclaim } from '../../../src/consumer/ta
 import { forgetSeen, recordSeen } from '../../../src/consumer/tables/dead-letter.sql.ts'
 import { selectMemory } from '../../../src/consumer/tables/operate/retention.sql.ts'
 import { movePositions, readConsumer, registerConsumer, type Scope } from '../../../src/consumer/tables/inbox.sql.ts'
-import type { SqlValue } from '../../../src/postgres/sql.ts'
+import type { SqlValue } from '../../../src/postgres/query/sql.ts'
 import type { FakeStore } from './fake-store.ts'
 import type { Attempt, InboxStore, Position } from './inbox-tables.ts'
 import { booleans, knownNumbers, numbers, texts } from './sql-text.ts'

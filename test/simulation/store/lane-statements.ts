@@ -10,8 +10,8 @@ import {
   releaseLanes,
   renewLanes,
   type LaneTables,
-} from '../../../src/postgres/lanes.sql.ts'
-import type { SqlValue } from '../../../src/postgres/sql.ts'
+} from '../../../src/postgres/lanes/lanes.sql.ts'
+import type { SqlValue } from '../../../src/postgres/query/sql.ts'
 import type { FakeStore } from './fake-store.ts'
 import type { Lane, OutboxStore } from './outbox-tables.ts'
 import { numbers, parseArray } from './sql-text.ts'

@@ -1,5 +1,5 @@
 /** Dispatch rows as statements name them: by lane, number and event together. */
-import type { SqlValue } from '../../../src/postgres/sql.ts'
+import type { SqlValue } from '../../../src/postgres/query/sql.ts'
 import type { Dispatch, OutboxStore } from './outbox-tables.ts'
 import { numbers, texts } from './sql-text.ts'
 import type { Seen, StatementContext } from './statement-context.ts'

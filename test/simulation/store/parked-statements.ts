@@ -3,7 +3,7 @@
  */
 import { lockLanes, reviveParked, selectParked, selectQuiet } from '../../../src/outbox/tables/parked.sql.ts'
 import type { OutboxTables } from '../../../src/outbox/tables/outbox.sql.ts'
-import { insertAudit } from '../../../src/postgres/migrate.sql.ts'
+import { insertAudit } from '../../../src/postgres/schema/migrate.sql.ts'
 import { bySeq, namedRows } from './named-rows.ts'
 import type { FakeStore } from './fake-store.ts'
 import { byLane } from './lane-statements.ts'

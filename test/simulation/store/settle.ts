@@ -3,7 +3,7 @@
  */
 import { pausedError } from '../../../src/outbox/relay/plan.ts'
 import { datedError } from '../../../src/outbox/tables/dispatch.sql.ts'
-import type { SqlValue } from '../../../src/postgres/sql.ts'
+import type { SqlValue } from '../../../src/postgres/query/sql.ts'
 import { DatabaseFailure } from './database-failure.ts'
 import { bySeq, namedRows, type NamedRows } from './named-rows.ts'
 import { lockMine, patiently } from './lane-statements.ts'

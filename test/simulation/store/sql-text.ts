@@ -2,7 +2,7 @@
  * Reading the texts that statements carry as values: arrays as `sqlArray` and `sqlBytesArray` write them.
  */
 import { createHash } from 'node:crypto'
-import type { SqlValue } from '../../../src/postgres/sql.ts'
+import type { SqlValue } from '../../../src/postgres/query/sql.ts'
 
 /** The items of an array literal; null for SQL's null. A null array has none. */
 export function parseArray(value: SqlValue | undefined): (string | null)[] {

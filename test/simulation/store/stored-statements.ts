@@ -15,7 +15,7 @@ import {
   storeReceived,
   takeLanes,
 } from '../../../src/consumer/tables/stored.sql.ts'
-import type { SqlValue } from '../../../src/postgres/sql.ts'
+import type { SqlValue } from '../../../src/postgres/query/sql.ts'
 import type { FakeStore } from './fake-store.ts'
 import type { InboxLane, InboxStore, StoredMessage } from './inbox-tables.ts'
 import { byLane, freeLane } from './lane-statements.ts'

@@ -1,5 +1,5 @@
 /** What transactions ask about themselves and about each other. */
-import { transactionStatus } from '../../../src/postgres/commit-outcome.ts'
+import { transactionStatus } from '../../../src/postgres/transaction/commit-outcome.ts'
 import type { FakeStore } from './fake-store.ts'
 
 /** A server that loses nothing has not crashed, either. */

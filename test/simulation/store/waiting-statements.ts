@@ -21,7 +21,7 @@ import {
   type Scope,
 } from '../../../src/consumer/tables/inbox.sql.ts'
 import { leasedWaiting } from '../../../src/consumer/tables/leased-work.sql.ts'
-import type { SqlValue } from '../../../src/postgres/sql.ts'
+import type { SqlValue } from '../../../src/postgres/query/sql.ts'
 import { DatabaseFailure } from './database-failure.ts'
 import type { FakeStore } from './fake-store.ts'
 import type { Attempt, InboxStore, Position, StoredMessage } from './inbox-tables.ts'

@@ -1,7 +1,7 @@
 /**
  * The statements that keep what stored mode has applied. They run before the messages are removed, in the same transaction.
  */
-import { sql, sqlArray, type Statement } from '../../../postgres/sql.ts'
+import { sql, sqlArray, type Statement } from '../../../postgres/query/sql.ts'
 import { firstOf, type ExpiredStretch, type StretchExpiry } from './retention.sql.ts'
 import type { InboxTables, Scope } from '../inbox.sql.ts'
 import { askedRows, type StoredPlace } from '../stored.sql.ts'

@@ -1,10 +1,10 @@
 /**
  * The operators' statements on dead letters, and on the operations that redrive them. The consumer's own are elsewhere.
  */
-import { aggregateKey } from '../../../postgres/lanes.sql.ts'
-import { joined, name, part, sql, sqlArray, type Part, type Statement } from '../../../postgres/sql.ts'
+import { aggregateKey } from '../../../postgres/lanes/lanes.sql.ts'
+import { joined, name, part, sql, sqlArray, type Part, type Statement } from '../../../postgres/query/sql.ts'
 import { pauseId, type InboxTables } from '../inbox.sql.ts'
-import { voidEventType } from '../../../core/event.ts'
+import { voidEventType } from '../../../core/event/event.ts'
 
 export type DeadLetterState = 'dead' | 'redriving' | 'redriven' | 'discarded'
 

@@ -1,5 +1,5 @@
 /** Statements that pause and resume a consumer or one aggregate of it. */
-import { sql, type Statement } from '../../../postgres/sql.ts'
+import { sql, type Statement } from '../../../postgres/query/sql.ts'
 import { holderOf } from './dead-letters.sql.ts'
 import { pauseId, type Scope } from '../inbox.sql.ts'
 

@@ -1,5 +1,5 @@
 /** The statements that remove what is old enough from the inbox and beside it, and those that say how far back it remembers. */
-import { sql, sqlArray, type Statement } from '../../../postgres/sql.ts'
+import { sql, sqlArray, type Statement } from '../../../postgres/query/sql.ts'
 import type { InboxTables, Scope } from '../inbox.sql.ts'
 
 interface Expiry {

@@ -5,7 +5,7 @@
  * a time, whoever calls. A batch keeps its records, its producer id and its sequence number until its fate is known, however
  * often it is sent.
  */
-import { Fifo } from '../../fifo.ts'
+import { Fifo } from '../../../core/queue.ts'
 import type { OutgoingMessage, PublishOptions, PublishOutcome } from '../../port/transport.ts'
 import type { KafkaProducerId, KafkaRecord } from '../client/kafka-client.ts'
 

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { always, message, ProducingBroker, publisherOn, statuses, type Fault } from '../../../../test/kafka/producing-broker.ts'
-import { randomInt, seededRandom, type Random } from '../../../core/random.ts'
+import { randomInt, seededRandom, type Random } from '../../../core/service/random.ts'
 import { eventually } from '../../../testing/eventually.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
 import type { KafkaPublisher } from './publisher.ts'

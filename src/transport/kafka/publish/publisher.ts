@@ -7,9 +7,9 @@
  * After that the partition's batches have one attempt each, until it takes one: calls do not wait for it again and again.
  * A batch that was refused is halved until the culprit stands alone.
  */
-import type { Clock } from '../../../core/clock.ts'
+import type { Clock } from '../../../core/service/clock.ts'
 import { WaybillError } from '../../../core/errors.ts'
-import { unlessAborted } from '../../../core/unless-aborted.ts'
+import { unlessAborted } from '../../../core/service/unless-aborted.ts'
 import { messageBytes } from '../../port/publish-runs.ts'
 import type { OutgoingMessage, PublishOptions, PublishOutcome } from '../../port/transport.ts'
 import type { KafkaClient, KafkaProducerId, ProduceAnswer, ProduceBatch } from '../client/kafka-client.ts'

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { systemClock } from '../../../core/clock.ts'
+import { systemClock } from '../../../core/service/clock.ts'
 import { always, message, statuses } from '../../../testing/transport-probe.ts'
 import type { KafkaClient } from '../client/kafka-client.ts'
 import { KafkaPublisher } from './publisher.ts'

@@ -1,7 +1,7 @@
 /**
  * One timer for the earliest of many moments, however many there are.
  */
-import type { Clock } from '../../../core/clock.ts'
+import type { Clock } from '../../../core/service/clock.ts'
 
 export class Alarm {
   readonly #clock: Clock

@@ -7,10 +7,10 @@
  * It is of one topic, also if that is deleted and another gets its name: it then says so and reads nothing more. An offset that was
  * kept of another topic is not begun with.
  */
-import { backoffMs } from '../../../core/backoff.ts'
-import type { Clock } from '../../../core/clock.ts'
+import { backoffMs } from '../../../core/service/backoff.ts'
+import type { Clock } from '../../../core/service/clock.ts'
 import { WaybillError } from '../../../core/errors.ts'
-import type { Random } from '../../../core/random.ts'
+import type { Random } from '../../../core/service/random.ts'
 import type { AckOutcome, ReceiveOptions } from '../../port/transport.ts'
 import { Alarm } from './alarm.ts'
 import type { Assignment } from './group-member.ts'

@@ -1,5 +1,5 @@
 import { expect, onTestFinished, test } from 'vitest'
-import { seededRandom } from '../../../core/random.ts'
+import { seededRandom } from '../../../core/service/random.ts'
 import { createFakeClock, type FakeClock } from '../../../testing/fake-clock.ts'
 import { GroupMember } from './group-member.ts'
 import type { GroupMemberId, JoinGroupRequest, KafkaClient, SyncGroupRequest } from '../client/kafka-client.ts'

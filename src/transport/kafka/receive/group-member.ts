@@ -10,15 +10,15 @@
  * A member that finds more partitions than were handed out joins again with another edition of its subscription: that makes the
  * broker balance the group, whoever hands the partitions out. So does one that was told that the topic is another by now.
  */
-import { backoffMs } from '../../../core/backoff.ts'
-import type { Clock } from '../../../core/clock.ts'
+import { backoffMs } from '../../../core/service/backoff.ts'
+import type { Clock } from '../../../core/service/clock.ts'
 import { errorMessage, WaybillError } from '../../../core/errors.ts'
-import type { Random } from '../../../core/random.ts'
+import type { Random } from '../../../core/service/random.ts'
 import { assignPartitions } from './assignment.ts'
 import type { GroupMemberId, KafkaClient, KafkaMember, TopicPartitions } from '../client/kafka-client.ts'
 import { isFencing, isPermanent, kafkaErrorName } from '../client/errors.ts'
-import { unlessAborted } from '../../../core/unless-aborted.ts'
-import { unlessLate } from '../../../core/unless-late.ts'
+import { unlessAborted } from '../../../core/service/unless-aborted.ts'
+import { unlessLate } from '../../../core/service/unless-late.ts'
 import { isAnother } from '../../port/topic-id.ts'
 
 export interface GroupMemberOptions {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { seededRandom } from '../../../core/random.ts'
+import { seededRandom } from '../../../core/service/random.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
 import { kafkaError } from '../client/errors.ts'
 import { OffsetCommitter } from './offset-committer.ts'

@@ -5,9 +5,9 @@
  * its records were read, so the broker refuses it once the partitions may be another's; after `end` nothing is sent at all. An
  * ack behind a record that was given back cannot be covered soon: it is answered as unconfirmed, and the record may come again.
  */
-import { backoffMs } from '../../../core/backoff.ts'
-import type { Clock } from '../../../core/clock.ts'
-import type { Random } from '../../../core/random.ts'
+import { backoffMs } from '../../../core/service/backoff.ts'
+import type { Clock } from '../../../core/service/clock.ts'
+import type { Random } from '../../../core/service/random.ts'
 import type { AckOutcome } from '../../port/transport.ts'
 import type { KafkaClient, KafkaMember } from '../client/kafka-client.ts'
 import { isFencing } from '../client/errors.ts'

@@ -4,7 +4,7 @@
  * Records are settled in any order. Gaps between their offsets, where others were compacted away, need no settling. What is
  * settled behind one that is not stays here, so a tracked entry has nothing in it that is worth much memory.
  */
-import { Fifo } from '../../fifo.ts'
+import { Fifo } from '../../../core/queue.ts'
 
 export interface Tracked {
   readonly offset: bigint

@@ -7,7 +7,7 @@
  * reading goes on where it was; what the old one answers after that is not taken a second time. While there is none, that is
  * reported and looked up again and again, like any failure. A partition that cannot be read is left alone for longer.
  */
-import type { Clock } from '../../../core/clock.ts'
+import type { Clock } from '../../../core/service/clock.ts'
 import { WaybillError } from '../../../core/errors.ts'
 import type { FetchedPartition, FetchedRecord, KafkaClient, KafkaTopic } from '../client/kafka-client.ts'
 import { kafkaError } from '../client/errors.ts'

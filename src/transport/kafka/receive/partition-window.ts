@@ -10,7 +10,7 @@
  *
  * A record in hand may stall it: until that one is settled or given back, nothing more is handed out.
  */
-import { Fifo } from '../../fifo.ts'
+import { Fifo } from '../../../core/queue.ts'
 import type { IncomingMessage } from '../../port/transport.ts'
 import { detached } from '../client/wire/event-records.ts'
 import { OffsetTracker, type Tracked } from './offset-tracker.ts'

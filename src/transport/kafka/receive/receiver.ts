@@ -5,17 +5,17 @@
  * then let go. The wait is bounded, so that one slow handler does not stop the group, and the group waits for no partition that
  * stands still; what is in hand after that is lost, and comes again to the next owner.
  */
-import type { Clock } from '../../../core/clock.ts'
+import type { Clock } from '../../../core/service/clock.ts'
 import { WaybillError } from '../../../core/errors.ts'
-import type { Random } from '../../../core/random.ts'
+import type { Random } from '../../../core/service/random.ts'
 import type { SignalBus } from '../../../core/signals.ts'
 import type { Receiver, ReceiveOptions } from '../../port/transport.ts'
 import { AssignmentReading } from './assignment-reader.ts'
 import { GroupMember, type Assignment } from './group-member.ts'
 import type { KafkaClient } from '../client/kafka-client.ts'
 import { isPermanent } from '../client/errors.ts'
-import { unlessAborted } from '../../../core/unless-aborted.ts'
-import { unlessLate } from '../../../core/unless-late.ts'
+import { unlessAborted } from '../../../core/service/unless-aborted.ts'
+import { unlessLate } from '../../../core/service/unless-late.ts'
 
 export interface KafkaReceiverOptions extends ReceiveOptions {
   readonly client: KafkaClient

@@ -1,7 +1,7 @@
 import { createServer, type AddressInfo } from 'node:net'
 import { expect, test } from 'vitest'
 import { uncaughtDuring } from '../../../../test/setup/ending-server.ts'
-import { systemClock, type Clock } from '../../../core/clock.ts'
+import { systemClock, type Clock } from '../../../core/service/clock.ts'
 import { eventually } from '../../../testing/eventually.ts'
 import { pubsub } from '../pubsub.ts'
 

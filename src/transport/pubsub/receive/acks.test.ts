@@ -1,7 +1,7 @@
 import { Metadata } from '@grpc/grpc-js'
 import { expect, test } from 'vitest'
 import { grpcCodes, type GrpcCode } from '../../../core/errors.ts'
-import { seededRandom } from '../../../core/random.ts'
+import { seededRandom } from '../../../core/service/random.ts'
 import { encodeStatus, errorInfo } from '../../../integrations/rpc-details.ts'
 import { createFakeClock, type FakeClock } from '../../../testing/fake-clock.ts'
 import { Settler } from './acks.ts'

@@ -5,9 +5,9 @@
  * delivery the service names the ids that failed and why, and only those are repeated or given up. An id whose fate stays
  * unknown is `unconfirmed`: its message may come again.
  */
-import { backoffMs } from '../../../core/backoff.ts'
-import type { Clock } from '../../../core/clock.ts'
-import type { Random } from '../../../core/random.ts'
+import { backoffMs } from '../../../core/service/backoff.ts'
+import type { Clock } from '../../../core/service/clock.ts'
+import type { Random } from '../../../core/service/random.ts'
 import { failureDetails } from '../client/connection.ts'
 import { isPermanent } from '../client/errors.ts'
 import type { AckOutcome } from '../../port/transport.ts'

@@ -6,7 +6,7 @@
  * nack arrives meanwhile, and must not overtake. Held deliveries take room in the subscription's flow control, so when they
  * take more than half of it, in messages or in bytes, those that would come back first are given back early, after a moment's rest.
  */
-import type { Clock } from '../../../core/clock.ts'
+import type { Clock } from '../../../core/service/clock.ts'
 import type { PubsubDelivery } from './delivery.ts'
 
 interface Hold {

@@ -4,7 +4,7 @@
  * A lease is lost when no extension was confirmed before it ended (by our own monotonic clock, so a blocked event loop counts
  * too), when the service says so, or when its delivery was in hand for longer than `maxLeaseMs`.
  */
-import type { Clock } from '../../../core/clock.ts'
+import type { Clock } from '../../../core/service/clock.ts'
 import type { PubsubDelivery } from './delivery.ts'
 import type { Settler } from './acks.ts'
 

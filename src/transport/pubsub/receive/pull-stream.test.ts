@@ -1,6 +1,6 @@
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { WaybillError } from '../../../core/errors.ts'
-import { seededRandom } from '../../../core/random.ts'
+import { seededRandom } from '../../../core/service/random.ts'
 import { eventually } from '../../../testing/eventually.ts'
 import { createFakeClock, type FakeClock } from '../../../testing/fake-clock.ts'
 import type { Connection, PullDuplex, PullResponse } from '../client/connection.ts'

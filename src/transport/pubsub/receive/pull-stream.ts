@@ -6,11 +6,11 @@
  * service has already sent: those messages are leased to us, and thrown away they would come again only after their lease.
  */
 import { randomUUID } from 'node:crypto'
-import { backoffMs } from '../../../core/backoff.ts'
-import type { Clock } from '../../../core/clock.ts'
+import { backoffMs } from '../../../core/service/backoff.ts'
+import type { Clock } from '../../../core/service/clock.ts'
 import { WaybillError } from '../../../core/errors.ts'
-import type { Random } from '../../../core/random.ts'
-import { unlessAborted } from '../../../core/unless-aborted.ts'
+import type { Random } from '../../../core/service/random.ts'
+import { unlessAborted } from '../../../core/service/unless-aborted.ts'
 import { openedWithin, type Connection, type PullDuplex, type ReceivedMessage } from '../client/connection.ts'
 import { isPermanent, pubsubError, status } from '../client/errors.ts'
 

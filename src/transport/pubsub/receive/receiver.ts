@@ -5,9 +5,9 @@
  * Closing asks for no more, hands over what the service had already sent, waits until it is settled, and then disconnects:
  * nothing in hand is given back, so a restart costs no redelivery. Aborting gives back what is unsettled.
  */
-import type { Clock } from '../../../core/clock.ts'
+import type { Clock } from '../../../core/service/clock.ts'
 import { WaybillError } from '../../../core/errors.ts'
-import type { Random } from '../../../core/random.ts'
+import type { Random } from '../../../core/service/random.ts'
 import { openConnection, type PubsubConnectOptions, type ReceivedMessage } from '../client/connection.ts'
 import { PubsubDelivery, type DeliveryOwner } from './delivery.ts'
 import { Holds } from './delayed-nacks.ts'

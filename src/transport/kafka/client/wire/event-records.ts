@@ -9,8 +9,8 @@
  * Header values that are no UTF-8 are left out: made into text, different ones would become the same.
  */
 import { isUtf8 } from 'node:buffer'
-import { voidEventType } from '../../../../core/event.ts'
-import { headerTexts } from '../../../../core/header-texts.ts'
+import { voidEventType } from '../../../../core/event/event.ts'
+import { headerTexts } from '../../../../core/event/attributes.ts'
 import type { IncomingMessage, OutgoingMessage } from '../../../port/transport.ts'
 import type { FetchedRecord, KafkaRecord } from '../kafka-client.ts'
 

@@ -1,0 +1,239 @@
+/**
+ * node-postgres as a `Database` (from a pool) or as a `Tx` (from a client inside the user's own transaction).
+ *
+ * One round trip begins the transaction, sets its time-outs and learns its id (where the session's `synchronous_commit` is off, a
+ * second one raises it). The COMMIT tag is read: the server answers
+ * COMMIT of a failed transaction with ROLLBACK and no error. A client that may be broken never goes back to the pool.
+ *
+ * Clients come from the application's own `pg`. One before 8.21 does not say whether it is inside a transaction: then the server
+ * is asked, with a round trip of its own.
+ */
+import { systemClock } from '../../core/service/clock.ts'
+import { WaybillError } from '../../core/errors.ts'
+import { unlessLate } from '../../core/service/unless-late.ts'
+import { borrowClient, isOfNoUse, throwAway, type PgClient, type PgPool, type PgPoolClient } from './borrow-client.ts'
+import type { TransactionId } from '../transaction/commit-outcome.ts'
+import {
+  connections,
+  type BeginOptions,
+  type Database,
+  type QueryResult,
+  type Queryable,
+  type StatementOptions,
+  type Tx,
+} from '../query/database.ts'
+import { assertSettled, inLine, openGate, shut, type Gate } from '../transaction/gate.ts'
+import { guardPgClient, isEnding } from './guard-pg-client.ts'
+import { isAbortedTransaction, isConnectionLoss, isOutsideTransaction, sqlState } from '../query/sql-state.ts'
+import { sql, type SqlValue } from '../query/sql.ts'
+import {
+  assertUnderWay,
+  beginning,
+  begunColumns,
+  commitFailure,
+  endedByItself,
+  keepDurable,
+  longestEndMs,
+  openTx,
+  transactionAborted,
+  type Begun,
+} from '../transaction/tx-scope.ts'
+
+/** What a pool hands out, with the driver's own type where it can be told. */
+export type PgClientOf<Pool> = Pool extends { connect: { (): Promise<infer Client>; (...args: never[]): unknown } }
+  ? Client extends PgPoolClient
+    ? Client
+    : PgPoolClient
+  : PgPoolClient
+
+/** A pool becomes a database; a client inside a transaction becomes that transaction. */
+export function fromPg<Pool extends PgPool>(pool: Pool): Database<PgClientOf<Pool>>
+export function fromPg<Client extends PgClient>(client: Client): Tx<Client>
+export function fromPg(handle: PgPool | PgClient): Database<PgPoolClient> | Tx<PgClient> {
+  if (typeof (handle as Partial<PgClient> | undefined)?.query !== 'function') {
+    throw new WaybillError(
+      'INVALID_OPTION',
+      'fromPg(handle): expected a Pool of node-postgres, or a Client inside a transaction.',
+    )
+  }
+  return 'totalCount' in handle ? fromPool(handle) : fromClient(handle)
+}
+
+function fromPool(pool: PgPool): Database<PgPoolClient> {
+  return {
+    [connections]: pool,
+    query: async (text, values, { givenUp }: StatementOptions = {}) => {
+      if (givenUp === undefined) return toResult(await pool.query(text, toValues(values)))
+      return await borrowClient(pool, givenUp, async (client, clean) => {
+        const result = await queryableOf(client).query(text, values)
+        clean()
+        return result
+      })
+    },
+    attempt: (options, work) =>
+      borrowClient(pool, options.givenUp, (client, clean) => attemptOn({ client, clean, options }, work)),
+  }
+}
+
+interface Attempt {
+  readonly client: PgPoolClient
+  readonly clean: () => void
+  readonly options: BeginOptions
+}
+
+async function attemptOn<Result>(
+  { client, clean, options }: Attempt,
+  work: (tx: Tx<PgPoolClient>) => Promise<Result>,
+): Promise<Result> {
+  const gate = openGate(options.signals)
+  const tx = openTx(linedUp(client, gate), guardPgClient(client, gate), gate)
+  let begun: TransactionId | undefined
+  let result: Result
+  try {
+    begun = gate.id = await begin(client, options)
+    result = await work(tx)
+    assertSettled(gate)
+    gate.state = 'over'
+    await assertNotEnded(client, begun)
+  } catch (error) {
+    gate.hasFailed = true
+    gate.state = 'over'
+    await rollBack(client, { error, clean, gate, options })
+    throw error
+  }
+  const tag = await commit(client, begun)
+  clean()
+  if (tag !== 'COMMIT') throw transactionAborted()
+  return result
+
+  async function commit(on: PgClient, id: TransactionId | undefined): Promise<string> {
+    try {
+      return toTag(await on.query('commit'))
+    } catch (error) {
+      const failure = commitFailure(error, id)
+      // The server answered, so the transaction is over and the client is as good as before.
+      if (failure === error && sqlState(error) !== undefined && !isConnectionLoss(error)) clean()
+      throw failure
+    }
+  }
+}
+
+/**
+ * The closure's error is the one to report; a client that cannot even roll back, that leads to a replica, or whose server is silent for
+ * longer than the statement before may take, is thrown away.
+ */
+async function rollBack(
+  client: PgClient,
+  { error, clean, gate, options }: Pick<Attempt, 'clean' | 'options'> & { readonly error: unknown; readonly gate: Gate },
+): Promise<void> {
+  if (isOfNoUse(error)) return
+  await shut(gate)
+  const answered = client.query('rollback').then(
+    () => clean(),
+    () => undefined,
+  )
+  if (
+    (await unlessLate(
+      answered.then(() => true),
+      longestEndMs(options, gate),
+      systemClock,
+    )) === undefined
+  )
+    throwAway(client)
+}
+
+/** Five statements, one message: the numbers were checked by the options resolver, so they can stand in the text. */
+async function begin(client: PgClient, options: BeginOptions): Promise<TransactionId | undefined> {
+  const isReading = options.readOnly === true
+  const first = client.query(
+    `begin isolation level ${options.isolation}${isReading ? ' read only' : ''};
+     set local statement_timeout = ${options.statementTimeoutMs};
+     set local lock_timeout = ${options.lockTimeoutMs};
+     set local idle_in_transaction_session_timeout = ${options.idleInTransactionTimeoutMs};
+     ${options.synchronousCommit === 'off' ? 'set local synchronous_commit = off;' : ''}
+     ${isReading ? '' : askBegun}`,
+  )
+  const results = await beginning(first)
+  if (isReading) return undefined
+  const last = Array.isArray(results) ? (results.at(-1) as { rows?: Begun[] }) : undefined
+  const begun = last?.rows?.[0]
+  if (begun?.xid === undefined) throw new WaybillError('INTERNAL', 'BEGIN returned no transaction id.')
+  await keepDurable(begun, options, (text) => client.query(text))
+  return begun
+}
+
+const askBegun = sql`select ${begunColumns}`.text
+
+/** The closure may have sent COMMIT or ROLLBACK, and then its later statements stood for themselves. */
+async function assertNotEnded(client: PgClient, id: TransactionId | undefined): Promise<void> {
+  if (client.getTransactionStatus === undefined) await assertUnderWay(queryableOf(client), id)
+  else if (client.getTransactionStatus() === 'I') throw endedByItself()
+}
+
+function fromClient(client: PgClient): Tx<PgClient> {
+  const connection = queryableOf(client)
+  assertInTransaction(client)
+  return openTx(
+    {
+      query: async (text, values) => {
+        assertInTransaction(client)
+        if (client.getTransactionStatus === undefined) await askInTransaction(client)
+        return await connection.query(text, values)
+      },
+    },
+    client,
+  )
+}
+
+/** `T` is a transaction under way, `E` a failed one (its next statement fails by itself), `I` none. Behind COMMIT it is `T` until the answer. */
+function assertInTransaction(client: PgClient): void {
+  if (isEnding(client)) throw notInTransaction()
+  const status = client.getTransactionStatus?.()
+  if (status === 'T' || status === 'E' || client.getTransactionStatus === undefined) return
+  throw notInTransaction()
+}
+
+/**
+ * Only in a transaction does the server take a savepoint, in one that is read only too, and nothing is left of it. Asked before each
+ * statement: the transaction may have ended since the last.
+ */
+async function askInTransaction(client: PgClient): Promise<void> {
+  try {
+    await client.query('savepoint waybill; release savepoint waybill')
+  } catch (error) {
+    if (isOutsideTransaction(error)) throw notInTransaction(error)
+    // Of a failed one the next statement fails by itself, unless it ends it.
+    if (!isAbortedTransaction(error)) throw error
+  }
+}
+
+function notInTransaction(cause?: unknown): WaybillError {
+  return new WaybillError(
+    'NOT_A_TRANSACTION',
+    'fromPg(client): this client is not inside a transaction, or its COMMIT was sent. Send BEGIN first, or use transaction(fromPg(pool), …).',
+    { cause },
+  )
+}
+
+/** Statements of ours, in one line with those of the native client. */
+function linedUp(client: PgClient, gate: Gate): Queryable {
+  const ours = queryableOf(client)
+  return { query: (text, values) => inLine(gate, text, () => ours.query(text, values)) }
+}
+
+function queryableOf(client: PgClient): Queryable {
+  return { query: async (text, values) => toResult(await client.query(text, toValues(values))) }
+}
+
+function toValues(values: readonly SqlValue[] | undefined): unknown[] | undefined {
+  return values === undefined ? undefined : [...values]
+}
+
+function toResult(result: unknown): QueryResult {
+  const { rows, rowCount } = result as { rows?: unknown[]; rowCount?: number | null }
+  return { rows: rows ?? [], rowCount: rowCount ?? 0 }
+}
+
+function toTag(result: unknown): string {
+  return (result as { command?: string }).command ?? ''
+}
