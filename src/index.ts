@@ -169,9 +169,9 @@ export type { ColumnValue, ProjectedEvent, ProjectOptions } from './projection/p
 export type { NotReadyCode, Readiness } from './projection/readiness.ts'
 export type { NotServed, ProjectionRow, ReadOptions, WaitForOptions } from './projection/reads.ts'
 export { readTokenHeader, writeTokenHeader, type HeadersLike } from './projection/token-header.ts'
-export { abandonRebuild, dropReplaced, rebuild, type RebuildOptions, type RebuildReport } from './ops/rebuild.ts'
-export type { RebuildProgress } from './ops/rebuild-run.ts'
-export type { Comparison } from './ops/rebuild-shadow.ts'
+export { abandonRebuild, dropReplaced, rebuild, type RebuildOptions, type RebuildReport } from './ops/rebuild/rebuild.ts'
+export type { RebuildProgress } from './ops/rebuild/run.ts'
+export type { Comparison } from './ops/rebuild/shadow.ts'
 
 export {
   lockAggregate,
@@ -237,10 +237,10 @@ export {
   type RecentDelays,
   type Status,
   type StatusOptions,
-} from './ops/status.ts'
-export { checkStatus, type StatusFinding, type StatusLimits, type StatusProblem } from './ops/status-check.ts'
-export { trace } from './ops/trace.ts'
-export { traceTimeline, type TraceEntry } from './ops/trace-timeline.ts'
+} from './ops/status/status.ts'
+export { checkStatus, type StatusFinding, type StatusLimits, type StatusProblem } from './ops/status/check.ts'
+export { trace } from './ops/trace/trace.ts'
+export { traceTimeline, type TraceEntry } from './ops/trace/timeline.ts'
 export type {
   DeliveryState,
   Trace,
@@ -252,7 +252,7 @@ export type {
   TracedRequest,
   TracedService,
   TraceOptions,
-} from './ops/trace-report.ts'
-export { createHealth, type Health, type HealthOptions, type HealthReason, type HealthReport } from './ops/health.ts'
-export { listGaps, repairGap, type Gap, type GapOptions, type RepairedGap, type RepairOptions } from './ops/repair-gap.ts'
-export { recordedProblems, recordEvent, type RecordedEvent } from './ops/recorded-events.ts'
+} from './ops/trace/report.ts'
+export { createHealth, type Health, type HealthOptions, type HealthReason, type HealthReport } from './ops/status/health.ts'
+export { listGaps, repairGap, type Gap, type GapOptions, type RepairedGap, type RepairOptions } from './ops/repair/repair-gap.ts'
+export { recordedProblems, recordEvent, type RecordedEvent } from './ops/trace/recorded-events.ts'

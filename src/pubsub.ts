@@ -4,13 +4,19 @@
 export { pubsub, type PubsubOptions } from './transport/pubsub/pubsub.ts'
 export { createPubsubAdmin, type PubsubAdmin, type PubsubAdminOptions, type PubsubGrant } from './transport/pubsub/admin/admin.ts'
 export type { SchemaSettings, SubscriptionSettings, TopicSettings } from './transport/pubsub/admin/resources.ts'
-export { doctorPubsub, type DoctorPubsubOptions, type PubsubFinding, type PubsubProblem } from './ops/doctor-pubsub.ts'
+export { doctorPubsub, type DoctorPubsubOptions, type PubsubFinding, type PubsubProblem } from './ops/doctor/pubsub.ts'
 export {
   desiredResources,
   type DesiredResources,
   type ProvisionedConsumer,
   type ProvisionedStream,
   type ProvisionOptions,
-} from './ops/provision-desired.ts'
-export { applyProvision, planProvision, type Difference, type ProvisionChange, type ProvisionPlan } from './ops/provision.ts'
-export { gcloudText, planText, terraformText } from './ops/provision-text.ts'
+} from './ops/provision/desired.ts'
+export {
+  applyProvision,
+  planProvision,
+  type Difference,
+  type ProvisionChange,
+  type ProvisionPlan,
+} from './ops/provision/provision.ts'
+export { gcloudText, planText, terraformText } from './ops/provision/print.ts'

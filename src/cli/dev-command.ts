@@ -12,9 +12,9 @@
 import { WaybillError } from '../core/errors.ts'
 import { untilAborted } from '../core/service/until-aborted.ts'
 import { isDevelopment } from '../drill/production-sign.ts'
-import { desiredResources } from '../ops/provision-desired.ts'
-import { applyProvision, planProvision } from '../ops/provision.ts'
-import { withDatabase } from '../ops/with-database.ts'
+import { desiredResources } from '../ops/provision/desired.ts'
+import { applyProvision, planProvision } from '../ops/provision/provision.ts'
+import { withDatabase } from '../ops/connect/with-database.ts'
 import { redactSecrets } from '../core/redact.ts'
 import { parseDatabaseUrl } from '../postgres/connect-failure.ts'
 import { migrationStatus } from '../postgres/schema/status.ts'
@@ -25,7 +25,7 @@ import { portOption } from './port-option.ts'
 import { refuseProduction } from './refuse-production.ts'
 import { databaseOptions } from './settings.ts'
 import { startProgram, type RunningProgram } from './start-program.ts'
-import { whoMayMigrate } from '../ops/who-may.ts'
+import { whoMayMigrate } from '../ops/connect/role-hints.ts'
 
 export const devCommand: Command = {
   summary: 'Run a service for development: databases, broker, relay and consumers, by one command',

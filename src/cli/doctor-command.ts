@@ -1,11 +1,11 @@
 /**
  * `waybill doctor`: says what is wrong with the schema, its outbox and what its consumers keep.
  */
-import { doctorConsumers } from '../ops/doctor-consumers.ts'
-import { doctorOutbox } from '../ops/doctor-outbox.ts'
-import { doctorRoles } from '../ops/doctor-roles.ts'
-import { schemaReport } from '../ops/schema-report.ts'
-import { withDatabase } from '../ops/with-database.ts'
+import { doctorConsumers } from '../ops/doctor/consumers.ts'
+import { doctorOutbox } from '../ops/doctor/outbox.ts'
+import { doctorRoles } from '../ops/doctor/roles.ts'
+import { schemaReport } from '../ops/connect/schema-report.ts'
+import { withDatabase } from '../ops/connect/with-database.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import { exitCodes, type Command } from './command.ts'
 import { databaseOptions } from './settings.ts'

@@ -1,9 +1,9 @@
 /**
  * `waybill migrate …`: makes the schema, says what state it is in, prints it as SQL, and adopts a copied database.
  */
-import { withDatabase } from '../ops/with-database.ts'
-import { closeDatabase, closingSql } from '../ops/close-database.ts'
-import { schemaReport, type SchemaReport } from '../ops/schema-report.ts'
+import { withDatabase } from '../ops/connect/with-database.ts'
+import { closeDatabase, closingSql } from '../ops/doctor/close-database.ts'
+import { schemaReport, type SchemaReport } from '../ops/connect/schema-report.ts'
 import { WaybillError } from '../core/errors.ts'
 import { adoptDeployment } from '../postgres/schema/deployment.ts'
 import { exportSql, pendingSql } from '../postgres/schema/export.ts'
@@ -11,7 +11,7 @@ import { migrate } from '../postgres/schema/migrate.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult } from './command.ts'
 import { databaseOptions, namesOptions } from './settings.ts'
 import { withSchema } from './with-schema.ts'
-import { whoMayMigrate } from '../ops/who-may.ts'
+import { whoMayMigrate } from '../ops/connect/role-hints.ts'
 
 const roles = {
   type: 'boolean',

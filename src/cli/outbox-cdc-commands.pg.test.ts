@@ -4,7 +4,7 @@ import { logicalDatabase } from '../../test/setup/logical-database.ts'
 import { outboxFixture, type OutboxFixture } from '../../test/setup/outbox-fixture.ts'
 import { readInserts } from '../../test/setup/pgoutput.ts'
 import { runLine, type Ended } from '../../test/setup/run-line.ts'
-import { cdcPublication } from '../ops/outbox-cdc-slot.ts'
+import { cdcPublication } from '../ops/cdc/slot.ts'
 import { memory } from '../transport/memory/memory.ts'
 
 const { url, pool, db } = await logicalDatabase()

@@ -2,8 +2,8 @@
  * `waybill outbox cdc [on | off]`: hands the outbox over to a connector and back, in the order that loses nothing.
  */
 import { WaybillError } from '../core/errors.ts'
-import { cdcPublication } from '../ops/outbox-cdc-slot.ts'
-import { cdcStatus, giveUpSlot, switchCdcOff, switchCdcOn, type CdcOptions } from '../ops/outbox-cdc.ts'
+import { cdcPublication } from '../ops/cdc/slot.ts'
+import { cdcStatus, giveUpSlot, switchCdcOff, switchCdcOn, type CdcOptions } from '../ops/cdc/cdc.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import type { Command, CommandContext, CommandResult, OptionSpec } from './command.ts'
 import { textOption } from './outbox-commands.ts'

@@ -3,8 +3,8 @@
  */
 import type { Chosen } from '../core/chosen.ts'
 import { WaybillError } from '../core/errors.ts'
-import { changeLanes, listLanes, listOutbox, outboxStatus, type OutboxStatus } from '../ops/outbox-status.ts'
-import { outboxStates, type OutboxState } from '../ops/outbox-states.ts'
+import { changeLanes, listLanes, listOutbox, outboxStatus, type OutboxStatus } from '../ops/status/outbox-status.ts'
+import { outboxStates, type OutboxState } from '../ops/status/outbox-states.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import { pauseSubject } from '../outbox/operate/pause.ts'
 import type { Command, OptionSpec, OptionValues } from './command.ts'

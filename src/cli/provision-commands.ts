@@ -3,11 +3,11 @@
  * what is wrong with what is there.
  */
 import { WaybillError } from '../core/errors.ts'
-import { closedAfter } from '../ops/close-in-time.ts'
-import { doctorPubsub } from '../ops/doctor-pubsub.ts'
-import { desiredResources, type DesiredResources } from '../ops/provision-desired.ts'
-import { gcloudText, planText, terraformText, withNotes } from '../ops/provision-text.ts'
-import { applyProvision, planProvision } from '../ops/provision.ts'
+import { closedAfter } from '../ops/connect/close-in-time.ts'
+import { doctorPubsub } from '../ops/doctor/pubsub.ts'
+import { desiredResources, type DesiredResources } from '../ops/provision/desired.ts'
+import { gcloudText, planText, terraformText, withNotes } from '../ops/provision/print.ts'
+import { applyProvision, planProvision } from '../ops/provision/provision.ts'
 import { createPubsubAdmin, type PubsubAdmin } from '../transport/pubsub/admin/admin.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult, type OptionSpec } from './command.ts'
 import type { PubsubConfig } from './config.ts'

@@ -4,7 +4,7 @@
  */
 import { WaybillError } from '../core/errors.ts'
 import { productionSign } from '../drill/production-sign.ts'
-import { withDatabase } from '../ops/with-database.ts'
+import { withDatabase } from '../ops/connect/with-database.ts'
 import { migrationStatus, type DeploymentStamp } from '../postgres/schema/status.ts'
 import type { Settings } from './settings.ts'
 

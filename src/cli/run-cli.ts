@@ -14,7 +14,7 @@ import { commandHelp, overview } from './help.ts'
 import { parseLine } from './parse-command.ts'
 import { terminalJson, terminalText } from './text-table.ts'
 import { readSettings } from './settings.ts'
-import { whoMayOperate } from '../ops/who-may.ts'
+import { whoMayOperate } from '../ops/connect/role-hints.ts'
 
 export interface CliWorld {
   /** The words after the program's name. */

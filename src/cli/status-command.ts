@@ -3,8 +3,8 @@
  */
 import { systemClock } from '../core/service/clock.ts'
 import { errorMessage, WaybillError } from '../core/errors.ts'
-import { checkStatus, type StatusFinding, type StatusLimits } from '../ops/status-check.ts'
-import { status, type Status } from '../ops/status.ts'
+import { checkStatus, type StatusFinding, type StatusLimits } from '../ops/status/check.ts'
+import { status, type Status } from '../ops/status/status.ts'
 import {
   exitCodes,
   type Command,

@@ -1,6 +1,6 @@
 /** A service's status for people: what matters first, a line for each thing, nothing for what is not there. */
-import { deadOf, type StatusFinding } from '../ops/status-check.ts'
-import type { ConsumerReport, OutboxReport, RecentDelays, Status } from '../ops/status.ts'
+import { deadOf, type StatusFinding } from '../ops/status/check.ts'
+import type { ConsumerReport, OutboxReport, RecentDelays, Status } from '../ops/status/status.ts'
 import { pauseSubject } from '../outbox/operate/pause.ts'
 import { oneLine, textDuration } from './text-table.ts'
 

@@ -4,7 +4,7 @@
  */
 import { WaybillError } from '../core/errors.ts'
 import type { SignalBus, SignalName } from '../core/signals.ts'
-import type { Health } from '../ops/health.ts'
+import type { Health } from '../ops/status/health.ts'
 import { logSignals, type LogEntry } from '../telemetry/log-signals.ts'
 import { createMetrics } from '../telemetry/metrics.ts'
 import { startTelemetryServer } from '../telemetry/telemetry-server.ts'

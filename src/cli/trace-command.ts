@@ -1,9 +1,9 @@
 /**
  * `waybill trace`: the journey of a request or an event through one service or several, as a line of time.
  */
-import { trace } from '../ops/trace.ts'
-import type { Trace } from '../ops/trace-report.ts'
-import { traceTimeline } from '../ops/trace-timeline.ts'
+import { trace } from '../ops/trace/trace.ts'
+import type { Trace } from '../ops/trace/report.ts'
+import { traceTimeline } from '../ops/trace/timeline.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { Command } from './command.ts'
 import { alsoOption, withServices } from './configured-services.ts'

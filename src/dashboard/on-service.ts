@@ -2,7 +2,7 @@
  * Works on the service that the page means, if its database is still the one that the dashboard was made for.
  */
 import { WaybillError } from '../core/errors.ts'
-import { whoMayOperate } from '../ops/who-may.ts'
+import { whoMayOperate } from '../ops/connect/role-hints.ts'
 import { explainForbidden } from '../postgres/connect-failure.ts'
 import { assertSchema } from '../postgres/schema/deployment.ts'
 import type { DashboardSettings, ShownService } from './dashboard-options.ts'

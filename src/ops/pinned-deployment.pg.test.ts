@@ -8,7 +8,7 @@ import { createOutbox } from '../outbox/outbox.ts'
 import { createRelay } from '../outbox/relay/relay.ts'
 import { fromPg } from '../postgres/adapters/from-pg.ts'
 import { memory } from '../transport/memory/memory.ts'
-import { rebuild } from './rebuild.ts'
+import { rebuild } from './rebuild/rebuild.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

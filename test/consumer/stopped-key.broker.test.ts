@@ -2,8 +2,8 @@
  * A consumer that stops at what fails, on a Pub/Sub that counts deliveries and gives up after five.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { desiredResources, type ProvisionedConsumer } from '../../src/ops/provision-desired.ts'
-import { applyProvision, planProvision } from '../../src/ops/provision.ts'
+import { desiredResources, type ProvisionedConsumer } from '../../src/ops/provision/desired.ts'
+import { applyProvision, planProvision } from '../../src/ops/provision/provision.ts'
 import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
 import { startPubsubServer, type PubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
 import { eventually } from '../../src/testing/eventually.ts'

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { abandonRebuild } from '../../src/ops/rebuild.ts'
-import type { RebuildProgress } from '../../src/ops/rebuild-run.ts'
+import { abandonRebuild } from '../../src/ops/rebuild/rebuild.ts'
+import type { RebuildProgress } from '../../src/ops/rebuild/run.ts'
 import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
 import { eventually } from '../../src/testing/eventually.ts'
 import { connectKafka } from '../../src/transport/kafka/client/connect.ts'

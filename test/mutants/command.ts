@@ -98,21 +98,21 @@ export const commandMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'orders a trace by its clocks alone',
-    file: 'src/ops/trace-timeline.ts',
+    file: 'src/ops/trace/timeline.ts',
     from: 'const ready = open.findIndex(({ after }) => !after.some((name) => waiting.has(name)))',
     to: 'const ready = 0',
     caughtBy: {
-      file: 'src/ops/trace-timeline.test.ts',
+      file: 'src/ops/trace/timeline.test.ts',
       test: 'where the clock of the consumer is behind that of the owner',
     },
   },
   {
     mutant: 'shows an effect before the publish whose receipt was written later',
-    file: 'src/ops/trace-timeline.ts',
+    file: 'src/ops/trace/timeline.ts',
     from: 'after: [added, confirmed], entries: deliveryEntries',
     to: 'after: [added, confirmed].slice(0, 1), entries: deliveryEntries',
     caughtBy: {
-      file: 'src/ops/trace.pg.test.ts',
+      file: 'src/ops/trace/trace.pg.test.ts',
       test: 'that a consumer has not seen yet is unseen, one that failed is failing or dead with its reason',
     },
   },

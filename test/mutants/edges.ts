@@ -8,7 +8,7 @@ export const edgeMutants: readonly SourceMutant[] = [
     from: 'return isExactlyOnce ? 60_000 : 15_000',
     to: 'return 60_000',
     caughtBy: {
-      file: 'src/ops/provision-text.test.ts',
+      file: 'src/ops/provision/print.test.ts',
       test: 'what a killed consumer held is free again after 15 s, with exactly-once delivery after 60 s, or as it is said',
     },
   },

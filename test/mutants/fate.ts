@@ -30,11 +30,11 @@ export const fateMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'hides dead letters from the doctor whose event took effect',
-    file: 'src/ops/doctor-consumers.ts',
+    file: 'src/ops/doctor/consumers.ts',
     from: `  return [{ problem: 'letter-applied', text }]`,
     to: '  return text === undefined ? [] : []',
     caughtBy: {
-      file: 'src/ops/doctor-consumers.pg.test.ts',
+      file: 'src/ops/doctor/consumers.pg.test.ts',
       test: 'the doctor finds dead letters whose event has taken effect, and what it advises closes them',
     },
   },
@@ -60,11 +60,11 @@ export const fateMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'leaves the parts of a rebuilt table with other names',
-    file: 'src/ops/rebuild-shadow.ts',
+    file: 'src/ops/rebuild/shadow.ts',
     from: '    await runAll(tx, await rows(tx, findNames(live.tableText, shadow.tableText, oldSuffix)))\n',
     to: '',
     caughtBy: {
-      file: 'src/ops/rebuild-names.pg.test.ts',
+      file: 'src/ops/rebuild/names.pg.test.ts',
       test: 'a swap keeps the names of constraints, indexes, statistics and sequences, comments and targets, also the second time',
     },
   },

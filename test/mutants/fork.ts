@@ -3,7 +3,7 @@ import type { SourceMutant } from './source-mutant.ts'
 
 const forks = 'src/consumer/failure/forks.pg.test.ts'
 const noForks = 'src/consumer/failure/no-forks.pg.test.ts'
-const guard = 'src/ops/guarded-tables.pg.test.ts'
+const guard = 'src/ops/doctor/guarded-tables.pg.test.ts'
 
 export const forkMutants: readonly SourceMutant[] = [
   {
@@ -93,7 +93,7 @@ export const forkMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'keeps reports of writers without the lock from the doctor',
-    file: 'src/ops/doctor-outbox.ts',
+    file: 'src/ops/doctor/outbox.ts',
     from: '...(await writerFindings(db, outbox)),',
     to: '',
     caughtBy: { file: guard, test: 'a report fails and delays nobody, and the doctor says which program wrote what' },

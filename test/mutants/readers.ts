@@ -5,7 +5,7 @@ const mixed = 'src/consumer/batch/mixed-versions.pg.test.ts'
 const readers = 'src/consumer/batch/readers.pg.test.ts'
 const offsets = 'src/consumer/tables/offsets.pg.test.ts'
 const lines = 'src/consumer/model/partition-order.test.ts'
-const doctor = 'src/ops/doctor-consumers.pg.test.ts'
+const doctor = 'src/ops/doctor/consumers.pg.test.ts'
 const rests =
   'what is put aside rests in line without an attempt, also when all who know it are gone, and is taken when one comes (direct)'
 
@@ -114,7 +114,7 @@ export const readerMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'keeps a deploy that is half done to itself',
-    file: 'src/ops/doctor-consumers.ts',
+    file: 'src/ops/doctor/consumers.ts',
     from: '...(await mixedVersions(db, tables)),',
     to: '',
     caughtBy: {

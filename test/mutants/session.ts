@@ -43,7 +43,7 @@ export const sessionMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'tells the time of a status as text in the session’s DateStyle',
-    file: 'src/ops/status.sql.ts',
+    file: 'src/ops/status/status.sql.ts',
     from: `to_char(clock_timestamp() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as at`,
     to: 'clock_timestamp()::text as at',
     caughtBy: { file: operators, test: germanDates },

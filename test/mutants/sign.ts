@@ -79,7 +79,7 @@ export const signMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'rebuilds from what nobody signed',
-    file: 'src/ops/rebuild-run.ts',
+    file: 'src/ops/rebuild/run.ts',
     from: "parseFrom(from) === 'outbox' ? feed",
     to: 'true ? feed',
     caughtBy: { file: verified, test: 'a rebuild believes the owner’s outbox, and of the broker what is signed (earliest)' },
