@@ -4,7 +4,7 @@ import type { OptionsOf } from './reference-catalogues.ts'
 const of = (call: string, name: string, file: string): OptionsOf => ({ call, interfaces: [[name, file]] })
 
 export const optionFunctions: readonly OptionsOf[] = [
-  of('defineConfig', 'WaybillConfig', 'src/cli/config.ts'),
+  of('defineConfig', 'WaybillConfig', 'src/config/config.ts'),
   of('connect', 'ConnectOptions', 'src/postgres/connect.ts'),
   of('transaction', 'TransactionOptions', 'src/postgres/transaction/transaction.ts'),
   {

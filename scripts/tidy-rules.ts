@@ -20,7 +20,7 @@ const code = /^(?:src|test|bench|scripts|drills)\/.*\.ts$/
 const everything = /^/
 /** What ships and runs against a database: sources without their tests, and migrations. */
 const shippedSql = /^(?:src\/(?!testing\/).*(?<!\.test)\.ts|sql\/.*\.sql)$/
-const features = /^src\/(?:outbox|consumer|projection|command|transport|ops|cli|dashboard)\/.*(?<!\.sql|\.test)\.ts$/
+const features = /^src\/(?:outbox|consumer|projection|command|transport|ops|cli|config|dashboard)\/.*(?<!\.sql|\.test)\.ts$/
 
 export const rules: readonly Rule[] = [
   {

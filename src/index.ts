@@ -74,7 +74,7 @@ export {
 export type { Migration } from './postgres/schema/migration-files.ts'
 export { adoptDeployment, assertSchema, type Adopted, type AdoptOptions } from './postgres/schema/deployment.ts'
 export type { DeploymentNames } from './postgres/schema/deployment-names.ts'
-export { defineConfig, type WaybillConfig } from './cli/config.ts'
+export { defineConfig, type WaybillConfig } from './config/config.ts'
 
 export {
   createOutbox,

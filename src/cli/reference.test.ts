@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { expect, test } from 'vitest'
 
 import { commands } from './commands.ts'
-import { commandHelp, overview } from './help.ts'
+import { commandHelp, overview } from './frame/help.ts'
 
 const page = await readFile(new URL('../../docs/reference/cli.md', import.meta.url), 'utf8')
 

@@ -6,8 +6,8 @@ import { globSync, readFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { proofSuites } from '../../scripts/proof-suites.ts'
 import { repositoryRoot } from '../../scripts/run-command.ts'
-import type { Command } from '../../src/cli/command.ts'
-import { parseLine } from '../../src/cli/parse-command.ts'
+import type { Command } from '../../src/cli/frame/command.ts'
+import { parseLine } from '../../src/cli/frame/parse-command.ts'
 import { inlineCode, type Page } from './pages.ts'
 
 export interface Known {

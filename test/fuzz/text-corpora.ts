@@ -1,9 +1,9 @@
 /** Texts from outside: consistency tokens, entries of the commands' cache, and command lines. */
 import fc from 'fast-check'
 import { z } from 'zod'
-import { exitCodes } from '../../src/cli/command.ts'
+import { exitCodes } from '../../src/cli/frame/command.ts'
 import { commands as cliCommands } from '../../src/cli/commands.ts'
-import { parseLine } from '../../src/cli/parse-command.ts'
+import { parseLine } from '../../src/cli/frame/parse-command.ts'
 import { runCli } from '../../src/cli/run-cli.ts'
 import { entryTexts, type CacheEntry } from '../../src/command/cache/cache.ts'
 import { command } from '../../src/command/model/command.ts'

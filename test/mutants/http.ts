@@ -133,7 +133,7 @@ export const httpMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'lets an aggregate id forge a line of a listing',
-    file: 'src/cli/dlq-commands.ts',
+    file: 'src/cli/commands/dead-letters.ts',
     from: "lines.map(oneLine).join('\\n')",
     to: "lines.join('\\n')",
     caughtBy: { file: 'src/cli/terminal-text.pg.test.ts', test: 'none of it reaches the terminal by' },

@@ -7,7 +7,7 @@ import { eventually } from '../../testing/eventually.ts'
 import { doctorConsumers } from './consumers.ts'
 import { createHealth } from '../status/health.ts'
 import { status } from '../status/status.ts'
-import { statusText } from '../../cli/status-text.ts'
+import { statusText } from '../../cli/commands/status-text.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)
