@@ -1,7 +1,7 @@
 /** Every drill, in the order in which they are run. */
-import type { Drill } from './drill.ts'
-import { consumerDrills } from './drills/consumer-drills.ts'
-import { outageDrills } from './drills/outage-drills.ts'
-import { relayDrills } from './drills/relay-drills.ts'
+import type { Drill } from './stage/drill.ts'
+import { consumerDrills } from './drills/consumer.ts'
+import { outageDrills } from './drills/outage.ts'
+import { relayDrills } from './drills/relay.ts'
 
 export const drills: readonly Drill[] = [...relayDrills, ...consumerDrills, ...outageDrills]

@@ -10,7 +10,7 @@ import { startPubsubServer, type PubsubServer } from '../../src/pubsub-server/pu
 import { eventually } from '../../src/testing/eventually.ts'
 import { memory } from '../../src/transport/memory/memory.ts'
 import { postgresTransport } from '../../src/transport/postgres/postgres-transport.ts'
-import { makePubsubTopic } from '../../src/drill/pubsub-topic.ts'
+import { makePubsubTopic } from '../../src/drill/target/pubsub-topic.ts'
 import { createPubsubAdmin } from '../../src/transport/pubsub/admin/admin.ts'
 import { pubsub } from '../../src/transport/pubsub/pubsub.ts'
 import type { Transport } from '../../src/transport/port/transport.ts'

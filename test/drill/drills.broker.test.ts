@@ -1,9 +1,9 @@
 /** Some drills that need no long wait, on embedded parts. All of them run in test/proof. */
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { drills } from '../../src/drill/drills.ts'
-import { openEmbedded } from '../../src/drill/embedded-target.ts'
-import { runDrill } from '../../src/drill/run-drill.ts'
-import type { Target } from '../../src/drill/target.ts'
+import { openEmbedded } from '../../src/drill/target/embedded.ts'
+import { runDrill } from '../../src/drill/run/run-drill.ts'
+import type { Target } from '../../src/drill/target/target.ts'
 
 const seed = 7
 const quick = ['broker-outage', 'stale-version']

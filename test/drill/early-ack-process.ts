@@ -1,5 +1,5 @@
 /** A process of the drills whose consumer acknowledges before it commits: what a crash then takes with it is lost. */
-import { runDrillProcess } from '../../src/drill/drill-process.ts'
+import { runDrillProcess } from '../../src/drill/system/process.ts'
 
 await runDrillProcess({
   alter: (delivery) => {

@@ -1,12 +1,12 @@
 /** A drill that cannot fail proves nothing: broken systems, and faults that did not happen, must fail it. */
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import type { Drill, DrillRecord } from '../../src/drill/drill.ts'
-import { consumerName } from '../../src/drill/drill-world.ts'
+import type { Drill, DrillRecord } from '../../src/drill/stage/drill.ts'
+import { consumerName } from '../../src/drill/system/system.ts'
 import { drills } from '../../src/drill/drills.ts'
-import { openEmbedded } from '../../src/drill/embedded-target.ts'
-import { runDrill } from '../../src/drill/run-drill.ts'
-import type { Stage } from '../../src/drill/stage.ts'
-import type { Target } from '../../src/drill/target.ts'
+import { openEmbedded } from '../../src/drill/target/embedded.ts'
+import { runDrill } from '../../src/drill/run/run-drill.ts'
+import type { Stage } from '../../src/drill/stage/stage.ts'
+import type { Target } from '../../src/drill/target/target.ts'
 
 const script = new URL('./early-ack-process.ts', import.meta.url)
 let target: Target

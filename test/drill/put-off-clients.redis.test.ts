@@ -3,9 +3,9 @@ import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
 import type { Commands } from '../../src/command/commands.ts'
 import { failed } from '../../src/command/model/outcome.ts'
 import { drills } from '../../src/drill/drills.ts'
-import { openEmbedded } from '../../src/drill/embedded-target.ts'
-import { runDrill } from '../../src/drill/run-drill.ts'
-import type { Target } from '../../src/drill/target.ts'
+import { openEmbedded } from '../../src/drill/target/embedded.ts'
+import { runDrill } from '../../src/drill/run/run-drill.ts'
+import type { Target } from '../../src/drill/target/target.ts'
 
 const patienceMs = 180_000
 

@@ -6,8 +6,8 @@ import { pathToFileURL } from 'node:url'
 import { chromium as playwright, type Browser } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { drills } from '../../src/drill/drills.ts'
-import type { DrillRecord, DrillReport } from '../../src/drill/drill.ts'
-import { reportHtml } from '../../src/drill/report-html.ts'
+import type { DrillRecord, DrillReport } from '../../src/drill/stage/drill.ts'
+import { reportHtml } from '../../src/drill/run/report-html.ts'
 import { chromiumPath } from '../setup/chromium.ts'
 
 let browser: Browser

@@ -1,7 +1,7 @@
 /** Every drill on embedded parts, none skipped: `npm run drill -- run --all`, over two seeds where there is time. */
 import { expect, test } from 'vitest'
 import { drills } from '../../src/drill/drills.ts'
-import { runDrills } from '../../src/drill/run-drills.ts'
+import { runDrills } from '../../src/drill/run/run-drills.ts'
 
 const seeds = process.env['WAYBILL_PROOF'] === 'full' ? [1, 2] : [1]
 

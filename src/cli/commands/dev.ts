@@ -11,7 +11,7 @@
  */
 import { WaybillError } from '../../core/errors.ts'
 import { untilAborted } from '../../core/service/until-aborted.ts'
-import { isDevelopment } from '../../drill/production-sign.ts'
+import { isDevelopment } from '../../drill/target/production-sign.ts'
 import { desiredResources } from '../../ops/provision/desired.ts'
 import { applyProvision, planProvision } from '../../ops/provision/provision.ts'
 import { withDatabase } from '../../ops/connect/with-database.ts'

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { migrate } from '../../postgres/schema/migrate.ts'
-import type { DrillReport } from '../../drill/drill.ts'
+import type { DrillReport } from '../../drill/stage/drill.ts'
 import { runLine, type Ended } from '../../../test/setup/run-line.ts'
 
 const database = await testDatabase()

@@ -6,11 +6,11 @@
 import { writeFile } from 'node:fs/promises'
 import { errorMessage, WaybillError } from '../../core/errors.ts'
 import { nearest } from '../../core/options.ts'
-import type { Drill } from '../../drill/drill.ts'
-import type { reportHtml as ReportHtml } from '../../drill/report-html.ts'
-import type * as Texts from '../../drill/report-text.ts'
-import type { runDrills as RunDrills } from '../../drill/run-drills.ts'
-import type { Target } from '../../drill/target.ts'
+import type { Drill } from '../../drill/stage/drill.ts'
+import type { reportHtml as ReportHtml } from '../../drill/run/report-html.ts'
+import type * as Texts from '../../drill/run/report-text.ts'
+import type { runDrills as RunDrills } from '../../drill/run/run-drills.ts'
+import type { Target } from '../../drill/target/target.ts'
 import type { PubsubAdminOptions } from '../../transport/pubsub/admin/admin.ts'
 import type { PubsubConfig } from '../../config/config.ts'
 import { exitCodes, type Command, type CommandContext } from '../frame/command.ts'
@@ -81,9 +81,9 @@ async function loadDrills(): Promise<LoadedDrills> {
   try {
     const [{ drills }, { runDrills }, texts, { reportHtml }] = await Promise.all([
       import('../../drill/drills.ts'),
-      import('../../drill/run-drills.ts'),
-      import('../../drill/report-text.ts'),
-      import('../../drill/report-html.ts'),
+      import('../../drill/run/run-drills.ts'),
+      import('../../drill/run/report-text.ts'),
+      import('../../drill/run/report-html.ts'),
     ])
     return { drills, runDrills, texts, reportHtml }
   } catch (cause) {
@@ -124,7 +124,7 @@ async function openTarget(context: CommandContext): Promise<(() => Promise<Targe
   const { configFile: file, config } = settings
   if (file === undefined || config.transport === undefined)
     throw new WaybillError('INVALID_OPTION', 'Which broker? --on config needs a waybill.config.ts with a transport.')
-  const { openConfigured } = await import('../../drill/config-target.ts')
+  const { openConfigured } = await import('../../drill/target/configured.ts')
   const known = settings.knownPubsub().projectId === undefined ? undefined : settings.pubsub()
   return () => openConfigured({ url: settings.databaseUrl(), file, pubsub: known && connectionOf(known) })
 }

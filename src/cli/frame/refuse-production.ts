@@ -3,7 +3,7 @@
  * schema in its database is stamped with: a tunnel makes any database look like one of this machine.
  */
 import { WaybillError } from '../../core/errors.ts'
-import { productionSign } from '../../drill/production-sign.ts'
+import { productionSign } from '../../drill/target/production-sign.ts'
 import { withDatabase } from '../../ops/connect/with-database.ts'
 import { migrationStatus, type DeploymentStamp } from '../../postgres/schema/status.ts'
 import type { Settings } from './settings.ts'

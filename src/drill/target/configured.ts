@@ -2,9 +2,9 @@
  * A user's own database and broker as the place of drills. They keep to a schema and a topic of their own, whose names begin with
  * `waybill_drill_`, never touch a row that is not theirs, and remove what they made. Servers are left alone.
  */
-import { WaybillError } from '../core/errors.ts'
-import type { Transport } from '../transport/port/transport.ts'
-import { createPubsubAdmin, type PubsubAdminOptions } from '../transport/pubsub/admin/admin.ts'
+import { WaybillError } from '../../core/errors.ts'
+import type { Transport } from '../../transport/port/transport.ts'
+import { createPubsubAdmin, type PubsubAdminOptions } from '../../transport/pubsub/admin/admin.ts'
 import { makePubsubTopic, removePubsubTopic } from './pubsub-topic.ts'
 import type { Target, TopicOrder } from './target.ts'
 

@@ -6,7 +6,7 @@
  * it is never left out silently.
  */
 import type { Stage } from './stage.ts'
-import type { Target } from './target.ts'
+import type { Target } from '../target/target.ts'
 
 export interface Drill {
   readonly name: string

@@ -2,7 +2,7 @@
  * How a drill tells a process what it is: by an environment variable. The address of the database may hold a password, and
  * everybody on a machine can read the arguments of a process, but only its owner its environment.
  */
-import type { ProcessSettings } from './drill-process.ts'
+import type { ProcessSettings } from './process.ts'
 
 const variable = 'WAYBILL_DRILL_PROCESS'
 

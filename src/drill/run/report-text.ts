@@ -1,5 +1,5 @@
 /** The report of a run of drills for a terminal: a line each with its evidence, and what went wrong beneath. */
-import type { Drill, DrillRecord, DrillReport } from './drill.ts'
+import type { Drill, DrillRecord, DrillReport } from '../stage/drill.ts'
 
 export function reportText(report: DrillReport): string {
   return [...report.drills.map(recordText), '', summaryText(report)].join('\n')

@@ -1,5 +1,5 @@
 /** The servers that a drill may stop. */
-import { WaybillError } from '../core/errors.ts'
+import { WaybillError } from '../../core/errors.ts'
 import type { EmbeddedServers, Target } from './target.ts'
 
 /** Drills that say `needs: 'servers'` are not run where there are none. */

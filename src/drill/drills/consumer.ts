@@ -2,13 +2,13 @@
 import { one } from '../../postgres/query/database.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
 import { missingForKafka } from '../../testing/kafka-programs.ts'
-import type { Drill } from '../drill.ts'
-import { lowestProfileVersion } from '../drill-tables.sql.ts'
-import { deposit, poisonAmount } from '../drill-world.ts'
-import type { DrilledProcess } from '../drilled-process.ts'
-import { ackDeadlineSeconds } from '../pubsub-topic.ts'
-import { serversOf } from '../servers-of.ts'
-import { watchAlert } from '../watch-alert.ts'
+import type { Drill } from '../stage/drill.ts'
+import { lowestProfileVersion } from '../system/tables.sql.ts'
+import { deposit, poisonAmount } from '../system/system.ts'
+import type { DrilledProcess } from '../stage/drilled-process.ts'
+import { ackDeadlineSeconds } from '../target/pubsub-topic.ts'
+import { serversOf } from '../target/servers-of.ts'
+import { watchAlert } from '../stage/alerts.ts'
 
 const consumerCrash: Drill = {
   name: 'consumer-crash',

@@ -1,11 +1,11 @@
 /** Requests of clients, for drills about commands: each is recorded with what its client was told. */
-import { command } from '../command/model/command.ts'
-import { createCommands, type CommandsOptions } from '../command/commands.ts'
-import { WaybillError } from '../core/errors.ts'
-import type { StandardSchema } from '../core/encoding/standard-schema.ts'
-import { execute, one } from '../postgres/query/database.ts'
-import { answerOf } from '../testing/history/message-entries.ts'
-import { addToAccount, insertRequest } from './drill-tables.sql.ts'
+import { command } from '../../command/model/command.ts'
+import { createCommands, type CommandsOptions } from '../../command/commands.ts'
+import { WaybillError } from '../../core/errors.ts'
+import type { StandardSchema } from '../../core/encoding/standard-schema.ts'
+import { execute, one } from '../../postgres/query/database.ts'
+import { answerOf } from '../../testing/history/message-entries.ts'
+import { addToAccount, insertRequest } from '../system/tables.sql.ts'
 import type { Stage } from './stage.ts'
 
 export interface Requests {

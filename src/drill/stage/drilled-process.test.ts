@@ -15,7 +15,7 @@ const told: StartOptions = {
     metrics: false,
   },
   patienceMs: 45_000,
-  script: new URL('../../test/fixtures/told-child.ts', import.meta.url),
+  script: new URL('../../../test/fixtures/told-child.ts', import.meta.url),
 }
 afterEach(() => void vi.useRealTimers())
 

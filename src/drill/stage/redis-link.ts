@@ -4,8 +4,8 @@
  * Calls are answered in order. A connection that breaks fails what waits for it; the next call opens another.
  */
 import { connect, type Socket } from 'node:net'
-import { WaybillError } from '../core/errors.ts'
-import type { IoRedisClient } from '../command/cache/redis.ts'
+import { WaybillError } from '../../core/errors.ts'
+import type { IoRedisClient } from '../../command/cache/redis.ts'
 
 interface Waiting {
   readonly done: (reply: string | number | null) => void

@@ -3,14 +3,14 @@
  * a drill wants one and the machine can run it. All listen on the loopback interface and are gone afterwards.
  */
 import { rm } from 'node:fs/promises'
-import { startPubsubServer, type PubsubServer } from '../pubsub-server/pubsub-server.ts'
-import { temporaryFolder } from '../testing/cache-folder.ts'
-import { startPostgres } from '../testing/embedded-postgres.ts'
-import { eventually } from '../testing/eventually.ts'
-import { startKafka } from '../testing/kafka-cluster.ts'
-import { createKafkaAdmin } from '../transport/kafka/admin.ts'
-import { createPubsubAdmin } from '../transport/pubsub/admin/admin.ts'
-import { Closers } from './closers.ts'
+import { startPubsubServer, type PubsubServer } from '../../pubsub-server/pubsub-server.ts'
+import { temporaryFolder } from '../../testing/cache-folder.ts'
+import { startPostgres } from '../../testing/embedded-postgres.ts'
+import { eventually } from '../../testing/eventually.ts'
+import { startKafka } from '../../testing/kafka-cluster.ts'
+import { createKafkaAdmin } from '../../transport/kafka/admin.ts'
+import { createPubsubAdmin } from '../../transport/pubsub/admin/admin.ts'
+import { Closers } from '../stage/closers.ts'
 import { makePubsubTopic } from './pubsub-topic.ts'
 import type { EmbeddedBroker, Target } from './target.ts'
 

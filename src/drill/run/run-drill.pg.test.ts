@@ -2,23 +2,23 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test, vi } from 'vitest'
-import { testDatabase } from '../../test/setup/test-database.ts'
-import { eventually } from '../testing/eventually.ts'
-import { startFaultProxy } from '../testing/fault-proxy.ts'
-import { openConfigured } from './config-target.ts'
-import type { Drill } from './drill.ts'
-import { createRequests } from './drill-requests.ts'
-import { drills } from './drills.ts'
+import { testDatabase } from '../../../test/setup/test-database.ts'
+import { eventually } from '../../testing/eventually.ts'
+import { startFaultProxy } from '../../testing/fault-proxy.ts'
+import { openConfigured } from '../target/configured.ts'
+import type { Drill } from '../stage/drill.ts'
+import { createRequests } from '../stage/requests.ts'
+import { drills } from '../drills.ts'
 import { runDrill } from './run-drill.ts'
 import { runDrills } from './run-drills.ts'
-import { Stage } from './stage.ts'
-import type { EmbeddedServers, Target } from './target.ts'
+import { Stage } from '../stage/stage.ts'
+import type { EmbeddedServers, Target } from '../target/target.ts'
 
 const database = await testDatabase()
 const folder = await mkdtemp(join(tmpdir(), 'waybill-run-drill-'))
 afterAll(() => rm(folder, { recursive: true }))
 
-const transportFile = JSON.stringify(new URL('../transport/postgres/postgres-transport.ts', import.meta.url).href)
+const transportFile = JSON.stringify(new URL('../../transport/postgres/postgres-transport.ts', import.meta.url).href)
 
 /** A place on this database, with the transport that the text makes. */
 async function place(name: string, transport: string, more: Partial<Target> = {}): Promise<Target> {
@@ -165,7 +165,7 @@ test(
 
 test('a process that does not stop when it is told to fails the drill, at its end and in the middle', async () => {
   const target = await place('deaf', 'postgresTransport({ db, schema })')
-  const script = new URL('../../test/fixtures/deaf-child.ts', import.meta.url)
+  const script = new URL('../../../test/fixtures/deaf-child.ts', import.meta.url)
   const run = (stops: boolean) => async (stage: Stage) => {
     const consumer = await stage.start('consumer')
     if (stops) await consumer.stop()

@@ -1,7 +1,7 @@
 /**
  * The report of a run of drills as one page that needs nothing else: no script, no font, no request. Light or dark as its reader is.
  */
-import type { DrillRecord, DrillReport } from './drill.ts'
+import type { DrillRecord, DrillReport } from '../stage/drill.ts'
 import { summaryText } from './report-text.ts'
 import { timelinePicture } from './timeline-picture.ts'
 

@@ -1,10 +1,10 @@
 /** What happens between a COMMIT and the broker: crashes, lost leases, long transactions, outages. */
 import { one } from '../../postgres/query/database.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
-import type { Drill } from '../drill.ts'
-import { selectOwnPid, transactionAgeMs } from '../drill-tables.sql.ts'
-import { deposit } from '../drill-world.ts'
-import { serversOf } from '../servers-of.ts'
+import type { Drill } from '../stage/drill.ts'
+import { selectOwnPid, transactionAgeMs } from '../system/tables.sql.ts'
+import { deposit } from '../system/system.ts'
+import { serversOf } from '../target/servers-of.ts'
 
 const crashAfterCommit: Drill = {
   name: 'crash-after-commit',

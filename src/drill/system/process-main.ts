@@ -1,4 +1,4 @@
 /** The program that drills start for each relay, consumer and service. */
-import { runDrillProcess } from './drill-process.ts'
+import { runDrillProcess } from './process.ts'
 
 await runDrillProcess()

@@ -1,5 +1,5 @@
 /** Every statement on the tables that drills make for themselves, in a schema of their own. */
-import { name, sql, type Name, type Statement } from '../postgres/query/sql.ts'
+import { name, sql, type Name, type Statement } from '../../postgres/query/sql.ts'
 
 export interface DrillTables {
   readonly schema: Name

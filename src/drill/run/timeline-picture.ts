@@ -3,7 +3,7 @@
  *
  * Plain SVG without scripts, fonts or colours of its own: the page gives the classes their colours, by day and by night.
  */
-import type { TimelineEntry } from './drill.ts'
+import type { TimelineEntry } from '../stage/drill.ts'
 
 const width = 960
 const height = 92

@@ -1,10 +1,10 @@
 /**
  * Where drills run: on parts of their own that they may stop and restart, or on a user's stack, where they keep to themselves.
  */
-import type { Postgres } from '../testing/embedded-postgres.ts'
-import type { PubsubServer } from '../pubsub-server/pubsub-server.ts'
-import type { Transport } from '../transport/port/transport.ts'
-import type { TransportPlace } from './drill-process.ts'
+import type { Postgres } from '../../testing/embedded-postgres.ts'
+import type { PubsubServer } from '../../pubsub-server/pubsub-server.ts'
+import type { Transport } from '../../transport/port/transport.ts'
+import type { TransportPlace } from '../system/process.ts'
 
 export interface Target {
   readonly on: 'embedded' | 'config'

@@ -3,13 +3,13 @@
  *
  * What a broker delivers to it twice is one message; what a relay published twice is two.
  */
-import { newId } from '../core/event/id.ts'
-import type { AnyStream } from '../core/event/stream.ts'
-import { WaybillError } from '../core/errors.ts'
-import type { Log } from '../testing/history/entry.ts'
-import { logEntry } from '../testing/history/message-entries.ts'
-import type { IncomingMessage, OutgoingMessage, Receiver, Transport } from '../transport/port/transport.ts'
-import { tapName } from './target.ts'
+import { newId } from '../../core/event/id.ts'
+import type { AnyStream } from '../../core/event/stream.ts'
+import { WaybillError } from '../../core/errors.ts'
+import type { Log } from '../../testing/history/entry.ts'
+import { logEntry } from '../../testing/history/message-entries.ts'
+import type { IncomingMessage, OutgoingMessage, Receiver, Transport } from '../../transport/port/transport.ts'
+import { tapName } from '../target/target.ts'
 
 /** Marks what a drill made up. Consumers do not look at it. */
 const forgedMark = 'waybill_drill_forged'

@@ -1,6 +1,6 @@
 /** Topics of drills and tests on Pub/Sub: ordered subscriptions with the usual deadline, which end by themselves after a day. */
-import type { PubsubAdmin } from '../transport/pubsub/admin/admin.ts'
-import { usualLeaseMs } from '../transport/pubsub/receive/lease-keeper.ts'
+import type { PubsubAdmin } from '../../transport/pubsub/admin/admin.ts'
+import { usualLeaseMs } from '../../transport/pubsub/receive/lease-keeper.ts'
 
 /** How long a message may be in hand before Pub/Sub gives it to somebody else. */
 export const ackDeadlineSeconds: number = usualLeaseMs(false) / 1_000

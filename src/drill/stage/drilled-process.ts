@@ -1,13 +1,13 @@
 /**
  * A process of the system as a drill sees it: what it reported so far, and the means to wait for more.
  */
-import { defaults } from '../core/defaults.ts'
-import { WaybillError } from '../core/errors.ts'
-import type { Signals } from '../core/signals.ts'
-import { startChild, type Child, type Exit } from '../testing/child.ts'
-import type { ArmedFailpoint } from '../testing/failpoint.ts'
-import type { ProcessReport, ProcessRole, ProcessSettings } from './drill-process.ts'
-import { settingsEnvironment } from './told-settings.ts'
+import { defaults } from '../../core/defaults.ts'
+import { WaybillError } from '../../core/errors.ts'
+import type { Signals } from '../../core/signals.ts'
+import { startChild, type Child, type Exit } from '../../testing/child.ts'
+import type { ArmedFailpoint } from '../../testing/failpoint.ts'
+import type { ProcessReport, ProcessRole, ProcessSettings } from '../system/process.ts'
+import { settingsEnvironment } from '../system/told-settings.ts'
 
 type Delivered = NonNullable<ProcessReport['delivered']>
 
@@ -37,7 +37,7 @@ export interface DrilledProcess {
   kill(): Promise<Exit>
 }
 
-const program = new URL(`./drill-process-main${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`, import.meta.url)
+const program = new URL(`../system/process-main${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`, import.meta.url)
 const { stopTimeoutMs, abortTimeoutMs } = defaults.run
 /** Beyond the time after which the process gives up by itself, and says what did not stop. */
 const patientStopMs = stopTimeoutMs + abortTimeoutMs + 20_000

@@ -6,11 +6,11 @@ import { connect } from '../../postgres/connect.ts'
 import { startFaultProxy } from '../../testing/fault-proxy.ts'
 import { isCommitReply, postgresFrames } from '../../testing/postgres-frames.ts'
 import { findRedis, startRedis } from '../../testing/redis.ts'
-import type { Drill } from '../drill.ts'
-import { createRequests, type Requests } from '../drill-requests.ts'
-import { RedisLink } from '../redis-link.ts'
-import { serversOf } from '../servers-of.ts'
-import type { Stage } from '../stage.ts'
+import type { Drill } from '../stage/drill.ts'
+import { createRequests, type Requests } from '../stage/requests.ts'
+import { RedisLink } from '../stage/redis-link.ts'
+import { serversOf } from '../target/servers-of.ts'
+import type { Stage } from '../stage/stage.ts'
 
 /** As many are committed after a fault before it counts as one under load. */
 const more = 20

@@ -5,17 +5,17 @@
  * seen as well. A process that does not stop in order fails the drill.
  */
 import { setTimeout as delay } from 'node:timers/promises'
-import { errorMessage } from '../core/errors.ts'
-import { rows } from '../postgres/query/database.ts'
-import type { Transport } from '../transport/port/transport.ts'
-import { checkHistory, type Verdict } from '../testing/history/checker.ts'
-import { aggregateName, type HistoryEntry } from '../testing/history/entry.ts'
-import { invariantIds } from '../testing/history/invariants.ts'
-import { readHistory } from '../testing/history/read-history.ts'
-import type { Drill, DrillRecord } from './drill.ts'
-import { selectRequests, selectSeenVersions } from './drill-tables.sql.ts'
-import { consumerName, createDrillConsumer } from './drill-world.ts'
-import { Stage, type StageOptions } from './stage.ts'
+import { errorMessage } from '../../core/errors.ts'
+import { rows } from '../../postgres/query/database.ts'
+import type { Transport } from '../../transport/port/transport.ts'
+import { checkHistory, type Verdict } from '../../testing/history/checker.ts'
+import { aggregateName, type HistoryEntry } from '../../testing/history/entry.ts'
+import { invariantIds } from '../../testing/history/invariants.ts'
+import { readHistory } from '../../testing/history/read-history.ts'
+import type { Drill, DrillRecord } from '../stage/drill.ts'
+import { selectRequests, selectSeenVersions } from '../system/tables.sql.ts'
+import { consumerName, createDrillConsumer } from '../system/system.ts'
+import { Stage, type StageOptions } from '../stage/stage.ts'
 
 export interface RunDrillOptions extends StageOptions {
   /** How long the system may take to recover. @default 60_000 */

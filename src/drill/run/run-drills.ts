@@ -1,11 +1,11 @@
 /**
  * Runs drills one after the other on one target, which it opens and closes, and sums them up.
  */
-import { errorMessage } from '../core/errors.ts'
-import type { Drill, DrillRecord, DrillReport } from './drill.ts'
-import { openEmbedded } from './embedded-target.ts'
+import { errorMessage } from '../../core/errors.ts'
+import type { Drill, DrillRecord, DrillReport } from '../stage/drill.ts'
+import { openEmbedded } from '../target/embedded.ts'
 import { runDrill } from './run-drill.ts'
-import type { Target } from './target.ts'
+import type { Target } from '../target/target.ts'
 
 export interface RunDrillsOptions {
   /** @default embedded parts, made for this run */

@@ -3,8 +3,8 @@
  * machine has it; else by the condition of that rule on the metrics' text.
  */
 import { existsSync, readFileSync } from 'node:fs'
-import { findProgram } from '../testing/find-program.ts'
-import { startPrometheus } from '../testing/prometheus.ts'
+import { findProgram } from '../../testing/find-program.ts'
+import { startPrometheus } from '../../testing/prometheus.ts'
 
 export interface AlertWatch {
   /** How it is decided, for the report. */
@@ -18,7 +18,7 @@ export interface WatchedAlert {
   readonly metricsUrl: string
 }
 
-const rulesFile = new URL('../../deploy/prometheus/waybill.rules.yml', import.meta.url)
+const rulesFile = new URL('../../../deploy/prometheus/waybill.rules.yml', import.meta.url)
 
 export async function watchAlert(alert: WatchedAlert): Promise<AlertWatch> {
   if (findProgram('prometheus') === undefined || !existsSync(rulesFile)) return watchText(alert)

@@ -4,14 +4,14 @@
  * Every deposit is one transaction of the owner with two events. Whatever happens to the processes, at rest the consumer has
  * applied each deposit once and its profiles are the owner's: the history checker decides.
  */
-import { createConsumer, type Consumer } from '../consumer/consumer.ts'
-import type { ConsumerOptions } from '../consumer/model/consumer-options.ts'
-import { delta, state, type EventDefinition } from '../core/event/event.ts'
-import type { StandardSchema } from '../core/encoding/standard-schema.ts'
-import { stream, type Stream } from '../core/event/stream.ts'
-import { createOutbox, type Outbox } from '../outbox/outbox.ts'
-import { execute, one, type Database, type Tx } from '../postgres/query/database.ts'
-import { addToAccount, drillTables, insertEffect, type DrillTables } from './drill-tables.sql.ts'
+import { createConsumer, type Consumer } from '../../consumer/consumer.ts'
+import type { ConsumerOptions } from '../../consumer/model/consumer-options.ts'
+import { delta, state, type EventDefinition } from '../../core/event/event.ts'
+import type { StandardSchema } from '../../core/encoding/standard-schema.ts'
+import { stream, type Stream } from '../../core/event/stream.ts'
+import { createOutbox, type Outbox } from '../../outbox/outbox.ts'
+import { execute, one, type Database, type Tx } from '../../postgres/query/database.ts'
+import { addToAccount, drillTables, insertEffect, type DrillTables } from './tables.sql.ts'
 
 export interface Deposit {
   readonly amount: number

@@ -1,11 +1,11 @@
 import { readFile } from 'node:fs/promises'
 import { expect, test } from 'vitest'
-import type { DrillRecord, DrillReport } from './drill.ts'
-import { productionSign } from './production-sign.ts'
+import type { DrillRecord, DrillReport } from '../stage/drill.ts'
+import { productionSign } from '../target/production-sign.ts'
 import { reportHtml } from './report-html.ts'
 import { reportText } from './report-text.ts'
 import { timelinePicture } from './timeline-picture.ts'
-import { deadLettersIn } from './watch-alert.ts'
+import { deadLettersIn } from '../stage/alerts.ts'
 
 const record: DrillRecord = {
   name: 'some-drill',
@@ -78,7 +78,7 @@ test('production is recognised as a word, by environment or deployment', () => {
 
 test('without Prometheus the alert is decided on the count that the shipped rule watches', async () => {
   const metric = 'waybill_consumer_dead_letters_total'
-  const rules = await readFile(new URL('../../deploy/prometheus/waybill.rules.yml', import.meta.url), 'utf8')
+  const rules = await readFile(new URL('../../../deploy/prometheus/waybill.rules.yml', import.meta.url), 'utf8')
   expect(rules).toContain(`${metric}{reason!="discarded"}`)
   expect(deadLettersIn('')).toBe(0)
   expect(deadLettersIn(`# TYPE ${metric} counter\n${metric}{consumer="a",reason="discarded"} 4\n`)).toBe(0)
