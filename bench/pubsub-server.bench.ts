@@ -4,7 +4,7 @@
  * messages of 300 bytes. The heap of the server is compared after each of three fill-and-acknowledge cycles.
  */
 import { Client, credentials } from '@grpc/grpc-js'
-import { type Child, startChild } from '../src/testing/child.ts'
+import { type Child, startChild } from '../src/testing/process/child.ts'
 import { WireReader } from '../src/pubsub-server/protocol/wire.ts'
 import { loadProtocol, type Protocol } from '../src/pubsub-server/protocol/protocol.ts'
 import { type Bench, defineBench } from './harness.ts'

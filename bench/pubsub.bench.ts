@@ -6,7 +6,7 @@
  * Receiving: from a backlog, with the most that was in hand as a share of the bounds.
  */
 import { PubSub, v1 } from '@google-cloud/pubsub'
-import { type Child, startChild } from '../src/testing/child.ts'
+import { type Child, startChild } from '../src/testing/process/child.ts'
 import { openConnection, type Connection } from '../src/transport/pubsub/client/connection.ts'
 import { createPubsubAdmin } from '../src/transport/pubsub/admin/admin.ts'
 import { pubsub } from '../src/transport/pubsub/pubsub.ts'

@@ -7,7 +7,7 @@
 import { parseArgs } from 'node:util'
 import { connect } from '../src/postgres/connect.ts'
 import { migrate } from '../src/postgres/schema/migrate.ts'
-import { startPostgres } from '../src/testing/embedded-postgres.ts'
+import { startPostgres } from '../src/testing/servers/postgres.ts'
 import { fuzz, type Corpus, type FuzzReport } from '../test/fuzz/fuzz.ts'
 import { httpCorpora, type FuzzWorld } from '../test/fuzz/http-corpora.ts'
 import { messageCorpora } from '../test/fuzz/message-corpora.ts'

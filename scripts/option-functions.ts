@@ -111,8 +111,8 @@ export const optionFunctions: readonly OptionsOf[] = [
       ['TelemetryServerOptions', 'src/telemetry/telemetry-server.ts'],
     ],
   },
-  of('startPostgres (waybill/testing)', 'PostgresOptions', 'src/testing/embedded-postgres.ts'),
+  of('startPostgres (waybill/testing)', 'PostgresOptions', 'src/testing/servers/postgres.ts'),
   of('startPubsubServer (waybill/testing)', 'PubsubServerOptions', 'src/pubsub-server/pubsub-server.ts'),
-  of('createTestKit (waybill/testing)', 'TestKitOptions', 'src/testing/test-kit.ts'),
-  of('drain (waybill/testing)', 'DrainOptions', 'src/testing/test-kit-drain.ts'),
+  of('createTestKit (waybill/testing)', 'TestKitOptions', 'src/testing/kit/test-kit.ts'),
+  of('drain (waybill/testing)', 'DrainOptions', 'src/testing/kit/drain.ts'),
 ]

@@ -5,7 +5,7 @@
  * installed is named with the command that installs it; nothing is installed here. It ends with 1 if something is missing.
  */
 import { errorMessage } from '../src/core/errors.ts'
-import { kafkaPrograms, kafkaVersion } from '../src/testing/kafka-programs.ts'
+import { kafkaPrograms, kafkaVersion } from '../src/testing/servers/kafka-programs.ts'
 import { services, type Service } from './services.ts'
 
 process.exitCode = await main()

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { startChild } from '../src/testing/child.ts'
+import { startChild } from '../src/testing/process/child.ts'
 import { exitCodeOf, runCommand, type CommandResult } from './run-command.ts'
 
 test('a command that dies by a signal never counts as success, and the signal is told', async () => {

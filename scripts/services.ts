@@ -6,8 +6,8 @@
  */
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { findProgram } from '../src/testing/find-program.ts'
-import { missingForKafka } from '../src/testing/kafka-programs.ts'
+import { findProgram } from '../src/testing/process/find-program.ts'
+import { missingForKafka } from '../src/testing/servers/kafka-programs.ts'
 import { repositoryRoot } from './run-command.ts'
 
 export interface Service {

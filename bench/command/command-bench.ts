@@ -15,8 +15,8 @@ import { createOutbox, type Outbox } from '../../src/outbox/outbox.ts'
 import { connect, type Connection } from '../../src/postgres/connect.ts'
 import type { Tx } from '../../src/postgres/query/database.ts'
 import { migrate } from '../../src/postgres/schema/migrate.ts'
-import { startPostgres } from '../../src/testing/embedded-postgres.ts'
-import { findRedis, startRedis } from '../../src/testing/redis.ts'
+import { startPostgres } from '../../src/testing/servers/postgres.ts'
+import { findRedis, startRedis } from '../../src/testing/servers/redis.ts'
 
 export const accounts = stream('account', {
   topic: 'account.events',

@@ -14,7 +14,7 @@ import type { Signer } from '../../src/core/event/signing.ts'
 import { stream } from '../../src/core/event/stream.ts'
 import { connect, type Connection } from '../../src/postgres/connect.ts'
 import { migrate } from '../../src/postgres/schema/migrate.ts'
-import { startPostgres } from '../../src/testing/embedded-postgres.ts'
+import { startPostgres } from '../../src/testing/servers/postgres.ts'
 import type { Delivery, IncomingMessage, Transport } from '../../src/transport/port/transport.ts'
 
 export const videos = stream('video', {

@@ -1,7 +1,7 @@
 /** Kafka's own measuring tools, from the broker's jars: what its Java clients make of the same node, with no database at all. */
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
-import { kafkaPrograms } from '../../src/testing/kafka-programs.ts'
+import { kafkaPrograms } from '../../src/testing/servers/kafka-programs.ts'
 import { logTopic, toolTopic, type KafkaBench } from './kafka-bench.ts'
 
 const recordBytes = 250

@@ -14,7 +14,7 @@ import { connect, type Connection } from '../../src/postgres/connect.ts'
 import { one, rows } from '../../src/postgres/query/database.ts'
 import { createLaneLeases } from '../../src/postgres/lanes/lane-leases.ts'
 import { migrate } from '../../src/postgres/schema/migrate.ts'
-import { startPostgres } from '../../src/testing/embedded-postgres.ts'
+import { startPostgres } from '../../src/testing/servers/postgres.ts'
 import type { Publisher } from '../../src/transport/port/transport.ts'
 
 export interface OutboxBench {

@@ -1,6 +1,6 @@
 import { EventEmitter } from 'node:events'
 import { expect, test } from 'vitest'
-import { createFakeClock } from '../testing/fake-clock.ts'
+import { createFakeClock } from '../testing/kit/fake-clock.ts'
 import { stopSignal } from './stop-signal.ts'
 
 function setUp() {

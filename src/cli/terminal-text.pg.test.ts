@@ -6,7 +6,7 @@ import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/adapters/from-pg.ts'
 import { createRelay } from '../outbox/relay/relay.ts'
 import { transaction } from '../postgres/transaction/transaction.ts'
-import { eventually } from '../testing/eventually.ts'
+import { eventually } from '../testing/kit/eventually.ts'
 import { memory } from '../transport/memory/memory.ts'
 
 const database = await testDatabase()

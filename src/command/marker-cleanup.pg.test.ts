@@ -4,8 +4,8 @@ import { commandSetup, heard } from '../../test/command/command-setup.ts'
 import { skewedClock, type SkewedClock } from '../../test/setup/skewed-clock.ts'
 import { run } from '../core/service/lifetime.ts'
 import { transaction } from '../postgres/transaction/transaction.ts'
-import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
-import { eventually } from '../testing/eventually.ts'
+import { createFakeClock, type FakeClock } from '../testing/kit/fake-clock.ts'
+import { eventually } from '../testing/kit/eventually.ts'
 import { createMarkerCleanup } from './marker-cleanup.ts'
 
 const { db, bank, commandsWith, newAccount, newRequest } = await commandSetup()

@@ -2,8 +2,8 @@ import { expect, test } from 'vitest'
 
 import { depositCommand, openBank } from '../../test/command/bank.ts'
 import { connect } from '../postgres/connect.ts'
-import { startPostgres } from '../testing/embedded-postgres.ts'
-import { eventually } from '../testing/eventually.ts'
+import { startPostgres } from '../testing/servers/postgres.ts'
+import { eventually } from '../testing/kit/eventually.ts'
 import { createCommands } from './commands.ts'
 
 test('a repeat is not answered by a commit that no synchronous standby has yet', async () => {

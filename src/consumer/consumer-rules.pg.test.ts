@@ -14,7 +14,7 @@ import {
 import { testDatabase } from '../../test/setup/test-database.ts'
 import type { Database, QueryResult } from '../postgres/query/database.ts'
 import { fromPg } from '../postgres/adapters/from-pg.ts'
-import { eventually } from '../testing/eventually.ts'
+import { eventually } from '../testing/kit/eventually.ts'
 import { memory } from '../transport/memory/memory.ts'
 import type { Consumer } from './consumer.ts'
 import type { ConsumerOptions } from './model/consumer-options.ts'

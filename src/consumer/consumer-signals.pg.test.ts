@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { consumerFixture, message, published, videos } from '../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/adapters/from-pg.ts'
-import { eventually } from '../testing/eventually.ts'
+import { eventually } from '../testing/kit/eventually.ts'
 import { discardDeadLetters } from './operate/discard.ts'
 import { pauseConsumer } from './operate/pause.ts'
 

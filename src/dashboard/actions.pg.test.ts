@@ -3,7 +3,7 @@ import { published, videos } from '../../test/setup/consumer-fixture.ts'
 import { at, dead, parked, site, type Site } from '../../test/setup/dashboard-fixture.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fromPg } from '../postgres/adapters/from-pg.ts'
-import { eventually } from '../testing/eventually.ts'
+import { eventually } from '../testing/kit/eventually.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

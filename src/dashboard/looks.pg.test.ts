@@ -5,8 +5,8 @@ import { testDatabase } from '../../test/setup/test-database.ts'
 import { connect } from '../postgres/connect.ts'
 import { fromPg } from '../postgres/adapters/from-pg.ts'
 import { transaction } from '../postgres/transaction/transaction.ts'
-import { eventually } from '../testing/eventually.ts'
-import { createFakeClock } from '../testing/fake-clock.ts'
+import { eventually } from '../testing/kit/eventually.ts'
+import { createFakeClock } from '../testing/kit/fake-clock.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { seededRandom } from '../core/service/random.ts'
-import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
+import { createFakeClock, type FakeClock } from '../testing/kit/fake-clock.ts'
 import { createIngestClient, type IngestClientOptions } from './ingest-client.ts'
 
 interface Seen {

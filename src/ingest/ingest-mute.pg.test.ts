@@ -6,9 +6,9 @@ import { testDatabase } from '../../test/setup/test-database.ts'
 import { createOutbox } from '../outbox/outbox.ts'
 import { fromPg } from '../postgres/adapters/from-pg.ts'
 import { migrate } from '../postgres/schema/migrate.ts'
-import { createFakeClock } from '../testing/fake-clock.ts'
-import { startFaultProxy } from '../testing/fault-proxy.ts'
-import { isStatement, postgresFrames } from '../testing/postgres-frames.ts'
+import { createFakeClock } from '../testing/kit/fake-clock.ts'
+import { startFaultProxy } from '../testing/faults/fault-proxy.ts'
+import { isStatement, postgresFrames } from '../testing/faults/postgres-frames.ts'
 import { createIngest } from './ingest.ts'
 
 const database = await testDatabase()

@@ -7,7 +7,7 @@ import { fromPg } from '../postgres/adapters/from-pg.ts'
 import { migrate } from '../postgres/schema/migrate.ts'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { fetchIngest } from '../integrations/fetch.ts'
-import { eventually } from '../testing/eventually.ts'
+import { eventually } from '../testing/kit/eventually.ts'
 import { createIngestClient } from './ingest-client.ts'
 import { createIngest } from './ingest.ts'
 

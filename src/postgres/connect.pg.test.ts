@@ -4,7 +4,7 @@ import { expect, test, vi } from 'vitest'
 
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { createSignals } from '../core/signals.ts'
-import { eventually } from '../testing/eventually.ts'
+import { eventually } from '../testing/kit/eventually.ts'
 import { connect } from './connect.ts'
 import { transaction } from './transaction/transaction.ts'
 

@@ -2,9 +2,9 @@ import { describe, expect, test } from 'vitest'
 import { testDatabase } from '../../test/setup/test-database.ts'
 import { run } from '../core/service/lifetime.ts'
 import { createSignals, type Signals } from '../core/signals.ts'
-import { eventually } from '../testing/eventually.ts'
-import { startFaultProxy, type FaultProxy } from '../testing/fault-proxy.ts'
-import { findPgBouncer, startPgBouncer } from '../testing/pgbouncer.ts'
+import { eventually } from '../testing/kit/eventually.ts'
+import { startFaultProxy, type FaultProxy } from '../testing/faults/fault-proxy.ts'
+import { findPgBouncer, startPgBouncer } from '../testing/servers/pgbouncer.ts'
 import { createListener } from './listen.ts'
 
 const database = await testDatabase()

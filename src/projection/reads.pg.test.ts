@@ -17,8 +17,8 @@ import { maxVersion } from '../core/event/version.ts'
 import type { Database } from '../postgres/query/database.ts'
 import { fromPg } from '../postgres/adapters/from-pg.ts'
 import type { OutgoingMessage } from '../transport/port/transport.ts'
-import { eventually } from '../testing/eventually.ts'
-import { createFakeClock } from '../testing/fake-clock.ts'
+import { eventually } from '../testing/kit/eventually.ts'
+import { createFakeClock } from '../testing/kit/fake-clock.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

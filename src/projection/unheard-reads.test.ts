@@ -4,8 +4,8 @@ import { videos } from '../../test/setup/consumer-fixture.ts'
 import { muteOnce } from '../../test/setup/mute-once.ts'
 import { tokenOf, videoReads } from '../../test/setup/video-reads.ts'
 import type { Interruptible, Queryable } from '../postgres/query/database.ts'
-import { eventually } from '../testing/eventually.ts'
-import { createFakeClock } from '../testing/fake-clock.ts'
+import { eventually } from '../testing/kit/eventually.ts'
+import { createFakeClock } from '../testing/kit/fake-clock.ts'
 import { ReadinessWatch } from './readiness.ts'
 
 const atLeast = tokenOf(2n)

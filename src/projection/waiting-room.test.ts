@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
+import { createFakeClock, type FakeClock } from '../testing/kit/fake-clock.ts'
 import type { AggregateName } from './reads.sql.ts'
 import { WaitingRoom } from './waiting-room.ts'
 

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { WaybillError } from '../core/errors.ts'
 import { createSignals, type SignalName } from '../core/signals.ts'
-import { createFakeClock } from '../testing/fake-clock.ts'
+import { createFakeClock } from '../testing/kit/fake-clock.ts'
 import { logRules } from './log-rules.ts'
 import { logSignals, type LogEntry, type LogSignalsOptions } from './log-signals.ts'
 

@@ -6,7 +6,7 @@ import {
 } from '@opentelemetry/sdk-metrics'
 import { afterAll, expect, test } from 'vitest'
 import { createSignals } from '../core/signals.ts'
-import { createFakeClock } from '../testing/fake-clock.ts'
+import { createFakeClock } from '../testing/kit/fake-clock.ts'
 import { openTelemetryMetrics } from './opentelemetry-metrics.ts'
 
 const exporter = new InMemoryMetricExporter(AggregationTemporality.DELTA)

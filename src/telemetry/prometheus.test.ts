@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { createSignals, type SignalName } from '../core/signals.ts'
-import { createFakeClock } from '../testing/fake-clock.ts'
+import { createFakeClock } from '../testing/kit/fake-clock.ts'
 import { metricDefinitions, prometheusName, type MetricName } from './metric-definitions.ts'
 import { createMetrics } from './metrics.ts'
 

@@ -6,8 +6,8 @@
 import { join } from 'node:path'
 import { chromium as playwright, type Browser, type Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { startChild, type Child } from '../../src/testing/child.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import { startChild, type Child } from '../../src/testing/process/child.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import { chromiumPath } from '../setup/chromium.ts'
 
 /** A machine that is busy with other tests is slow, not broken. */

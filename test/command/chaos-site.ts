@@ -4,11 +4,11 @@
  * Servers reach Redis and Postgres through fault proxies, so that a Redis that takes another's place is at the same address.
  * A strike happens while its call waits for it, one after the other, and is counted only if it did happen.
  */
-import { startChild, type Child } from '../../src/testing/child.ts'
-import { startFaultProxy } from '../../src/testing/fault-proxy.ts'
-import type { FaultRule } from '../../src/testing/fault-rules.ts'
-import { isCommitReply, isCommitRequest, postgresFrames } from '../../src/testing/postgres-frames.ts'
-import { startRedis, type Redis } from '../../src/testing/redis.ts'
+import { startChild, type Child } from '../../src/testing/process/child.ts'
+import { startFaultProxy } from '../../src/testing/faults/fault-proxy.ts'
+import type { FaultRule } from '../../src/testing/faults/fault-rules.ts'
+import { isCommitReply, isCommitRequest, postgresFrames } from '../../src/testing/faults/postgres-frames.ts'
+import { startRedis, type Redis } from '../../src/testing/servers/redis.ts'
 import type { Answer, Job, Order, Report } from './chaos-server.ts'
 import { serverCount, strikeName, type Fault, type Strike } from './chaos-world.ts'
 import { redisClients } from './redis-clients.ts'

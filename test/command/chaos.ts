@@ -6,7 +6,7 @@
  */
 import type { Outcome } from '../../src/command/model/outcome.ts'
 import type { Database } from '../../src/postgres/query/database.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import type { DepositResult } from './bank.ts'
 import { answerViolations, ledgerOf, tableViolations, type AskedCall } from './chaos-judge.ts'
 import type { Site } from './chaos-site.ts'

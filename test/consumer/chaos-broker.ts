@@ -3,7 +3,7 @@
  */
 import { newId } from '../../src/core/event/id.ts'
 import { randomInt, type Random } from '../../src/core/service/random.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import type { Delivery, IncomingMessage, Transport } from '../../src/transport/port/transport.ts'
 import type { Fact } from './chaos-history.ts'
 

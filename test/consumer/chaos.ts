@@ -9,7 +9,7 @@ import type { ConsumerOptions } from '../../src/consumer/model/consumer-options.
 import type { ConsumedEvent } from '../../src/consumer/model/handler.ts'
 import { randomInt, seededRandom, type Random } from '../../src/core/service/random.ts'
 import type { Database, QueryResult, Tx } from '../../src/postgres/query/database.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import type { Delivery } from '../../src/transport/port/transport.ts'
 import { ChaosBroker, Life } from './chaos-broker.ts'
 import {

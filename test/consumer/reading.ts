@@ -5,7 +5,7 @@ import type { ConsumerOptions } from '../../src/consumer/model/consumer-options.
 import type { Consumer } from '../../src/consumer/consumer.ts'
 import { discard } from '../../src/consumer/model/steering.ts'
 import type { Database } from '../../src/postgres/query/database.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import type { OutgoingMessage } from '../../src/transport/port/transport.ts'
 import { accounts, consumerFixture, videos, type ConsumerFixture } from '../setup/consumer-fixture.ts'
 

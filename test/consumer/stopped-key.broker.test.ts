@@ -6,7 +6,7 @@ import { desiredResources, type ProvisionedConsumer } from '../../src/ops/provis
 import { applyProvision, planProvision } from '../../src/ops/provision/provision.ts'
 import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
 import { startPubsubServer, type PubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import { createPubsubAdmin } from '../../src/transport/pubsub/admin/admin.ts'
 import { pubsub } from '../../src/transport/pubsub/pubsub.ts'
 import type { Transport } from '../../src/transport/port/transport.ts'

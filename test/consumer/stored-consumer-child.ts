@@ -7,8 +7,8 @@ import { delta } from '../../src/core/event/event.ts'
 import { stream } from '../../src/core/event/stream.ts'
 import { connect } from '../../src/postgres/connect.ts'
 import type { Database } from '../../src/postgres/query/database.ts'
-import { eventually } from '../../src/testing/eventually.ts'
-import { createFailpoints, withFailpoints, type FailpointPlace } from '../../src/testing/failpoint.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
+import { createFailpoints, withFailpoints, type FailpointPlace } from '../../src/testing/faults/failpoint.ts'
 import { postgresTransport } from '../../src/transport/postgres/postgres-transport.ts'
 
 const [url = '', schema = ''] = process.argv.slice(2)

@@ -4,9 +4,9 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { isWaybillError } from '../../src/core/errors.ts'
 import { isConnectionLoss } from '../../src/postgres/query/sql-state.ts'
 import { transaction } from '../../src/postgres/transaction/transaction.ts'
-import { eventually } from '../../src/testing/eventually.ts'
-import { startFaultProxy, type FaultProxy } from '../../src/testing/fault-proxy.ts'
-import { isCommitReply, isCommitRequest, isStatement, postgresFrames } from '../../src/testing/postgres-frames.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
+import { startFaultProxy, type FaultProxy } from '../../src/testing/faults/fault-proxy.ts'
+import { isCommitReply, isCommitRequest, isStatement, postgresFrames } from '../../src/testing/faults/postgres-frames.ts'
 import { backendPid, notes, type AdapterContext, type AdapterHarness } from './adapter-harness.ts'
 
 export function brokenConnections<Native>({ database, use }: AdapterContext<Native>): void {

@@ -7,7 +7,7 @@ import { seededRandom } from '../../src/core/service/random.ts'
 import { assertTx, isTx, type Tx } from '../../src/postgres/query/database.ts'
 import { isUniqueViolation, sqlState } from '../../src/postgres/query/sql-state.ts'
 import { transaction } from '../../src/postgres/transaction/transaction.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import type { FileDatabase } from '../setup/test-database.ts'
 import { lockWaits, notes, type AdapterContext, type AdapterHarness } from './adapter-harness.ts'
 

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vit
 import type { Command } from '../../src/command/model/command.ts'
 import type { Commands } from '../../src/command/commands.ts'
 import { createSignals } from '../../src/core/signals.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import { depositCommand, type Deposit, type DepositResult } from '../command/bank.ts'
 import { commandSetup, gate } from '../command/command-setup.ts'
 

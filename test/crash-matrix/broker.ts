@@ -2,7 +2,7 @@
  * What a cell asks of its broker, whichever it is: to remember what it stored, in its order, to fail the process that is
  * crashed, and to say what it still has for the consumer.
  */
-import type { FaultProxy } from '../../src/testing/fault-proxy.ts'
+import type { FaultProxy } from '../../src/testing/faults/fault-proxy.ts'
 import type { Log } from '../../src/testing/history/entry.ts'
 import type { BrokerAddress } from './transport-to.ts'
 

@@ -9,9 +9,9 @@
  */
 import { performance } from 'node:perf_hooks'
 import { errorMessage } from '../../src/core/errors.ts'
-import type { Child } from '../../src/testing/child.ts'
-import { crashPointName } from '../../src/testing/crash-places.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import type { Child } from '../../src/testing/process/child.ts'
+import { crashPointName } from '../../src/testing/faults/crash-places.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import { checkHistory, explainVerdict } from '../../src/testing/history/checker.ts'
 import type { CrashReport, CrashSettings } from './crashed-process.ts'
 import { AnswerGotThrough, holdAnswer, prepareFault, strike } from './faults.ts'

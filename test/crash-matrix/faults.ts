@@ -3,10 +3,10 @@
  */
 import { readFileSync } from 'node:fs'
 import type { Pool } from 'pg'
-import type { Child } from '../../src/testing/child.ts'
-import type { CrashMoment } from '../../src/testing/crash-places.ts'
-import { eventually } from '../../src/testing/eventually.ts'
-import type { FaultProxy } from '../../src/testing/fault-proxy.ts'
+import type { Child } from '../../src/testing/process/child.ts'
+import type { CrashMoment } from '../../src/testing/faults/crash-places.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
+import type { FaultProxy } from '../../src/testing/faults/fault-proxy.ts'
 import type { CellBroker } from './broker.ts'
 import { withPool, type Site } from './site.ts'
 

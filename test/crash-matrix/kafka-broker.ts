@@ -5,8 +5,8 @@
  * loss that only a crash would show, and the look shows it without.
  */
 import { randomUUID } from 'node:crypto'
-import { eventually } from '../../src/testing/eventually.ts'
-import { startFaultProxy } from '../../src/testing/fault-proxy.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
+import { startFaultProxy } from '../../src/testing/faults/fault-proxy.ts'
 import type { Log } from '../../src/testing/history/entry.ts'
 import { logEntry } from '../../src/testing/history/message-entries.ts'
 import { connectKafka } from '../../src/transport/kafka/client/connect.ts'

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { crashPlaces, crashPointName } from '../../src/testing/crash-places.ts'
+import { crashPlaces, crashPointName } from '../../src/testing/faults/crash-places.ts'
 import { faultNames, kafkaFaultNames, redisFaultNames } from './faults.ts'
 import { allCells, kafkaPlaces, pubsubPlaces, someCells, someKafkaCells } from './matrix.ts'
 import { cellName } from './scene.ts'

@@ -5,7 +5,7 @@
  * broker: what it does with stored messages is the same on all of them.
  */
 import { seededRandom } from '../../src/core/service/random.ts'
-import { crashPlaces, type CrashPlace } from '../../src/testing/crash-places.ts'
+import { crashPlaces, type CrashPlace } from '../../src/testing/faults/crash-places.ts'
 import { playCell, type CellResult } from './cell.ts'
 import { faultNames, kafkaFaultNames, redisFaultNames, type FaultName } from './faults.ts'
 import { cellName, type Cell } from './scene.ts'

@@ -1,9 +1,9 @@
 /** What a cell is, and what stands ready when it begins: a database, its broker, a crew, and a process to be crashed. */
 import type { Database } from '../../src/postgres/query/database.ts'
 import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
-import type { Child } from '../../src/testing/child.ts'
-import { crashPointName, type CrashPlace } from '../../src/testing/crash-places.ts'
-import { startFaultProxy, type FaultProxy } from '../../src/testing/fault-proxy.ts'
+import type { Child } from '../../src/testing/process/child.ts'
+import { crashPointName, type CrashPlace } from '../../src/testing/faults/crash-places.ts'
+import { startFaultProxy, type FaultProxy } from '../../src/testing/faults/fault-proxy.ts'
 import { createHistory } from '../../src/testing/history/history.ts'
 import type { BrokerName } from './broker.ts'
 import { createCrew } from './crew.ts'

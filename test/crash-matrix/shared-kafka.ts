@@ -3,8 +3,8 @@
  *
  * Our own lets members be silent for a moment only; others have a shortest session of six seconds unless they are told otherwise.
  */
-import { startKafka } from '../../src/testing/kafka-cluster.ts'
-import { missingForKafka } from '../../src/testing/kafka-programs.ts'
+import { startKafka } from '../../src/testing/servers/kafka-cluster.ts'
+import { missingForKafka } from '../../src/testing/servers/kafka-programs.ts'
 
 export interface SharedKafka {
   /** `host:port` of its only broker. */

@@ -1,7 +1,7 @@
 /**
  * Some places a process comes to only when something happens to it: more work, another member of its group, or its own end.
  */
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import { leftOver, requests, type Scene } from './scene.ts'
 
 const mostOthers = 5

@@ -6,7 +6,7 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { repositoryRoot, runCommand } from '../../scripts/run-command.ts'
-import { findProgram } from '../../src/testing/find-program.ts'
+import { findProgram } from '../../src/testing/process/find-program.ts'
 
 const deploy = join(repositoryRoot, 'deploy')
 const read = (path: string): Promise<string> => readFile(join(deploy, path), 'utf8')

@@ -2,12 +2,12 @@
  * Processes that are killed between any two steps of a command, and what those who repeat the request are told.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { startChild, type Child } from '../../src/testing/child.ts'
-import { eventually } from '../../src/testing/eventually.ts'
-import { startFaultProxy, type FaultProxy } from '../../src/testing/fault-proxy.ts'
-import { isCommitReply, isCommitRequest, postgresFrames } from '../../src/testing/postgres-frames.ts'
-import { startRedis, type Redis } from '../../src/testing/redis.ts'
-import type { FailpointAction } from '../../src/testing/failpoint.ts'
+import { startChild, type Child } from '../../src/testing/process/child.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
+import { startFaultProxy, type FaultProxy } from '../../src/testing/faults/fault-proxy.ts'
+import { isCommitReply, isCommitRequest, postgresFrames } from '../../src/testing/faults/postgres-frames.ts'
+import { startRedis, type Redis } from '../../src/testing/servers/redis.ts'
+import type { FailpointAction } from '../../src/testing/faults/failpoint.ts'
 import { depositCommand } from '../command/bank.ts'
 import { commandSetup } from '../command/command-setup.ts'
 import { redisClients, type OpenCache } from '../command/redis-clients.ts'

@@ -6,8 +6,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
 import { connect } from '../../src/postgres/connect.ts'
-import { startChild, type Child } from '../../src/testing/child.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import { startChild, type Child } from '../../src/testing/process/child.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 
 const folder = await mkdtemp(join(tmpdir(), 'waybill-dev-'))
 afterAll(() => rm(folder, { recursive: true }))

@@ -3,7 +3,7 @@
  */
 import { expect, test } from 'vitest'
 import { runCommand } from '../../scripts/run-command.ts'
-import { startChild } from '../../src/testing/child.ts'
+import { startChild } from '../../src/testing/process/child.ts'
 
 const script = new URL('../../scripts/example.ts', import.meta.url)
 const signalAgain = new URL('../fixtures/signal-again.ts', import.meta.url).href

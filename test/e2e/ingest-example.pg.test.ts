@@ -1,8 +1,8 @@
 /** The way of a fact, as the reader of examples/ingest would run it: by one command. Every hop is killed in test/proof. */
 import { expect, test } from 'vitest'
-import { startChild } from '../../src/testing/child.ts'
-import { eventually } from '../../src/testing/eventually.ts'
-import { startFaultProxy } from '../../src/testing/fault-proxy.ts'
+import { startChild } from '../../src/testing/process/child.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
+import { startFaultProxy } from '../../src/testing/faults/fault-proxy.ts'
 import { testDatabase } from '../setup/test-database.ts'
 
 const database = await testDatabase()

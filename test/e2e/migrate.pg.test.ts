@@ -7,9 +7,9 @@ import { promisify } from 'node:util'
 import { describe, expect, inject, test } from 'vitest'
 
 import { shippedMigrations } from '../../src/postgres/schema/migration-files.ts'
-import { startPostgres } from '../../src/testing/embedded-postgres.ts'
-import { findSystemPostgres } from '../../src/testing/postgres-binaries.ts'
-import { createTestDatabase } from '../../src/testing/test-database.ts'
+import { startPostgres } from '../../src/testing/servers/postgres.ts'
+import { findSystemPostgres } from '../../src/testing/servers/postgres-binaries.ts'
+import { createTestDatabase } from '../../src/testing/servers/test-database.ts'
 import { testDatabase } from '../setup/test-database.ts'
 
 const run = promisify(execFile)

@@ -1,7 +1,7 @@
 /** A Pub/Sub server whose time runs fast unless told otherwise, with a topic and a subscription, and a transport that lives as fast. */
 import { startPubsubServer, type PubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
 import { systemClock, type Clock } from '../../src/core/service/clock.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import { createPubsubAdmin } from '../../src/transport/pubsub/admin/admin.ts'
 import { pubsub, type PubsubOptions } from '../../src/transport/pubsub/pubsub.ts'
 import type { OutgoingMessage, Transport } from '../../src/transport/port/transport.ts'

@@ -8,7 +8,7 @@ import { Ledger } from '../../examples/demo/ledger.ts'
 import { Traffic } from '../../examples/demo/traffic.ts'
 import { createTokens } from '../../src/core/event/token.ts'
 import { writeTokenHeader } from '../../src/projection/token-header.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 
 // The demo imports them by their public names, which need a build.
 vi.mock('waybill', () => import('../../src/index.ts'))

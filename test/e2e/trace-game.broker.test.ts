@@ -5,8 +5,8 @@
 import { fileURLToPath } from 'node:url'
 import { beforeAll, expect, test } from 'vitest'
 import { runCommand } from '../../scripts/run-command.ts'
-import { startChild, type Child } from '../../src/testing/child.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import { startChild, type Child } from '../../src/testing/process/child.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 
 const root = new URL('../../', import.meta.url)
 let game: Child

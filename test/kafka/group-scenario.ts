@@ -5,7 +5,7 @@
  * A mutant changes one thing between the members and the broker, or between the members and their handlers.
  */
 import { seededRandom } from '../../src/core/service/random.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import type { KafkaClient } from '../../src/transport/kafka/client/kafka-client.ts'
 import { kafka } from '../../src/transport/kafka/kafka.ts'
 import type { Delivery, Receiver } from '../../src/transport/port/transport.ts'

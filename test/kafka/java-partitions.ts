@@ -1,7 +1,7 @@
 /** Asks Kafka's own Java code for the partitions of keys. */
 import { execFile } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
-import { kafkaPrograms } from '../../src/testing/kafka-programs.ts'
+import { kafkaPrograms } from '../../src/testing/servers/kafka-programs.ts'
 import type { GoldenKey } from './golden-keys.ts'
 
 export async function javaPartitions(keys: readonly GoldenKey[]): Promise<readonly number[]> {

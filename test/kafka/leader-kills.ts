@@ -1,8 +1,8 @@
 /**
  * Kills the node that leads a partition, without a word, while traffic goes on; starts it again, and goes for the next leader.
  */
-import { eventually } from '../../src/testing/eventually.ts'
-import type { KafkaCluster } from '../../src/testing/kafka-cluster.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
+import type { KafkaCluster } from '../../src/testing/servers/kafka-cluster.ts'
 import { createKafkaAdmin, type KafkaAdmin } from '../../src/transport/kafka/admin.ts'
 
 export interface LeaderKillsOptions {

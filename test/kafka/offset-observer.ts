@@ -4,7 +4,7 @@
  * In this order a commit that is ahead of the database is seen, however short it is ahead. Which event stands at which offset is
  * read from the log at the end; only then are the looks judged.
  */
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import type { KafkaAdmin } from '../../src/transport/kafka/admin.ts'
 
 export interface Look {

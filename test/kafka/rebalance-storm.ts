@@ -4,8 +4,8 @@
  */
 import { randomInt, seededRandom } from '../../src/core/service/random.ts'
 import type { ConsumerOptions } from '../../src/consumer/model/consumer-options.ts'
-import type { Child } from '../../src/testing/child.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import type { Child } from '../../src/testing/process/child.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import { connectKafka } from '../../src/transport/kafka/client/connect.ts'
 import { createKafkaAdmin, type KafkaAdmin } from '../../src/transport/kafka/admin.ts'
 import type { KafkaOptions } from '../../src/transport/kafka/kafka-options.ts'

@@ -6,7 +6,7 @@ import { delta } from '../../src/core/event/event.ts'
 import { createSignals } from '../../src/core/signals.ts'
 import { stream } from '../../src/core/event/stream.ts'
 import { connect } from '../../src/postgres/connect.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import { kafka } from '../../src/transport/kafka/kafka.ts'
 import type { StormConsumerSettings } from './rebalance-storm.ts'
 

@@ -2,7 +2,7 @@
  * Kafka for the relay stress, with a reader that follows all that lands, in the order of each partition's log.
  */
 import { randomBytes } from 'node:crypto'
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import { createKafkaAdmin } from '../../src/transport/kafka/admin.ts'
 import { kafka } from '../../src/transport/kafka/kafka.ts'
 import type { Log } from '../../src/testing/history/entry.ts'

@@ -1,6 +1,6 @@
 import { describe, test } from 'vitest'
-import { startFaultProxy } from '../../src/testing/fault-proxy.ts'
-import { transportContract, type TransportHarness } from '../../src/testing/transport-contract.ts'
+import { startFaultProxy } from '../../src/testing/faults/fault-proxy.ts'
+import { transportContract, type TransportHarness } from '../../src/testing/contract/transport-contract.ts'
 import { kafka } from '../../src/transport/kafka/kafka.ts'
 import { testKafka } from '../setup/test-kafka.ts'
 

@@ -54,7 +54,7 @@ export const edgeMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'ends the process when a client of the fault proxy resets its connection',
-    file: 'src/testing/fault-pipe.ts',
+    file: 'src/testing/faults/fault-pipe.ts',
     from: `    from.on('error', () => this.#arrive('reset'))\n`,
     to: `    from.off('error', () => this.#arrive('reset')).removeAllListeners('error')\n`,
     caughtBy: {

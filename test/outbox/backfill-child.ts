@@ -4,8 +4,8 @@ import { backfillTable } from '../../src/outbox/backfill/table-source.ts'
 import { createBackfill } from '../../src/outbox/backfill/backfill.ts'
 import { createOutbox } from '../../src/outbox/outbox.ts'
 import { connect } from '../../src/postgres/connect.ts'
-import { eventually } from '../../src/testing/eventually.ts'
-import { createFailpoints, withFailpoints } from '../../src/testing/failpoint.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
+import { createFailpoints, withFailpoints } from '../../src/testing/faults/failpoint.ts'
 import { bookBackfill, type BookRow } from './backfill-world.ts'
 
 export interface BackfillChildSettings {

@@ -3,7 +3,7 @@ import { createOutbox } from '../../src/outbox/outbox.ts'
 import { connect } from '../../src/postgres/connect.ts'
 import { postgresBlobStore } from '../../src/postgres/blobs/postgres-blob-store.ts'
 import { transaction } from '../../src/postgres/transaction/transaction.ts'
-import { createFailpoints, withFailpoints } from '../../src/testing/failpoint.ts'
+import { createFailpoints, withFailpoints } from '../../src/testing/faults/failpoint.ts'
 import { filmStream } from './film-stream.ts'
 
 const { url, schema } = JSON.parse(process.argv[2] ?? '') as { readonly url: string; readonly schema: string }

@@ -6,9 +6,9 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { repositoryRoot } from '../../scripts/run-command.ts'
-import { startChild } from '../../src/testing/child.ts'
-import { eventually } from '../../src/testing/eventually.ts'
-import { startPrometheus } from '../../src/testing/prometheus.ts'
+import { startChild } from '../../src/testing/process/child.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
+import { startPrometheus } from '../../src/testing/servers/prometheus.ts'
 
 const script = new URL('../../scripts/start.ts', import.meta.url)
 

@@ -297,7 +297,7 @@ test('`npm test` forgives nothing: what a wait saw in the one run is final', asy
 /** Its first run waits in vain, because an effect is doubled; another would not. */
 const doubledOnce = `${header}import { existsSync, writeFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
-import { eventually } from '../src/testing/eventually.ts'
+import { eventually } from '../src/testing/kit/eventually.ts'
 
 test('each of four effects happens once', async () => {
   const mark = new URL('./planted', import.meta.url)

@@ -1,7 +1,7 @@
 import { afterAll, expect, test } from 'vitest'
 import type { ConsumerOptions } from '../../src/consumer/model/consumer-options.ts'
 import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
-import { startKafka } from '../../src/testing/kafka-cluster.ts'
+import { startKafka } from '../../src/testing/servers/kafka-cluster.ts'
 import { killLeaders } from '../kafka/leader-kills.ts'
 import { rebalanceStorm } from '../kafka/rebalance-storm.ts'
 import { stressOverKafka } from '../kafka/relay-stress.ts'

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { startPubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
-import { startChild, type Child } from '../../src/testing/child.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import { startChild, type Child } from '../../src/testing/process/child.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import { createPubsubAdmin } from '../../src/transport/pubsub/admin/admin.ts'
 import { pubsub } from '../../src/transport/pubsub/pubsub.ts'
 

@@ -1,6 +1,6 @@
 /** Pulling, acknowledging, ordering, exactly-once delivery, dead-lettering, back-off and retention. */
 import { expect } from 'vitest'
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import { data } from './harness.ts'
 import type { Case } from './harness.ts'
 import { openStream } from './raw-stream.ts'

@@ -1,6 +1,6 @@
 /** Faults on purpose: each strikes as asked for, none breaks a promise, and all can be switched while clients work. */
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import { data, openHarness } from './harness.ts'
 import type { Harness } from './harness.ts'
 import { openStream } from './raw-stream.ts'

@@ -7,8 +7,8 @@ import { PubSub, v1 } from '@google-cloud/pubsub'
 import { credentials } from '@grpc/grpc-js'
 import { startPubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
 import type { PubsubServer, PubsubServerOptions } from '../../src/pubsub-server/pubsub-server.ts'
-import { createFakeClock } from '../../src/testing/fake-clock.ts'
-import type { FakeClock } from '../../src/testing/fake-clock.ts'
+import { createFakeClock } from '../../src/testing/kit/fake-clock.ts'
+import type { FakeClock } from '../../src/testing/kit/fake-clock.ts'
 
 export type Subscription = Parameters<v1.SubscriberClient['createSubscription']>[0] & object
 export type Topic = Parameters<v1.PublisherClient['createTopic']>[0] & object

@@ -1,5 +1,5 @@
 /** A StreamingPull as the client's generated stub has it, without the client's own leasing and flow control on top. */
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import type { Harness, Received } from './harness.ts'
 
 interface Response {

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest'
 import { startPubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
 import { startTelemetryServer } from '../../src/telemetry/telemetry-server.ts'
-import { startFaultProxy } from '../../src/testing/fault-proxy.ts'
+import { startFaultProxy } from '../../src/testing/faults/fault-proxy.ts'
 import { rudeGuests, uncaughtDuring } from '../setup/ending-server.ts'
 
 /** The beginning of HTTP/2: its preface, settings, and a frame of headers that is cut short. */

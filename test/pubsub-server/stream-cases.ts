@@ -1,6 +1,6 @@
 /** StreamingPull on a bare stream: deadlines and flow control. */
 import { expect } from 'vitest'
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import { data } from './harness.ts'
 import type { Case, Harness } from './harness.ts'
 import { openStream } from './raw-stream.ts'

@@ -8,7 +8,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import chromium from '@sparticuz/chromium'
 import { repositoryRoot } from '../../scripts/run-command.ts'
-import { cached, cacheFolder } from '../../src/testing/cache-folder.ts'
+import { cached, cacheFolder } from '../../src/testing/process/cache-folder.ts'
 
 /** Where the program is, with the libraries it needs beside it. */
 export async function chromiumPath(): Promise<string> {

@@ -5,7 +5,7 @@ import { createDashboard, type Dashboard, type DashboardOptions } from '../../sr
 import { createRelay } from '../../src/outbox/relay/relay.ts'
 import type { Database } from '../../src/postgres/query/database.ts'
 import { transaction } from '../../src/postgres/transaction/transaction.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import { memory } from '../../src/transport/memory/memory.ts'
 import { consumerFixture, published, videos, type ConsumerFixture } from './consumer-fixture.ts'
 

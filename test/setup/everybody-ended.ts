@@ -4,7 +4,7 @@
  */
 import type pg from 'pg'
 import { expect } from 'vitest'
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 
 export async function everybodyEnded(pool: pg.Pool): Promise<void> {
   const { rows } = await pool.query<{ id: string }>(`select pg_current_xact_id()::text as id`)

@@ -9,7 +9,7 @@ import { createServer } from 'node:net'
 import type { TestProject } from 'vitest/node'
 
 import { errorMessage } from '../../src/core/errors.ts'
-import { startKafka, type KafkaCluster } from '../../src/testing/kafka-cluster.ts'
+import { startKafka, type KafkaCluster } from '../../src/testing/servers/kafka-cluster.ts'
 
 declare module 'vitest' {
   export interface ProvidedContext {

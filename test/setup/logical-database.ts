@@ -6,7 +6,7 @@ import { afterAll } from 'vitest'
 import type { Outbox } from '../../src/outbox/outbox.ts'
 import type { Database } from '../../src/postgres/query/database.ts'
 import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
-import { startPostgres } from '../../src/testing/embedded-postgres.ts'
+import { startPostgres } from '../../src/testing/servers/postgres.ts'
 
 export interface LogicalDatabase {
   readonly url: string

@@ -9,9 +9,9 @@
 import { randomBytes } from 'node:crypto'
 import type { TestProject } from 'vitest/node'
 
-import { startPostgres } from '../../src/testing/embedded-postgres.ts'
-import { startPgBouncer } from '../../src/testing/pgbouncer.ts'
-import { execute } from '../../src/testing/test-database.ts'
+import { startPostgres } from '../../src/testing/servers/postgres.ts'
+import { startPgBouncer } from '../../src/testing/servers/pgbouncer.ts'
+import { execute } from '../../src/testing/servers/test-database.ts'
 
 /** How test files reach the server. */
 export interface ProvidedPostgres {

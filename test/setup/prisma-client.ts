@@ -13,7 +13,7 @@ import { pathToFileURL } from 'node:url'
 
 import { PrismaPg } from '@prisma/adapter-pg'
 
-import { cached } from '../../src/testing/cache-folder.ts'
+import { cached } from '../../src/testing/process/cache-folder.ts'
 
 /** The part of the generated client's type that the tests use. */
 export interface NoteModel {

@@ -8,7 +8,7 @@
 import pg from 'pg'
 import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
 import { migrate } from '../../src/postgres/schema/migrate.ts'
-import { createTestDatabase, execute } from '../../src/testing/test-database.ts'
+import { createTestDatabase, execute } from '../../src/testing/servers/test-database.ts'
 import type { ProvidedPostgres } from './postgres.ts'
 
 /** Enough for two files of three; a copy of a schema that nobody takes costs a thirtieth of a migration. */

@@ -6,8 +6,8 @@
 import { afterAll, inject } from 'vitest'
 
 import { sqlState } from '../../src/postgres/query/sql-state.ts'
-import { createTestDatabase } from '../../src/testing/test-database.ts'
-import type { TestDatabase } from '../../src/testing/test-database.ts'
+import { createTestDatabase } from '../../src/testing/servers/test-database.ts'
+import type { TestDatabase } from '../../src/testing/servers/test-database.ts'
 import type { ProvidedPostgres } from './postgres.ts'
 import { makeTemplate } from './ready-schemas.ts'
 

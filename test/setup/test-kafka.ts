@@ -7,7 +7,7 @@ import { connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { afterAll, inject } from 'vitest'
 
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import { createKafkaAdmin, type KafkaAdmin } from '../../src/transport/kafka/admin.ts'
 import type { DoorAnswer } from './kafka.ts'
 

@@ -5,7 +5,7 @@ import { createTokens, type Tokens } from '../../src/core/event/token.ts'
 import type { Interruptible } from '../../src/postgres/query/database.ts'
 import { createProjection } from '../../src/projection/projection.ts'
 import { createReads, type Reads } from '../../src/projection/reads.ts'
-import { createFakeClock, type FakeClock } from '../../src/testing/fake-clock.ts'
+import { createFakeClock, type FakeClock } from '../../src/testing/kit/fake-clock.ts'
 import { videos } from './consumer-fixture.ts'
 
 export interface VideoReads {

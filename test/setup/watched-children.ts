@@ -4,7 +4,7 @@
  * One that is killed ends by that signal, and one that is told to stop ends with code 0 after that. Any other end is a violation,
  * with the last words of the child: a process that dies of a fault it should survive is not excused by the next one.
  */
-import { startChild, type Child, type ChildOptions, type Exit } from '../../src/testing/child.ts'
+import { startChild, type Child, type ChildOptions, type Exit } from '../../src/testing/process/child.ts'
 
 export interface WatchedChildren {
   /** The ends so far that nobody asked for. */

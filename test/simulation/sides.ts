@@ -10,7 +10,7 @@ import pg from 'pg'
 import { serverStart, transactionStatus, type TransactionId } from '../../src/postgres/transaction/commit-outcome.ts'
 import { sql, type Statement } from '../../src/postgres/query/sql.ts'
 import { sqlState } from '../../src/postgres/query/sql-state.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import type { FakeStore, Surroundings } from './store/fake-store.ts'
 import type { Transaction } from './store/mvcc.ts'
 

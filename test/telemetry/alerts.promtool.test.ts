@@ -7,10 +7,10 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { repositoryRoot } from '../../scripts/run-command.ts'
 import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import { testDatabase } from '../setup/test-database.ts'
 import { startLiveServices } from './live-services.ts'
-import { startPrometheus } from '../../src/testing/prometheus.ts'
+import { startPrometheus } from '../../src/testing/servers/prometheus.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

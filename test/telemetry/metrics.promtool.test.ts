@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { runCommand } from '../../scripts/run-command.ts'
 import { fromPg } from '../../src/postgres/adapters/from-pg.ts'
-import { eventually } from '../../src/testing/eventually.ts'
+import { eventually } from '../../src/testing/kit/eventually.ts'
 import { testDatabase } from '../setup/test-database.ts'
 import { startLiveServices } from './live-services.ts'
 

@@ -11,7 +11,7 @@ import { applyProvision, planProvision } from '../../ops/provision/provision.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { migrate } from '../../postgres/schema/migrate.ts'
 import { startPubsubServer, type PubsubServer } from '../../pubsub-server/pubsub-server.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import { createPubsubAdmin } from '../../transport/pubsub/admin/admin.ts'
 import { pubsub } from '../../transport/pubsub/pubsub.ts'
 

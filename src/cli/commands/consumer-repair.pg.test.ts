@@ -10,7 +10,7 @@ import { createRelay } from '../../outbox/relay/relay.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { migrate } from '../../postgres/schema/migrate.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import { postgresTransport } from '../../transport/postgres/postgres-transport.ts'
 import { runLine, type Ended } from '../../../test/setup/run-line.ts'
 

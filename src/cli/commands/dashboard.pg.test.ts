@@ -6,7 +6,7 @@ import { runLine, type Ended } from '../../../test/setup/run-line.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { migrate } from '../../postgres/schema/migrate.ts'
-import { createTestDatabase } from '../../testing/test-database.ts'
+import { createTestDatabase } from '../../testing/servers/test-database.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

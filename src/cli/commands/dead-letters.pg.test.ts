@@ -5,7 +5,7 @@ import { afterAll, expect, test } from 'vitest'
 import { accounts, consumerFixture, deposited, type ConsumerFixture } from '../../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import { runLine, type Ended } from '../../../test/setup/run-line.ts'
 
 const database = await testDatabase()

@@ -86,7 +86,7 @@ async function databaseOf(context: CommandContext, closers: (() => Promise<void>
     await refuseGiven(context, given)
     return given
   }
-  const { startPostgres } = await import('../../testing/embedded-postgres.ts')
+  const { startPostgres } = await import('../../testing/servers/postgres.ts')
   const port = portOption(values, 'port', { from: 1 })
   const postgres = await startPostgres(port === undefined ? {} : { port })
   closers.push(() => postgres.stop())

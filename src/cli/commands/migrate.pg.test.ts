@@ -6,7 +6,7 @@ import { testDatabase } from '../../../test/setup/test-database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { shippedMigrations } from '../../postgres/schema/migration-files.ts'
 import { groupRole, groupRoles } from '../../postgres/schema/roles.ts'
-import { createTestDatabase } from '../../testing/test-database.ts'
+import { createTestDatabase } from '../../testing/servers/test-database.ts'
 
 const database = await testDatabase()
 const names = shippedMigrations().map(({ name }) => name)

@@ -8,7 +8,7 @@ import { runLine } from '../../../test/setup/run-line.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { createSigner, createVerifier } from '../../core/event/signing.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

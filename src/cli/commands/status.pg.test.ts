@@ -6,7 +6,7 @@ import { consumerFixture, published, videos } from '../../../test/setup/consumer
 import { outboxFixture } from '../../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import { memory } from '../../transport/memory/memory.ts'
 import { runLine, type Circumstances, type Ended } from '../../../test/setup/run-line.ts'
 

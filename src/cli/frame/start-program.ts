@@ -6,7 +6,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 import { WaybillError } from '../../core/errors.ts'
-import { startWatchdog } from '../../testing/watchdog.ts'
+import { startWatchdog } from '../../testing/process/watchdog.ts'
 
 export interface ProgramOptions {
   /** The words that start the program: Node, its options, the script. */

@@ -7,8 +7,8 @@ import { commandSetup, heard } from '../../../test/command/command-setup.ts'
 import { newHistory, violations } from '../../../test/command/history.ts'
 import { redisClients, type OpenCache } from '../../../test/command/redis-clients.ts'
 import { uncaughtDuring } from '../../../test/setup/ending-server.ts'
-import { eventually } from '../../testing/eventually.ts'
-import { startRedis, type Redis } from '../../testing/redis.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
+import { startRedis, type Redis } from '../../testing/servers/redis.ts'
 import type { CommandCache } from './cache.ts'
 
 const { bank, commandsWith, newAccount, newRequest } = await commandSetup()

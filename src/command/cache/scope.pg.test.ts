@@ -3,8 +3,8 @@ import { depositCommand } from '../../../test/command/bank.ts'
 import { commandSetup, gate, heard } from '../../../test/command/command-setup.ts'
 import { createOutbox } from '../../outbox/outbox.ts'
 import { migrate } from '../../postgres/schema/migrate.ts'
-import { eventually } from '../../testing/eventually.ts'
-import { createFakeClock } from '../../testing/fake-clock.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
+import { createFakeClock } from '../../testing/kit/fake-clock.ts'
 import { memoryCache } from './memory.ts'
 
 const { db, commandsWith, newAccount, newRequest } = await commandSetup()

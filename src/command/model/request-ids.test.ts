@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { createSignals } from '../../core/signals.ts'
 import type { CommandDefinition } from './command.ts'
-import { createFakeClock } from '../../testing/fake-clock.ts'
+import { createFakeClock } from '../../testing/kit/fake-clock.ts'
 import { createRequestIds } from './request-ids.ts'
 
 test('a client that sends no ids is seen among thousands of invented ones', () => {

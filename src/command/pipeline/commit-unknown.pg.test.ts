@@ -12,8 +12,8 @@ import type { Database } from '../../postgres/query/database.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
 import { command } from '../model/command.ts'
 import { httpAnswer, rpcStatus } from '../http-status.ts'
-import { isCommitReply, isCommitRequest, postgresFrames } from '../../testing/postgres-frames.ts'
-import { startFaultProxy, type FaultProxy } from '../../testing/fault-proxy.ts'
+import { isCommitReply, isCommitRequest, postgresFrames } from '../../testing/faults/postgres-frames.ts'
+import { startFaultProxy, type FaultProxy } from '../../testing/faults/fault-proxy.ts'
 
 const { database, bank, commandsWith, newAccount, newRequest } = await commandSetup()
 let proxy: FaultProxy

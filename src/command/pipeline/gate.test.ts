@@ -4,7 +4,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { isWaybillError } from '../../core/errors.ts'
 import { createSignals, type Signals } from '../../core/signals.ts'
-import { createFakeClock } from '../../testing/fake-clock.ts'
+import { createFakeClock } from '../../testing/kit/fake-clock.ts'
 import { createCommandGate, refusalOf, type GateOptions, type Leave, type Passage } from './gate.ts'
 
 interface Asked {

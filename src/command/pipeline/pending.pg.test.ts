@@ -4,7 +4,7 @@ import { z } from 'zod'
 import { depositCommand, newSteps, type DepositOptions } from '../../../test/command/bank.ts'
 import { commandSetup, gate } from '../../../test/command/command-setup.ts'
 import { systemClock, type Clock } from '../../core/service/clock.ts'
-import { createFakeClock } from '../../testing/fake-clock.ts'
+import { createFakeClock } from '../../testing/kit/fake-clock.ts'
 import { command } from '../model/command.ts'
 import { memoryCache } from '../cache/memory.ts'
 

@@ -4,7 +4,7 @@ import { depositCommand } from '../../../test/command/bank.ts'
 import { seededRandom } from '../../core/service/random.ts'
 import { createOutbox } from '../../outbox/outbox.ts'
 import type { Database } from '../../postgres/query/database.ts'
-import { createFakeClock } from '../../testing/fake-clock.ts'
+import { createFakeClock } from '../../testing/kit/fake-clock.ts'
 import { createCommandsOn, createPipeline, resolveOptions } from '../commands.ts'
 
 /** Commands all of whose requests are under way elsewhere, for ever, and when each look at that was taken. */

@@ -4,7 +4,7 @@ import { consumerFixture, published, videos, type ConsumerFixture } from '../../
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import type { Tx } from '../../postgres/query/database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import type { Consumer } from '../consumer.ts'
 import type { ConsumerOptions } from '../model/consumer-options.ts'
 

@@ -5,7 +5,7 @@ import { testDatabase } from '../../../test/setup/test-database.ts'
 import type { Tx } from '../../postgres/query/database.ts'
 import type { PgClient } from '../../postgres/adapters/borrow-client.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

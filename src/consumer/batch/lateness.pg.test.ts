@@ -10,7 +10,7 @@ import {
 } from '../../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import type { OutgoingMessage } from '../../transport/port/transport.ts'
 import type { Consumer } from '../consumer.ts'
 import { pauseConsumer, resumeConsumer } from '../operate/pause.ts'

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { createFakeClock, type FakeClock } from '../../testing/fake-clock.ts'
+import { createFakeClock, type FakeClock } from '../../testing/kit/fake-clock.ts'
 import { createHandlerCalls, type HandlerCalls } from './run-handler.ts'
 
 function fixture(): { clock: FakeClock; aborting: AbortController; calls: HandlerCalls } {

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { consumerFixture, published, uncounted, videos } from '../../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import type { Consumer } from '../consumer.ts'
 import { retryAfter } from '../model/steering.ts'
 

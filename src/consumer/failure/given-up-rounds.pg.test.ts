@@ -5,7 +5,7 @@ import { accounts, consumerFixture, deposited, type ConsumerFixture } from '../.
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import type { Database } from '../../postgres/query/database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import type { Consumer } from '../consumer.ts'
 import type { ConsumerOptions } from '../model/consumer-options.ts'
 

@@ -7,7 +7,7 @@ import { accounts, consumerFixture, deposited, message, published, uncounted } f
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { voidEventType } from '../../core/event/event.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import type { OutgoingMessage } from '../../transport/port/transport.ts'
 import { discardDeadLetters } from '../operate/discard.ts'
 import { redriveDeadLetters } from '../operate/redrive.ts'

@@ -3,7 +3,7 @@ import { accounts, consumerFixture, deposited, published, videos } from '../../.
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { markTx, type Database, type Tx } from '../../postgres/query/database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

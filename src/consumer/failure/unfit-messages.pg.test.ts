@@ -11,7 +11,7 @@ import {
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { systemClock } from '../../core/service/clock.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import type { Delivery, IncomingMessage, ReceiveOptions } from '../../transport/port/transport.ts'
 import type { ConsumerOptions } from '../model/consumer-options.ts'
 

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { systemClock } from '../../core/service/clock.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import { nextInPlace, placesOfSuspects, suspectsLast, type Places } from './places.ts'
 import { Pump, type Pumped } from '../receive/batcher.ts'
 

@@ -11,7 +11,7 @@ import {
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import type { Database } from '../../postgres/query/database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import type { OutgoingMessage } from '../../transport/port/transport.ts'
 import { drainBrokerDeadLetters } from './broker-dead-letters.ts'
 import type { Consumer } from '../consumer.ts'

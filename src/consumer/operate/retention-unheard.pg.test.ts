@@ -3,7 +3,7 @@ import { consumerFixture } from '../../../test/setup/consumer-fixture.ts'
 import { muteOnce } from '../../../test/setup/mute-once.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
-import { createFakeClock } from '../../testing/fake-clock.ts'
+import { createFakeClock } from '../../testing/kit/fake-clock.ts'
 import { createInboxRetention } from './retention.ts'
 
 const database = await testDatabase()

@@ -4,7 +4,7 @@ import { consumerFixture, published, videos, type ConsumerFixture } from '../../
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import type { Database } from '../../postgres/query/database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import { kafka } from '../../transport/kafka/kafka.ts'
 import type { ConsumerOptions } from '../model/consumer-options.ts'
 import { createForgottenOffsets } from './lost-offsets.ts'

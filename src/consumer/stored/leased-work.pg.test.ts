@@ -4,7 +4,7 @@ import { testDatabase } from '../../../test/setup/test-database.ts'
 import type { Database } from '../../postgres/query/database.ts'
 import { systemClock, type Clock } from '../../core/service/clock.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import { discardDeadLetters } from '../operate/discard.ts'
 import { redriveDeadLetters } from '../operate/redrive.ts'
 

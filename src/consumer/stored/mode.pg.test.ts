@@ -12,7 +12,7 @@ import {
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { seededRandom } from '../../core/service/random.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import { memory } from '../../transport/memory/memory.ts'
 import { postgresTransport } from '../../transport/postgres/postgres-transport.ts'
 import type { Consumer } from '../consumer.ts'

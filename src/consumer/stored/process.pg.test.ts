@@ -5,7 +5,7 @@ import { testDatabase } from '../../../test/setup/test-database.ts'
 import { systemClock, type Clock } from '../../core/service/clock.ts'
 import { execute, rows, type Database } from '../../postgres/query/database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import { inboxTables, type Scope } from '../tables/inbox.sql.ts'
 import { makeLanes, renewLanes, takeLanes } from '../tables/stored.sql.ts'
 

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { consumerFixture, published, videos, type ConsumerFixture } from '../../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import { redriveDeadLetters } from '../operate/redrive.ts'
 
 const database = await testDatabase()

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { createFakeClock } from '../../testing/fake-clock.ts'
+import { createFakeClock } from '../../testing/kit/fake-clock.ts'
 import { run, type Lifetime, type RunOptions, type Service } from './lifetime.ts'
 import { createSignals } from '../signals.ts'
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { createFakeClock, type FakeClock } from '../../testing/fake-clock.ts'
+import { createFakeClock, type FakeClock } from '../../testing/kit/fake-clock.ts'
 import type { Lifetime } from './lifetime.ts'
 import { createWaker, loop, type Pace, type Pass } from './loop.ts'
 import { seededRandom } from './random.ts'

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { createFakeClock } from '../../testing/fake-clock.ts'
+import { createFakeClock } from '../../testing/kit/fake-clock.ts'
 import { unlessLate } from './unless-late.ts'
 
 test('work that is in time is what it resolves to or rejects with, and nobody sleeps on', async () => {

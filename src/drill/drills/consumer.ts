@@ -1,7 +1,7 @@
 /** What happens between the broker and an effect: crashes, lost acks, slow handlers, duplicates, old versions, poison. */
 import { one } from '../../postgres/query/database.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
-import { missingForKafka } from '../../testing/kafka-programs.ts'
+import { missingForKafka } from '../../testing/servers/kafka-programs.ts'
 import type { Drill } from '../stage/drill.ts'
 import { lowestProfileVersion } from '../system/tables.sql.ts'
 import { deposit, poisonAmount } from '../system/system.ts'

@@ -3,8 +3,8 @@
  * machine has it; else by the condition of that rule on the metrics' text.
  */
 import { existsSync, readFileSync } from 'node:fs'
-import { findProgram } from '../../testing/find-program.ts'
-import { startPrometheus } from '../../testing/prometheus.ts'
+import { findProgram } from '../../testing/process/find-program.ts'
+import { startPrometheus } from '../../testing/servers/prometheus.ts'
 
 export interface AlertWatch {
   /** How it is decided, for the report. */

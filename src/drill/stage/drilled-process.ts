@@ -4,8 +4,8 @@
 import { defaults } from '../../core/defaults.ts'
 import { WaybillError } from '../../core/errors.ts'
 import type { Signals } from '../../core/signals.ts'
-import { startChild, type Child, type Exit } from '../../testing/child.ts'
-import type { ArmedFailpoint } from '../../testing/failpoint.ts'
+import { startChild, type Child, type Exit } from '../../testing/process/child.ts'
+import type { ArmedFailpoint } from '../../testing/faults/failpoint.ts'
 import type { ProcessReport, ProcessRole, ProcessSettings } from '../system/process.ts'
 import { settingsEnvironment } from '../system/told-settings.ts'
 

@@ -7,7 +7,7 @@ import { logicalDatabase, makeSlot } from '../../../test/setup/logical-database.
 import { readInserts } from '../../../test/setup/pgoutput.ts'
 import { WaybillError } from '../../core/errors.ts'
 import type { Database } from '../../postgres/query/database.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import { memory } from '../../transport/memory/memory.ts'
 import { doctorOutbox } from '../doctor/outbox.ts'
 import { cdcPublication } from './slot.ts'

@@ -3,7 +3,7 @@ import { consumerFixture, videos } from '../../../test/setup/consumer-fixture.ts
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { discardDeadLetters } from '../../consumer/operate/discard.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import { doctorConsumers } from './consumers.ts'
 import { createHealth } from '../status/health.ts'
 import { status } from '../status/status.ts'

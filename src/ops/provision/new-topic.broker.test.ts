@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { startPubsubServer, type PubsubServer } from '../../pubsub-server/pubsub-server.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import { createPubsubAdmin, type PubsubAdmin } from '../../transport/pubsub/admin/admin.ts'
 import { pubsub } from '../../transport/pubsub/pubsub.ts'
 import type { Transport } from '../../transport/port/transport.ts'

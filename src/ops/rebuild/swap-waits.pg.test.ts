@@ -5,7 +5,7 @@ import { testDatabase } from '../../../test/setup/test-database.ts'
 import { markTx, type Database, type Queryable, type QueryResult } from '../../postgres/query/database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

@@ -4,7 +4,7 @@ import { testDatabase } from '../../../test/setup/test-database.ts'
 import { createRelay } from '../../outbox/relay/relay.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import type { OutgoingMessage, PublishOptions } from '../../transport/port/transport.ts'
 import { listGaps, repairGap, type RepairOptions } from './repair-gap.ts'
 

@@ -6,7 +6,7 @@ import { pauseOutbox } from '../../outbox/operate/pause.ts'
 import { connect } from '../../postgres/connect.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import { memory } from '../../transport/memory/memory.ts'
 import { createHealth, type Health } from './health.ts'
 

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Consumer } from '../../consumer/consumer.ts'
-import { createFakeClock } from '../../testing/fake-clock.ts'
+import { createFakeClock } from '../../testing/kit/fake-clock.ts'
 import { createHealth } from './health.ts'
 
 /** As much of a consumer as health asks for. */

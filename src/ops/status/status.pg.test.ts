@@ -9,7 +9,7 @@ import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { migrate } from '../../postgres/schema/migrate.ts'
 import { groupRole, groupRoles } from '../../postgres/schema/roles.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import { memory } from '../../transport/memory/memory.ts'
 import { status } from './status.ts'
 

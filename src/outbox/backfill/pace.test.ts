@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 
-import { createFakeClock } from '../../testing/fake-clock.ts'
+import { createFakeClock } from '../../testing/kit/fake-clock.ts'
 import { createBackfillPace } from './pace.ts'
 
 const never = new AbortController().signal

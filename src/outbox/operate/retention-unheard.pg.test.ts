@@ -3,7 +3,7 @@ import { muteOnce } from '../../../test/setup/mute-once.ts'
 import { outboxFixture } from '../../../test/setup/outbox-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
-import { createFakeClock } from '../../testing/fake-clock.ts'
+import { createFakeClock } from '../../testing/kit/fake-clock.ts'
 import { memory } from '../../transport/memory/memory.ts'
 import { createOutboxRetention } from './retention.ts'
 

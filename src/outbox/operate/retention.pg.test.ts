@@ -5,7 +5,7 @@ import { businessKeyId } from '../../core/event/id.ts'
 import { run } from '../../core/service/lifetime.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import { memory } from '../../transport/memory/memory.ts'
 import { createOutboxRetention, type OutboxRetention, type OutboxRetentionOptions } from './retention.ts'
 

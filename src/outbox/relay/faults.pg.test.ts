@@ -8,7 +8,7 @@ import { run } from '../../core/service/lifetime.ts'
 import type { SignalName } from '../../core/signals.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import { memory } from '../../transport/memory/memory.ts'
 import { relaySteps, type RelaySteps } from './steps.ts'
 

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { createBreaker, type Breaker } from '../../core/service/breaker.ts'
 import { seededRandom } from '../../core/service/random.ts'
-import { createFakeClock } from '../../testing/fake-clock.ts'
+import { createFakeClock } from '../../testing/kit/fake-clock.ts'
 import type { OutgoingMessage, PublishOutcome } from '../../transport/port/transport.ts'
 import { createTopicGates } from './topic-breakers.ts'
 

@@ -6,8 +6,8 @@ import { WaybillError } from '../../core/errors.ts'
 import type { Database } from '../../postgres/query/database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { createLaneLeases } from '../../postgres/lanes/lane-leases.ts'
-import { eventually } from '../../testing/eventually.ts'
-import { createFakeClock, type FakeClock } from '../../testing/fake-clock.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
+import { createFakeClock, type FakeClock } from '../../testing/kit/fake-clock.ts'
 import { memory } from '../../transport/memory/memory.ts'
 
 const database = await testDatabase()

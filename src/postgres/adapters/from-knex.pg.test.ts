@@ -5,7 +5,7 @@ import { adapterContract } from '../../../test/contract/adapter-contract.ts'
 import { refusesBehindCommit } from '../../../test/contract/adapter-under-way.ts'
 import { lockWaits, notes, type AdapterHarness } from '../../../test/contract/adapter-harness.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import { fromKnex } from './from-knex.ts'
 import { transaction } from '../transaction/transaction.ts'
 

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 
-import { eventually } from '../../testing/eventually.ts'
-import { createFakeClock } from '../../testing/fake-clock.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
+import { createFakeClock } from '../../testing/kit/fake-clock.ts'
 import type { BeginOptions, Queryable } from '../query/database.ts'
 import { ormDatabase } from './orm-database.ts'
 

@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, inject, test } from 'vitest'
 
-import { createTestDatabase } from '../../testing/test-database.ts'
+import { createTestDatabase } from '../../testing/servers/test-database.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { connect } from '../connect.ts'
 import { adoptDeployment, assertSchema, isCopy } from './deployment.ts'

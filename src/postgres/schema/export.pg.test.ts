@@ -8,7 +8,7 @@ import { afterAll, expect, test } from 'vitest'
 
 import { describeSchema } from '../../../test/setup/describe-schema.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
-import { findProgram } from '../../testing/find-program.ts'
+import { findProgram } from '../../testing/process/find-program.ts'
 import { assertSchema } from './deployment.ts'
 import { fromPg } from '../adapters/from-pg.ts'
 import { exportSql } from './export.ts'

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { startPostgres, type Postgres } from '../../testing/embedded-postgres.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { startPostgres, type Postgres } from '../../testing/servers/postgres.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import { connect } from '../connect.ts'
 import type { Queryable } from '../query/database.ts'
 import { transaction } from './transaction.ts'

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 
 import type { Clock } from '../../core/service/clock.ts'
-import { createFakeClock } from '../../testing/fake-clock.ts'
+import { createFakeClock } from '../../testing/kit/fake-clock.ts'
 import { commitOutcome } from './commit-outcome.ts'
 import type { Queryable } from '../query/database.ts'
 

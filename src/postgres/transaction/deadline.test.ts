@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { createFakeClock } from '../../testing/fake-clock.ts'
+import { createFakeClock } from '../../testing/kit/fake-clock.ts'
 import { markTx, type BeginOptions, type Database, type QueryResult, type StatementOptions, type Tx } from '../query/database.ts'
 import { unlessMute } from './deadline.ts'
 import { unlessSilent } from './unless-silent.ts'

@@ -5,7 +5,7 @@
  */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { createFakeClock } from '../../testing/fake-clock.ts'
+import { createFakeClock } from '../../testing/kit/fake-clock.ts'
 import { Message } from '../message.ts'
 import type { Entry } from './entry.ts'
 import { Receiver } from './receiver.ts'

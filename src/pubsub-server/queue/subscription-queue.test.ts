@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { createFakeClock } from '../../testing/fake-clock.ts'
-import type { FakeClock } from '../../testing/fake-clock.ts'
+import { createFakeClock } from '../../testing/kit/fake-clock.ts'
+import type { FakeClock } from '../../testing/kit/fake-clock.ts'
 import { Message } from '../message.ts'
 import type { DeliveryPolicy } from './delivery-policy.ts'
 import type { Entry } from './entry.ts'

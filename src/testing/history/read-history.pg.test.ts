@@ -5,7 +5,7 @@ import type { Consumer } from '../../consumer/consumer.ts'
 import { discard } from '../../consumer/model/steering.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
-import { createTestKit } from '../test-kit.ts'
+import { createTestKit } from '../kit/test-kit.ts'
 import { checkHistory, type Verdict } from './checker.ts'
 import { readHistory, type HistoryConsumer } from './read-history.ts'
 

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
 import { seededRandom } from '../../core/service/random.ts'
-import { eventually } from '../../testing/eventually.ts'
-import { createFakeClock } from '../../testing/fake-clock.ts'
-import { transportContract } from '../../testing/transport-contract.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
+import { createFakeClock } from '../../testing/kit/fake-clock.ts'
+import { transportContract } from '../../testing/contract/transport-contract.ts'
 import { memory, type MemoryTransport } from './memory.ts'
 import type { AckOutcome, Delivery, OutgoingMessage, PublishOptions, ReceiveOptions } from '../port/transport.ts'
 

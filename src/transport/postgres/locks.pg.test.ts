@@ -1,13 +1,13 @@
 import { afterEach, expect, test } from 'vitest'
 import { testDatabase } from '../../../test/setup/test-database.ts'
-import { message, publishAll } from '../../testing/transport-probe.ts'
+import { message, publishAll } from '../../testing/contract/probe.ts'
 import { openOperation } from '../../outbox/backfill/operation.ts'
 import { connect, type Connection } from '../../postgres/connect.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { parseMigration, shippedMigrations } from '../../postgres/schema/migration-files.ts'
 import { migrate } from '../../postgres/schema/migrate.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
-import { eventually } from '../../testing/eventually.ts'
+import { eventually } from '../../testing/kit/eventually.ts'
 import { postgresTransport } from './postgres-transport.ts'
 
 const database = await testDatabase()

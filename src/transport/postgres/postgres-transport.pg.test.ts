@@ -4,7 +4,7 @@ import { systemClock, type Clock } from '../../core/service/clock.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { migrate } from '../../postgres/schema/migrate.ts'
 import type { Queryable } from '../../postgres/query/database.ts'
-import { transportContract } from '../../testing/transport-contract.ts'
+import { transportContract } from '../../testing/contract/transport-contract.ts'
 import { postgresTransport } from './postgres-transport.ts'
 
 const database = await testDatabase()

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { errorMessage } from '../../core/errors.ts'
 import type { QueryResult } from '../../postgres/query/database.ts'
-import { createFakeClock } from '../../testing/fake-clock.ts'
+import { createFakeClock } from '../../testing/kit/fake-clock.ts'
 import { inTime } from './statement-timeout.ts'
 
 const answer: QueryResult = { rows: [], rowCount: 0 }

@@ -5,7 +5,7 @@ import { rows } from '../../postgres/query/database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { migrate } from '../../postgres/schema/migrate.ts'
 import { shippedMigrations } from '../../postgres/schema/migration-files.ts'
-import { interleaved, publishAll } from '../../testing/transport-probe.ts'
+import { interleaved, publishAll } from '../../testing/contract/probe.ts'
 import { postgresTransport } from './postgres-transport.ts'
 import { countUnsettled, fetchDeliveries, leaseLanes, transportTables } from './transport.sql.ts'
 

@@ -4,8 +4,8 @@
 import type { RelayOptions } from '../../../src/outbox/relay/relay-options.ts'
 import type { Outbox } from '../../../src/outbox/outbox.ts'
 import type { Database } from '../../../src/postgres/query/database.ts'
-import type { Child } from '../../../src/testing/child.ts'
-import { eventually } from '../../../src/testing/eventually.ts'
+import type { Child } from '../../../src/testing/process/child.ts'
+import { eventually } from '../../../src/testing/kit/eventually.ts'
 import { watchChildren } from '../../setup/watched-children.ts'
 
 /** What a child is told: numbers and names only. */

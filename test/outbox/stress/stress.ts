@@ -8,7 +8,7 @@
 import { seededRandom } from '../../../src/core/service/random.ts'
 import { dropParked, listParked, redriveParked, skipParked } from '../../../src/outbox/operate/parked.ts'
 import type { Database } from '../../../src/postgres/query/database.ts'
-import { eventually } from '../../../src/testing/eventually.ts'
+import { eventually } from '../../../src/testing/kit/eventually.ts'
 import { checkHistory, type Verdict } from '../../../src/testing/history/checker.ts'
 import { aggregateName, type Commit } from '../../../src/testing/history/entry.ts'
 import { createHistory } from '../../../src/testing/history/history.ts'

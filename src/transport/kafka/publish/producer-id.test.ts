@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
 import { always, message, ProducingBroker, publisherWith, statuses, type Fault } from '../../../../test/kafka/producing-broker.ts'
 import { plantMistake, type Mistake } from '../../../../test/setup/planted-mistake.ts'
-import { eventually } from '../../../testing/eventually.ts'
-import { createFakeClock } from '../../../testing/fake-clock.ts'
+import { eventually } from '../../../testing/kit/eventually.ts'
+import { createFakeClock } from '../../../testing/kit/fake-clock.ts'
 import type { KafkaPublisher } from './publisher.ts'
 
 /** The first of a key is in the log, unknown to us; its repetition ends as told. Then comes the next. */

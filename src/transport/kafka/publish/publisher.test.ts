@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
 import { always, message, ProducingBroker, publisherOn, statuses, type Fault } from '../../../../test/kafka/producing-broker.ts'
 import { randomInt, seededRandom, type Random } from '../../../core/service/random.ts'
-import { eventually } from '../../../testing/eventually.ts'
-import { createFakeClock } from '../../../testing/fake-clock.ts'
+import { eventually } from '../../../testing/kit/eventually.ts'
+import { createFakeClock } from '../../../testing/kit/fake-clock.ts'
 import type { KafkaPublisher } from './publisher.ts'
 
 test('a batch whose answer was lost is sent again as it was, and is in the log once', async () => {

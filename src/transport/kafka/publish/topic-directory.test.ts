@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { systemClock } from '../../../core/service/clock.ts'
-import { always, message, statuses } from '../../../testing/transport-probe.ts'
+import { always, message, statuses } from '../../../testing/contract/probe.ts'
 import type { KafkaClient } from '../client/kafka-client.ts'
 import { KafkaPublisher } from './publisher.ts'
 import { TopicDirectory } from './topic-directory.ts'

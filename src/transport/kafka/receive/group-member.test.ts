@@ -1,6 +1,6 @@
 import { expect, onTestFinished, test } from 'vitest'
 import { seededRandom } from '../../../core/service/random.ts'
-import { createFakeClock, type FakeClock } from '../../../testing/fake-clock.ts'
+import { createFakeClock, type FakeClock } from '../../../testing/kit/fake-clock.ts'
 import { GroupMember } from './group-member.ts'
 import type { GroupMemberId, JoinGroupRequest, KafkaClient, SyncGroupRequest } from '../client/kafka-client.ts'
 import { kafkaError } from '../client/errors.ts'

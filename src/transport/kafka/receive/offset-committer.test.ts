@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { seededRandom } from '../../../core/service/random.ts'
-import { createFakeClock } from '../../../testing/fake-clock.ts'
+import { createFakeClock } from '../../../testing/kit/fake-clock.ts'
 import { kafkaError } from '../client/errors.ts'
 import { OffsetCommitter } from './offset-committer.ts'
 import { PartitionWindow } from './partition-window.ts'

@@ -1,6 +1,6 @@
 import { expect, onTestFinished, test } from 'vitest'
 import { FakeKafka } from '../../../../test/kafka/fake-kafka.ts'
-import { eventually } from '../../../testing/eventually.ts'
+import { eventually } from '../../../testing/kit/eventually.ts'
 import type { Delivery, ReceiveOptions } from '../../port/transport.ts'
 import type { KafkaClient } from '../client/kafka-client.ts'
 import { kafka } from '../kafka.ts'

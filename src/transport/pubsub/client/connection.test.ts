@@ -2,7 +2,7 @@ import { createServer, type AddressInfo } from 'node:net'
 import { expect, test } from 'vitest'
 import { uncaughtDuring } from '../../../../test/setup/ending-server.ts'
 import { systemClock, type Clock } from '../../../core/service/clock.ts'
-import { eventually } from '../../../testing/eventually.ts'
+import { eventually } from '../../../testing/kit/eventually.ts'
 import { pubsub } from '../pubsub.ts'
 
 const never = (): Promise<never> => new Promise(() => {})

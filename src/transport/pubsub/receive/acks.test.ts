@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { grpcCodes, type GrpcCode } from '../../../core/errors.ts'
 import { seededRandom } from '../../../core/service/random.ts'
 import { encodeStatus, errorInfo } from '../../../integrations/rpc-details.ts'
-import { createFakeClock, type FakeClock } from '../../../testing/fake-clock.ts'
+import { createFakeClock, type FakeClock } from '../../../testing/kit/fake-clock.ts'
 import { Settler } from './acks.ts'
 import type { AckOutcome } from '../../port/transport.ts'
 

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
 import { message, openBroker, publishAll, unhurried } from '../../../../test/e2e/pubsub-broker.ts'
-import { eventually } from '../../../testing/eventually.ts'
-import { createFakeClock } from '../../../testing/fake-clock.ts'
-import { startFaultProxy } from '../../../testing/fault-proxy.ts'
+import { eventually } from '../../../testing/kit/eventually.ts'
+import { createFakeClock } from '../../../testing/kit/fake-clock.ts'
+import { startFaultProxy } from '../../../testing/faults/fault-proxy.ts'
 import { pubsub } from '../pubsub.ts'
 import type { Delivery, Receiver, Transport } from '../../port/transport.ts'
 
