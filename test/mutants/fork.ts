@@ -86,7 +86,7 @@ export const forkMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'lets a writer without the lock commit',
-    file: 'sql/0028_find_unlocked_writes.sql',
+    file: 'sql/0030_lock_rows.sql',
     from: "if tg_argv[2] = 'refuse' then",
     to: "if tg_argv[2] = 'never' then",
     caughtBy: { file: guard, test: 'a writer without the lock is refused by name at its COMMIT, and nothing of it is written' },
