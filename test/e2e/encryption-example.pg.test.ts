@@ -66,7 +66,7 @@ async function viewOf(id: string): Promise<unknown> {
 }
 
 async function everythingOf({ query }: ConsumerFixture): Promise<string> {
-  const events = await query(`select convert_from(payload, 'latin1') as text from $schema.outbox`)
+  const events = await query(`select encode(payload, 'escape') as text from $schema.outbox`)
   return JSON.stringify([events, await query('select response from $schema.command_marker')])
 }
 
