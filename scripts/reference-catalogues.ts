@@ -34,13 +34,6 @@ export function schemaTable(migrations: string, snapshot: string): string {
   return ['| table | what it holds | columns |', '| --- | --- | --- |', ...rows].join('\n')
 }
 
-const described: Readonly<Record<string, string>> = {
-  outbox: 'Events: one wide row each, written once and never updated.',
-  transport_topic: 'Topics of the Postgres transport.',
-  transport_subscription: 'Who reads which topic of the Postgres transport.',
-  transport_message: 'Messages of the Postgres transport: one row each, never updated.',
-}
-
 /** The comment above the table, up to the list of states that some have. */
 function describeRelation(migrations: string, name: string): string {
   const found = new RegExp(`((?:^--.*\\n)*)^create (?:table|view) :schema\\.${name}\\b`, 'm').exec(migrations)
@@ -52,9 +45,8 @@ function describeRelation(migrations: string, name: string): string {
     .join(' ')
     .replaceAll(/\s+/g, ' ')
     .trim()
-  const meaning = text === '' ? described[name] : text
-  if (meaning === undefined) throw new Error(`The table ${name} has no comment that says what it holds.`)
-  return meaning
+  if (text === '') throw new Error(`The table ${name} has no comment that says what it holds.`)
+  return text
 }
 
 function fieldsOf(source: string, name: string, file: string): string[] {

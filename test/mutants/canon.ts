@@ -174,7 +174,7 @@ export const canonMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'takes another fact under a key for a repeat, through an outbox',
-    file: 'sql/0024_compare_facts.sql',
+    file: 'sql/0003_create_outbox.sql',
     from: 'coalesce(k.content_hash <> r.content_hash, false)',
     to: 'coalesce(k.content_hash <> k.content_hash, false)',
     caughtBy: { file: 'src/ingest/ingest-outbox.pg.test.ts', test: 'is refused, alone or among others, and the first one stays' },

@@ -79,14 +79,14 @@ export const forkMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'takes the lock of another transaction for the writer’s',
-    file: 'sql/0028_find_unlocked_writes.sql',
+    file: 'sql/0002_create_aggregates.sql',
     from: 'return found;',
     to: 'return true;',
     caughtBy: { file: guard, test: 'the lock of somebody else is not the writer’s' },
   },
   {
     mutant: 'lets a writer without the lock commit',
-    file: 'sql/0030_lock_rows.sql',
+    file: 'sql/0002_create_aggregates.sql',
     from: "if tg_argv[2] = 'refuse' then",
     to: "if tg_argv[2] = 'never' then",
     caughtBy: { file: guard, test: 'a writer without the lock is refused by name at its COMMIT, and nothing of it is written' },

@@ -33,9 +33,9 @@ export const sessionMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'adds an event whose row a trigger dropped',
-    file: 'sql/0023_refuse_dropped_events.sql',
-    from: `  raise exception`,
-    to: `  return true;\n  raise exception`,
+    file: 'sql/0003_create_outbox.sql',
+    from: `  raise exception 'A trigger on the outbox`,
+    to: `  return true;\n  raise exception 'A trigger on the outbox`,
     caughtBy: {
       file: 'src/outbox/outbox.pg.test.ts',
       test: 'of outbox_dispatch makes add fail, alone and in bulk, and nothing is left behind',

@@ -4,15 +4,7 @@
 -- narrow dispatch row that lives only until the broker has confirmed. Relays lease lanes, not rows: an aggregate hashes to
 -- one lane, so a lane's owner publishes it alone and in order.
 
--- The last version of every aggregate. Its row lock makes version order = commit order. Version 0: locked by a writer before
--- its first event, so it may still begin at any version.
-create table :schema.aggregate_version (
-  aggregate_type text   not null,
-  aggregate_id   text   not null,
-  version        bigint not null check (version >= 0),
-  primary key (aggregate_type, aggregate_id)
-) with (fillfactor = 80);
-
+-- Events: one wide row each, written once and never updated.
 create table :schema.outbox (
   id             uuid        primary key,
   topic          text        not null,
@@ -29,13 +21,15 @@ create table :schema.outbox (
 );
 create index outbox_occurred_at_idx on :schema.outbox using brin (occurred_at) with (pages_per_range = 32, autosummarize = on);
 
--- Events that consumers emitted, by what caused them. Outlives the event itself: a replay must not emit twice.
+-- Events that consumers emitted, by what caused them. Outlives the event itself: a replay must not emit twice. `content_hash` tells
+-- another fact under the same key from a repeat; it is null of events that are no facts.
 create table :schema.outbox_source (
   source          text        not null,
   source_event_id uuid        not null,
   ordinal         int         not null,
   event_id        uuid        not null,
   emitted_at      timestamptz not null default clock_timestamp(),
+  content_hash    bytea,
   primary key (source_event_id, source, ordinal)
 );
 create index outbox_source_emitted_at_idx on :schema.outbox_source using brin (emitted_at) with (pages_per_range = 32, autosummarize = on);
@@ -54,7 +48,9 @@ create table :schema.outbox_dispatch (
   state            smallint    not null default 0 check (state between 0 and 3),
   publish_attempts int         not null default 0,
   void             boolean     not null default false,
-  next_retry_at    timestamptz,
+  -- Not every date is a number of milliseconds away: 'infinity' is not, and a relay that meets it would stop. The last second of the
+  -- year 9999 is.
+  next_retry_at    timestamptz check (isfinite(next_retry_at) and next_retry_at <= to_timestamp(253402300799)),
   parked_at        timestamptz,
   last_error       text,
   primary key (lane, state, seq)
@@ -92,6 +88,11 @@ create table :schema.outbox_receipt (
 create index outbox_receipt_event_id_idx on :schema.outbox_receipt (event_id);
 create index outbox_receipt_published_at_idx on :schema.outbox_receipt using brin (published_at) with (pages_per_range = 32, autosummarize = on);
 
+-- A receipt has no primary key, because an event that is replayed gets another; its whole row says which one it is. Without a replica
+-- identity nothing can be deleted under a publication for all tables (SQLSTATE 55000), as connectors, warehouse loaders and blue/green
+-- deployments make one. It writes no more into the log unless wal_level is logical.
+alter table :schema.outbox_receipt replica identity full;
+
 -- Streams (aggregate_id '') and single aggregates whose events an operator holds back.
 create table :schema.outbox_pause (
   aggregate_type text        not null,
@@ -118,6 +119,28 @@ begin
   raise exception 'Version % of % is out of turn: the next one is %.', given, aggregate, expected using errcode = 'WB001';
 end $$;
 
+-- A connector publishes an event as soon as it is committed, so a date that lies ahead is refused.
+create function :schema.outbox_refuse_date() returns void language plpgsql as $$
+begin
+  raise exception 'A connector publishes this outbox, and it waits for no date: the event would go out at once. Add it when its time has come.'
+    using errcode = 'WB004';
+end $$;
+
+-- Brokers take an empty id for a key without order, and where streams are paused it stands for all of one; an id above 1,024 bytes is
+-- refused as an attribute, long after its transaction committed.
+create function :schema.outbox_refuse_id(aggregate_type text, aggregate_id text) returns void language plpgsql as $$
+begin
+  raise exception 'An aggregate id must have 1 to 1024 bytes as UTF-8; this one of % has %. Use the hash of a longer one.',
+    aggregate_type, octet_length(convert_to(aggregate_id, 'UTF8')) using errcode = '22023';
+end $$;
+
+-- A dispatch row without an event would be parked by its relay, and an event without one would never be published.
+create function :schema.outbox_refuse_dropped(event uuid, aggregate_type text, aggregate_id text) returns boolean language plpgsql as $$
+begin
+  raise exception 'A trigger on the outbox or on outbox_dispatch dropped event % of % %, or changed its id.', event, aggregate_type, aggregate_id
+    using errcode = 'WB006';
+end $$;
+
 -- The way into the outbox for one event, from this library, from plain SQL and from other languages:
 --
 --   select waybill.add_event('order.events', 'order', '17', 'OrderPlaced', convert_to('{"total": 3}', 'UTF8'));
@@ -134,8 +157,13 @@ create function :schema.add_event(
 ) language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-  key bigint;
+  key  bigint;
+  kept uuid;
 begin
+  if octet_length(convert_to(add_event.aggregate_id, 'UTF8')) not between 1 and 1024 then
+    perform :schema.outbox_refuse_id(add_event.aggregate_type, add_event.aggregate_id);
+  end if;
+
   insert into :schema.aggregate_version as a (aggregate_type, aggregate_id, version)
   values (add_event.aggregate_type, add_event.aggregate_id, coalesce(given, 1))
   on conflict (aggregate_type, aggregate_id) do update set version = case a.version when 0 then excluded.version else a.version + 1 end
@@ -144,21 +172,35 @@ begin
     perform :schema.outbox_wrong_version(add_event.aggregate_type || ' ' || add_event.aggregate_id, given, add_event.version);
   end if;
 
-  insert into :schema.outbox (id, topic, aggregate_type, aggregate_id, version, event_type, schema_version, content_type, payload, headers)
+  insert into :schema.outbox as o (id, topic, aggregate_type, aggregate_id, version, event_type, schema_version, content_type, payload, headers)
   values (add_event.id, add_event.topic, add_event.aggregate_type, add_event.aggregate_id, add_event.version, add_event.event_type,
-          add_event.schema_version, add_event.content_type, add_event.payload, add_event.headers);
+          add_event.schema_version, add_event.content_type, add_event.payload, add_event.headers)
+  returning o.id into kept;
+  if kept is distinct from add_event.id then
+    perform :schema.outbox_refuse_dropped(add_event.id, add_event.aggregate_type, add_event.aggregate_id);
+  end if;
 
   -- Asked after the event is written: whoever changes these settings locks one of the tables above, so from here on they hold.
   if :schema.outbox_dispatching() then
     key := ('x' || encode(substring(sha256(convert_to(add_event.aggregate_type || chr(31) || add_event.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint;
-    insert into :schema.outbox_dispatch (lane, key, event_id, next_retry_at)
-    values ((key & (:schema.outbox_lanes() - 1))::smallint, key, add_event.id, not_before);
+    insert into :schema.outbox_dispatch as d (lane, key, event_id, next_retry_at)
+    values ((key & (:schema.outbox_lanes() - 1))::smallint, key, add_event.id, not_before)
+    returning d.event_id into kept;
+    if kept is distinct from add_event.id then
+      perform :schema.outbox_refuse_dropped(add_event.id, add_event.aggregate_type, add_event.aggregate_id);
+    end if;
+  elsif not_before > clock_timestamp() then
+    perform :schema.outbox_refuse_date();
   end if;
 end $$;
 
 -- The same for many events, in one statement. Aggregates are locked in a fixed order. An event that the same source emitted
--- before is not written again (added = false). `columns` are values for columns that the user added to the outbox. The planner
--- cannot know how many events an array holds: one plan, made once and without nested loops, serves ten and ten thousand.
+-- before is not written again (added = false). `columns` are values for columns that the user added to the outbox. The payload stands
+-- beside those without a backslash in a literal, which a session with standard_conforming_strings = off would read as an escape.
+--
+-- The planner cannot know how many events an array holds: one plan, made once and without nested loops, serves ten and ten thousand.
+-- Here and below, `jit = off` goes with each kind of plan that is turned off: before PostgreSQL 18 such a plan, where it is the only one,
+-- has a cost of ten billions, and a plan of that cost is compiled before it runs, which takes as long as hundreds of calls.
 create function :schema.add_events(
   ids              uuid[],
   topics           text[],
@@ -176,11 +218,15 @@ create function :schema.add_events(
   ordinals         int[]         default null,
   columns          jsonb[]       default null
 ) returns table (id uuid, version bigint, added boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_nestloop = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_nestloop = off set jit = off as $$
 #variable_conflict use_column
 declare
   repeated uuid[] := '{}';
 begin
+  perform :schema.outbox_refuse_id(e.aggregate_type, e.aggregate_id)
+     from unnest(aggregate_types, aggregate_ids) as e (aggregate_type, aggregate_id)
+    where octet_length(convert_to(e.aggregate_id, 'UTF8')) not between 1 and 1024;
+
   if source_event_ids is not null then
     with fresh as (
       insert into :schema.outbox_source (source, source_event_id, ordinal, event_id)
@@ -228,7 +274,8 @@ begin
            case when n.version is null or n.version = n.next then n.next
                 else :schema.outbox_wrong_version(n.aggregate_type || ' ' || n.aggregate_id, n.version, n.next) end,
            n.event_type, coalesce(n.schema_version, 1), coalesce(n.content_type, 'application/json'), n.payload, coalesce(n.headers, '{}')
-      from numbered n where n.columns is null),
+      from numbered n where n.columns is null
+    returning id),
   widened as (
     insert into :schema.outbox
     select r.* from numbered n cross join lateral jsonb_populate_record(cast(null as :schema.outbox), n.columns || jsonb_build_object(
@@ -236,15 +283,81 @@ begin
              'version', case when n.version is null or n.version = n.next then n.next
                              else :schema.outbox_wrong_version(n.aggregate_type || ' ' || n.aggregate_id, n.version, n.next) end,
              'event_type', n.event_type, 'schema_version', coalesce(n.schema_version, 1), 'content_type', coalesce(n.content_type, 'application/json'),
-             'payload', '\x' || encode(n.payload, 'hex'), 'headers', coalesce(n.headers, '{}'), 'occurred_at', clock_timestamp())) r
-     where n.columns is not null),
+             'payload', chr(92) || 'x' || encode(n.payload, 'hex'), 'headers', coalesce(n.headers, '{}'), 'occurred_at', clock_timestamp())) r
+     where n.columns is not null
+    returning id),
   dispatched as (
     insert into :schema.outbox_dispatch (lane, key, event_id, next_retry_at)
     select (n.key & (:schema.outbox_lanes() - 1))::smallint, n.key, n.id, n.not_before
-      from numbered n where :schema.outbox_dispatching() order by n.key, n.next)
-  select n.id, n.next, true from numbered n
+      from numbered n where :schema.outbox_dispatching() order by n.key, n.next
+    returning event_id)
+  select n.id, n.next,
+         case when w.id is null or (d.event_id is null and :schema.outbox_dispatching())
+              then :schema.outbox_refuse_dropped(n.id, n.aggregate_type, n.aggregate_id) else true end
+    from numbered n
+    left join (table plain union all table widened) w on w.id = n.id
+    left join dispatched d on d.event_id = n.id
   union all
   select r, null, false from unnest(repeated) r;
+
+  if not_before is not null and not :schema.outbox_dispatching() and exists (
+       select from unnest(ids, not_before) as d (id, moment) where d.moment > clock_timestamp() and d.id <> all (repeated)) then
+    perform :schema.outbox_refuse_date();
+  end if;
+end $$;
+
+-- Adds facts: events that are recorded once for each source, with the hash of their content. `conflict` says that the source was
+-- recorded before with another hash; then, and for a repeat, nothing is written.
+create function :schema.add_facts(
+  ids              uuid[],
+  topics           text[],
+  aggregate_types  text[],
+  aggregate_ids    text[],
+  event_types      text[],
+  payloads         bytea[],
+  versions         bigint[],
+  schema_versions  int[],
+  content_types    text[],
+  headers          jsonb[],
+  sources          text[],
+  source_event_ids uuid[],
+  ordinals         int[],
+  content_hashes   bytea[]
+) returns table (id uuid, version bigint, added boolean, conflict boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_nestloop = off set jit = off as $$
+#variable_conflict use_column
+declare
+  fresh uuid[];
+begin
+  with inserted as (
+    insert into :schema.outbox_source (source, source_event_id, ordinal, event_id, content_hash)
+    select s.source, s.source_event_id, s.ordinal, s.id, s.content_hash
+      from unnest(sources, source_event_ids, ordinals, ids, content_hashes) as s (source, source_event_id, ordinal, id, content_hash)
+     order by 2, 1, 3
+    on conflict do nothing
+    returning event_id)
+  select coalesce(array_agg(event_id), '{}') into fresh from inserted;
+
+  return query
+  select a.id, a.version, a.added, false
+    from (select array_agg(f.id) as ids, array_agg(f.topic) as topics, array_agg(f.aggregate_type) as aggregate_types,
+                 array_agg(f.aggregate_id) as aggregate_ids, array_agg(f.event_type) as event_types, array_agg(f.payload) as payloads,
+                 array_agg(f.version) as versions, array_agg(f.schema_version) as schema_versions,
+                 array_agg(f.content_type) as content_types, array_agg(f.headers) as headers
+            from (select * from unnest(ids, topics, aggregate_types, aggregate_ids, event_types, payloads, versions, schema_versions, content_types, headers)
+                    with ordinality as e (id, topic, aggregate_type, aggregate_id, event_type, payload, version, schema_version, content_type, headers, place)
+                   where e.id = any (fresh) order by e.place) f
+          having count(*) > 0) g
+   cross join lateral :schema.add_events(g.ids, g.topics, g.aggregate_types, g.aggregate_ids, g.event_types, g.payloads, g.versions,
+                                         g.schema_versions, g.content_types, g.headers) a;
+
+  -- A younger snapshot: what another transaction recorded while we waited for it is seen.
+  return query
+  select r.id, null::bigint, false, coalesce(k.content_hash <> r.content_hash, false)
+    from unnest(sources, source_event_ids, ordinals, ids, content_hashes) as r (source, source_event_id, ordinal, id, content_hash)
+    left join :schema.outbox_source k
+      on k.source_event_id = r.source_event_id and k.source = r.source and k.ordinal = r.ordinal
+   where r.id <> all (fresh);
 end $$;
 
 -- What the owner of lanes may publish now: per lane a window of due rows with whether a head blocks them, the heads whose
@@ -257,7 +370,7 @@ returns table (
   topic text, aggregate_type text, aggregate_id text, version text, event_type text, schema_version int, content_type text,
   payload bytea, headers text, occurred_at text
 ) language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan
-  set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+  set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 begin
   return query
@@ -295,18 +408,19 @@ end $$;
 
 -- The slow path of a relay, and the hand of operators (who pass null tokens): one call, one round trip.
 --
--- It locks the lanes first and looks after: each statement below has a snapshot younger than the lock, so that nobody is
+-- It locks the lanes first and looks after: each statement below has a snapshot younger than the lock, so that no row is
 -- held behind a head that is gone already. Returns the lanes that were still the caller's; nothing was done in the others.
 -- Its plans are kept by each session, perhaps since the tables were empty: so every row is found by its ctid through an index,
 -- `offset 0` keeps each look for a head what it is, a look, and not a join with all heads there are, and `+ 0` keeps the
--- planner from walking an index by state and comparing what it meets with every ctid.
+-- planner from walking an index by state and comparing what it meets with every ctid. A row is looked for in one state after the
+-- other: asked for any of several, PostgreSQL before 17 may leave the state out and walk the whole lane for each row.
 create function :schema.outbox_settle(
   relay text, lanes smallint[], tokens uuid[],
   ok_lane smallint[], ok_seq bigint[], ok_event uuid[], ok_message text[],
   bad_lane smallint[], bad_seq bigint[], bad_event uuid[], bad_park boolean[], bad_void boolean[], bad_charge int[], bad_delay_ms bigint[], bad_error text[],
   hold_lane smallint[], hold_depth int[],
   keep_receipts boolean, keep_events boolean
-) returns smallint[] language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set lock_timeout = '5s' as $$
+) returns smallint[] language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off set lock_timeout = '5s' as $$
 declare
   mine       smallint[];
   freed_lane smallint[];
@@ -326,9 +440,10 @@ begin
   -- 2. What the broker confirmed, or an operator dropped, goes, whatever its state.
   with place as materialized (
     select x.ctid as row, k.message
-      from unnest(ok_lane, ok_seq, ok_event, ok_message) as k (lane, seq, event_id, message) cross join lateral (
+      from unnest(ok_lane, ok_seq, ok_event, ok_message) as k (lane, seq, event_id, message)
+     cross join unnest('{0,1,2,3}'::smallint[]) as s (state) cross join lateral (
         select x.ctid from :schema.outbox_dispatch x
-         where x.lane = k.lane and x.state in (0, 1, 2, 3) and x.seq = k.seq and x.event_id = k.event_id offset 0) x
+         where x.lane = k.lane and x.state = s.state and x.seq = k.seq and x.event_id = k.event_id offset 0) x
      where k.lane = any (mine)),
   gone as (
     delete from :schema.outbox_dispatch d using place p where d.ctid = p.row
@@ -347,9 +462,10 @@ begin
   if cardinality(bad_lane) > 0 then
     -- 3. A head that stands behind the one that failed now is not the first of its key any more.
     update :schema.outbox_dispatch d set state = 2 where d.state + 0 in (1, 3) and d.ctid = any (array(
-      select h.ctid from unnest(bad_lane, bad_seq, bad_event) as k (lane, seq, event_id) cross join lateral (
+      select h.ctid from unnest(bad_lane, bad_seq, bad_event) as k (lane, seq, event_id)
+       cross join unnest('{0,1,2}'::smallint[]) as s (state) cross join lateral (
         select f.lane, f.key, f.seq from :schema.outbox_dispatch f
-         where f.lane = k.lane and f.state in (0, 1, 2) and f.seq = k.seq and f.event_id = k.event_id offset 0) f cross join lateral (
+         where f.lane = k.lane and f.state = s.state and f.seq = k.seq and f.event_id = k.event_id offset 0) f cross join lateral (
         select h.ctid from :schema.outbox_dispatch h
          where h.lane = f.lane and h.key = f.key and h.state in (1, 3) and h.seq > f.seq offset 0) h
        where k.lane = any (mine)));
@@ -369,9 +485,10 @@ begin
            last_error = k.error
       from (
         select k.*, f.ctid as place from unnest(bad_lane, bad_seq, bad_event, bad_park, bad_void, bad_charge, bad_delay_ms, bad_error)
-               as k (lane, seq, event_id, park, void, charge, delay_ms, error) cross join lateral (
+               as k (lane, seq, event_id, park, void, charge, delay_ms, error)
+         cross join unnest('{0,1,2}'::smallint[]) as s (state) cross join lateral (
           select f.ctid, f.key from :schema.outbox_dispatch f
-           where f.lane = k.lane and f.state in (0, 1, 2) and f.seq = k.seq and f.event_id = k.event_id offset 0) f
+           where f.lane = k.lane and f.state = s.state and f.seq = k.seq and f.event_id = k.event_id offset 0) f
          where k.lane = any (mine)
            and not exists (select from :schema.outbox_dispatch b where b.lane = k.lane and b.key = f.key and b.state in (1, 3) and b.seq < k.seq offset 0)
          offset 0) k
@@ -405,9 +522,10 @@ end $$;
 -- Any number of callers at once. A row is locked first, and whether its event waits is looked up after that, with a younger
 -- snapshot: a replay that came before is seen, one that comes later waits for the lock and finds the event gone. While a
 -- connector reads the outbox, only rows of transactions that ended before `ended_before` go: those that its slot has confirmed.
+-- Only the batch is kept in memory, and the rows that wait, which may be millions, are read past it.
 create function :schema.outbox_expire(what text, older_than timestamptz, ended_before xid8, batch int, after uuid, block bigint)
 returns table (seen int, removed int, last uuid, done boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_nestloop = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_nestloop = off set jit = off as $$
 declare
   is_event boolean := what not in ('receipts', 'sources');
   relation regclass := ':schema.outbox'::regclass;
@@ -437,7 +555,7 @@ begin
   execute format(
     'with picked as materialized (%s)
      select count(*)::int, (array_agg(p.id order by p.id desc))[1], array_agg(p.ctid) filter (where w.event_id is null)
-       from picked p left join (select distinct d.event_id from :schema.outbox_dispatch d where $5) w on w.event_id = p.id', picked)
+       from picked p left join (select distinct d.event_id from :schema.outbox_dispatch d where $5 and d.event_id in (select id from picked)) w on w.event_id = p.id', picked)
     into seen, last, rows using after, bound, older_than, batch, is_event;
   done := case when block is null then seen < batch
                else (block + 512) * current_setting('block_size')::bigint >= pg_relation_size(relation) end;
@@ -451,7 +569,8 @@ begin
     into rows using rows, older_than, case when is_event then ended_before end, next_xid;
   execute format(
     'delete from %s r where r.ctid = any ($1)%s', relation,
-    case when is_event then ' and not exists (select from :schema.outbox_dispatch d where d.event_id = r.id)' else '' end)
+    case when is_event then ' and r.id not in (select d.event_id from :schema.outbox_dispatch d
+       where d.event_id in (select e.id from :schema.outbox e where e.ctid = any ($1)))' else '' end)
     using rows;
   get diagnostics removed = row_count;
   return next;

@@ -1,8 +1,8 @@
 -- Payloads that are too large for an event: the event carries a reference, the bytes are here (a claim check).
---
--- A blob is written before the transaction whose event refers to it commits, in a transaction of its own, under a key made from
--- its hash. So a crash in between leaves a blob that nobody refers to, never a reference without its blob. `used_at` is the last
--- time that somebody wrote the same bytes; retention goes by it.
+
+-- One row per payload. It is written before the transaction whose event refers to it commits, in a transaction of its own, under a key
+-- made from its hash. So a crash in between leaves a blob without a reference, never a reference without its blob. `used_at` is the last
+-- time that the same bytes were written; retention goes by it.
 create table :schema.blob (
   key     text        primary key,
   bytes   bigint      not null check (bytes >= 0),
