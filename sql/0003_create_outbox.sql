@@ -21,8 +21,8 @@ create table :schema.outbox (
 );
 create index outbox_occurred_at_idx on :schema.outbox using brin (occurred_at) with (pages_per_range = 32, autosummarize = on);
 
--- Events that consumers emitted, by what caused them. Outlives the event itself: a replay must not emit twice. `content_hash` tells
--- another fact under the same key from a repeat; it is null of events that are no facts.
+-- Events that are recorded once for each source: facts, and what consumers emitted, by the event that caused it. Outlives the event
+-- itself: a replay must not emit twice. `content_hash` tells another fact under the same key from a repeat; only facts have one.
 create table :schema.outbox_source (
   source          text        not null,
   source_event_id uuid        not null,

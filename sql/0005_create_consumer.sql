@@ -37,8 +37,8 @@ create table :schema.consumer_reader (
 );
 
 -- One row per event whose effect committed, written in the transaction of that effect. Its key is the producer's event id: the
--- broker's own ids change when a message is published again. `content_hash` tells another fact under the same id from a repeat; it is null
--- of events that are no facts. `conflicted_at` is when one came.
+-- broker's own ids change when a message is published again. `content_hash` tells another event under the same id from a repeat; it is
+-- null of an event without content. `conflicted_at` is when the first such event came.
 create table :schema.inbox (
   consumer      text        not null,
   generation    int         not null,

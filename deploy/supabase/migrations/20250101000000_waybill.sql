@@ -300,8 +300,8 @@ create table "waybill".outbox (
 );
 create index outbox_occurred_at_idx on "waybill".outbox using brin (occurred_at) with (pages_per_range = 32, autosummarize = on);
 
--- Events that consumers emitted, by what caused them. Outlives the event itself: a replay must not emit twice. `content_hash` tells
--- another fact under the same key from a repeat; it is null of events that are no facts.
+-- Events that are recorded once for each source: facts, and what consumers emitted, by the event that caused it. Outlives the event
+-- itself: a replay must not emit twice. `content_hash` tells another fact under the same key from a repeat; only facts have one.
 create table "waybill".outbox_source (
   source          text        not null,
   source_event_id uuid        not null,
@@ -904,7 +904,7 @@ select o.id, o.topic, o.aggregate_type, o.aggregate_id, o.version, o.event_type,
   left join lateral (select r.published_at, r.attempts, r.message_id from "waybill".outbox_receipt r where r.event_id = o.id order by r.published_at desc limit 1) r on true;
 
 insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
-values (3, '0003_create_outbox', 'b0e45a0cad352ad49a078167edd67d42dcae2ee159337d7a90046b26c7e981bb', false, '0.1.0');
+values (3, '0003_create_outbox', '3ac8e091643e6544454e54404febb8ff13ec7f7c5f3e4f92acd9302bc170848d', false, '0.1.0');
 
 -- 0004_create_transport
 -- Topics and subscriptions in Postgres itself, for services that have no broker yet.
@@ -1350,8 +1350,8 @@ create table "waybill".consumer_reader (
 );
 
 -- One row per event whose effect committed, written in the transaction of that effect. Its key is the producer's event id: the
--- broker's own ids change when a message is published again. `content_hash` tells another fact under the same id from a repeat; it is null
--- of events that are no facts. `conflicted_at` is when one came.
+-- broker's own ids change when a message is published again. `content_hash` tells another event under the same id from a repeat; it is
+-- null of an event without content. `conflicted_at` is when the first such event came.
 create table "waybill".inbox (
   consumer      text        not null,
   generation    int         not null,
@@ -1565,7 +1565,7 @@ begin
 end $$;
 
 insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
-values (5, '0005_create_consumer', '97860248faf9c8b281079275bef720ef79e97e5e81513a47330b7aec0f7b2452', false, '0.1.0');
+values (5, '0005_create_consumer', 'e90ca66853cb9e18726f5b607882caf384baf7ad02d4ff1bc4e9b469b4501edc', false, '0.1.0');
 
 -- 0006_create_commands
 -- Idempotent commands: one row says that a request took effect. It is the first thing its transaction writes, and it commits or

@@ -5,6 +5,8 @@ import { testDatabase } from '../../../test/setup/test-database.ts'
 import { run } from '../../core/service/lifetime.ts'
 import type { Database } from '../../postgres/query/database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
+import { migrate } from '../../postgres/schema/migrate.ts'
+import { parseMigration, shippedMigrations } from '../../postgres/schema/migration-files.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
 import { eventually } from '../../testing/kit/eventually.ts'
 import { memory } from '../../transport/memory/memory.ts'
@@ -175,4 +177,25 @@ test('an event with a date waits for it, and so does its aggregate', async () =>
   await relay(broker).once()
   expect(log(broker).toSorted()).toEqual(['a 1', 'b 1'])
   expect(await states()).toMatchObject({ 'a 2': 'RELEASED', 'a 3': 'HELD' })
+})
+
+test('on the schema of a newer package producer and relay go on while its migrations add, and a breaking one stops the relay', async () => {
+  const { outbox, publish, relay } = await outboxFixture(db)
+  const migrateAsNewer = async (...texts: readonly string[]): Promise<void> => {
+    const first = shippedMigrations().length + 1
+    const added = texts.map((text, index) => parseMigration(`${String(first + index).padStart(4, '0')}_add_more.sql`, text))
+    await migrate(db, { schema: outbox.tables.schema, service: 'test', migrations: [...shippedMigrations(), ...added] })
+  }
+  const adds = 'alter table :schema.outbox add column note text; create table :schema.more (id int);'
+  await migrateAsNewer(adds)
+  const broker = memory()
+  await publish('v1', 'one')
+  expect(await relay(broker).once()).toBe(1)
+  expect(log(broker)).toEqual(['v1 1'])
+
+  await migrateAsNewer(adds, '-- breaking\nalter table :schema.outbox rename column topic to destination;')
+  await expect(relay(broker).once()).rejects.toMatchObject({
+    code: 'SCHEMA_MISMATCH',
+    message: expect.stringMatching(/newer than this process .* is a breaking change\. Upgrade this process/),
+  })
 })

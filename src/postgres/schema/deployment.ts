@@ -69,9 +69,14 @@ function ofNobody({ schema, installed }: MigrationStatus): WaybillError {
   return new WaybillError(code, `The schema "${schema}" ${what}. ${runUp({ schema, service: '<name of this service>' })}`)
 }
 
-/** Refuses migrations that are not the ones we know: changed ones, and newer breaking ones. */
+/** Refuses migrations that are not the ones we know: those of an unreleased package, changed ones, and newer breaking ones. */
 export function assertKnown({ schema, applied }: MigrationStatus, known: readonly Migration[]): void {
   const byNumber = new Map(known.map((migration) => [migration.number, migration]))
+  for (const { number, name } of applied) {
+    // A release never renames a migration, so another name under a number of ours was in no release.
+    const ours = byNumber.get(number)?.name ?? name
+    if (ours !== name) throw madeUnreleased(schema, name, ours)
+  }
   for (const each of applied) {
     const ours = byNumber.get(each.number)
     if (ours === undefined && each.breaking) {
@@ -87,6 +92,14 @@ export function assertKnown({ schema, applied }: MigrationStatus, known: readonl
       )
     }
   }
+}
+
+function madeUnreleased(schema: string, theirs: string, ours: string): WaybillError {
+  return new WaybillError(
+    'MIGRATION_CHANGED',
+    `An unreleased version of Waybill made the schema "${schema}" (it has ${theirs} where waybill ${packageVersion()} has ${ours}), and no migration leads from there: ` +
+      'drop it and run this again, or, if you need what is in it, let its old processes drain it, run waybill migrate up --schema <another name>, and copy the rows that you keep.',
+  )
 }
 
 /** Refuses another service's schema, another deployment's, and copies. */

@@ -3,6 +3,8 @@ import { describe, expect, test } from 'vitest'
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { systemClock } from '../../core/service/clock.ts'
 import { fromPg } from '../adapters/from-pg.ts'
+import { assertSchema } from './deployment.ts'
+import { pendingSql } from './export.ts'
 import { migrate } from './migrate.ts'
 import { parseMigration, shippedMigrations, type Migration } from './migration-files.ts'
 import { migrationStatus, pendingMigrations } from './status.ts'
@@ -57,6 +59,26 @@ test('an applied migration that has changed since is refused', async () => {
     code: 'MIGRATION_CHANGED',
     message: expect.stringContaining('Use a released package'),
   })
+})
+
+test('a schema that an unreleased package made is refused with the way out of it, and is left as it is', async () => {
+  const unreleased = { schema: 'unreleased', service: 'orders' }
+  await migrate(db, unreleased)
+  await db.query(`update unreleased.migration set name = '0002_create_outbox', checksum = 'other' where number = 2`)
+  await db.query(`insert into unreleased.migration (number, name, checksum, breaking, applied_by)
+                  values (31, '0031_close_records', 'other', true, '0.1.0')`)
+  const applied = async (): Promise<unknown> => (await db.query('select * from unreleased.migration order by number')).rows
+  const before = await applied()
+  const refusal = {
+    code: 'MIGRATION_CHANGED',
+    message: expect.stringMatching(
+      /^An unreleased version of Waybill made the schema "unreleased" \(it has 0002_create_outbox where waybill .+ has 0002_create_aggregates\).+ drop it and run this again, or, .+ migrate up --schema <another name>/,
+    ),
+  }
+  await expect(migrate(db, unreleased)).rejects.toMatchObject(refusal)
+  await expect(pendingSql(db, unreleased)).rejects.toMatchObject(refusal)
+  await expect(assertSchema(db, unreleased)).rejects.toMatchObject(refusal)
+  expect(await applied()).toEqual(before)
 })
 
 describe('a schema is refused', () => {
