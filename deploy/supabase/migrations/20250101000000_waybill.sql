@@ -1212,42 +1212,6 @@ begin
   return next;
 end $$;
 
--- Deletes messages of all topics, as transport_sweep_topic does of one.
-create function "waybill".transport_sweep(retention_ms float8, most int) returns int
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-declare
-  past   timestamptz := clock_timestamp() - retention_ms * interval '1 millisecond';
-  topics int[];
-  swept  int;
-begin
-  if current_setting('transaction_isolation') <> 'read committed' then
-    raise exception 'The transport needs READ COMMITTED: it must see what committed before it had its topics.' using errcode = '25001';
-  end if;
-  -- Few at a time, for locks are a limited good; drawn, so that each has its turn.
-  topics := array(
-    select t.id from "waybill".transport_topic t
-     where t.id = any (array(
-             select o.id from "waybill".transport_topic o
-              where (select m.published_at from "waybill".transport_message m where m.topic_id = o.id order by m.seq limit 1) < past
-              order by random() limit 200))
-       and not "waybill".transport_gate_shut(t.id)
-       for share skip locked);
-  delete from "waybill".transport_message m
-   where m.ctid = any (array(
-     select c.ctid
-       from (select o.ctid, o.topic_id, o.seq, o.key from "waybill".transport_message o where o.published_at < past offset 0) c
-      where c.topic_id = any (topics)
-        and not exists (
-              select from "waybill".transport_subscription s cross join lateral (
-                select from "waybill".transport_delivery d
-                 where d.subscription_id = s.id and d.seq = c.seq
-                   and d.lane = "waybill".transport_lane_of(hashtextextended(c.key, 0), c.seq, s.lanes) offset 0) d
-               where s.topic_id = c.topic_id)
-      limit most));
-  get diagnostics swept = row_count;
-  return swept;
-end $$;
-
 -- Deletes messages of a topic that are older than the retention and that every subscription has settled. It looks at a number of
 -- messages behind a place, in order, and ends at the first that is young. Returns how many it deleted, and the place to go on
 -- from; null if it came to the end of what is old. So a call costs what goes, and what is old and cannot go yet, whatever the size of
@@ -1308,7 +1272,7 @@ begin
 end $$;
 
 insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
-values (4, '0004_create_transport', '29e42d309a243aa7006878b4d36fefb24a1e74bf07c4015651b6bea7de42664c', false, '0.1.0');
+values (4, '0004_create_transport', 'fe5459aedfe4e98ade5f67db81fd5005765a1e02057a313c7c7341785b3294cd', false, '0.1.0');
 
 -- 0005_create_consumer
 -- The consumer's side: what was applied, how far each aggregate is, what waits, and what was given up.
@@ -1919,7 +1883,6 @@ grant execute on function "waybill"."transport_rewind" to "waybill_video_consume
 grant execute on function "waybill"."transport_lease" to "waybill_video_consumer";
 grant execute on function "waybill"."transport_lane_of" to "waybill_video_consumer";
 grant execute on function "waybill"."transport_horizon" to "waybill_video_consumer";
-grant execute on function "waybill"."transport_sweep" to "waybill_video_consumer";
 grant execute on function "waybill"."transport_sweep_topic" to "waybill_video_consumer";
 
 commit;

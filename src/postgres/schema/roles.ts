@@ -173,7 +173,6 @@ export const functionGrants: Readonly<Record<string, readonly GrantedRole[]>> = 
   transport_lease: ['consumer'],
   transport_lane_of: ['consumer'],
   transport_horizon: ['consumer'],
-  transport_sweep: ['consumer'],
   transport_sweep_topic: ['consumer'],
   transport_unsubscribe: [],
   transport_gate_shut: [],
