@@ -59,7 +59,7 @@ create unique index outbox_dispatch_head_idx on :schema.outbox_dispatch (lane, k
 create index outbox_dispatch_retry_idx on :schema.outbox_dispatch (lane, next_retry_at) where state = 1;
 create index outbox_dispatch_held_idx on :schema.outbox_dispatch (lane, key, seq) where state = 2;
 
--- Who works which lane, and until when. The claim is a lock on these few rows.
+-- One row for each lane: which relay works it, and until when. The claim is a lock on these few rows.
 create table :schema.outbox_lane (
   lane            smallint primary key,
   lock_token      uuid,
@@ -180,7 +180,7 @@ begin
     perform :schema.outbox_refuse_dropped(add_event.id, add_event.aggregate_type, add_event.aggregate_id);
   end if;
 
-  -- Asked after the event is written: whoever changes these settings locks one of the tables above, so from here on they hold.
+  -- Asked after the event is written: a change of these settings locks one of the tables above, so from here on they hold.
   if :schema.outbox_dispatching() then
     key := ('x' || encode(substring(sha256(convert_to(add_event.aggregate_type || chr(31) || add_event.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint;
     insert into :schema.outbox_dispatch as d (lane, key, event_id, next_retry_at)
@@ -460,7 +460,7 @@ begin
   end if;
 
   if cardinality(bad_lane) > 0 then
-    -- 3. A head that stands behind the one that failed now is not the first of its key any more.
+    -- 3. A head that stands behind the one that failed now is no longer the first of its key.
     update :schema.outbox_dispatch d set state = 2 where d.state + 0 in (1, 3) and d.ctid = any (array(
       select h.ctid from unnest(bad_lane, bad_seq, bad_event) as k (lane, seq, event_id)
        cross join unnest('{0,1,2}'::smallint[]) as s (state) cross join lateral (
@@ -475,7 +475,7 @@ begin
        set state = case when k.park then 3 else 1 end,
            publish_attempts = d.publish_attempts + k.charge,
            void = d.void or k.void,
-           -- Who stops a paused head may not have heard yet that an operator resumed it: then it waits a moment, not for long.
+           -- A relay that stops a paused head may not have heard yet that an operator resumed it: then the head waits a moment only.
            next_retry_at = clock_timestamp() + interval '1 millisecond' *
              case when k.error = 'paused by an operator' and not exists (
                          select from :schema.outbox o join :schema.outbox_pause p on p.aggregate_type = o.aggregate_type and p.aggregate_id in ('', o.aggregate_id)

@@ -14,7 +14,7 @@ create table :schema.transport_topic (
 -- as long as one of them follows another. So a session that wants a topic alone locks its gate first, and later publishers stop there.
 create table :schema.transport_gate (topic_id int primary key);
 
--- Who reads which topic of the Postgres transport.
+-- Which consumer reads which topic of the Postgres transport.
 create table :schema.transport_subscription (
   id         int         generated always as identity primary key,
   topic_id   int         not null references :schema.transport_topic,
@@ -24,8 +24,9 @@ create table :schema.transport_subscription (
   unique (topic_id, consumer)
 );
 
--- Who delivers a lane, and until when. Every acquisition has a new tenure, by which all later writes are fenced. `locked_at` is when the
--- lease was last taken or renewed; with the end it tells how long the lease is, for receivers may have leases of different lengths.
+-- One row for each lane of a subscription: which receiver delivers it, and until when. Every acquisition has a new tenure, by which all
+-- later writes are fenced. `locked_at` is when the lease was last taken or renewed; with the end it tells how long the lease is, for
+-- receivers may have leases of different lengths.
 create table :schema.transport_lane (
   subscription_id int      not null references :schema.transport_subscription on delete cascade,
   lane            smallint not null,
@@ -119,8 +120,8 @@ end $$;
 
 -- Stores messages of one topic in the order given, with a delivery for each of its subscriptions; returns their seqs in
 -- order. The topic's id is called `own_topic`: by the name of a column it would be that column, and a message would go to the
--- subscriptions of every topic. It has a transaction id before it takes seqs: by that transport_horizon tells who may still
--- be about to commit some.
+-- subscriptions of every topic. It has a transaction id before it takes seqs: by that transport_horizon tells which transactions may
+-- still be about to commit some.
 --
 -- A session that subscribes, seeks or rewinds has a topic alone while it copies what is retained. A publisher that waited for all of that
 -- would keep its connection, also when its caller has given up, and soon no connection would be left for other topics. So it waits a
@@ -134,10 +135,6 @@ declare
   own_topic int := :schema.transport_lock_topic(topic, false);
 begin
   perform pg_current_xact_id();
-  if own_topic is null then
-    insert into :schema.transport_topic (name) values (transport_publish.topic) on conflict do nothing;
-    own_topic := (select t.id from :schema.transport_topic t where t.name = transport_publish.topic);
-  end if;
   return query
   with given as materialized (
     select g.*, nextval(':schema.transport_message_seq') as seq
@@ -178,10 +175,6 @@ begin
     return found_id;
   end if;
   own_topic := :schema.transport_lock_topic(topic, true);
-  if own_topic is null then
-    insert into :schema.transport_topic (name) values (transport_subscribe.topic) on conflict do nothing;
-    own_topic := (select t.id from :schema.transport_topic t where t.name = transport_subscribe.topic);
-  end if;
   insert into :schema.transport_subscription (topic_id, consumer, lanes) values (own_topic, transport_subscribe.consumer, transport_subscribe.lanes)
   on conflict do nothing returning id into found_id;
   if found_id is null then

@@ -148,7 +148,7 @@ create index inbox_message_retry_idx on :schema.inbox_message (consumer, generat
 create index inbox_message_held_idx on :schema.inbox_message (consumer, generation, lane, key, seq) where state = 2;
 create index inbox_message_waiting_idx on :schema.inbox_message (consumer, generation, aggregate_type, aggregate_id, version) where state = 4;
 
--- Who works which lane of a consumer's stored messages, and until when.
+-- One row for each lane of a consumer's stored messages: which instance works it, and until when.
 create table :schema.inbox_lane (
   consumer        text     not null,
   lane            smallint not null,

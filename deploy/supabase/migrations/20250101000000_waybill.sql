@@ -338,7 +338,7 @@ create unique index outbox_dispatch_head_idx on "waybill".outbox_dispatch (lane,
 create index outbox_dispatch_retry_idx on "waybill".outbox_dispatch (lane, next_retry_at) where state = 1;
 create index outbox_dispatch_held_idx on "waybill".outbox_dispatch (lane, key, seq) where state = 2;
 
--- Who works which lane, and until when. The claim is a lock on these few rows.
+-- One row for each lane: which relay works it, and until when. The claim is a lock on these few rows.
 create table "waybill".outbox_lane (
   lane            smallint primary key,
   lock_token      uuid,
@@ -459,7 +459,7 @@ begin
     perform "waybill".outbox_refuse_dropped(add_event.id, add_event.aggregate_type, add_event.aggregate_id);
   end if;
 
-  -- Asked after the event is written: whoever changes these settings locks one of the tables above, so from here on they hold.
+  -- Asked after the event is written: a change of these settings locks one of the tables above, so from here on they hold.
   if "waybill".outbox_dispatching() then
     key := ('x' || encode(substring(sha256(convert_to(add_event.aggregate_type || chr(31) || add_event.aggregate_id, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint;
     insert into "waybill".outbox_dispatch as d (lane, key, event_id, next_retry_at)
@@ -739,7 +739,7 @@ begin
   end if;
 
   if cardinality(bad_lane) > 0 then
-    -- 3. A head that stands behind the one that failed now is not the first of its key any more.
+    -- 3. A head that stands behind the one that failed now is no longer the first of its key.
     update "waybill".outbox_dispatch d set state = 2 where d.state + 0 in (1, 3) and d.ctid = any (array(
       select h.ctid from unnest(bad_lane, bad_seq, bad_event) as k (lane, seq, event_id)
        cross join unnest('{0,1,2}'::smallint[]) as s (state) cross join lateral (
@@ -754,7 +754,7 @@ begin
        set state = case when k.park then 3 else 1 end,
            publish_attempts = d.publish_attempts + k.charge,
            void = d.void or k.void,
-           -- Who stops a paused head may not have heard yet that an operator resumed it: then it waits a moment, not for long.
+           -- A relay that stops a paused head may not have heard yet that an operator resumed it: then the head waits a moment only.
            next_retry_at = clock_timestamp() + interval '1 millisecond' *
              case when k.error = 'paused by an operator' and not exists (
                          select from "waybill".outbox o join "waybill".outbox_pause p on p.aggregate_type = o.aggregate_type and p.aggregate_id in ('', o.aggregate_id)
@@ -904,7 +904,7 @@ select o.id, o.topic, o.aggregate_type, o.aggregate_id, o.version, o.event_type,
   left join lateral (select r.published_at, r.attempts, r.message_id from "waybill".outbox_receipt r where r.event_id = o.id order by r.published_at desc limit 1) r on true;
 
 insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
-values (3, '0003_create_outbox', '3ac8e091643e6544454e54404febb8ff13ec7f7c5f3e4f92acd9302bc170848d', false, '0.1.0');
+values (3, '0003_create_outbox', 'acd0bc4015bc1703de78c2ddaec12bcd93b6cc9ddd2b4793f16d7d5e9d5056d4', false, '0.1.0');
 
 -- 0004_create_transport
 -- Topics and subscriptions in Postgres itself, for services that have no broker yet.
@@ -923,7 +923,7 @@ create table "waybill".transport_topic (
 -- as long as one of them follows another. So a session that wants a topic alone locks its gate first, and later publishers stop there.
 create table "waybill".transport_gate (topic_id int primary key);
 
--- Who reads which topic of the Postgres transport.
+-- Which consumer reads which topic of the Postgres transport.
 create table "waybill".transport_subscription (
   id         int         generated always as identity primary key,
   topic_id   int         not null references "waybill".transport_topic,
@@ -933,8 +933,9 @@ create table "waybill".transport_subscription (
   unique (topic_id, consumer)
 );
 
--- Who delivers a lane, and until when. Every acquisition has a new tenure, by which all later writes are fenced. `locked_at` is when the
--- lease was last taken or renewed; with the end it tells how long the lease is, for receivers may have leases of different lengths.
+-- One row for each lane of a subscription: which receiver delivers it, and until when. Every acquisition has a new tenure, by which all
+-- later writes are fenced. `locked_at` is when the lease was last taken or renewed; with the end it tells how long the lease is, for
+-- receivers may have leases of different lengths.
 create table "waybill".transport_lane (
   subscription_id int      not null references "waybill".transport_subscription on delete cascade,
   lane            smallint not null,
@@ -1028,8 +1029,8 @@ end $$;
 
 -- Stores messages of one topic in the order given, with a delivery for each of its subscriptions; returns their seqs in
 -- order. The topic's id is called `own_topic`: by the name of a column it would be that column, and a message would go to the
--- subscriptions of every topic. It has a transaction id before it takes seqs: by that transport_horizon tells who may still
--- be about to commit some.
+-- subscriptions of every topic. It has a transaction id before it takes seqs: by that transport_horizon tells which transactions may
+-- still be about to commit some.
 --
 -- A session that subscribes, seeks or rewinds has a topic alone while it copies what is retained. A publisher that waited for all of that
 -- would keep its connection, also when its caller has given up, and soon no connection would be left for other topics. So it waits a
@@ -1043,10 +1044,6 @@ declare
   own_topic int := "waybill".transport_lock_topic(topic, false);
 begin
   perform pg_current_xact_id();
-  if own_topic is null then
-    insert into "waybill".transport_topic (name) values (transport_publish.topic) on conflict do nothing;
-    own_topic := (select t.id from "waybill".transport_topic t where t.name = transport_publish.topic);
-  end if;
   return query
   with given as materialized (
     select g.*, nextval('"waybill".transport_message_seq') as seq
@@ -1087,10 +1084,6 @@ begin
     return found_id;
   end if;
   own_topic := "waybill".transport_lock_topic(topic, true);
-  if own_topic is null then
-    insert into "waybill".transport_topic (name) values (transport_subscribe.topic) on conflict do nothing;
-    own_topic := (select t.id from "waybill".transport_topic t where t.name = transport_subscribe.topic);
-  end if;
   insert into "waybill".transport_subscription (topic_id, consumer, lanes) values (own_topic, transport_subscribe.consumer, transport_subscribe.lanes)
   on conflict do nothing returning id into found_id;
   if found_id is null then
@@ -1272,7 +1265,7 @@ begin
 end $$;
 
 insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
-values (4, '0004_create_transport', 'fe5459aedfe4e98ade5f67db81fd5005765a1e02057a313c7c7341785b3294cd', false, '0.1.0');
+values (4, '0004_create_transport', 'ae023a6e6cf7d99b2f792566fd0d2d43cc69a931235df9ed403f3bf08ad2d204', false, '0.1.0');
 
 -- 0005_create_consumer
 -- The consumer's side: what was applied, how far each aggregate is, what waits, and what was given up.
@@ -1425,7 +1418,7 @@ create index inbox_message_retry_idx on "waybill".inbox_message (consumer, gener
 create index inbox_message_held_idx on "waybill".inbox_message (consumer, generation, lane, key, seq) where state = 2;
 create index inbox_message_waiting_idx on "waybill".inbox_message (consumer, generation, aggregate_type, aggregate_id, version) where state = 4;
 
--- Who works which lane of a consumer's stored messages, and until when.
+-- One row for each lane of a consumer's stored messages: which instance works it, and until when.
 create table "waybill".inbox_lane (
   consumer        text     not null,
   lane            smallint not null,
@@ -1529,7 +1522,7 @@ begin
 end $$;
 
 insert into "waybill"."migration" (number, name, checksum, breaking, applied_by)
-values (5, '0005_create_consumer', 'e90ca66853cb9e18726f5b607882caf384baf7ad02d4ff1bc4e9b469b4501edc', false, '0.1.0');
+values (5, '0005_create_consumer', '36df2b1435f729618b88e472e7baabd8f96f71ddaab21bb7c06587cb03dcc115', false, '0.1.0');
 
 -- 0006_create_commands
 -- Idempotent commands: one row says that a request took effect. It is the first thing its transaction writes, and it commits or
