@@ -98,7 +98,7 @@ function madeUnreleased(schema: string, theirs: string, ours: string): WaybillEr
   return new WaybillError(
     'MIGRATION_CHANGED',
     `An unreleased version of Waybill made the schema "${schema}" (it has ${theirs} where waybill ${packageVersion()} has ${ours}), and no migration leads from there: ` +
-      'drop it and run this again, or, if you need what is in it, let its old processes drain it, run waybill migrate up --schema <another name>, and copy the rows that you keep.',
+      'drop it and run waybill migrate up, or, if you need what is in it, let its old processes drain it, run waybill migrate up --schema <another name>, and copy the rows that you keep.',
   )
 }
 

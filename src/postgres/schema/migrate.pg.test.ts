@@ -72,7 +72,7 @@ test('a schema that an unreleased package made is refused with the way out of it
   const refusal = {
     code: 'MIGRATION_CHANGED',
     message: expect.stringMatching(
-      /^An unreleased version of Waybill made the schema "unreleased" \(it has 0002_create_outbox where waybill .+ has 0002_create_aggregates\).+ drop it and run this again, or, .+ migrate up --schema <another name>/,
+      /^An unreleased version of Waybill made the schema "unreleased" \(it has 0002_create_outbox where waybill .+ has 0002_create_aggregates\).+ drop it and run waybill migrate up, or, .+ migrate up --schema <another name>/,
     ),
   }
   await expect(migrate(db, unreleased)).rejects.toMatchObject(refusal)
