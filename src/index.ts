@@ -134,7 +134,7 @@ export { createConsumer, type Consumer } from './consumer/consumer.ts'
 export { processedBy, type ProcessedByOptions } from './consumer/operate/processed-by.ts'
 export type { ConsumerOptions } from './consumer/model/consumer-options.ts'
 export type { ConsumedEvent, Handler, HandlerContext } from './consumer/model/handler.ts'
-export { discard, retryAfter, type Discarded, type RetryAfter } from './consumer/model/steering.ts'
+export { discard, retryAfter, type Discarded, type RetryAfter } from './consumer/model/handler.ts'
 export {
   groupDeadLetters,
   listDeadLetters,
@@ -160,7 +160,7 @@ export {
 export { discardDeadLetters, type DiscardAction, type DiscardOutcome } from './consumer/operate/discard.ts'
 export { listRefused, type RefusedMessage, type RefusedOptions } from './consumer/failure/refused-messages.ts'
 export { drainBrokerDeadLetters, type BrokerDeadLettersOptions } from './consumer/operate/broker-dead-letters.ts'
-export { deadLetterDrains } from './consumer/operate/dead-letter-drains.ts'
+export { deadLetterDrains } from './consumer/operate/broker-dead-letters.ts'
 export { pauseConsumer, resumeConsumer, type ConsumerPauseAction } from './consumer/operate/pause.ts'
 export { createInboxRetention, type InboxRetention, type InboxRetentionOptions } from './consumer/operate/retention.ts'
 export { replayConsumer, type ReplayOptions } from './consumer/operate/replay.ts'

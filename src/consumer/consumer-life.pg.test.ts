@@ -11,7 +11,7 @@ import { createFakeClock } from '../testing/kit/fake-clock.ts'
 import { memory, type MemoryTransport } from '../transport/memory/memory.ts'
 import type { Transport } from '../transport/port/transport.ts'
 import { createConsumer } from './consumer.ts'
-import { retryAfter } from './model/steering.ts'
+import { retryAfter } from './model/handler.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

@@ -21,7 +21,7 @@ import { chargeAttempt, readAttempts, releaseAttempts, startAttempts } from './t
 import { discardDeadLetters } from './operate/discard.ts'
 import { inboxTables, type Scope } from './tables/inbox.sql.ts'
 import { ItemFailure } from './model/batch-item.ts'
-import { makeDeadLetter } from './failure/make-dead-letter.ts'
+import { makeDeadLetter } from './failure/settle.ts'
 import { pauseConsumer, resumeConsumer } from './operate/pause.ts'
 import { planRedrive, redriveDeadLetters } from './operate/redrive.ts'
 

@@ -8,7 +8,7 @@ import { fromPg } from '../postgres/adapters/from-pg.ts'
 import { eventually } from '../testing/kit/eventually.ts'
 import { createFakeClock } from '../testing/kit/fake-clock.ts'
 import type { Consumer } from './consumer.ts'
-import { deadLetterDrains } from './operate/dead-letter-drains.ts'
+import { deadLetterDrains } from './operate/broker-dead-letters.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

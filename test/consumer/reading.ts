@@ -3,7 +3,7 @@
  */
 import type { ConsumerOptions } from '../../src/consumer/model/consumer-options.ts'
 import type { Consumer } from '../../src/consumer/consumer.ts'
-import { discard } from '../../src/consumer/model/steering.ts'
+import { discard } from '../../src/consumer/model/handler.ts'
 import type { Database } from '../../src/postgres/query/database.ts'
 import { eventually } from '../../src/testing/kit/eventually.ts'
 import type { OutgoingMessage } from '../../src/transport/port/transport.ts'

@@ -2,7 +2,7 @@
  * Scripts of the consumer's statements: few events, few aggregates, few tokens, so that sessions meet each other.
  */
 import fc from 'fast-check'
-import { pullBackMessages } from '../../src/consumer/tables/clock-steps.sql.ts'
+import { pullBackMessages } from '../../src/consumer/tables/leased-work.sql.ts'
 import {
   chargeAttempt,
   forgetAttempts,

@@ -3,7 +3,7 @@
  * the broker's dead letters where it has any. The first SIGTERM finishes and acknowledges what is in hand.
  */
 import type { Consumer } from '../../consumer/consumer.ts'
-import { deadLetterDrains } from '../../consumer/operate/dead-letter-drains.ts'
+import { deadLetterDrains } from '../../consumer/operate/broker-dead-letters.ts'
 import { createInboxRetention } from '../../consumer/operate/retention.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { run } from '../../core/service/lifetime.ts'

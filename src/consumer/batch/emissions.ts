@@ -6,29 +6,12 @@
  * source. So whoever handles the event again, in a replay or after the inbox forgot it, emits nothing twice.
  */
 import { WaybillError } from '../../core/errors.ts'
-import type { EventKind } from '../../core/event/event.ts'
 import { businessKeyId } from '../../core/event/id.ts'
-import type { EventType } from '../../core/event/stream.ts'
 import type { Tx } from '../../postgres/query/database.ts'
 import { reportLate } from '../../postgres/transaction/tx-scope.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
-import type { EmitEvent, EmitOptions } from '../model/handler.ts'
+import type { EmitEvent, EmittedEvent } from '../model/handler.ts'
 import type { Item } from '../model/batch-item.ts'
-
-/** The part of an outbox that a consumer needs. `createOutbox` makes one. */
-export interface EmittingOutbox {
-  addMany(tx: Tx, events: readonly EmittedEvent[]): Promise<readonly unknown[]>
-}
-
-export interface EmittedEvent {
-  readonly type: EventType<EventKind, never, unknown>
-  readonly aggregateId: string
-  readonly data: unknown
-  readonly options: EmitOptions & {
-    readonly id: string
-    readonly source: { readonly name: string; readonly eventId: string; readonly ordinal: number }
-  }
-}
 
 export interface Emissions {
   readonly count: number

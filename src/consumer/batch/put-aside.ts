@@ -10,7 +10,7 @@
 import { voidEventType } from '../../core/event/event.ts'
 import { execute, rows, type Tx } from '../../postgres/query/database.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
-import { counting } from '../failure/counting.ts'
+import { counting } from '../failure/settle.ts'
 import { removeStored, storeWaiting, type Scope } from '../tables/inbox.sql.ts'
 import type { UnreadItem } from '../model/batch-item.ts'
 import { lockPositions, markUnknown, selectSeen } from '../tables/readers.sql.ts'

@@ -1,6 +1,13 @@
 import { expect, test } from 'vitest'
-import { accounts, consumerFixture, deposited, message, published, videos } from '../../../test/setup/consumer-fixture.ts'
-import type { ConsumerFixture } from '../../../test/setup/consumer-fixture.ts'
+import {
+  accounts,
+  consumerFixture,
+  deposited,
+  message,
+  published,
+  videos,
+  type ConsumerFixture,
+} from '../../../test/setup/consumer-fixture.ts'
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { rows, type Database } from '../../postgres/query/database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
@@ -8,14 +15,13 @@ import type { Statement } from '../../postgres/query/sql.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
 import { eventually } from '../../testing/kit/eventually.ts'
 import type { OutgoingMessage } from '../../transport/port/transport.ts'
-import { archiveWaiting } from '../tables/operate/archive.sql.ts'
+import { archiveWaiting } from '../tables/retention.sql.ts'
 import type { Consumer } from '../consumer.ts'
 import type { ConsumerOptions } from '../model/consumer-options.ts'
 import { discardDeadLetters } from '../operate/discard.ts'
-import type { ConsumedEvent, HandlerContext } from '../model/handler.ts'
+import { retryAfter, type ConsumedEvent, type HandlerContext } from '../model/handler.ts'
 import { inboxTables, readReleased, readWaiting, removeStored } from '../tables/inbox.sql.ts'
 import { pauseConsumer, resumeConsumer } from '../operate/pause.ts'
-import { retryAfter } from '../model/steering.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

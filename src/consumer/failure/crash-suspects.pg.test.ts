@@ -4,7 +4,7 @@ import { testDatabase } from '../../../test/setup/test-database.ts'
 import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { eventually } from '../../testing/kit/eventually.ts'
 import type { Consumer } from '../consumer.ts'
-import { retryAfter } from '../model/steering.ts'
+import { retryAfter } from '../model/handler.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

@@ -12,7 +12,7 @@
 import { first, type Tx } from '../../postgres/query/database.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import type { Scope } from '../tables/inbox.sql.ts'
-import { selectMemory } from '../tables/operate/retention.sql.ts'
+import { selectMemory } from '../tables/retention.sql.ts'
 import { ItemFailure, type Item, type UnreadItem } from '../model/batch-item.ts'
 
 /** An owner's clock may be ahead of the one that says when the inbox got an event. */

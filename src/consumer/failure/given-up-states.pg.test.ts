@@ -6,7 +6,7 @@ import { eventually } from '../../testing/kit/eventually.ts'
 import type { Consumer } from '../consumer.ts'
 import type { ConsumerOptions } from '../model/consumer-options.ts'
 import { discardDeadLetters } from '../operate/discard.ts'
-import { discard } from '../model/steering.ts'
+import { discard } from '../model/handler.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

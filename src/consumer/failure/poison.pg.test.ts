@@ -14,7 +14,7 @@ import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { eventually } from '../../testing/kit/eventually.ts'
 import type { Consumer } from '../consumer.ts'
 import type { ConsumerOptions } from '../model/consumer-options.ts'
-import { discard, retryAfter } from '../model/steering.ts'
+import { discard, retryAfter } from '../model/handler.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

@@ -11,7 +11,7 @@ import { rows } from '../../postgres/query/database.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import { readRest } from '../tables/dead-letter.sql.ts'
 import { lineOf, type UnreadItem } from '../model/batch-item.ts'
-import { throughOutages, type StepDeps } from './through-outages.ts'
+import { throughOutages, type StepDeps } from './retry-outages.ts'
 import type { Burial, Undertaker } from './settle.ts'
 
 export interface UntriedDeps extends StepDeps {

@@ -12,40 +12,45 @@
 import { backoffMs } from '../../core/service/backoff.ts'
 import { errorMessage } from '../../core/errors.ts'
 import type { Signals } from '../../core/signals.ts'
-import { execute, one, rows, type Tx } from '../../postgres/query/database.ts'
+import { execute, first, one, rows, type Database, type Tx } from '../../postgres/query/database.ts'
 import { isAbortedTransaction, isLockTimeout } from '../../postgres/query/sql-state.ts'
 import { storableError } from '../../postgres/query/storable.ts'
-import { transaction } from '../../postgres/transaction/transaction.ts'
+import { transaction, transactionOptions } from '../../postgres/transaction/transaction.ts'
 import { transactionAborted } from '../../postgres/transaction/tx-scope.ts'
 import { ackAll } from '../../transport/port/ack-all.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
-import { counting } from './counting.ts'
-import { failFollowers } from './fail-followers.ts'
 import {
+  bury,
   chargeAttempt,
   forgetAttempts,
   forgetSeen,
   holdAggregate,
+  lockLetter,
   lockRedriving,
   markFailed,
+  markFollowersFailed,
+  moveOverEvent,
+  moveOverGap,
   recordSeen,
   releaseAttempts,
   restLetter,
+  settleApplied,
+  type NewDeadLetter,
 } from '../tables/dead-letter.sql.ts'
 import { Forked, reportForks } from './forks.ts'
-import { removeStored, restStored, type Scope } from '../tables/inbox.sql.ts'
+import { removeStored, restStored, storeWaiting, type Scope } from '../tables/inbox.sql.ts'
 import type { Item, UnreadItem } from '../model/batch-item.ts'
-import { makeDeadLetter } from './make-dead-letter.ts'
 import type { DeadReason, ForeignMessage, RawMessage } from '../model/received-event.ts'
 import { holdOffset } from '../tables/offsets.sql.ts'
 import type { Place } from '../model/partition-order.ts'
-import { passOver } from './pass-over.ts'
 import { createPatience, type Patience } from './outage-backoff.ts'
-import { restInLine } from './rest-in-line.ts'
 import { standsForAll } from '../model/routes.ts'
-import { isDiscarded, isRetryAfter } from '../model/steering.ts'
-import { removeReceived } from '../tables/stored.sql.ts'
+import { isDiscarded, isRetryAfter } from '../model/handler.ts'
+import { lockLane, removeReceived, restReceived, type StoredPlace } from '../tables/stored.sql.ts'
 import { moveOver, placeOf, takeOffsets } from '../tables/offsets.ts'
+import { businessKeyId } from '../../core/event/id.ts'
+import { voidEventType } from '../../core/event/event.ts'
+import { oncePer } from '../../core/once-per.ts'
 
 export interface UndertakerDeps {
   readonly settings: ConsumerSettings
@@ -310,3 +315,129 @@ function describe({ event, message }: UnreadItem): Described {
 function describeForeign({ messageId, orderingKey }: RawMessage, { id, type }: Pick<ForeignMessage, 'id' | 'type'>): Described {
   return { eventId: id, messageId, orderingKey, eventType: type, aggregateType: '', aggregateId: '' }
 }
+
+/**
+ * Ends the redrive of what is behind a letter that died again. Returns what is to be told of each; nothing, if the item is no letter.
+ *
+ *   version 1, redriving ──fails──▶ dead, holds its aggregate
+ *   version 2, redriving ─────────▶ dead, untried
+ *
+ * A redriven letter passes a hold, so that an operator can settle a later letter first. Redriven together they come in order: left as
+ * it is, the later one would be found alone by the next look, and applied. Wherever it is (in the batch of the one that failed, beyond
+ * it or at rest) it is decided with that one, in its transaction. What takes its turn, as a delta does, is stored behind the gap
+ * instead. With `onDead: 'pass'` everything goes on, and so does what has no ordering key.
+ */
+export async function failFollowers(
+  tx: Tx,
+  { settings, scope }: { readonly settings: Pick<ConsumerSettings, 'onDead'>; readonly scope: Scope },
+  item: UnreadItem,
+): Promise<readonly Omit<Signals['consumer.dead'], 'consumer'>[]> {
+  if (item.origin.kind !== 'dead' || settings.onDead !== 'hold') return []
+  const { aggregateType, aggregateId, version } = item.event
+  const error = `Version ${version} of its aggregate failed again before it; this one was not tried.`
+  const followers = await rows(tx, markFollowersFailed(scope, item, error))
+  return followers.map((row) => ({
+    eventId: row.event_id,
+    messageId: row.message_id,
+    orderingKey: row.ordering_key ?? undefined,
+    eventType: row.event_type,
+    aggregateType,
+    aggregateId,
+    reason: row.reason,
+    attempts: 0,
+    held: true,
+    error,
+  }))
+}
+
+export interface PassedOver extends Pick<Item, 'event' | 'message'> {
+  /** Versions of its aggregate are taken one after the other, or nobody knows. */
+  readonly sequential: boolean
+  /** It stands for everything before it. */
+  readonly closesGap: boolean
+}
+
+/**
+ * Lets an aggregate go on without an event that was given up.
+ *
+ * Usually it was the event's turn, and the position moves over it. If versions before it are missing, they may still come:
+ * an empty message takes its place in line, and is passed when its turn comes. A state has its turn before versions that are
+ * missing, and nothing waits for them because of it: the position moves over it, unless some of them are in the table. Those
+ * that come later count as covered by it, as they would if it had been applied.
+ */
+export async function passOver(tx: Tx, scope: Scope, passed: PassedOver): Promise<void> {
+  const { passed: wasNext } = await one(tx, moveOverEvent(scope, passed))
+  const isPast = wasNext || (passed.closesGap && (await rows(tx, moveOverGap(scope, passed))).length > 0)
+  if (!isPast) await execute(tx, storeWaiting(scope, [voidOf(passed)]))
+}
+
+/** Always the same for one event, so that it is in line once however often the event is given up. */
+function voidOf({ event, message }: PassedOver): Pick<Item, 'event' | 'message'> {
+  const id = businessKeyId(voidEventType, event.id)
+  const attributes = { ...message.attributes, event_id: id, event_type: voidEventType }
+  return { event: { ...event, id, type: voidEventType }, message: { ...message, attributes, body: new Uint8Array() } }
+}
+
+/**
+ * Makes a dead letter of a message, unless its effect is committed. Returns the letter's id, or nothing if there was no need of one.
+ *
+ * The event is recorded in the inbox first, as an instance that applies it does: the one waits for the other. Then the record is taken
+ * back, so that a redrive applies it. A letter that the event has already is settled, if its effect is committed.
+ */
+export async function makeDeadLetter(tx: Tx, scope: Scope, draft: NewDeadLetter): Promise<string | undefined> {
+  const { eventId, aggregate, message } = draft
+  await execute(tx, lockLetter(scope, eventId))
+  const fresh = await first(tx, recordSeen(scope, { eventId, source: aggregate?.type ?? message.topic }))
+  if (fresh === undefined) {
+    await execute(tx, settleApplied(scope, [eventId]))
+    return undefined
+  }
+  const letter = await first(tx, bury(scope, draft))
+  await execute(tx, forgetSeen(scope, eventId))
+  return letter?.id
+}
+
+/**
+ * Lets a stored message that failed rest in its line.
+ *
+ * An instance that lost the lane may come here while the one that has it now is in a transaction. The lane is locked first, and by a
+ * statement of its own: what is done then is decided by what that transaction left, so no line is left without a head.
+ */
+export async function restInLine(
+  db: Database | Tx,
+  scope: Scope,
+  { place, ...rest }: { readonly place: StoredPlace; readonly delayMs: number; readonly error: string },
+): Promise<void> {
+  const put = async (tx: Tx): Promise<void> => {
+    await execute(tx, lockLane(scope, place.lane))
+    await execute(tx, restReceived(scope, place, rest))
+  }
+  // He who has the lane now may work for longer than others wait for a lock.
+  await transaction(db, put, unlimitedLocks)
+}
+
+const unlimitedLocks = transactionOptions({ lockTimeoutMs: 0 })
+
+/**
+ * Writes what counts in a transaction of its own. There the server ends a statement that takes too long, and nothing has counted;
+ * a single statement that was given up would land some time, besides the one that was sent in its place.
+ */
+export async function counting<Result>(
+  settings: ConsumerSettings,
+  write: (tx: Tx) => Promise<Result>,
+  how: 'waiting' | 'unless locked' = 'waiting',
+): Promise<Result> {
+  const { waiting, unlessLocked } = optionsOf(settings)
+  return await transaction(settings.db, write, how === 'waiting' ? waiting : unlessLocked)
+}
+
+/** Who has a row for longer may have it for as long as a handler takes. */
+const shortLockMs = 100
+
+const optionsOf = oncePer(({ statementTimeoutMs, lockTimeoutMs, signals, clock, random }: ConsumerSettings) => {
+  const common = { statementTimeoutMs, signals, clock, random }
+  return {
+    waiting: transactionOptions({ ...common, lockTimeoutMs }),
+    unlessLocked: transactionOptions({ ...common, lockTimeoutMs: Math.min(lockTimeoutMs, shortLockMs) }),
+  }
+})

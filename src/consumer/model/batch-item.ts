@@ -11,6 +11,7 @@ import type { Delivery } from '../../transport/port/transport.ts'
 import { lineOfPlace, type Place } from './partition-order.ts'
 import type { DeadReason, RawMessage, ReceivedEvent } from './received-event.ts'
 import type { Route } from './routes.ts'
+import { WaybillError } from '../../core/errors.ts'
 
 /** Nobody has looked at its data yet: whoever looks marks it first, for that alone may end the process. */
 export interface UnreadItem {
@@ -88,5 +89,12 @@ export class ItemFailure extends Error {
   constructor(item: Item, cause: unknown) {
     super(cause instanceof Error ? cause.message : String(cause), { cause })
     this.item = item
+  }
+}
+
+/** What was in hand is no longer ours, or not in turn: nothing was written, and nobody is to blame. It comes again. */
+export class Fenced extends WaybillError {
+  constructor(message: string) {
+    super('ABORTED', message)
   }
 }

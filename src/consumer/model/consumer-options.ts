@@ -14,7 +14,7 @@ import { createTokens, type Tokens } from '../../core/event/token.ts'
 import { noTracing, type Tracing } from '../../core/tracing.ts'
 import type { Database } from '../../postgres/query/database.ts'
 import type { Transport } from '../../transport/port/transport.ts'
-import type { EmittingOutbox } from '../batch/emissions.ts'
+import type { EmittingOutbox } from './handler.ts'
 
 export interface ConsumerOptions<Native = unknown> {
   readonly db: Database<Native>

@@ -4,12 +4,15 @@
  * What cannot be read is not an exception here but a refusal that travels with the item: whether the event is a duplicate,
  * or has to wait, is decided first. Nor is an outage of what the codec reads from: a refusal says whether it may pass, and what
  * is tried again is decoded again.
+ *
+ * A batch that is rolled back runs again with the same items. Its handlers and projections may have changed the data that they got, so
+ * data that was handed out is decoded again for the next run.
  */
-import { errorMessage, isWaybillError } from '../../core/errors.ts'
+import { errorMessage, isWaybillError, WaybillError } from '../../core/errors.ts'
 import { voidEventType } from '../../core/event/event.ts'
 import { contextOf, readData } from '../../core/event/stream.ts'
 import type { StoredRow } from '../tables/inbox.sql.ts'
-import type { Item, ItemOrigin, Refusal, UnreadItem } from './batch-item.ts'
+import { ItemFailure, type Item, type ItemOrigin, type Refusal, type UnreadItem } from './batch-item.ts'
 import { isForeign, readEvent, type ForeignMessage, type RawMessage, type ReceivedEvent } from './received-event.ts'
 import { writesRow, type Route, type Routes, type StreamRoutes } from './routes.ts'
 
@@ -135,4 +138,25 @@ function tooLarge({ body }: RawMessage, stream: StreamRoutes['stream']): Refusal
     reason: 'invalid',
     error: `The payload has ${body.byteLength} bytes; stream ${stream.aggregateType} allows ${stream.maxBytes}.`,
   }
+}
+
+export type DataOf = (item: Item) => unknown
+
+const handedOut = new WeakSet<Item>()
+
+/** The data of these items for one run, which has it to itself. Throws for what cannot be read any more, or not now. */
+export async function dataForRun(items: readonly Item[], routes: Routes): Promise<DataOf> {
+  const again = new Map<Item, unknown>()
+  for (const item of items) if (handedOut.has(item)) again.set(item, await decodeAgain(item, routes))
+  return (item) => {
+    handedOut.add(item)
+    return again.has(item) ? again.get(item) : item.data
+  }
+}
+
+async function decodeAgain(item: Item, routes: Routes): Promise<unknown> {
+  const { data, refusal } = await readItem(item, routes)
+  if (refusal?.passing === 'outage') throw new WaybillError('UNAVAILABLE', refusal.error)
+  if (refusal !== undefined) throw new ItemFailure(item, new Error(refusal.error))
+  return data
 }

@@ -6,8 +6,7 @@ import { eventually } from '../../testing/kit/eventually.ts'
 import { createFakeClock } from '../../testing/kit/fake-clock.ts'
 import { kafka } from '../../transport/kafka/kafka.ts'
 import type { IncomingMessage } from '../../transport/port/transport.ts'
-import { inPartitionOrder, type PlacedDelivery, type StoredOffset } from './partition-order.ts'
-import type { Fate } from '../receive/strangers.ts'
+import { inPartitionOrder, type Fate, type PlacedDelivery, type StoredOffset } from './partition-order.ts'
 
 const dayMs = 86_400_000
 const aborting = new AbortController().signal

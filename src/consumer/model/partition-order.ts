@@ -18,8 +18,7 @@ import type { Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { unlessLate } from '../../core/service/unless-late.ts'
 import { isAnother } from '../../transport/port/topic-id.ts'
-import type { Delivery, IncomingMessage, Receiver, ReceiveOptions, Transport } from '../../transport/port/transport.ts'
-import type { Fate } from '../receive/strangers.ts'
+import type { Delivery, IncomingMessage, ReceiveOptions, Receiver, Transport } from '../../transport/port/transport.ts'
 
 /** Where a delivery is in the log. */
 export interface Place {
@@ -41,6 +40,9 @@ export interface StoredOffset {
   /** The topic that it is of; undefined if that was never known. */
   readonly topicId: string | undefined
 }
+
+/** What becomes of an event of a stream that this process does not read. */
+export type Fate = 'aside' | 'ignore' | 'dead-letter' | 'give back'
 
 export interface PlacedDelivery extends Delivery {
   readonly place: Place

@@ -4,26 +4,30 @@
  * Our own attempts end before the broker's do; what it moves there all the same was never settled by us: a process that kept
  * dying, a limit set too low. A message is acknowledged after its letter is committed. One whose effect is committed already
  * makes no letter, and one that comes twice makes one. One whose connection falls silent is given back, and recorded on another one.
+ *
+ * Beside a running consumer a drain that the broker refused at the start is started again for as long as the process lives: a grant takes
+ * minutes until it is known everywhere, and some provision after they deploy.
  */
 import { systemClock, type Clock } from '../../core/service/clock.ts'
 import { defaults } from '../../core/defaults.ts'
-import { WaybillError } from '../../core/errors.ts'
+import { errorMessage, isWaybillError, WaybillError } from '../../core/errors.ts'
 import type { Service } from '../../core/service/lifetime.ts'
-import { resolve, oneOf, wholeBetween } from '../../core/options.ts'
+import { oneOf, resolve, wholeBetween } from '../../core/options.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
 import type { Verifier } from '../../core/event/signing.ts'
 import { execute, one, type Database } from '../../postgres/query/database.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
 import { unlessMute } from '../../postgres/transaction/deadline.ts'
 import type { Delivery, Transport } from '../../transport/port/transport.ts'
-import { assertVerifier } from '../model/consumer-options.ts'
+import { assertVerifier, type ConsumerSettings } from '../model/consumer-options.ts'
 import { holdAggregate } from '../tables/dead-letter.sql.ts'
 import { inboxTables, registerConsumer, type Scope } from '../tables/inbox.sql.ts'
-import { makeDeadLetter } from '../failure/make-dead-letter.ts'
-import { allReceivers } from '../receive/open-receivers.ts'
-import { passOver } from '../failure/pass-over.ts'
+import { makeDeadLetter, passOver } from '../failure/settle.ts'
+import { allReceivers } from '../receive/subscriptions.ts'
 import { isForeign, readEvent } from '../model/received-event.ts'
 import { verified } from '../receive/verified.ts'
+import { loop } from '../../core/service/loop.ts'
+import type { Consumer } from '../consumer.ts'
 
 export interface BrokerDeadLettersOptions {
   readonly db: Database
@@ -155,4 +159,53 @@ function resolveOptions(given: BrokerDeadLettersOptions): Settings {
     )
   const { statementTimeoutMs: statementMs } = defaults.transaction
   return { ...settings, db: unlessMute(settings.db, { statementMs, clock: settings.clock }) }
+}
+
+/** After a refusal it is asked for again every minute. */
+const backoff = { firstMs: 60_000, maxMs: 60_000, jitter: 'none' } as const
+
+/**
+ * The services to run beside a consumer, one for each topic of its dead letters at the broker; none where the broker has no such topics.
+ * For a consumer to which nothing more is added.
+ */
+export function deadLetterDrains(draining: Pick<Consumer, 'settings' | 'routes'>): readonly Service[] {
+  const { settings } = draining
+  // One that stops at what fails should have no dead letters, but the broker may have taken some before it was told.
+  const transport: Pick<Transport, 'receive' | 'deadLetterTopic'> = settings.transport
+  return draining.routes().topics.flatMap((publishedTo) => {
+    const topic = transport.deadLetterTopic?.(publishedTo, settings.name)
+    return topic === undefined ? [] : drainOf(settings, topic, publishedTo)
+  })
+}
+
+function drainOf(settings: ConsumerSettings, topic: string, publishedTo: string): Service {
+  const { db, transport, name: consumer, schema, onDead, verify, verifier, signals, clock, random } = settings
+  const common = { db, transport, consumer, schema, onDead, verify, verifier, signals, clock }
+  const drain = drainBrokerDeadLetters({ ...common, topics: [topic], publishedTo })
+  const isNews = createNews()
+  const onError = (error: unknown): void => {
+    // One that stops is provisioned without.
+    const isExpected = settings.onPoison === 'stop' && isWaybillError(error, 'NOT_FOUND')
+    if (isNews(error) && !isExpected) signals.emit('consumer.disturbed', { consumer, topic, error })
+  }
+  return {
+    name: drain.name,
+    run: async (life) => {
+      const untilStopped = async (): Promise<'idle'> => {
+        await drain.run(life)
+        return 'idle'
+      }
+      await loop(untilStopped, life, { idleMs: () => 0, backoff, onError, clock, random })
+    },
+  }
+}
+
+/** Tells whether an error is another than the one before it: what stays as it is was reported already. */
+function createNews(): (error: unknown) => boolean {
+  let known: string | undefined
+  return (error) => {
+    const before = known
+    known = isWaybillError(error) ? error.code : errorMessage(error)
+    return known !== before
+  }
 }

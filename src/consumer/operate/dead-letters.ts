@@ -6,11 +6,11 @@ import { WaybillError } from '../../core/errors.ts'
 import { parseId } from '../../core/event/id.ts'
 import { refuseUnknown } from '../../core/options.ts'
 import { first, rows, type Queryable } from '../../postgres/query/database.ts'
-import { selectGroups, selectLetterDetail, selectLetters } from '../tables/operate/dead-letters.sql.ts'
-import type { DeadLetterFilter, DeadLetterState, LetterRow } from '../tables/operate/dead-letters.sql.ts'
+import { selectGroups, selectLetterDetail, selectLetters } from '../tables/operate.sql.ts'
+import type { DeadLetterFilter, DeadLetterState, LetterRow } from '../tables/operate.sql.ts'
 import { inboxTables } from '../tables/inbox.sql.ts'
 
-export type { DeadLetterFilter, DeadLetterState } from '../tables/operate/dead-letters.sql.ts'
+export type { DeadLetterFilter, DeadLetterState } from '../tables/operate.sql.ts'
 
 /** Where dead letters are. */
 export interface DeadLetterStore<Db extends Queryable = Queryable> {

@@ -22,7 +22,7 @@ import {
   releaseHolds,
   rememberDiscarded,
   selectLetters,
-} from '../tables/operate/dead-letters.sql.ts'
+} from '../tables/operate.sql.ts'
 import { inboxTables, type InboxTables } from '../tables/inbox.sql.ts'
 
 export interface DiscardAction extends DeadLetterStore<Database> {

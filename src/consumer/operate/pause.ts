@@ -13,7 +13,7 @@ import { execute, first, one, type Database, type Tx } from '../../postgres/quer
 import { insertAudit } from '../../postgres/schema/migrate.sql.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
 import { inboxTables, readConsumer, type Scope } from '../tables/inbox.sql.ts'
-import { lockPaused, pauseAggregate, resumeAggregate, setPaused } from '../tables/operate/pause.sql.ts'
+import { lockPaused, pauseAggregate, resumeAggregate, setPaused } from '../tables/operate.sql.ts'
 
 export interface ConsumerPauseAction {
   readonly db: Database

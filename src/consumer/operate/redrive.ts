@@ -24,7 +24,7 @@ import {
   saveOperation,
   selectLetters,
   type LetterRow,
-} from '../tables/operate/dead-letters.sql.ts'
+} from '../tables/operate.sql.ts'
 import { inboxTables, type InboxTables } from '../tables/inbox.sql.ts'
 
 /**

@@ -13,7 +13,7 @@ import { first, one, type Queryable } from '../../postgres/query/database.ts'
 import { insertAudit } from '../../postgres/schema/migrate.sql.ts'
 import type { SeekTarget, Transport } from '../../transport/port/transport.ts'
 import { inboxTables } from '../tables/inbox.sql.ts'
-import { selectKeepsOffsets, selectMemory, selectMoment } from '../tables/operate/retention.sql.ts'
+import { selectKeepsOffsets, selectMemory, selectMoment } from '../tables/retention.sql.ts'
 
 export interface ReplayOptions {
   readonly db: Queryable

@@ -22,15 +22,15 @@ import { one, type Queryable } from '../../postgres/query/database.ts'
 import { removalMs, unlessSilent } from '../../postgres/transaction/unless-silent.ts'
 import type { Statement } from '../../postgres/query/sql.ts'
 import { createWitness, type AgeByClock } from '../../postgres/clock/witnessed-clock.ts'
-import { expireArchive } from '../tables/operate/archive.sql.ts'
-import { inboxTables } from '../tables/inbox.sql.ts'
 import {
+  expireArchive,
   expireAttempts,
   expireDeadLetters,
   expireInbox,
   type ExpiredStretch,
   type Stretch,
-} from '../tables/operate/retention.sql.ts'
+} from '../tables/retention.sql.ts'
+import { inboxTables } from '../tables/inbox.sql.ts'
 
 export interface InboxRetentionOptions {
   readonly db: Queryable

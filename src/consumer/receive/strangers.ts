@@ -12,12 +12,11 @@
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import type { OtherReaders } from '../batch/readers.ts'
 import type { UnknownDeps } from '../batch/put-aside.ts'
+import type { Fate } from '../model/partition-order.ts'
 import type { RawMessage, ReceivedEvent } from '../model/received-event.ts'
 import { createRefusals } from '../failure/refused-messages.ts'
-import { throughOutages, type StepDeps } from '../failure/through-outages.ts'
+import { throughOutages, type StepDeps } from '../failure/retry-outages.ts'
 import { distrustOf } from './verified.ts'
-
-export type Fate = 'aside' | 'ignore' | 'dead-letter' | 'give back'
 
 export interface StrangerDeps extends StepDeps, Pick<UnknownDeps, 'readers'> {
   readonly settings: Pick<ConsumerSettings, 'db' | 'schema' | 'name' | 'signals' | 'clock' | 'random' | 'onUnknownStream'>

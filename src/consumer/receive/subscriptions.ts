@@ -1,19 +1,22 @@
 /**
  * The receivers of a consumer, one a topic, opened and closed together: at its start and end, and around a pause.
  *
- * What may be in hand is shared evenly by the topics. Offsets that are kept in Postgres say where partitions are begun.
+ * What may be in hand is shared evenly by the topics. Offsets that are kept in Postgres say where partitions are begun. Where the broker
+ * keeps them and has lost them, the consumer says so.
  */
 import { underSignals } from '../../core/service/abort.ts'
 import type { Delivery, Receiver, Transport } from '../../transport/port/transport.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import type { EngineWatch } from '../model/observer.ts'
-import { createForgottenOffsets } from './lost-offsets.ts'
 import type { Scope } from '../tables/inbox.sql.ts'
-import { allReceivers } from './open-receivers.ts'
 import { inPartitionOrder, type PartitionLinesOptions } from '../model/partition-order.ts'
 import type { Routes } from '../model/routes.ts'
 import { storedOffsets } from '../tables/offsets.ts'
 import { othersOf, verified } from './verified.ts'
+import { unlessAborted } from '../../core/service/unless-aborted.ts'
+import { WaybillError } from '../../core/errors.ts'
+import { first } from '../../postgres/query/database.ts'
+import { selectForgotten } from '../tables/retention.sql.ts'
 
 export interface ReceivingDeps {
   readonly settings: ConsumerSettings
@@ -88,4 +91,71 @@ function orderedBy(
 ): Pick<Transport, 'receive'> {
   const { db, clock } = settings
   return inPartitionOrder({ transport, clock, fateOf, resumeFrom: (asked) => storedOffsets(db, scope, asked) })
+}
+
+/**
+ * Opens all of them or none: a receiver without an owner would go on delivering after a pause and after the end. Rejects as the first
+ * that failed; empty if `stopping` aborts before all are open.
+ */
+export async function allReceivers(opening: readonly Promise<Receiver>[], stopping: AbortSignal): Promise<readonly Receiver[]> {
+  const results = await unlessAborted(Promise.allSettled(opening), stopping)
+  if (results === undefined) {
+    // Each by itself: one that never opens must not keep the others.
+    for (const each of opening) void each.then((receiver) => receiver.close(AbortSignal.abort())).catch(() => undefined)
+    return []
+  }
+  const failed = results.find((result) => result.status === 'rejected')
+  if (failed === undefined) return opened(results)
+  await closeOpened(results)
+  throw failed.reason
+}
+
+function opened(results: readonly PromiseSettledResult<Receiver>[]): readonly Receiver[] {
+  return results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
+}
+
+async function closeOpened(results: readonly PromiseSettledResult<Receiver>[]): Promise<void> {
+  await Promise.all(opened(results).map((receiver) => receiver.close(AbortSignal.abort())))
+}
+
+/**
+ * Makes the function that looks, once for each partition of a topic unless that fails, and tells. It never rejects.
+ *
+ * Kafka forgets the offsets of a group without members after a while (offsets.retention.minutes), and the topic is then read from its
+ * beginning. The inbox recognises what it remembers; what the consumer handled before that is handled again, and cannot be told from a
+ * new event. A consumer that is new, or no older than the memory of its inbox, is not harmed and not told. Deliveries do not wait for
+ * the look: they are too young to pass for what was read before.
+ */
+export function createForgottenOffsets(
+  { db, name, streams, signals }: Pick<ConsumerSettings, 'db' | 'name' | 'streams' | 'signals'>,
+  scope: Scope,
+): (topic: string, partitions: readonly string[]) => Promise<void> {
+  const told = new Set<string>()
+  return async (topic, partitions) => {
+    const begun = partitions.filter((partition) => !told.has(`${topic}/${partition}`))
+    for (const partition of begun) told.add(`${topic}/${partition}`)
+    if (begun.length === 0) return
+    const types = streams.filter((stream) => stream.topic === topic).map(({ aggregateType }) => aggregateType)
+    try {
+      const found = await first(db, selectForgotten(scope, types))
+      if (found === undefined) return
+      const error = forgotten({ name, topic, partitions: begun, before: found.forgotten_before })
+      signals.emit('consumer.disturbed', { consumer: name, topic, error })
+    } catch (error) {
+      for (const partition of begun) told.delete(`${topic}/${partition}`)
+      signals.emit('consumer.disturbed', { consumer: name, topic, error })
+    }
+  }
+}
+
+function forgotten(of: {
+  readonly name: string
+  readonly topic: string
+  readonly partitions: readonly string[]
+  readonly before: string
+}): WaybillError {
+  return new WaybillError(
+    'CORRUPT',
+    `Consumer ${of.name} has read ${of.topic} before, but the broker has none of its offsets any more. Partitions ${of.partitions.join(', ')} are read from their beginning, and events that it handled before ${of.before}, which its inbox has forgotten, are handled again. Unless versioned upserts are its only effect, pause it and move it to a moment after that: waybill replay ${of.name} --from <time> --skip-older.`,
+  )
 }

@@ -10,8 +10,8 @@ import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
 import { eventually } from '../../testing/kit/eventually.ts'
 import { inboxTables, type Scope } from '../tables/inbox.sql.ts'
-import { restInLine } from '../failure/rest-in-line.ts'
-import { discard } from '../model/steering.ts'
+import { restInLine } from '../failure/settle.ts'
+import { discard } from '../model/handler.ts'
 import { fenceLanes, makeLanes, removeReceived, takeLanes } from '../tables/stored.sql.ts'
 
 const database = await testDatabase()

@@ -13,11 +13,10 @@ import { randomUUID } from 'node:crypto'
 import { execute, rows, type Tx } from '../../postgres/query/database.ts'
 import { fromReceived, withinBytes } from '../model/decode.ts'
 import type { EngineDeps } from '../engine.ts'
-import { Fenced } from '../model/lost-claim.ts'
+import { Fenced, lineOf, type UnreadItem } from '../model/batch-item.ts'
 import type { Scope } from '../tables/inbox.sql.ts'
-import { lineOf, type UnreadItem } from '../model/batch-item.ts'
 import { placesOfSuspects, suspectsLast } from '../model/places.ts'
-import { restInLine } from '../failure/rest-in-line.ts'
+import { restInLine } from '../failure/settle.ts'
 import { fenceLanes, giveLanes, makeLanes, readReceived, renewLanes, takeLanes, type ReceivedRow } from '../tables/stored.sql.ts'
 
 /** What a batch of leased lanes does while it is worked. */

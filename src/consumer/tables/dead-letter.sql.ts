@@ -90,7 +90,7 @@ export function forgetAttempts({ tables, consumer, generation }: Scope, eventIds
 }
 
 /** A message that is given up. */
-export interface Burial {
+export interface NewDeadLetter {
   readonly eventId: string
   readonly eventType: string
   /** `undefined` for a message that is not ours, or not believed to be. */
@@ -143,8 +143,8 @@ export function lockLetter({ tables, consumer, generation }: Scope, eventId: str
  * Records a dead letter. One that died before is dead again, with its history, which also says whether it holds its aggregate:
  * while that is paused, its row does not. Returns the letter's id, or nothing if it was discarded.
  */
-export function bury({ tables, consumer, generation }: Scope, burial: Burial): Statement<{ id: string }> {
-  const { eventId, eventType, aggregate, message, reason, error, attempts, holds } = burial
+export function bury({ tables, consumer, generation }: Scope, letter: NewDeadLetter): Statement<{ id: string }> {
+  const { eventId, eventType, aggregate, message, reason, error, attempts, holds } = letter
   const state = reason === 'discarded' ? 'discarded' : 'dead'
   return sql`
     insert into ${tables.deadLetter} as d (consumer, generation, event_id, event_type, topic, aggregate_type, aggregate_id, version,

@@ -3,6 +3,8 @@
  *
  * Both lie in `next_attempt_at`, which whoever looks for work respects. So what is taken rests for the others until it is given
  * back or the lease is over, and nobody waits for a lock here. Index of all: the unique one on the event, of either table.
+ *
+ * A database clock that steps back makes rests and leases longer than they were meant to be. The last two statements end those.
  */
 import { part, sql, sqlArray, type Name, type Part, type Statement } from '../../postgres/query/sql.ts'
 import type { Scope } from './inbox.sql.ts'
@@ -77,4 +79,33 @@ function idsOf(taken: readonly TakenRow[]): string {
 
 function untilsOf(taken: readonly TakenRow[]): string {
   return sqlArray(taken.map((row) => row.until))
+}
+
+/**
+ * Makes messages due whose rest or lease was set later than now. Rests may be as long as a handler asks for, so their length tells
+ * nothing. What somebody has locked is left for the next time. Indexes: inbox_message_retry_idx, inbox_message_waiting_idx.
+ */
+export function pullBackMessages({ tables, consumer, generation }: Scope): Statement {
+  return sql`
+    update ${tables.message} m set next_attempt_at = clock_timestamp(), started_at = null
+     where m.ctid = any (array(
+       select r.ctid from ${tables.message} r
+        where r.consumer = ${consumer}::text and r.generation = ${generation}::int and r.state = 1
+          and r.next_attempt_at > (select clock_timestamp()) and r.started_at > (select clock_timestamp() + interval '1 second')
+        limit 10000 for update skip locked) || array(
+       select w.ctid from ${tables.message} w
+        where w.consumer = ${consumer}::text and w.generation = ${generation}::int and w.state = 4
+          and w.next_attempt_at > (select clock_timestamp()) and w.started_at > (select clock_timestamp() + interval '1 second')
+        limit 10000 for update skip locked))`
+}
+
+/** Makes letters due that rest for longer than any does. Index: dead_letter_redriving_idx. */
+export function pullBackLetters({ tables, consumer, generation }: Scope, longestMs: number): Statement {
+  return sql`
+    update ${tables.deadLetter} d set next_attempt_at = clock_timestamp()
+     where d.id = any (array(
+       select r.id from ${tables.deadLetter} r
+        where r.consumer = ${consumer}::text and r.generation = ${generation}::int and r.state = 'redriving'
+          and r.next_attempt_at > (select clock_timestamp() + ${longestMs}::float8 * interval '1 millisecond')
+        limit 10000 for update skip locked))`
 }

@@ -8,9 +8,8 @@
  */
 import { execute, rows, type Queryable, type Tx } from '../../postgres/query/database.ts'
 import { isAnother } from '../../transport/port/topic-id.ts'
-import { Fenced } from '../model/lost-claim.ts'
+import { Fenced, type UnreadItem } from '../model/batch-item.ts'
 import type { Scope } from './inbox.sql.ts'
-import type { UnreadItem } from '../model/batch-item.ts'
 import { beginOffsets, identifyOffsets, moveOffsets, readOffsets, type MovedRow, type OffsetRun } from './offsets.sql.ts'
 import { lineOfPlace, type PartitionLinesOptions, type Place, type StoredOffset } from '../model/partition-order.ts'
 

@@ -5,7 +5,7 @@ import { rebuildWorld, type RebuildWorld } from '../../../test/setup/rebuild-fix
 import { testDatabase } from '../../../test/setup/test-database.ts'
 import { discardDeadLetters } from '../../consumer/operate/discard.ts'
 import { pauseConsumer } from '../../consumer/operate/pause.ts'
-import { discard } from '../../consumer/model/steering.ts'
+import { discard } from '../../consumer/model/handler.ts'
 import { state } from '../../core/event/event.ts'
 import { stream } from '../../core/event/stream.ts'
 import { skipParked } from '../../outbox/operate/parked.ts'

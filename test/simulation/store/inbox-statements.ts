@@ -3,7 +3,7 @@
  */
 import { claim, claimRows, claimStored, unclaim } from '../../../src/consumer/tables/claim.sql.ts'
 import { forgetSeen, recordSeen } from '../../../src/consumer/tables/dead-letter.sql.ts'
-import { selectMemory } from '../../../src/consumer/tables/operate/retention.sql.ts'
+import { selectMemory } from '../../../src/consumer/tables/retention.sql.ts'
 import { movePositions, readConsumer, registerConsumer, type Scope } from '../../../src/consumer/tables/inbox.sql.ts'
 import type { SqlValue } from '../../../src/postgres/query/sql.ts'
 import type { FakeStore } from './fake-store.ts'

@@ -1,7 +1,7 @@
 /**
  * Messages that wait for their turn, and the marks of attempts.
  */
-import { pullBackLetters, pullBackMessages } from '../../../src/consumer/tables/clock-steps.sql.ts'
+import { leasedWaiting, pullBackLetters, pullBackMessages } from '../../../src/consumer/tables/leased-work.sql.ts'
 import {
   chargeAttempt,
   countDead,
@@ -20,7 +20,6 @@ import {
   storeWaiting,
   type Scope,
 } from '../../../src/consumer/tables/inbox.sql.ts'
-import { leasedWaiting } from '../../../src/consumer/tables/leased-work.sql.ts'
 import type { SqlValue } from '../../../src/postgres/query/sql.ts'
 import { DatabaseFailure } from './database-failure.ts'
 import type { FakeStore } from './fake-store.ts'

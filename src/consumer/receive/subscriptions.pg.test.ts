@@ -7,7 +7,7 @@ import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { eventually } from '../../testing/kit/eventually.ts'
 import { kafka } from '../../transport/kafka/kafka.ts'
 import type { ConsumerOptions } from '../model/consumer-options.ts'
-import { createForgottenOffsets } from './lost-offsets.ts'
+import { createForgottenOffsets } from './subscriptions.ts'
 import { inboxTables } from '../tables/inbox.sql.ts'
 
 const db = fromPg((await testDatabase()).pool)

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Receiver } from '../../transport/port/transport.ts'
-import { allReceivers } from './open-receivers.ts'
+import { allReceivers } from './subscriptions.ts'
 
 const going = new AbortController().signal
 
