@@ -39,9 +39,9 @@ export const deadlineMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'tries a handler that ran out of time again before its neighbours',
-    file: 'src/consumer/batch/process-batch.ts',
-    from: 'if (culprit !== undefined && isOutOfTime(error))',
-    to: 'if (culprit !== undefined && false)',
+    file: 'src/consumer/batch/split.ts',
+    from: "  if (isOutOfTime(error)) return { kind: 'settle', before, item, after }\n",
+    to: '',
     caughtBy: {
       file: deadline,
       test: 'a handler that hangs in the process is given up at its deadline, and its neighbours go on without it',
@@ -57,7 +57,7 @@ export const deadlineMutants: readonly SourceMutant[] = [
   {
     mutant: 'forgets who ran out of time',
     file: 'src/consumer/batch/process-batch.ts',
-    from: '  if (isOutOfTime(error)) deps.onTimedOut(item)\n',
+    from: '  if (isOutOfTime(failure.error)) deps.events.timedOut(failure.item)\n',
     to: '',
     caughtBy: { file: deadline, test: inHalf },
   },

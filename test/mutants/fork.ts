@@ -69,7 +69,7 @@ export const forkMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'lets an aggregate go on behind a forked letter',
-    file: 'src/consumer/failure/settle.ts',
+    file: 'src/consumer/failure/failure-policy.ts',
     from: "const holds = reason === 'forked' || (isBelieved",
     to: 'const holds = (isBelieved',
     caughtBy: {

@@ -67,7 +67,7 @@ export const readerMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'holds an aggregate of a stream that nobody reads',
-    file: 'src/consumer/failure/settle.ts',
+    file: 'src/consumer/failure/failure-policy.ts',
     from: " && reason !== 'unknown_stream'",
     to: '',
     caughtBy: {

@@ -17,7 +17,7 @@ import { archiveReceived, archiveWaiting } from '../tables/retention.sql.ts'
 import { observeHandler } from './batch-tracing.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import { forgetAttempts, handOver, lockRedriving, markRedriven, selectHeirs, settleApplied } from '../tables/dead-letter.sql.ts'
-import { dataForRun, fromStored, readItems, withinBytes, type DataOf } from '../model/decode.ts'
+import { freshData, fromStored, readItems, limitDecodedBytes, type DataOf } from '../model/decode.ts'
 import { createEmissions, type Emissions } from './emissions.ts'
 import { settleForks } from '../failure/forks.ts'
 import { keepingSettings, SettingsNotKept } from './handler-settings.ts'
@@ -133,7 +133,7 @@ export async function applyIn(
 
   // What waited goes before what came.
   const applied = drained.apply.length === 0 ? turns.apply : [...turns.apply, ...drained.apply].toSorted(byVersion)
-  const consumed = consumedBy(await dataForRun(applied, routes))
+  const consumed = consumedBy(await freshData(applied, routes))
   await writeRows(tx, routes, { items: applied, consumed })
   const emissions = await handle(deps, { tx, items: applied, consumed, isLate, attempts })
   await emissions.record(tx)
@@ -235,7 +235,7 @@ async function takeStored(deps: ApplyDeps, tx: Tx, claimed: Claimed): Promise<Dr
   const { aggregates } = claimed
   const open = [...aggregates.values()].filter((each) => each.waiting > 0 && each.heldBy === undefined)
   if (open.length === 0) return nothingStored
-  const found = withinBytes(await rows(tx, readWaiting(scope, open, settings)), settings.batchBytes, routes)
+  const found = limitDecodedBytes(await rows(tx, readWaiting(scope, open, settings)), settings.batchBytes, routes)
   const stored = found.map((row) => fromStored(row, 'waiting', routes)).filter((item) => item !== undefined)
   const turns = takeStoredTurns(await readItems(stored, routes), aggregates, turnOptions(deps))
   return { ...(await claimTaken(deps, tx, { ...turns, claimed })), skip: turns.skip }

@@ -44,26 +44,8 @@ export function settleJumps(
   return [...jumps].map((item) => ({ item, from: known.get(item.key) ?? 0n }))
 }
 
-export function reportJumps(
-  { settings, scope }: { readonly settings: ConsumerSettings; readonly scope: Scope },
-  jumps: readonly Jump[],
-): void {
-  for (const { item, from } of jumps) {
-    const { id, type, aggregateType, aggregateId, version } = item.event
-    settings.signals.emit('consumer.version-jumped', {
-      consumer: scope.consumer,
-      eventId: id,
-      eventType: type,
-      aggregateType,
-      aggregateId,
-      version: version.toString(),
-      from: from.toString(),
-    })
-  }
-}
-
 /** Those of the items that are further ahead of all that is known of their aggregates than the settings allow. */
-export async function findJumps(
+export async function findVersionJumps(
   { db, maxVersionJump }: Pick<ConsumerSettings, 'db' | 'maxVersionJump'>,
   scope: Scope,
   items: readonly UnreadItem[],

@@ -16,7 +16,7 @@ import type { Version } from '../../core/event/version.ts'
 import type { AggregateName } from '../../projection/reads.sql.ts'
 import { batchVersions, type ClaimRow } from '../tables/claim.sql.ts'
 import type { PositionChange } from '../tables/inbox.sql.ts'
-import { keepsLine, type Item } from '../model/batch-item.ts'
+import { isOrdered, type Item } from '../model/batch-item.ts'
 import { aggregateKey } from '../model/received-event.ts'
 import { standsForAll } from '../model/routes.ts'
 
@@ -247,8 +247,8 @@ function turnOf(item: Item, aggregate: AggregateState | undefined, options: Turn
   if (isHolder) release(aggregate)
   const isByVersion = options.byVersion.includes(item.event.aggregateType)
   if (isByVersion && !item.sequential && comesBehind(item, aggregate)) return 'wait'
-  const isOrdered = item.sequential || (isByVersion && item.route?.handler !== undefined)
-  if (!isOrdered) return comesBehind(item, aggregate) && keepsLine(item) ? 'behind' : take(item, aggregate)
+  const isInTurn = item.sequential || (isByVersion && item.route?.handler !== undefined)
+  if (!isInTurn) return comesBehind(item, aggregate) && isOrdered(item) ? 'behind' : take(item, aggregate)
   if (version <= aggregate.version) return isRedriven ? 'apply' : 'skip'
   if (!item.sequential || version === aggregate.version + 1n) return take(item, aggregate)
   const isBeforeHeir = isHolder && version < (aggregate.heir?.version ?? 0n)

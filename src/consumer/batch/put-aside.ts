@@ -10,7 +10,8 @@
 import { voidEventType } from '../../core/event/event.ts'
 import { execute, rows, type Tx } from '../../postgres/query/database.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
-import { counting } from '../failure/settle.ts'
+import { reportPutAside } from '../failure/report.ts'
+import { inOwnTransaction } from '../failure/settle.ts'
 import { removeStored, storeWaiting, type Scope } from '../tables/inbox.sql.ts'
 import type { UnreadItem } from '../model/batch-item.ts'
 import { lockPositions, markUnknown, selectSeen } from '../tables/readers.sql.ts'
@@ -56,7 +57,7 @@ export interface AsideDeps extends UnknownDeps {
 
 /** Lets items rest; what came from the broker may be acknowledged then. A letter that is redriven stays what it is. */
 export async function putAside({ settings, scope, routes, guard }: AsideDeps, items: readonly UnreadItem[]): Promise<void> {
-  const rested = await counting(settings, async (tx) => {
+  const rested = await inOwnTransaction(settings, async (tx) => {
     await guard?.(tx)
     const open = (await takeOffsets(tx, scope, items)).filter(({ origin }) => origin.kind !== 'dead')
     const seen = new Set(settings.inbox ? (await rows(tx, selectSeen(scope, open))).map(({ id }) => id) : [])
@@ -65,17 +66,7 @@ export async function putAside({ settings, scope, routes, guard }: AsideDeps, it
     if (aside.length > 0) await rest(tx, { scope, routes }, aside)
     return aside
   })
-  for (const item of rested) {
-    const { id: eventId, type: eventType, aggregateType, aggregateId, version } = item.event
-    settings.signals.emit('consumer.put-aside', {
-      consumer: scope.consumer,
-      eventId,
-      eventType,
-      aggregateType,
-      aggregateId,
-      version: version.toString(),
-    })
-  }
+  reportPutAside({ settings, scope }, rested)
 }
 
 async function rest(tx: Tx, { scope, routes }: Pick<AsideDeps, 'scope' | 'routes'>, items: readonly UnreadItem[]): Promise<void> {

@@ -6,17 +6,17 @@
  * Brokers tell what they gave back, but not all of them count a delivery whose receiver died. So everything is suspect for a
  * while after a start: what was in hand comes first. Before it may come any number that are done: a log begins again where its
  * oldest open message is. So that while lasts until as many as can be in hand came in a row and all of them were new.
- * Of letters and waiting messages nobody tells anything, and they come again at every start: they always are. A message of
- * stored mode has its failures counted in its row: who reads it, whoever charged it, says so by `charged`.
+ * Letters and waiting messages come again at every start, and no broker counts them: they always are. A message of stored mode has its
+ * failures counted in its row, which its reader passes on by `markFailed`.
  *
  * Apart from that it knows the slow ones: those whose handler, or a statement of it, ran out of time in this process.
  */
 import type { Applied, Item, UnreadItem } from '../model/batch-item.ts'
 
-export interface Suspicion {
+export interface CrashSuspects {
   readonly isSuspect: (item: UnreadItem) => boolean
   /** A failure of this item was written down, and it comes again. */
-  readonly charged: (item: UnreadItem) => void
+  readonly markFailed: (item: UnreadItem) => void
   /** Its handler ran out of time: it is slow until it is committed. */
   readonly timedOut: (item: UnreadItem) => void
   readonly isSlow: (item: Pick<UnreadItem, 'event'>) => boolean
@@ -29,8 +29,8 @@ const mostRemembered = 10_000
 /** Where duplicates never end, the start does, after so many times what can be in hand. */
 const longestStart = 100
 
-export function createSuspicion(maxInFlight: number): Suspicion {
-  /** What this process has marked, or charged, and not finished. */
+export function createCrashSuspects(maxInFlight: number): CrashSuspects {
+  /** What this process has marked, or has failed, and not finished. */
   const open = new Set<string>()
   const slow = new Set<string>()
   let isStarting = true
@@ -49,7 +49,7 @@ export function createSuspicion(maxInFlight: number): Suspicion {
       remember(event.id)
       return true
     },
-    charged: ({ event }) => remember(event.id),
+    markFailed: ({ event }) => remember(event.id),
     timedOut: ({ event }) => remember(event.id, slow),
     isSlow: ({ event }) => slow.size > 0 && slow.has(event.id),
     committed: (items, { duplicates }) => {

@@ -13,15 +13,10 @@ import { first, type Tx } from '../../postgres/query/database.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import type { Scope } from '../tables/inbox.sql.ts'
 import { selectMemory } from '../tables/retention.sql.ts'
-import { ItemFailure, type Item, type UnreadItem } from '../model/batch-item.ts'
+import { Forked, ItemFailure, type Item } from '../model/batch-item.ts'
 
 /** An owner's clock may be ahead of the one that says when the inbox got an event. */
 const clockLeadMs = 3_600_000
-
-/** Given up at once, whatever its attempts. */
-export class Forked extends Error {
-  override readonly name: string = 'Forked'
-}
 
 /** Those of which it is certain. Throws ItemFailure for the first of them if that is to be a dead letter. */
 export async function settleForks(
@@ -46,20 +41,4 @@ export async function settleForks(
     )
   }
   return forks
-}
-
-export function reportForks(
-  { settings, scope }: { readonly settings: ConsumerSettings; readonly scope: Scope },
-  forks: readonly Pick<UnreadItem, 'event'>[],
-): void {
-  for (const { event } of forks) {
-    settings.signals.emit('consumer.forked', {
-      consumer: scope.consumer,
-      eventId: event.id,
-      eventType: event.type,
-      aggregateType: event.aggregateType,
-      aggregateId: event.aggregateId,
-      version: event.version.toString(),
-    })
-  }
 }

@@ -1,25 +1,25 @@
 /**
- * How long those wait whose trouble is not their own: as long as it has lasted already, within limits.
+ * Delays of events that met an outage: as long as it has lasted already, within limits.
  *
- * It goes by time and not by failures, because an outage meets many at once and none of them is counted for it.
+ * It goes by time and not by failures, because an outage meets many events at once and is counted for none of them.
  */
 import { backoffMs } from '../../core/service/backoff.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 
 /** The next delay in milliseconds. */
-export type Patience = () => number
+export type OutageBackoff = () => number
 
-/** The longest delay of those who wait for nothing but our own database. */
+/** The longest delay of work that waits for our own database only. */
 export const longestPauseMs = 5_000
 
-/** Nobody met it for this long beyond the longest delay: the next one is another trouble. */
+/** After this long beyond the longest delay the next outage is another one. */
 const quietMs = 30_000
 
 /** Delays from the first of the settings' back-off to its longest, or to `longestMs` if that is shorter. */
-export function createPatience(
+export function createOutageBackoff(
   { clock, random, backoff }: Pick<ConsumerSettings, 'clock' | 'random' | 'backoff'>,
   longestMs: number = Infinity,
-): Patience {
+): OutageBackoff {
   const maxMs = Math.min(backoff.maxMs, longestMs)
   let beganMs = 0
   let lastMs = -Infinity

@@ -42,7 +42,7 @@ export interface StepDeps {
 const backoff = { firstMs: 50, maxMs: 5_000 }
 
 /** Repeats a step of `count` items through outages, or until as many came in a row as `limitOf` an error allows. */
-export async function throughOutages<Result>(
+export async function retryOutages<Result>(
   { settings, scope, onAlive, stopping, aborting }: StepDeps,
   count: number,
   step: () => Promise<Result>,
@@ -57,7 +57,7 @@ export async function throughOutages<Result>(
     } catch (error) {
       const limit = limitOf(error)
       limited = limit === Infinity ? 0 : limited + 1
-      const isOver = !saysNothing(error) || limited >= limit
+      const isOver = !isAnyOutage(error) || limited >= limit
       if (isOver || stopping.aborted || aborting.aborted) throw error
       const delayMs = backoffMs(backoff, failures, random)
       signals.emit('consumer.retried', { consumer: scope.consumer, count, delayMs, error: redactedMessage(error) })
@@ -66,12 +66,12 @@ export async function throughOutages<Result>(
   }
 }
 
-/** The process gives up its work, or stops and cannot wait for an outage to pass: nobody is to blame. */
+/** The process gives up its work, or stops and cannot wait for an outage to pass: no event is to blame. */
 export function isInterrupted({ stopping, aborting }: Pick<StepDeps, 'stopping' | 'aborting'>, error: unknown): boolean {
-  return aborting.aborted || (stopping.aborted && saysNothing(error))
+  return aborting.aborted || (stopping.aborted && isAnyOutage(error))
 }
 
 /** It was an outage, which says nothing about the items. */
-function saysNothing(error: unknown): boolean {
+function isAnyOutage(error: unknown): boolean {
   return error instanceof ItemFailure ? isHandlerOutage(error) : isOutage(error)
 }

@@ -38,8 +38,13 @@ export type ItemOrigin =
   | { readonly kind: 'waiting' }
   | { readonly kind: 'dead'; readonly letterId: string }
 
+/** Its place in the log, if offsets are kept in order. */
+export function placeOf({ origin }: Pick<UnreadItem, 'origin'>): Place | undefined {
+  return origin.kind === 'delivery' ? origin.place : undefined
+}
+
 /** What an item is in line with: its aggregate, or its partition if offsets are kept in order. */
-export function lineOf({ key, origin }: Pick<Item, 'key' | 'origin'>): string {
+export function orderKey({ key, origin }: Pick<Item, 'key' | 'origin'>): string {
   return origin.kind === 'delivery' && origin.place !== undefined ? lineOfPlace(origin.place) : key
 }
 
@@ -49,7 +54,7 @@ export function byVersion(a: Pick<Item, 'key' | 'event'>, b: Pick<Item, 'key' | 
 }
 
 /** Whether it comes again behind one of its line that is given back. What waits in a table always does. */
-export function keepsLine({ message, origin }: Pick<Item, 'message' | 'origin'>): boolean {
+export function isOrdered({ message, origin }: Pick<Item, 'message' | 'origin'>): boolean {
   if (message.orderingKey !== undefined || origin.kind === 'waiting') return true
   return origin.kind === 'delivery' && origin.place !== undefined
 }
@@ -93,8 +98,13 @@ export class ItemFailure extends Error {
 }
 
 /** What was in hand is no longer ours, or not in turn: nothing was written, and nobody is to blame. It comes again. */
-export class Fenced extends WaybillError {
+export class LostClaimError extends WaybillError {
   constructor(message: string) {
     super('ABORTED', message)
   }
+}
+
+/** The version of an event was taken by another one, and it is to be a dead letter, whatever its attempts. */
+export class Forked extends Error {
+  override readonly name: string = 'Forked'
 }

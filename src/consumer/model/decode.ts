@@ -53,7 +53,11 @@ export function bytesOf({ body }: Pick<RawMessage, 'body'>, event: ReceivedEvent
  * As many of these, from the first, as may be decoded in one go: their data is in memory together. They were read within
  * `batchBytes` as they are stored, so only those that refer to their data can be too many.
  */
-export function withinBytes<Row extends StoredRow>(found: readonly Row[], batchBytes: number, routes: Routes): readonly Row[] {
+export function limitDecodedBytes<Row extends StoredRow>(
+  found: readonly Row[],
+  batchBytes: number,
+  routes: Routes,
+): readonly Row[] {
   if (!routes.hasReferences) return found
   let bytes = 0
   const over = found.findIndex((row) => {
@@ -145,7 +149,7 @@ export type DataOf = (item: Item) => unknown
 const handedOut = new WeakSet<Item>()
 
 /** The data of these items for one run, which has it to itself. Throws for what cannot be read any more, or not now. */
-export async function dataForRun(items: readonly Item[], routes: Routes): Promise<DataOf> {
+export async function freshData(items: readonly Item[], routes: Routes): Promise<DataOf> {
   const again = new Map<Item, unknown>()
   for (const item of items) if (handedOut.has(item)) again.set(item, await decodeAgain(item, routes))
   return (item) => {

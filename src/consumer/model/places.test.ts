@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { systemClock } from '../../core/service/clock.ts'
 import { eventually } from '../../testing/kit/eventually.ts'
 import { nextInPlace, placesOfSuspects, suspectsLast, type Places } from './places.ts'
-import { Pump, type Pumped } from '../receive/batcher.ts'
+import { Batcher, type Collected } from '../receive/batcher.ts'
 
 test('suspects have at most half of the places, and one where there is only one', () => {
   expect([1, 2, 3, 4, 5, 8].map(placesOfSuspects)).toEqual([1, 1, 1, 2, 2, 4])
@@ -40,32 +40,32 @@ test('what is in line behind a suspect stays behind it, and all others go before
   ])
 })
 
-interface Entry extends Pumped {
+interface Entry extends Collected {
   readonly name: string
 }
 
-/** A pump whose batches hang until they are let go by name. */
-function hangingPump(concurrency: number) {
+/** A batcher whose batches hang until they are let go by name. */
+function hangingBatcher(concurrency: number) {
   const begun: string[][] = []
   const held = new Map<string, () => void>()
-  const pump = new Pump<Entry>({
+  const batcher = new Batcher<Entry>({
     batchSize: 10,
     batchBytes: 1_000,
     lingerMs: 1,
     concurrency,
     clock: systemClock,
-    work: (batch) => {
-      begun.push(batch.map(({ name }) => name))
-      return new Promise((resolve) => held.set(batch[0]?.name ?? '', resolve))
-    },
+  })
+  batcher.start((batch) => {
+    begun.push(batch.map(({ name }) => name))
+    return new Promise((resolve) => held.set(batch[0]?.name ?? '', resolve))
   })
   const push = (name: string, isSuspect = false): void =>
-    pump.push({ name, key: name.charAt(0), bytes: 1, sinceMs: 0, isSuspect })
-  return { pump, begun, push, letGo: (name: string) => held.get(name)?.() }
+    batcher.push({ name, key: name.charAt(0), bytes: 1, sinceMs: 0, isSuspect })
+  return { batcher, begun, push, letGo: (name: string) => held.get(name)?.() }
 }
 
 test('four hanging suspects take two of four places, each alone, and the others go on', async () => {
-  const { pump, begun, push, letGo } = hangingPump(4)
+  const { batcher, begun, push, letGo } = hangingBatcher(4)
   for (const name of ['a', 'b', 'c', 'd']) push(name, true)
   expect(begun).toEqual([['a'], ['b']])
   push('x')
@@ -76,14 +76,14 @@ test('four hanging suspects take two of four places, each alone, and the others 
   await eventually(() => begun.length === 4)
   expect(begun.at(-1)).toEqual(['z'])
   letGo('x')
-  await eventually(() => pump.inFlight().messages === 5)
+  await eventually(() => batcher.inFlight().messages === 5)
   letGo('a')
   await eventually(() => begun.length === 5)
   expect(begun.at(-1)).toEqual(['c'])
 })
 
 test('of one aggregate the order is kept around a suspect, and where there is one place nobody is left out', async () => {
-  const { pump, begun, push, letGo } = hangingPump(1)
+  const { batcher, begun, push, letGo } = hangingBatcher(1)
   push('a1')
   push('a2', true)
   push('a3')
@@ -93,7 +93,7 @@ test('of one aggregate the order is kept around a suspect, and where there is on
     await eventually(() => begun.length === nth + 1)
     letGo(begun[nth]?.[0] ?? name)
   }
-  await eventually(() => pump.isIdle)
+  await eventually(() => batcher.isIdle)
   expect(begun.flat().filter((name) => name.startsWith('a'))).toEqual(['a1', 'a2', 'a3'])
   expect(begun).toContainEqual(['a2'])
   expect(begun.flat().toSorted()).toEqual(['a1', 'a2', 'a3', 'b1', 'c1'])
@@ -101,15 +101,15 @@ test('of one aggregate the order is kept around a suspect, and where there is on
 
 test('the end waits for what still waits for company', async () => {
   const done: string[] = []
-  const pump = new Pump<Entry>({
+  const batcher = new Batcher<Entry>({
     batchSize: 10,
     batchBytes: 1_000,
     lingerMs: 5,
     concurrency: 1,
     clock: systemClock,
-    work: async (batch) => void done.push(...batch.map(({ name }) => name)),
   })
-  pump.push({ name: 'a', key: 'a', bytes: 1, sinceMs: 0 })
-  await pump.ended()
+  batcher.start(async (batch) => void done.push(...batch.map(({ name }) => name)))
+  batcher.push({ name: 'a', key: 'a', bytes: 1, sinceMs: 0 })
+  await batcher.ended()
   expect(done).toEqual(['a'])
 })

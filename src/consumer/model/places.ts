@@ -33,12 +33,12 @@ export function nextInPlace(places: Places): 'others' | 'suspect' | 'nothing' {
 export function suspectsLast<Each>(
   items: readonly Each[],
   isSuspect: (each: Each) => boolean,
-  lineOf: (each: Each) => string,
+  orderKey: (each: Each) => string,
 ): { readonly others: readonly Each[]; readonly suspects: readonly Each[] } {
   const behind = new Set<string>()
   const [others, suspects]: [Each[], Each[]] = [[], []]
   for (const each of items) {
-    const line = lineOf(each)
+    const line = orderKey(each)
     if (isSuspect(each)) behind.add(line)
     if (behind.has(line)) suspects.push(each)
     else others.push(each)

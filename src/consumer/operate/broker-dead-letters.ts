@@ -22,8 +22,8 @@ import type { Delivery, Transport } from '../../transport/port/transport.ts'
 import { assertVerifier, type ConsumerSettings } from '../model/consumer-options.ts'
 import { holdAggregate } from '../tables/dead-letter.sql.ts'
 import { inboxTables, registerConsumer, type Scope } from '../tables/inbox.sql.ts'
-import { makeDeadLetter, passOver } from '../failure/settle.ts'
-import { allReceivers } from '../receive/subscriptions.ts'
+import { makeDeadLetter, skipVersion } from '../failure/settle.ts'
+import { openAll } from '../receive/subscriptions.ts'
 import { isForeign, readEvent } from '../model/received-event.ts'
 import { verified } from '../receive/verified.ts'
 import { loop } from '../../core/service/loop.ts'
@@ -75,7 +75,7 @@ export function drainBrokerDeadLetters(options: BrokerDeadLettersOptions): Servi
           onError: (error) => signals.emit('consumer.disturbed', { consumer, topic, error }),
         }),
       )
-      const receivers = await allReceivers(opening, stopping)
+      const receivers = await openAll(opening, stopping)
       await new Promise<void>((ended) => {
         stopping.addEventListener('abort', () => ended(), { once: true })
         if (stopping.aborted) ended()
@@ -112,7 +112,7 @@ async function record({ db, onDead, signals }: Settings, scope: Scope, { message
     if (letter === undefined) return false
     if (isOurs && onDead === 'hold') await execute(tx, holdAggregate(scope, { event }))
     // The stream is not known here, so it is taken for one whose versions go one after the other.
-    else if (isOurs) await passOver(tx, scope, { event, message, sequential: true, closesGap: false })
+    else if (isOurs) await skipVersion(tx, scope, { event, message, sequential: true, closesGap: false })
     return true
   })
   if (!isNew) return

@@ -7,23 +7,24 @@ import type { Clock } from '../../core/service/clock.ts'
 import { KeyQueues, type Queued } from './key-queues.ts'
 import { nextInPlace } from '../model/places.ts'
 
-/** What came, and when, by the monotonic clock. */
-export interface Pumped extends Queued {
+/** An entry of a batch: what came, and when, by the monotonic clock. */
+export interface Collected extends Queued {
   readonly sinceMs: number
 }
 
-export interface PumpOptions<Entry extends Pumped> {
+export interface BatcherOptions {
   readonly batchSize: number
   readonly batchBytes: number
   readonly lingerMs: number
   readonly concurrency: number
   readonly clock: Clock
-  /** Does a batch; never rejects. */
-  readonly work: (batch: readonly Entry[]) => Promise<void>
 }
 
-export class Pump<Entry extends Pumped> {
-  readonly #options: PumpOptions<Entry>
+/** Settles every entry of a batch; never rejects. */
+type Work<Entry> = (batch: readonly Entry[]) => Promise<void>
+
+export class Batcher<Entry extends Collected> {
+  readonly #options: BatcherOptions
   readonly #queues = new KeyQueues<Entry>()
   readonly #running = new Map<readonly Entry[], Promise<void>>()
   #suspectsRunning = 0
@@ -31,14 +32,21 @@ export class Pump<Entry extends Pumped> {
   #lingering: Promise<void> | undefined
   /** The wait is over; whatever is there goes as soon as there is a free place. */
   #due = false
+  #work: Work<Entry> | undefined
 
-  constructor(options: PumpOptions<Entry>) {
+  constructor(options: BatcherOptions) {
     this.#options = options
+  }
+
+  /** Gives it its work, which never rejects. What was pushed before waits until then. */
+  start(work: Work<Entry>): void {
+    this.#work = work
+    this.#begin()
   }
 
   push(entry: Entry): void {
     this.#queues.push(entry)
-    this.#start()
+    this.#begin()
   }
 
   /** Takes out what waits for an aggregate and satisfies `gone`. */
@@ -64,20 +72,22 @@ export class Pump<Entry extends Pumped> {
       await Promise.all([...this.#running.values(), this.#lingering])
   }
 
-  #start(): void {
+  #begin(): void {
+    const work = this.#work
+    if (work === undefined) return
     const { batchSize, batchBytes } = this.#options
     for (;;) {
       const next = this.#next()
       if (next === 'nothing') return
       if (next === 'suspect') {
-        this.#runSuspect()
+        this.#runSuspect(work)
         continue
       }
       const full = this.#queues.readyCount >= batchSize || this.#queues.readyBytes >= batchBytes
       if (!full && !this.#due) return this.#linger()
       const batch = this.#queues.take(batchSize, batchBytes)
       if (this.#queues.readyCount === 0) this.#due = false
-      this.#run(batch)
+      this.#run(work, batch)
     }
   }
 
@@ -92,20 +102,20 @@ export class Pump<Entry extends Pumped> {
     })
   }
 
-  #runSuspect(): void {
+  #runSuspect(work: Work<Entry>): void {
     const entry = this.#queues.takeSuspect()
     if (entry === undefined) return
     this.#suspectsRunning += 1
-    this.#run([entry], () => (this.#suspectsRunning -= 1))
+    this.#run(work, [entry], () => (this.#suspectsRunning -= 1))
   }
 
-  #run(batch: readonly Entry[], ended?: () => void): void {
+  #run(work: Work<Entry>, batch: readonly Entry[], ended?: () => void): void {
     this.#wasSuspect = ended !== undefined
-    const working = this.#options.work(batch).finally(() => {
+    const working = work(batch).finally(() => {
       ended?.()
       this.#running.delete(batch)
       this.#queues.done(batch.map(({ key }) => key))
-      this.#start()
+      this.#begin()
     })
     this.#running.set(batch, working)
   }
@@ -114,7 +124,7 @@ export class Pump<Entry extends Pumped> {
     this.#lingering ??= this.#options.clock.sleep(this.#options.lingerMs).then(() => {
       this.#lingering = undefined
       this.#due = this.#queues.readyCount > 0
-      this.#start()
+      this.#begin()
     })
   }
 }

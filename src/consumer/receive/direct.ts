@@ -6,26 +6,22 @@
  * something that was not settled.
  */
 import type { Delivery } from '../../transport/port/transport.ts'
-import type { ConsumerSettings } from '../model/consumer-options.ts'
 import { toUnread } from '../model/decode.ts'
-import { byVersion, type UnreadItem } from '../model/batch-item.ts'
+import { byVersion, placeOf, type UnreadItem } from '../model/batch-item.ts'
 import { lineOfPlace, type Place, type PlacedDelivery } from '../model/partition-order.ts'
-import type { Pumped } from './batcher.ts'
+import type { Collected } from './batcher.ts'
 import { isForeign, type ForeignMessage, type ReceivedEvent } from '../model/received-event.ts'
 import type { Routes } from '../model/routes.ts'
-import { placeOf } from '../tables/offsets.ts'
-import type { Undertaker } from '../failure/settle.ts'
+import { deadLetterForeign, deadLetterItem, type SettleDeps } from '../failure/settle.ts'
 
 /** A delivery in line with its aggregate, or with its partition. */
-export interface Entry extends Pumped {
+export interface Entry extends Collected {
   readonly event: ReceivedEvent | ForeignMessage
   readonly delivery: Delivery
 }
 
-export interface DirectDeps {
-  readonly settings: ConsumerSettings
+export interface DirectDeps extends SettleDeps {
   readonly routes: Routes
-  readonly undertaker: Undertaker
   /** Settles every item; never rejects. */
   readonly work: (items: readonly UnreadItem[]) => Promise<void>
 }
@@ -59,19 +55,20 @@ export async function workDelivered(deps: DirectDeps, batch: readonly Entry[]): 
 
 /** Makes a dead letter of a message that carries no event of ours, or one of a stream that nobody reads. Never rejects. */
 export async function settleForeign(
-  { undertaker, settings, routes }: Pick<DirectDeps, 'undertaker' | 'settings' | 'routes'>,
+  deps: Omit<DirectDeps, 'work'>,
   delivery: Delivery,
   event: ReceivedEvent | ForeignMessage,
 ): Promise<void> {
+  const { settings, routes } = deps
   const { message } = delivery
   const place = placeOfDelivery(delivery)
   try {
     if (isForeign(event)) {
-      await undertaker.buryForeign({ message, foreign: event, place })
+      await deadLetterForeign(deps, { message, foreign: event, place })
       await delivery.ack()
     } else {
       const item = toUnread({ event, message, origin: { kind: 'delivery', delivery, place } }, routes.stream(event.aggregateType))
-      await undertaker.bury(item, { reason: 'unknown_stream', error: unreadStream(event), attempts: 1 })
+      await deadLetterItem(deps, item, { reason: 'unknown_stream', error: unreadStream(event), attempts: 1 })
     }
   } catch (error) {
     settings.signals.emit('consumer.disturbed', { consumer: settings.name, topic: message.topic, error })

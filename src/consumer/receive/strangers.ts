@@ -15,7 +15,7 @@ import type { UnknownDeps } from '../batch/put-aside.ts'
 import type { Fate } from '../model/partition-order.ts'
 import type { RawMessage, ReceivedEvent } from '../model/received-event.ts'
 import { createRefusals } from '../failure/refused-messages.ts'
-import { throughOutages, type StepDeps } from '../failure/retry-outages.ts'
+import { retryOutages, type StepDeps } from '../failure/retry-outages.ts'
 import { distrustOf } from './verified.ts'
 
 export interface StrangerDeps extends StepDeps, Pick<UnknownDeps, 'readers'> {
@@ -50,7 +50,7 @@ export function createStrangers(deps: StrangerDeps): Strangers {
   const look = async (topic: string): Promise<OtherReaders | 'give back' | undefined> => {
     for (;;) {
       try {
-        return await throughOutages(deps, 1, async () => await readers?.look())
+        return await retryOutages(deps, 1, async () => await readers?.look())
       } catch (error) {
         signals.emit('consumer.disturbed', { consumer: name, topic, error })
         if (stopping.aborted || aborting.aborted) return 'give back'

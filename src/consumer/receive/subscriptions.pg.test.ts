@@ -7,7 +7,7 @@ import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { eventually } from '../../testing/kit/eventually.ts'
 import { kafka } from '../../transport/kafka/kafka.ts'
 import type { ConsumerOptions } from '../model/consumer-options.ts'
-import { createForgottenOffsets } from './subscriptions.ts'
+import { createLostOffsets } from './subscriptions.ts'
 import { inboxTables } from '../tables/inbox.sql.ts'
 
 const db = fromPg((await testDatabase()).pool)
@@ -53,8 +53,8 @@ async function world(options: Partial<ConsumerOptions> = {}): Promise<World> {
 }
 
 /** What a consumer of these videos looks with. */
-const lookOf = (fixture: ConsumerFixture, database: Database = db): ReturnType<typeof createForgottenOffsets> =>
-  createForgottenOffsets(
+const lookOf = (fixture: ConsumerFixture, database: Database = db): ReturnType<typeof createLostOffsets> =>
+  createLostOffsets(
     { db: database, name: 'catalog', streams: [videos], signals: fixture.signals },
     { tables: inboxTables(fixture.schema), consumer: 'catalog', generation: 1 },
   )

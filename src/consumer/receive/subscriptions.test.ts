@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Receiver } from '../../transport/port/transport.ts'
-import { allReceivers } from './subscriptions.ts'
+import { openAll } from './subscriptions.ts'
 
 const going = new AbortController().signal
 
@@ -16,9 +16,9 @@ function receiver(): Receiver & { readonly closed: boolean } {
 
 test('receivers are opened all or none: when one fails, the others are closed', async () => {
   const [one, other] = [receiver(), receiver()]
-  expect(await allReceivers([Promise.resolve(one), Promise.resolve(other)], going)).toEqual([one, other])
+  expect(await openAll([Promise.resolve(one), Promise.resolve(other)], going)).toEqual([one, other])
   const late = Promise.withResolvers<Receiver>()
-  const opening = allReceivers([Promise.reject(new Error('no such topic')), late.promise], going)
+  const opening = openAll([Promise.reject(new Error('no such topic')), late.promise], going)
   late.resolve(other)
   await expect(opening).rejects.toThrow('no such topic')
   expect([one.closed, other.closed]).toEqual([false, true])
@@ -28,7 +28,7 @@ test('a stop does not wait for a broker that is out of reach, and what opens lat
   const stop = new AbortController()
   const late = Promise.withResolvers<Receiver>()
   const known = receiver()
-  const opening = allReceivers([Promise.resolve(known), new Promise(() => {}), late.promise], stop.signal)
+  const opening = openAll([Promise.resolve(known), new Promise(() => {}), late.promise], stop.signal)
   stop.abort()
   expect(await opening).toEqual([])
   const one = receiver()

@@ -18,7 +18,7 @@ import { WaybillError } from '../../core/errors.ts'
 import { first } from '../../postgres/query/database.ts'
 import { selectForgotten } from '../tables/retention.sql.ts'
 
-export interface ReceivingDeps {
+export interface SubscriptionDeps {
   readonly settings: ConsumerSettings
   readonly routes: Pick<Routes, 'topics' | 'stream'>
   readonly scope: Scope
@@ -29,19 +29,19 @@ export interface ReceivingDeps {
   readonly aborting: AbortSignal
 }
 
-export interface Receiving {
+export interface Subscriptions {
   isOpen(): boolean
   /** Resolves when deliveries can come, however long the broker takes, or when it is closed or stopped before. */
   open(stopping: AbortSignal): Promise<void>
   close(): Promise<void>
 }
 
-export function createReceiving(deps: ReceivingDeps): Receiving {
+export function createSubscriptions(deps: SubscriptionDeps): Subscriptions {
   const { settings, routes, scope, watch, deliver: onDelivery, isIdle, aborting } = deps
   const { name, maxInFlight, maxInFlightBytes, signals } = settings
   const believed = verified({ transport: settings.transport, settings, isOthers: othersOf(routes) })
   const transport = settings.offsets === 'postgres' ? orderedBy(deps, believed) : believed
-  const tellForgotten = settings.offsets === 'broker' && settings.inbox ? createForgottenOffsets(settings, scope) : undefined
+  const tellForgotten = settings.offsets === 'broker' && settings.inbox ? createLostOffsets(settings, scope) : undefined
   const share = Math.max(1, routes.topics.length)
   let receivers: readonly Receiver[] = []
   let closed = new AbortController()
@@ -69,7 +69,7 @@ export function createReceiving(deps: ReceivingDeps): Receiving {
         }),
       )
       const { signal: closing } = closed
-      const opened = await underSignals([stopping, closing], (givenUp) => allReceivers(opening, givenUp))
+      const opened = await underSignals([stopping, closing], (givenUp) => openAll(opening, givenUp))
       if (stopping.aborted || closing.aborted) return await closeAll(opened)
       receivers = opened
       watch.opened(isIdle)
@@ -86,7 +86,7 @@ export function createReceiving(deps: ReceivingDeps): Receiving {
 
 /** The transport with its partitions in line, beginning where our own offsets are. */
 function orderedBy(
-  { settings, scope, fateOf }: ReceivingDeps,
+  { settings, scope, fateOf }: SubscriptionDeps,
   transport: Pick<Transport, 'receive'>,
 ): Pick<Transport, 'receive'> {
   const { db, clock } = settings
@@ -97,7 +97,7 @@ function orderedBy(
  * Opens all of them or none: a receiver without an owner would go on delivering after a pause and after the end. Rejects as the first
  * that failed; empty if `stopping` aborts before all are open.
  */
-export async function allReceivers(opening: readonly Promise<Receiver>[], stopping: AbortSignal): Promise<readonly Receiver[]> {
+export async function openAll(opening: readonly Promise<Receiver>[], stopping: AbortSignal): Promise<readonly Receiver[]> {
   const results = await unlessAborted(Promise.allSettled(opening), stopping)
   if (results === undefined) {
     // Each by itself: one that never opens must not keep the others.
@@ -126,7 +126,7 @@ async function closeOpened(results: readonly PromiseSettledResult<Receiver>[]): 
  * new event. A consumer that is new, or no older than the memory of its inbox, is not harmed and not told. Deliveries do not wait for
  * the look: they are too young to pass for what was read before.
  */
-export function createForgottenOffsets(
+export function createLostOffsets(
   { db, name, streams, signals }: Pick<ConsumerSettings, 'db' | 'name' | 'streams' | 'signals'>,
   scope: Scope,
 ): (topic: string, partitions: readonly string[]) => Promise<void> {

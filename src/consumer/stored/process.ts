@@ -11,9 +11,11 @@
  */
 import { randomUUID } from 'node:crypto'
 import { execute, rows, type Tx } from '../../postgres/query/database.ts'
-import { fromReceived, withinBytes } from '../model/decode.ts'
-import type { EngineDeps } from '../engine.ts'
-import { Fenced, lineOf, type UnreadItem } from '../model/batch-item.ts'
+import { fromReceived, limitDecodedBytes } from '../model/decode.ts'
+import type { CrashSuspects } from '../failure/crash-suspects.ts'
+import type { ConsumerSettings } from '../model/consumer-options.ts'
+import type { Routes } from '../model/routes.ts'
+import { LostClaimError, orderKey, type UnreadItem } from '../model/batch-item.ts'
 import type { Scope } from '../tables/inbox.sql.ts'
 import { placesOfSuspects, suspectsLast } from '../model/places.ts'
 import { restInLine } from '../failure/settle.ts'
@@ -21,20 +23,20 @@ import { fenceLanes, giveLanes, makeLanes, readReceived, renewLanes, takeLanes, 
 
 /** What a batch of leased lanes does while it is worked. */
 export interface LeasedBatch {
-  /** First in every transaction; throws Fenced. */
+  /** First in every transaction; throws LostClaimError. */
   readonly guard: (tx: Tx) => Promise<void>
   /** A sign of life, with every transaction and every handler. */
   readonly onAlive: () => void
 }
 
-export interface ProcessorDeps extends Pick<EngineDeps, 'settings' | 'routes'> {
+export interface ProcessorDeps {
+  readonly settings: ConsumerSettings
+  readonly routes: Routes
   readonly scope: Scope
   /** Settles every item; never rejects. */
   readonly work: (items: readonly UnreadItem[], batch: LeasedBatch) => Promise<void>
-  /** Told of an item that rested before, perhaps because it failed in another process. */
-  readonly onAgain: (item: UnreadItem) => void
-  /** Its time was over before: it is a suspect. */
-  readonly isSlow: (item: UnreadItem) => boolean
+  /** An item that rested before may have failed in another process; a slow one is worked apart. */
+  readonly suspects: Pick<CrashSuspects, 'isSlow' | 'markFailed'>
 }
 
 export interface StoredProcessor {
@@ -56,7 +58,7 @@ const strangerMs = 60_000
 const noPlace = 'Its handler ran out of time before, and others like it have the places for such events.'
 
 export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
-  const { settings, routes, scope, work, onAgain, isSlow } = deps
+  const { settings, routes, scope, work, suspects } = deps
   const { db, processBatchSize, batchBytes, leaseMs, concurrency, signals, random } = settings
   const worker = randomUUID()
   const count = Math.ceil(lanesInAll / concurrency)
@@ -70,7 +72,7 @@ export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
     for (const [i, item] of items.entries()) {
       const row = found[i]
       if (item === undefined && row !== undefined) await restInLine(db, scope, { place: row, delayMs: strangerMs, error })
-      if (item !== undefined && row !== undefined && row.attempts > 0) onAgain(item)
+      if (item !== undefined && row !== undefined && row.attempts > 0) suspects.markFailed(item)
     }
     return items.filter((item) => item !== undefined)
   }
@@ -82,7 +84,7 @@ export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
         onAlive()
         const held = await rows(tx, fenceLanes(scope, lease))
         lost = held.length < lease.lanes.length
-        if (lost) throw new Fenced(`Another processor of consumer ${scope.consumer} took over the lanes of this batch.`)
+        if (lost) throw new LostClaimError(`Another processor of consumer ${scope.consumer} took over the lanes of this batch.`)
       }
       await work(items, { guard, onAlive })
     })
@@ -91,12 +93,12 @@ export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
   const workSuspect = createSuspectWork(deps, workItems)
   const workLanes = async (taken: Lease): Promise<void> => {
     const read = await rows(db, readReceived(scope, { ...taken, batchSize: processBatchSize, batchBytes }))
-    const found = withinBytes(read, batchBytes, routes)
+    const found = limitDecodedBytes(read, batchBytes, routes)
     if (found.length === 0) return
     const lagMs = Math.max(...found.map((row) => Number(row.waited_ms)))
-    const { others, suspects } = suspectsLast(await takeReadable(found), isSlow, lineOf)
+    const { others, suspects: slow } = suspectsLast(await takeReadable(found), suspects.isSlow, orderKey)
     await workItems(others, { ...taken, lanes: [...new Set(found.map(({ lane }) => lane))] }, lagMs)
-    await workSuspect(suspects, taken, lagMs)
+    await workSuspect(slow, taken, lagMs)
   }
   return {
     prepare: async () => void (await execute(db, makeLanes(scope))),
@@ -125,7 +127,7 @@ export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
 type WorkItems = (items: readonly UnreadItem[], lease: Lease, lagMs: number) => Promise<void>
 
 /** Works the first of the suspects in its lane alone, if there is a place; the others rest. What is in line behind one is read again. */
-function createSuspectWork({ settings, scope, isSlow }: ProcessorDeps, workItems: WorkItems): WorkItems {
+function createSuspectWork({ settings, scope, suspects }: ProcessorDeps, workItems: WorkItems): WorkItems {
   const { db, pollMs, concurrency } = settings
   let atWork = 0
   const rest = async (items: readonly UnreadItem[]): Promise<void> => {
@@ -133,7 +135,7 @@ function createSuspectWork({ settings, scope, isSlow }: ProcessorDeps, workItems
       if (origin.kind === 'stored') await restInLine(db, scope, { place: origin, delayMs: pollMs, error: noPlace })
   }
   return async (items, taken, lagMs) => {
-    const [next, ...others] = items.filter(isSlow)
+    const [next, ...others] = items.filter(suspects.isSlow)
     if (next?.origin.kind !== 'stored') return
     if (atWork >= placesOfSuspects(concurrency)) return await rest([next, ...others])
     atWork += 1

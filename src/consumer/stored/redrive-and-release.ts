@@ -16,16 +16,18 @@
 import { defaults } from '../../core/defaults.ts'
 import { execute, first, one, rows } from '../../postgres/query/database.ts'
 import { leasedLetters, leasedWaiting, pullBackLetters, pullBackMessages, type TakenRow } from '../tables/leased-work.sql.ts'
-import type { EngineDeps } from '../engine.ts'
 import { countDead, markFailed, readRedriving } from '../tables/dead-letter.sql.ts'
-import { fromStored, withinBytes } from '../model/decode.ts'
+import { fromStored, limitDecodedBytes } from '../model/decode.ts'
 import { countWaiting, readConsumer, readReleased, type Scope } from '../tables/inbox.sql.ts'
-import { lineOf, type UnreadItem } from '../model/batch-item.ts'
-import { unknownOf } from '../batch/put-aside.ts'
+import { orderKey, type UnreadItem } from '../model/batch-item.ts'
+import { unknownOf, type UnknownDeps } from '../batch/put-aside.ts'
+import type { Routes } from '../model/routes.ts'
 import type { Statement } from '../../postgres/query/sql.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 
-export interface StoredWorkDeps extends EngineDeps {
+export interface StoredWorkDeps extends UnknownDeps {
+  readonly settings: ConsumerSettings
+  readonly routes: Routes
   readonly scope: Scope
   /** Returns how many of them it took up. */
   readonly work: (items: readonly UnreadItem[]) => Promise<number>
@@ -77,7 +79,7 @@ export function createStoredWork({ settings, routes, scope, readers, work }: Sto
   const refuse = (letterId: string): Promise<number> =>
     execute(db, markFailed(scope, letterId, `The message is no event of a stream that consumer ${scope.consumer} reads.`))
   const redrive = async (): Promise<number> => {
-    const found = withinBytes(await rows(db, readRedriving(scope, settings)), batchBytes, routes)
+    const found = limitDecodedBytes(await rows(db, readRedriving(scope, settings)), batchBytes, routes)
     const letters = found.map((row) => ({ seq: row.seq, item: fromStored(row, 'dead', routes) }))
     const isUnknown = letters.some(({ item }) => item !== undefined && unknownOf(routes, item) !== undefined)
     const others = isUnknown ? await readers?.look() : undefined
@@ -92,7 +94,7 @@ export function createStoredWork({ settings, routes, scope, readers, work }: Sto
     return await work(ours)
   }
   const release = async (): Promise<number> => {
-    const found = withinBytes(await rows(db, readReleased(scope, { ...routes, deltaStart }, settings)), batchBytes, routes)
+    const found = limitDecodedBytes(await rows(db, readReleased(scope, { ...routes, deltaStart }, settings)), batchBytes, routes)
     const waiting = found.map((row) => fromStored(row, 'waiting', routes))
     return await work(waiting.filter((item) => item !== undefined))
   }
@@ -162,6 +164,6 @@ async function keep(
 
 /** What was taken, except what is in line behind one that another instance has. */
 function behindNobody(items: readonly UnreadItem[], taken: ReadonlySet<string>): readonly UnreadItem[] {
-  const blocked = new Set(items.filter(({ event }) => !taken.has(event.id)).map(lineOf))
-  return blocked.size === 0 ? items : items.filter((item) => !blocked.has(lineOf(item)))
+  const blocked = new Set(items.filter(({ event }) => !taken.has(event.id)).map(orderKey))
+  return blocked.size === 0 ? items : items.filter((item) => !blocked.has(orderKey(item)))
 }

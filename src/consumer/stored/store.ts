@@ -13,13 +13,14 @@
 import { redactedMessage } from '../../core/redact.ts'
 import { execute } from '../../postgres/query/database.ts'
 import { isStatementTimeout } from '../../postgres/query/sql-state.ts'
-import { ackAll } from '../../transport/port/ack-all.ts'
 import type { Delivery } from '../../transport/port/transport.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import type { Scope } from '../tables/inbox.sql.ts'
 import type { Item } from '../model/batch-item.ts'
 import { isOutage } from '../failure/retry-outages.ts'
-import { createPatience, longestPauseMs } from '../failure/outage-backoff.ts'
+import { createOutageBackoff, longestPauseMs } from '../failure/outage-backoff.ts'
+import { ackDeliveries } from '../failure/settle.ts'
+import type { BatchEvents } from '../model/observer.ts'
 import { isForeign, type ForeignMessage, type ReceivedEvent } from '../model/received-event.ts'
 import { storeReceived } from '../tables/stored.sql.ts'
 
@@ -33,9 +34,9 @@ export interface StoredReceiverDeps {
   readonly settings: ConsumerSettings
   readonly scope: Scope
   /** The later ones of this aggregate are given back by the broker as well. */
-  readonly onGivenBack: (item: Pick<Item, 'key' | 'message' | 'origin'>, restMs: number) => void
-  /** Takes over an ack under way: one that a log confirms in order may have to wait for one that was given back. */
-  readonly onAcking: (acked: Promise<void>) => void
+  readonly returnLine: (item: Pick<Item, 'key' | 'message' | 'origin'>, restMs: number) => void
+  /** An ack that a log confirms in order may have to wait for one that was given back. */
+  readonly events: Pick<BatchEvents, 'acking'>
   readonly stopping: AbortSignal
   readonly aborting: AbortSignal
 }
@@ -52,15 +53,15 @@ interface Round {
 
 /** Makes the function that stores and acknowledges a batch, as much of it as can be. It never rejects. */
 export function createStoredReceiver(deps: StoredReceiverDeps): (batch: readonly ReceivedDelivery[]) => Promise<void> {
-  const { settings, scope, onGivenBack, onAcking, stopping, aborting } = deps
+  const { settings, scope, returnLine, events, stopping, aborting } = deps
   const { signals, name } = settings
-  const patience = createPatience(settings, longestPauseMs)
+  const backoff = createOutageBackoff(settings, longestPauseMs)
 
   const giveBack = (part: readonly ReceivedDelivery[], error: unknown): void => {
-    const delayMs = patience()
+    const delayMs = backoff()
     for (const { key, delivery } of part) {
       void delivery.nack(delayMs)
-      onGivenBack({ key, message: delivery.message, origin: { kind: 'delivery', delivery } }, delayMs)
+      returnLine({ key, message: delivery.message, origin: { kind: 'delivery', delivery } }, delayMs)
     }
     signals.emit('consumer.disturbed', { consumer: name, topic: part[0]?.delivery.message.topic ?? '', error })
   }
@@ -72,7 +73,7 @@ export function createStoredReceiver(deps: StoredReceiverDeps): (batch: readonly
         return
       } catch (error) {
         if (stopping.aborted || !isPassing(error, part.length, round)) throw error
-        const delayMs = patience()
+        const delayMs = backoff()
         signals.emit('consumer.retried', { consumer: name, count: part.length, delayMs, error: redactedMessage(error) })
         await settings.clock.sleep(delayMs, stopping)
       }
@@ -99,7 +100,12 @@ export function createStoredReceiver(deps: StoredReceiverDeps): (batch: readonly
       for (const { key } of open) round.broken.add(key)
       return
     }
-    onAcking(acknowledge(settings, open))
+    events.acking(
+      ackDeliveries(
+        settings,
+        open.map(({ delivery }) => delivery),
+      ),
+    )
   }
   return async (batch) => await store(batch, { broken: new Set(), slow: 0, end: undefined })
 }
@@ -110,10 +116,4 @@ function isPassing(error: unknown, count: number, round: Round): boolean {
   if (count > 1) return false
   round.slow += 1
   return round.slow > 1
-}
-
-async function acknowledge({ signals, name }: ConsumerSettings, stored: readonly ReceivedDelivery[]): Promise<void> {
-  const outcomes = await ackAll(stored.map(({ delivery }) => delivery))
-  const count = outcomes.filter((outcome) => outcome !== 'confirmed').length
-  if (count > 0) signals.emit('consumer.ack-unconfirmed', { consumer: name, count })
 }

@@ -13,7 +13,8 @@ import { inboxTables } from './inbox.sql.ts'
 import { ItemFailure, type Item } from '../model/batch-item.ts'
 import { pauseConsumer, resumeConsumer } from '../operate/pause.ts'
 import { replayConsumer } from '../operate/replay.ts'
-import { moveOver, placeOf, takeOffsets } from './offsets.ts'
+import { placeOf } from '../model/batch-item.ts'
+import { moveOver, takeOffsets } from './offsets.ts'
 import type { OutgoingMessage } from '../../transport/port/transport.ts'
 
 const database = await testDatabase()

@@ -8,7 +8,7 @@
  */
 import { execute, rows, type Queryable, type Tx } from '../../postgres/query/database.ts'
 import { isAnother } from '../../transport/port/topic-id.ts'
-import { Fenced, type UnreadItem } from '../model/batch-item.ts'
+import { LostClaimError, placeOf, type UnreadItem } from '../model/batch-item.ts'
 import type { Scope } from './inbox.sql.ts'
 import { beginOffsets, identifyOffsets, moveOffsets, readOffsets, type MovedRow, type OffsetRun } from './offsets.sql.ts'
 import { lineOfPlace, type PartitionLinesOptions, type Place, type StoredOffset } from '../model/partition-order.ts'
@@ -43,7 +43,7 @@ export async function takeOffsets<Each extends Pick<UnreadItem, 'origin'>>(
   })
 }
 
-/** Moves the offsets behind these places. Returns, by line, what was done before. Throws Fenced if something is left out. */
+/** Moves the offsets behind these places. Returns, by line, what was done before. Throws LostClaimError if something is left out. */
 export async function moveOver(tx: Tx, scope: Scope, places: readonly Place[]): Promise<ReadonlyMap<string, bigint>> {
   const runs = runsOf(scope.consumer, places)
   const beginning = runs.filter(({ begins }) => begins)
@@ -51,10 +51,6 @@ export async function moveOver(tx: Tx, scope: Scope, places: readonly Place[]): 
   const moved = new Map<string, MovedRow>((await rows(tx, moveOffsets(scope, runs))).map((row) => [lineOfPlace(row), row]))
   for (const run of runs) if (moved.get(lineOfPlace(run))?.contiguous !== true) throw leftOut(scope.consumer, run)
   return new Map([...moved].map(([line, { done }]) => [line, BigInt(done)]))
-}
-
-export function placeOf({ origin }: Pick<UnreadItem, 'origin'>): Place | undefined {
-  return origin.kind === 'delivery' ? origin.place : undefined
 }
 
 function runsOf(consumer: string, places: readonly Place[]): readonly OffsetRun[] {
@@ -73,8 +69,8 @@ function runsOf(consumer: string, places: readonly Place[]): readonly OffsetRun[
   return [...runs.values()]
 }
 
-function leftOut(consumer: string, { topic, partition, from }: Pick<OffsetRun, 'topic' | 'partition' | 'from'>): Fenced {
-  return new Fenced(
+function leftOut(consumer: string, { topic, partition, from }: Pick<OffsetRun, 'topic' | 'partition' | 'from'>): LostClaimError {
+  return new LostClaimError(
     `Consumer ${consumer} is not at offset ${from} of ${topic}, partition ${partition}: what is before that is not done, another instance has the partition, or the topic was made again.`,
   )
 }
