@@ -12,7 +12,7 @@ const rests =
 export const readerMutants: readonly SourceMutant[] = [
   {
     mutant: 'acknowledges what only another running version reads',
-    file: 'src/consumer/receive/strangers.ts',
+    file: 'src/consumer/receive/arrivals.ts',
     from: "others?.read(event, 'stream') === true ? 'aside' : onUnknownStream",
     to: 'onUnknownStream',
     caughtBy: { file: mixed, test: rests },

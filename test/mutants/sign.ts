@@ -140,7 +140,7 @@ export const signMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'puts aside what is not believed, for a version that takes it as verified',
-    file: 'src/consumer/receive/strangers.ts',
+    file: 'src/consumer/receive/arrivals.ts',
     from: "return distrust === undefined ? fate : 'ignore'",
     to: 'return fate',
     caughtBy: {

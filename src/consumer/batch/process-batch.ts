@@ -102,8 +102,9 @@ async function processRound(deps: BatchDeps, failed: Set<string>, items: readonl
   const round: Round = { marks, started: new Set(), failed, isSlow: false }
   try {
     const unknown = await retryOutages(deps, items.length, () => findUnknown(deps, items))
-    for (const run of unknown.size === 0 ? [items] : splitRuns(items, (item) => unknown.has(item))) {
-      if (run.some((item) => unknown.has(item))) await restUnknown(deps, round, run)
+    for (const run of splitRuns(items, (item) => unknown.has(item))) {
+      const isUnknown = run.some((item) => unknown.has(item))
+      if (isUnknown) await restUnknown(deps, round, run)
       else await processKnown(deps, round, run)
     }
   } catch (error) {

@@ -11,6 +11,7 @@ export interface ReportDeps {
 
 export type Dead = Omit<Signals['consumer.dead'], 'consumer'>
 
+type Failed = Pick<Signals['consumer.failed'], 'attempts' | 'delayMs' | 'error'>
 type Told = Pick<UnreadItem, 'event'>
 type Described = Omit<Signals['consumer.stopped'], 'consumer' | 'attempts' | 'error'>
 
@@ -18,11 +19,7 @@ export function reportDead({ settings, scope }: ReportDeps, dead: Dead): void {
   settings.signals.emit('consumer.dead', { consumer: scope.consumer, ...dead })
 }
 
-export function reportFailed(
-  { settings, scope }: ReportDeps,
-  item: UnreadItem,
-  { attempts, delayMs, error }: Pick<Signals['consumer.failed'], 'attempts' | 'delayMs' | 'error'>,
-): void {
+export function reportFailed({ settings, scope }: ReportDeps, item: UnreadItem, { attempts, delayMs, error }: Failed): void {
   settings.signals.emit('consumer.failed', { ...describe(item), consumer: scope.consumer, attempts, delayMs, error })
 }
 
@@ -30,7 +27,7 @@ export function reportFailed(
 export function reportStopped(
   { settings, scope }: ReportDeps,
   item: UnreadItem,
-  { attempts, error }: Pick<Signals['consumer.stopped'], 'attempts' | 'error'>,
+  { attempts, error }: Omit<Failed, 'delayMs'>,
 ): void {
   settings.signals.emit('consumer.stopped', { ...describe(item), consumer: scope.consumer, attempts, error })
 }

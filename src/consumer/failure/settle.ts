@@ -243,16 +243,12 @@ function closesGap({ route }: UnreadItem): boolean {
   return route !== undefined && standsForAll(route)
 }
 
-export interface ForeignDelivery {
-  readonly message: RawMessage
-  readonly foreign: ForeignMessage
-  readonly place?: Place | undefined
-}
-
 /** Makes a dead letter of a message that is no event. */
 export async function deadLetterForeign(
   deps: Pick<SettleDeps, 'settings' | 'scope'>,
-  { message, foreign: { id, type, problem }, place }: ForeignDelivery,
+  message: RawMessage,
+  { id, type, problem }: ForeignMessage,
+  place: Place | undefined,
 ): Promise<void> {
   const { settings, scope } = deps
   const dead = { reason: 'not_ours', attempts: 1, error: storableError(problem) } as const
@@ -267,10 +263,8 @@ export async function deadLetterForeign(
 
 /** Acknowledges the deliveries among the items. */
 export async function ackItems({ settings }: Pick<SettleDeps, 'settings'>, items: readonly UnreadItem[]): Promise<void> {
-  await ackDeliveries(
-    settings,
-    items.flatMap(({ origin }) => (origin.kind === 'delivery' ? origin.delivery : [])),
-  )
+  const deliveries = items.flatMap(({ origin }) => (origin.kind === 'delivery' ? origin.delivery : []))
+  await ackDeliveries(settings, deliveries)
 }
 
 /** Acknowledges deliveries, and tells how many acks were not confirmed. */

@@ -64,7 +64,7 @@ export async function settleForeign(
   const place = placeOfDelivery(delivery)
   try {
     if (isForeign(event)) {
-      await deadLetterForeign(deps, { message, foreign: event, place })
+      await deadLetterForeign(deps, message, event, place)
       await delivery.ack()
     } else {
       const item = toUnread({ event, message, origin: { kind: 'delivery', delivery, place } }, routes.stream(event.aggregateType))

@@ -104,18 +104,11 @@ export async function openAll(opening: readonly Promise<Receiver>[], stopping: A
     for (const each of opening) void each.then((receiver) => receiver.close(AbortSignal.abort())).catch(() => undefined)
     return []
   }
+  const opened = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
   const failed = results.find((result) => result.status === 'rejected')
-  if (failed === undefined) return opened(results)
-  await closeOpened(results)
+  if (failed === undefined) return opened
+  await Promise.all(opened.map((receiver) => receiver.close(AbortSignal.abort())))
   throw failed.reason
-}
-
-function opened(results: readonly PromiseSettledResult<Receiver>[]): readonly Receiver[] {
-  return results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
-}
-
-async function closeOpened(results: readonly PromiseSettledResult<Receiver>[]): Promise<void> {
-  await Promise.all(opened(results).map((receiver) => receiver.close(AbortSignal.abort())))
 }
 
 /**

@@ -100,12 +100,8 @@ export function createStoredReceiver(deps: StoredReceiverDeps): (batch: readonly
       for (const { key } of open) round.broken.add(key)
       return
     }
-    events.acking(
-      ackDeliveries(
-        settings,
-        open.map(({ delivery }) => delivery),
-      ),
-    )
+    const deliveries = open.map(({ delivery }) => delivery)
+    events.acking(ackDeliveries(settings, deliveries))
   }
   return async (batch) => await store(batch, { broken: new Set(), slow: 0, end: undefined })
 }
