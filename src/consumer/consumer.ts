@@ -20,7 +20,7 @@ import { ReadinessWatch, type Readiness } from '../projection/readiness.ts'
 import { createReads, type Reads } from '../projection/reads.ts'
 import { withDeadlines, runConsumer } from './engine.ts'
 import { resolveConsumerOptions, type ConsumerOptions, type ConsumerSettings } from './model/consumer-options.ts'
-import type { EngineWatch } from './model/observer.ts'
+import type { ConsumerObserver } from './model/observer.ts'
 import type { HandlerOf } from './model/handler.ts'
 import type { Item } from './model/batch-item.ts'
 import { inboxTables, registerConsumer } from './tables/inbox.sql.ts'
@@ -94,7 +94,7 @@ export function createConsumer<Native>(options: ConsumerOptions<Native>): Consum
 interface Watched {
   readonly reads: Reads
   readonly readiness: ReadinessWatch
-  readonly watch: EngineWatch & { readonly pulse: Pulse }
+  readonly watch: ConsumerObserver & { readonly pulse: Pulse }
 }
 
 /** Readers and readiness, and what they have to hear of a consumer that runs in this process. */

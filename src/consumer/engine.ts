@@ -17,7 +17,7 @@ import { createCrashSuspects } from './failure/crash-suspects.ts'
 import { createOutageBackoff, longestPauseMs } from './failure/outage-backoff.ts'
 import { isOrdered, orderKey, type UnreadItem } from './model/batch-item.ts'
 import type { ConsumerSettings } from './model/consumer-options.ts'
-import type { BatchEvents, EngineWatch } from './model/observer.ts'
+import type { BatchEvents, ConsumerObserver } from './model/observer.ts'
 import type { Routes } from './model/routes.ts'
 import { createArrivals, createUnderWay } from './receive/arrivals.ts'
 import { Batcher } from './receive/batcher.ts'
@@ -38,7 +38,7 @@ export interface EngineDeps {
   /** What the other instances read. @default they are not asked */
   readonly readers?: Readers | undefined
   /** Told of what the consumer does, for readers and readiness. */
-  readonly watch: EngineWatch
+  readonly watch: ConsumerObserver
 }
 
 export async function runConsumer(deps: EngineDeps): Promise<void> {
@@ -115,7 +115,7 @@ function createEngine(deps: EngineDeps): Engine {
 /** Gives back what is behind an item that rests, in line. */
 function createReturnLine(
   batcher: Batcher<Entry>,
-  watch: EngineWatch,
+  watch: ConsumerObserver,
 ): (item: Pick<UnreadItem, 'key' | 'message' | 'origin'>, restMs: number) => void {
   return (item, restMs) => {
     watch.disturbed?.(restMs)

@@ -13,7 +13,7 @@
 import type { Lifetime } from '../core/service/lifetime.ts'
 import { loop, type createWaker, type Pace, type Pass } from '../core/service/loop.ts'
 import type { ConsumerSettings } from './model/consumer-options.ts'
-import type { EngineWatch } from './model/observer.ts'
+import type { ConsumerObserver } from './model/observer.ts'
 import type { Batcher } from './receive/batcher.ts'
 import type { Entry } from './receive/direct.ts'
 import type { Subscriptions } from './receive/subscriptions.ts'
@@ -36,7 +36,7 @@ export interface Engine {
 export interface TaskDeps {
   readonly settings: ConsumerSettings
   readonly life: Lifetime
-  readonly watch: EngineWatch
+  readonly watch: ConsumerObserver
   /** Aborted when one of the tasks fails. */
   readonly failed: AbortController
   /** Whether an operator had paused the consumer when it started. */

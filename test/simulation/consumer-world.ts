@@ -1,5 +1,5 @@
 /**
- * Instances of one consumer on a broker that redelivers, duplicates and reorders: the real pump, batches, turns, inbox and
+ * Instances of one consumer on a broker that redelivers, duplicates and reorders: the real batcher, batches, turns, inbox and
  * stored processor. Instances are killed and cut off, acks get lost, handlers fail for a while, time leaps, and the database's clock
  * is set back.
  *

@@ -2,7 +2,7 @@
  * Scripts of the consumer's statements: few events, few aggregates, few tokens, so that sessions meet each other.
  */
 import fc from 'fast-check'
-import { pullBackMessages } from '../../src/consumer/tables/leased-work.sql.ts'
+import { clampMessageRetries } from '../../src/consumer/tables/leased-work.sql.ts'
 import {
   chargeAttempt,
   forgetAttempts,
@@ -12,7 +12,7 @@ import {
   releaseAttempts,
   startAttempts,
 } from '../../src/consumer/tables/dead-letter.sql.ts'
-import { claim, claimRows, claimStored, unclaim } from '../../src/consumer/tables/claim.sql.ts'
+import { claim, claimRows, claimStored, unrecord } from '../../src/consumer/tables/claim.sql.ts'
 import {
   countWaiting,
   movePositions,
@@ -73,7 +73,7 @@ function directSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; re
       items.map(
         (some): Step =>
           () =>
-            unclaim(scope, some),
+            unrecord(scope, some),
       ),
     ),
     ...weighted(
@@ -185,7 +185,7 @@ function directSteps(scope: Scope): { readonly arbitrary: fc.Arbitrary<Step>; re
       fc.constantFrom<Step>(
         () => registerConsumer(scope),
         () => countWaiting(scope),
-        () => pullBackMessages(scope),
+        () => clampMessageRetries(scope),
         () => makeLanes(scope),
       ),
     ),

@@ -18,7 +18,7 @@ const unplayed = {
   insertLedger: ofTheService,
   countDead: noLetters,
   readRedriving: noLetters,
-  pullBackLetters: noLetters,
+  clampLetterRetries: noLetters,
   readConsumer: 'a simulated consumer is registered, and never paused',
   readPauses: 'nothing is paused in a simulation',
   readBacklog: 'nothing depends on what is reported',

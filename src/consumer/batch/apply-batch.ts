@@ -16,8 +16,15 @@ import { upsertChanges, type VersionedChange } from '../../projection/versioned-
 import { archiveReceived, archiveWaiting } from '../tables/retention.sql.ts'
 import { observeHandler } from './batch-tracing.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
-import { forgetAttempts, handOver, lockRedriving, markRedriven, selectHeirs, settleApplied } from '../tables/dead-letter.sql.ts'
-import { freshData, fromStored, readItems, limitDecodedBytes, type DataOf } from '../model/decode.ts'
+import {
+  forgetAttempts,
+  lockRedriving,
+  markRedriven,
+  selectNextHolders,
+  settleApplied,
+  transferHolds,
+} from '../tables/dead-letter.sql.ts'
+import { freshData, fromStored, limitDecodedBytes, readItems, type DataOf } from '../model/decode.ts'
 import { createEmissions, type Emissions } from './emissions.ts'
 import { settleForks } from '../failure/forks.ts'
 import { keepingSettings, SettingsNotKept } from './handler-settings.ts'
@@ -35,7 +42,7 @@ import {
   moveOnly,
   moveRows,
   noAggregate,
-  unclaim,
+  unrecord,
   type ClaimRow,
 } from '../tables/claim.sql.ts'
 import { movePositions, readWaiting, removeStored, storeWaiting, type Scope } from '../tables/inbox.sql.ts'
@@ -46,13 +53,13 @@ import { writesRow, type Routes } from '../model/routes.ts'
 import { placesOf, removeReceived, setAside } from '../tables/stored.sql.ts'
 import { takeOffsets } from '../tables/offsets.ts'
 import {
-  handedOver,
+  decideFollowers,
+  decideOrder,
+  decideStored,
   latenessOf,
   positionChanges,
   readClaim,
-  takeBehind,
-  takeStoredTurns,
-  takeTurns,
+  transferredHolds,
   type Claimed,
   type TurnOptions,
   type Turns,
@@ -117,15 +124,15 @@ export async function applyIn(
   if (marked.length > 0) await execute(tx, forgetAttempts(scope, marked))
   const claimed = readClaim(await claimItems(deps, tx, open))
   const jumps = measured ? [] : settleJumps(open, claimed, settings)
-  await nameHeirs(deps, tx, { items: open, aggregates: claimed.aggregates })
+  await findNextHolders(deps, tx, { items: open, aggregates: claimed.aggregates })
   const options = turnOptions(deps)
   const isLate = latenessOf(open, claimed, options)
-  const first = takeTurns(open, claimed, options)
+  const first = decideOrder(open, claimed, options)
   const forks = await settleForks(tx, deps, first.forks)
   // A fork without effect stays in the inbox: when it comes again it is a duplicate, and not told of again.
   const unapplied = [...first.wait, ...first.behind, ...first.skip].filter((item) => !forks.includes(item))
   // Before anything stored is looked at: a stored copy of one that waits here may be what is applied.
-  if (settings.inbox && unapplied.length > 0) await execute(tx, unclaim(scope, unapplied))
+  if (settings.inbox && unapplied.length > 0) await execute(tx, unrecord(scope, unapplied))
   const drained = drain ? await takeStored(deps, tx, claimed) : nothingStored
   const turns = await takeFollowers(deps, tx, { turns: first, drained, claimed })
   const refused = turns.apply.find(({ refusal }) => refusal !== undefined)
@@ -174,7 +181,7 @@ async function takeLetters(tx: Tx, scope: Scope, items: readonly Item[]): Promis
 }
 
 /** Where the letter that holds an aggregate is about to be settled: who holds it next. */
-async function nameHeirs(
+async function findNextHolders(
   { scope, settings }: ApplyDeps,
   tx: Tx,
   { items, aggregates }: { readonly items: readonly Item[]; readonly aggregates: Aggregates },
@@ -184,9 +191,9 @@ async function nameHeirs(
     return aggregate?.heldBy === event.id ? aggregate : []
   })
   if (held.length === 0 || settings.onDead !== 'hold') return
-  for (const row of await rows(tx, selectHeirs(scope, held, lettersOf(items)))) {
+  for (const row of await rows(tx, selectNextHolders(scope, held, lettersOf(items)))) {
     const aggregate = aggregates.get(aggregateKey({ aggregateType: row.aggregate_type, aggregateId: row.aggregate_id }))
-    if (aggregate !== undefined) aggregate.heir = { eventId: row.event_id, version: BigInt(row.version) }
+    if (aggregate !== undefined) aggregate.nextHolder = { eventId: row.event_id, version: BigInt(row.version) }
   }
 }
 
@@ -237,7 +244,7 @@ async function takeStored(deps: ApplyDeps, tx: Tx, claimed: Claimed): Promise<Dr
   if (open.length === 0) return nothingStored
   const found = limitDecodedBytes(await rows(tx, readWaiting(scope, open, settings)), settings.batchBytes, routes)
   const stored = found.map((row) => fromStored(row, 'waiting', routes)).filter((item) => item !== undefined)
-  const turns = takeStoredTurns(await readItems(stored, routes), aggregates, turnOptions(deps))
+  const turns = decideStored(await readItems(stored, routes), aggregates, turnOptions(deps))
   return { ...(await claimTaken(deps, tx, { ...turns, claimed })), skip: turns.skip }
 }
 
@@ -248,7 +255,11 @@ async function takeFollowers(
   { turns, drained, claimed }: { readonly turns: Turns; readonly drained: Drained; readonly claimed: Claimed },
 ): Promise<Turns> {
   if (turns.behind.length === 0) return { ...turns, forks: [] }
-  const { wait, ...behind } = takeBehind(turns.behind, claimed.aggregates, [...drained.apply, ...drained.skip, ...drained.seen])
+  const { wait, ...behind } = decideFollowers(turns.behind, claimed.aggregates, [
+    ...drained.apply,
+    ...drained.skip,
+    ...drained.seen,
+  ])
   // One whose stored copy is applied by this batch is its duplicate.
   const taken = await claimTaken(deps, tx, { ...behind, claimed })
   return {
@@ -387,8 +398,8 @@ async function conclude(
   if (settled.length > 0) await execute(tx, settleApplied(scope, settled))
   const changes = positionChanges(aggregates).map((change) => (settings.inbox ? change : { ...change, taken: undefined }))
   if (changes.length > 0) await execute(tx, movePositions(scope, changes))
-  const held = handedOver(aggregates)
-  if (held.length > 0) await execute(tx, handOver(scope, held))
+  const held = transferredHolds(aggregates)
+  if (held.length > 0) await execute(tx, transferHolds(scope, held))
 }
 
 function lettersOf(items: readonly Item[]): readonly string[] {

@@ -1,6 +1,14 @@
 import { expect, test } from 'vitest'
 import type { Item } from '../model/batch-item.ts'
-import { handedOver, latenessOf, positionChanges, readClaim, takeStoredTurns, takeTurns, type TurnOptions } from './ordering.ts'
+import {
+  transferredHolds,
+  latenessOf,
+  positionChanges,
+  readClaim,
+  decideStored,
+  decideOrder,
+  type TurnOptions,
+} from './ordering.ts'
 
 type Kind = Item['origin']['kind']
 
@@ -21,10 +29,13 @@ interface Position {
   readonly version: number
   readonly waiting?: number
   readonly heldBy?: string
-  readonly heir?: number
+  readonly nextHolder?: number
 }
 
-function claimed({ version, waiting = 0, heldBy, heir }: Position, seen: readonly string[] = []): ReturnType<typeof readClaim> {
+function claimed(
+  { version, waiting = 0, heldBy, nextHolder }: Position,
+  seen: readonly string[] = [],
+): ReturnType<typeof readClaim> {
   const { aggregates } = readClaim([
     {
       id: null,
@@ -41,13 +52,13 @@ function claimed({ version, waiting = 0, heldBy, heir }: Position, seen: readonl
   ])
   const [only] = aggregates.values()
   if (only === undefined) throw new Error('There is no aggregate.')
-  if (heir !== undefined) only.heir = { eventId: `v${heir}`, version: BigInt(heir) }
+  if (nextHolder !== undefined) only.nextHolder = { eventId: `v${nextHolder}`, version: BigInt(nextHolder) }
   return { seen: new Set(seen), letters: new Set(), aggregates: new Map([[aggregate, only]]), jumpedFrom: new Map() }
 }
 
 /** What becomes of the items, and where the aggregate is then. */
 function decide(items: readonly Item[], claim: ReturnType<typeof readClaim>, options = first): Record<string, unknown> {
-  const turns = takeTurns(items, claim, options)
+  const turns = decideOrder(items, claim, options)
   const names = Object.entries(turns).map(([turn, some]) => [turn, some.map(({ event }: Item) => event.id)] as const)
   return {
     ...Object.fromEntries(names.filter(([, some]) => some.length > 0)),
@@ -58,26 +69,26 @@ function decide(items: readonly Item[], claim: ReturnType<typeof readClaim>, opt
 test('a redriven state closes the gap before it, and its aggregate goes on behind it', () => {
   const claim = claimed({ version: 0, waiting: 2, heldBy: 'v57' })
   expect(decide([item(57, 'dead', 'state')], claim)).toEqual({ apply: ['v57'], changes: [{ version: 57, release: true }] })
-  expect(takeStoredTurns([item(1, 'waiting'), item(58, 'waiting')], claim.aggregates, first)).toMatchObject({
+  expect(decideStored([item(1, 'waiting'), item(58, 'waiting')], claim.aggregates, first)).toMatchObject({
     skip: [{ event: { id: 'v1' } }],
     apply: [{ event: { id: 'v58' } }],
   })
 })
 
 test('whoever comes behind a letter that is settled waits for the next one that is redriven', () => {
-  const claim = claimed({ version: 0, heldBy: 'v1', heir: 2 })
+  const claim = claimed({ version: 0, heldBy: 'v1', nextHolder: 2 })
   expect(decide([item(1, 'dead'), item(3, 'delivery', 'state')], claim, any)).toEqual({
     apply: ['v1'],
     wait: ['v3'],
     changes: [{ version: 1, release: true }],
   })
-  expect(handedOver(claim.aggregates)).toMatchObject([{ heldBy: 'v2' }])
+  expect(transferredHolds(claim.aggregates)).toMatchObject([{ heldBy: 'v2' }])
 })
 
 test('a redriven state does not close the gap over an older letter that is redriven as well', () => {
-  const claim = claimed({ version: 1, heldBy: 'v3', heir: 2 })
+  const claim = claimed({ version: 1, heldBy: 'v3', nextHolder: 2 })
   expect(decide([item(3, 'dead', 'state')], claim)).toEqual({ wait: ['v3'], changes: [{ version: 1, release: true }] })
-  expect(handedOver(claim.aggregates)).toMatchObject([{ heldBy: 'v2' }])
+  expect(transferredHolds(claim.aggregates)).toMatchObject([{ heldBy: 'v2' }])
 })
 
 test('a redriven delta takes its turn: the next is applied, one ahead waits, and one that was passed is applied late', () => {
@@ -115,12 +126,12 @@ test('an aggregate that may begin anywhere begins with what waits, and with the 
   const claim = claimed({ version: 0, waiting: 3 })
   expect(decide([item(10)], claim, any)).toEqual({ wait: ['v10'], changes: [] })
   const stored = [item(7, 'waiting', 'none'), item(8, 'waiting'), item(9, 'waiting')]
-  expect(takeStoredTurns(stored, claim.aggregates, any)).toMatchObject({ apply: stored, skip: [] })
+  expect(decideStored(stored, claim.aggregates, any)).toMatchObject({ apply: stored, skip: [] })
   const refused = { ...item(7, 'waiting'), refusal: { reason: 'invalid', error: 'unreadable' } } as const
   const again = claimed({ version: 0, waiting: 2 })
-  expect(takeStoredTurns([refused, item(8, 'waiting')], again.aggregates, any)).toMatchObject({ apply: [], skip: [] })
+  expect(decideStored([refused, item(8, 'waiting')], again.aggregates, any)).toMatchObject({ apply: [], skip: [] })
   const state = item(9, 'waiting', 'state')
-  expect(takeStoredTurns([refused, state], again.aggregates, any)).toMatchObject({ apply: [], skip: [] })
+  expect(decideStored([refused, state], again.aggregates, any)).toMatchObject({ apply: [], skip: [] })
   expect(decide([item(7, 'waiting')], claimed({ version: 0, waiting: 2 }), any)).toMatchObject({ apply: ['v7'] })
   expect(decide([item(7, 'dead')], claimed({ version: 0, waiting: 2, heldBy: 'v7' }), any)).toMatchObject({ apply: ['v7'] })
   expect(decide([item(8, 'dead')], claimed({ version: 0, waiting: 1 }), any)).toMatchObject({ wait: ['v8'] })

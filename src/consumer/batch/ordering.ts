@@ -26,14 +26,14 @@ export interface AggregateState extends AggregateName {
   readonly waiting: number
   heldBy: string | undefined
   /** Another letter of it that is being redriven: it holds the aggregate once the one that does is settled. */
-  heir: Heir | undefined
+  nextHolder: NextHolder | undefined
   /** The versions that were taken, each under an id that the inbox has, as far as that is known. */
   taken: { readonly from: Version; readonly to: Version } | undefined
   moved: boolean
   released: boolean
 }
 
-export interface Heir {
+export interface NextHolder {
   readonly eventId: string
   readonly version: Version
 }
@@ -93,7 +93,7 @@ export function readClaim(found: readonly ClaimRow[]): Claimed {
       version: BigInt(row.version),
       waiting: row.waiting ?? 0,
       heldBy: row.held_by ?? undefined,
-      heir: undefined,
+      nextHolder: undefined,
       taken:
         row.taken_from === null || row.taken_to === null ? undefined : { from: BigInt(row.taken_from), to: BigInt(row.taken_to) },
       moved: false,
@@ -104,7 +104,7 @@ export function readClaim(found: readonly ClaimRow[]): Claimed {
 }
 
 /** Decides for the items of a batch, which come in the order of their versions. Aggregates that move are changed in place. */
-export function takeTurns(
+export function decideOrder(
   items: readonly Item[],
   { seen, aggregates }: Pick<Claimed, 'seen' | 'aggregates'>,
   options: TurnOptions,
@@ -114,7 +114,7 @@ export function takeTurns(
     const aggregate = aggregates.get(item.key)
     if (seen.has(item.event.id)) {
       turns.seen.push(item)
-      leaveBehind(item, aggregate)
+      releaseBehind(item, aggregate)
       continue
     }
     // Asked before its turn is taken: that makes its version one that was.
@@ -127,7 +127,7 @@ export function takeTurns(
 }
 
 /** Decides for those that come behind what waits, of which the batch has taken some. */
-export function takeBehind(
+export function decideFollowers(
   items: readonly Item[],
   aggregates: ReadonlyMap<string, AggregateState>,
   taken: readonly Item[],
@@ -173,7 +173,7 @@ export function latenessOf(
  * Decides for stored messages of one or more aggregates, in the order of their versions. An aggregate stops at its first gap
  * and at the first that cannot be read, and begins with the first of them or not at all.
  */
-export function takeStoredTurns(
+export function decideStored(
   items: readonly Item[],
   aggregates: ReadonlyMap<string, AggregateState>,
   options: TurnOptions,
@@ -199,7 +199,7 @@ export function takeStoredTurns(
 }
 
 /** The aggregates that were released, and are held by the next letter from now on. */
-export function handedOver(
+export function transferredHolds(
   aggregates: ReadonlyMap<string, AggregateState>,
 ): readonly (AggregateName & { readonly heldBy: string })[] {
   return [...aggregates.values()].flatMap(({ aggregateType, aggregateId, released, heldBy }) =>
@@ -251,8 +251,8 @@ function turnOf(item: Item, aggregate: AggregateState | undefined, options: Turn
   if (!isInTurn) return comesBehind(item, aggregate) && isOrdered(item) ? 'behind' : take(item, aggregate)
   if (version <= aggregate.version) return isRedriven ? 'apply' : 'skip'
   if (!item.sequential || version === aggregate.version + 1n) return take(item, aggregate)
-  const isBeforeHeir = isHolder && version < (aggregate.heir?.version ?? 0n)
-  if (aggregate.heldBy !== undefined && !isBeforeHeir) return 'wait'
+  const isBeforeNextHolder = isHolder && version < (aggregate.nextHolder?.version ?? 0n)
+  if (aggregate.heldBy !== undefined && !isBeforeNextHolder) return 'wait'
   const begins = options.deltaStart === 'any' && aggregate.version === 0n && (isHolder || isFirst(item, aggregate))
   const closesGap = item.route !== undefined && standsForAll(item.route)
   return begins || closesGap ? take(item, aggregate) : 'wait'
@@ -274,7 +274,7 @@ function take(item: Item, aggregate: AggregateState | undefined): 'apply' {
 }
 
 /** What was seen to its end holds nobody, and the next one need not wait for it. */
-function leaveBehind(item: Item, aggregate: AggregateState | undefined): void {
+function releaseBehind(item: Item, aggregate: AggregateState | undefined): void {
   if (aggregate === undefined) return
   const { event, sequential } = item
   if (aggregate.heldBy === event.id) release(aggregate)
@@ -293,6 +293,6 @@ function move(aggregate: AggregateState, item: Item): void {
 }
 
 function release(aggregate: AggregateState): void {
-  aggregate.heldBy = aggregate.heir?.eventId
+  aggregate.heldBy = aggregate.nextHolder?.eventId
   aggregate.released = true
 }

@@ -180,7 +180,7 @@ async function countFailure({ settings, scope }: FailureDeps, { item, error }: F
 async function returnItem({ settings, scope, events }: SettleDeps, item: UnreadItem, { delayMs, error }: Delay): Promise<void> {
   const { origin } = item
   if (origin.kind === 'waiting') await execute(settings.db, restStored(scope, item, { delayMs, error }))
-  else if (origin.kind === 'stored') await restInLine(settings.db, scope, { place: origin, delayMs, error })
+  else if (origin.kind === 'stored') await delayAtHead(settings.db, scope, { place: origin, delayMs, error })
   else if (origin.kind === 'dead') await execute(settings.db, restLetter(scope, origin.letterId, delayMs))
   else await origin.delivery.nack(delayMs)
   events.returned(item, delayMs)
@@ -364,7 +364,7 @@ export async function makeDeadLetter(tx: Tx, scope: Scope, draft: NewDeadLetter)
  * An instance that lost the lane may come here while the one that has it now is in a transaction. The lane is locked first, and by a
  * statement of its own: what is done then is decided by what that transaction left, so no line is left without a head.
  */
-export async function restInLine(
+export async function delayAtHead(
   db: Database | Tx,
   scope: Scope,
   { place, ...rest }: { readonly place: StoredPlace; readonly delayMs: number; readonly error: string },

@@ -17,7 +17,7 @@ export interface BatchEvents {
   acking(acked: Promise<void>): void
 }
 
-export interface EngineWatch {
+export interface ConsumerObserver {
   /** The broker is asked for deliveries; until it is `opened`, nobody knows how much there is. */
   opening?(): void
   /** Deliveries come from now on; `isIdle` tells whether any is in hand. */

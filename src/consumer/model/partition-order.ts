@@ -50,7 +50,7 @@ export interface PlacedDelivery extends Delivery {
   readonly fate: Fate | undefined
 }
 
-export interface PartitionLinesOptions {
+export interface PartitionOrderOptions {
   readonly transport: Pick<Transport, 'receive'>
   readonly clock: Clock
   /** Asked of each message as it comes: what becomes of it, if that is not plain. @default nothing to decide */
@@ -69,7 +69,7 @@ export function lineOfPlace({ topic, partition }: Pick<Place, 'topic' | 'partiti
 }
 
 /** The same deliveries, in line and placed. */
-export function inPartitionOrder({ transport, clock, fateOf, resumeFrom }: PartitionLinesOptions): Pick<Transport, 'receive'> {
+export function inPartitionOrder({ transport, clock, fateOf, resumeFrom }: PartitionOrderOptions): Pick<Transport, 'receive'> {
   return {
     receive: async (options) => {
       const lines = new Map<string, PartitionLine>()
@@ -140,7 +140,7 @@ interface Held {
 /** Nobody was asked where it begins. */
 const nowhere = { from: undefined, topicId: undefined, replaces: undefined }
 
-interface LineOptions extends Pick<Place, 'topic' | 'partition'>, Pick<PartitionLinesOptions, 'fateOf'> {
+interface LineOptions extends Pick<Place, 'topic' | 'partition'>, Pick<PartitionOrderOptions, 'fateOf'> {
   readonly from: bigint | undefined
   readonly topicId: string | undefined
   readonly replaces: string | undefined

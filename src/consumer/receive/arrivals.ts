@@ -20,7 +20,7 @@ import { createRefusals } from '../failure/refused-messages.ts'
 import { retryOutages, type StepDeps } from '../failure/retry-outages.ts'
 import type { SettleDeps } from '../failure/settle.ts'
 import { bytesOf } from '../model/decode.ts'
-import type { Fate, PartitionLinesOptions } from '../model/partition-order.ts'
+import type { Fate, PartitionOrderOptions } from '../model/partition-order.ts'
 import { isForeign, readEvent, type ForeignMessage, type RawMessage, type ReceivedEvent } from '../model/received-event.ts'
 import type { Routes } from '../model/routes.ts'
 import type { Batcher } from './batcher.ts'
@@ -36,7 +36,7 @@ export interface ArrivalDeps extends SettleDeps, StepDeps, Pick<UnknownDeps, 're
 
 export interface Arrivals {
   readonly deliver: (delivery: Delivery) => void
-  readonly fateOf: NonNullable<PartitionLinesOptions['fateOf']>
+  readonly fateOf: NonNullable<PartitionOrderOptions['fateOf']>
   /** No event waits for a decision. */
   readonly isIdle: () => boolean
   /** Resolves when every decision is made and settled. */

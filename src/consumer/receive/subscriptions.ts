@@ -7,9 +7,9 @@
 import { underSignals } from '../../core/service/abort.ts'
 import type { Delivery, Receiver, Transport } from '../../transport/port/transport.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
-import type { EngineWatch } from '../model/observer.ts'
+import type { ConsumerObserver } from '../model/observer.ts'
 import type { Scope } from '../tables/inbox.sql.ts'
-import { inPartitionOrder, type PartitionLinesOptions } from '../model/partition-order.ts'
+import { inPartitionOrder, type PartitionOrderOptions } from '../model/partition-order.ts'
 import type { Routes } from '../model/routes.ts'
 import { storedOffsets } from '../tables/offsets.ts'
 import { othersOf, verified } from './verified.ts'
@@ -22,9 +22,9 @@ export interface SubscriptionDeps {
   readonly settings: ConsumerSettings
   readonly routes: Pick<Routes, 'topics' | 'stream'>
   readonly scope: Scope
-  readonly watch: EngineWatch
+  readonly watch: ConsumerObserver
   readonly deliver: (delivery: Delivery) => void
-  readonly fateOf: PartitionLinesOptions['fateOf']
+  readonly fateOf: PartitionOrderOptions['fateOf']
   readonly isIdle: () => boolean
   readonly aborting: AbortSignal
 }

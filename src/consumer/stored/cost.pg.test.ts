@@ -6,7 +6,7 @@ import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import type { Statement } from '../../postgres/query/sql.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
 import { archiveReceived } from '../tables/retention.sql.ts'
-import { handOver } from '../tables/dead-letter.sql.ts'
+import { transferHolds } from '../tables/dead-letter.sql.ts'
 import { inboxTables, movePositions, readVersions, storeWaiting, type Scope } from '../tables/inbox.sql.ts'
 import type { Item } from '../model/batch-item.ts'
 import { removeReceived, restReceived, setAside, type StoredPlace } from '../tables/stored.sql.ts'
@@ -168,7 +168,7 @@ test.each(Object.entries(met))(
         scope,
         named.map((each) => ({ ...each, version: 2n, taken: undefined, release: false })),
       ),
-      handOver: handOver(
+      transferHolds: transferHolds(
         scope,
         named.map((each) => ({ ...each, heldBy: '00000000-0000-8000-8000-000000000002' })),
       ),

@@ -10,7 +10,7 @@ import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
 import { eventually } from '../../testing/kit/eventually.ts'
 import { inboxTables, type Scope } from '../tables/inbox.sql.ts'
-import { restInLine } from '../failure/settle.ts'
+import { delayAtHead } from '../failure/settle.ts'
 import { discard } from '../model/handler.ts'
 import { fenceLanes, makeLanes, removeReceived, takeLanes } from '../tables/stored.sql.ts'
 
@@ -74,16 +74,16 @@ const rest = { delayMs: 60_000, error: 'e' }
 test('what fails before the head that it was read with becomes the head; behind one that rests it stays', async () => {
   const fixture = await consumerFixture(db)
   const scope = await storeLine(fixture, [1, 0, '0 s'], [2, 0, '0 s'])
-  await restInLine(db, scope, { place: { lane: 7, seq: '2', state: 2 }, ...rest })
+  await delayAtHead(db, scope, { place: { lane: 7, seq: '2', state: 2 }, ...rest })
   expect(await statesOf(fixture)).toEqual([2, 1])
-  await restInLine(db, scope, { place: { lane: 7, seq: '1', state: 1 }, ...rest })
+  await delayAtHead(db, scope, { place: { lane: 7, seq: '1', state: 1 }, ...rest })
   expect(await statesOf(fixture)).toEqual([2, 1])
 })
 
 test('a head that has failed gives way to nobody, though its rest is over', async () => {
   const fixture = await consumerFixture(db)
   const scope = await storeLine(fixture, [1, 1, '0 s'], [0, 0, '0 s'])
-  await restInLine(db, scope, { place: { lane: 7, seq: '2', state: 0 }, ...rest })
+  await delayAtHead(db, scope, { place: { lane: 7, seq: '2', state: 0 }, ...rest })
   expect(await statesOf(fixture)).toEqual([1, 0])
 })
 
@@ -119,7 +119,7 @@ test('a rest that is set while another takes the head away leaves no line withou
   const token = await takeAll(scope)
   let removed: Promise<unknown> | undefined
   await transaction(db, async (tx) => {
-    await restInLine(tx, scope, { place: { lane: 7, seq: '2', state: 2 }, ...rest })
+    await delayAtHead(tx, scope, { place: { lane: 7, seq: '2', state: 2 }, ...rest })
     removed = transaction(db, async (other) => {
       expect(await rows(other, fenceLanes(scope, { token, lanes: [7] }))).toHaveLength(1)
       await execute(other, removeReceived(scope, [{ lane: 7, seq: '1', state: 1 }]))
@@ -140,7 +140,7 @@ async function restDuring(
   let rested: Promise<unknown> | undefined
   await transaction(db, async (tx) => {
     await work(tx)
-    rested = restInLine(db, scope, { place: { lane: 7, seq: '2', state }, ...rest })
+    rested = delayAtHead(db, scope, { place: { lane: 7, seq: '2', state }, ...rest })
     await eventually(() => isWaiting(fixture))
   })
   await rested
@@ -163,7 +163,7 @@ test('of two that fail side by side, the one that comes second to its rest leave
   const scope = await storeLine(fixture, [0, 0, '0 s'], [0, 0, '0 s'])
   await execute(db, makeLanes(scope))
   const left = await restDuring(fixture, scope, (tx) =>
-    restInLine(tx, scope, { place: { lane: 7, seq: '1', state: 0 }, ...rest }),
+    delayAtHead(tx, scope, { place: { lane: 7, seq: '1', state: 0 }, ...rest }),
   )
   expect(left).toEqual([1, 0])
 })

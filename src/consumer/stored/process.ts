@@ -18,7 +18,7 @@ import type { Routes } from '../model/routes.ts'
 import { LostClaimError, orderKey, type UnreadItem } from '../model/batch-item.ts'
 import type { Scope } from '../tables/inbox.sql.ts'
 import { placesOfSuspects, suspectsLast } from '../model/places.ts'
-import { restInLine } from '../failure/settle.ts'
+import { delayAtHead } from '../failure/settle.ts'
 import { fenceLanes, giveLanes, makeLanes, readReceived, renewLanes, takeLanes, type ReceivedRow } from '../tables/stored.sql.ts'
 
 /** What a batch of leased lanes does while it is worked. */
@@ -71,7 +71,7 @@ export function createStoredProcessor(deps: ProcessorDeps): StoredProcessor {
     const error = `Consumer ${scope.consumer} cannot read this message as an event in this process.`
     for (const [i, item] of items.entries()) {
       const row = found[i]
-      if (item === undefined && row !== undefined) await restInLine(db, scope, { place: row, delayMs: strangerMs, error })
+      if (item === undefined && row !== undefined) await delayAtHead(db, scope, { place: row, delayMs: strangerMs, error })
       if (item !== undefined && row !== undefined && row.attempts > 0) suspects.markFailed(item)
     }
     return items.filter((item) => item !== undefined)
@@ -132,7 +132,7 @@ function createSuspectWork({ settings, scope, suspects }: ProcessorDeps, workIte
   let atWork = 0
   const rest = async (items: readonly UnreadItem[]): Promise<void> => {
     for (const { origin } of items)
-      if (origin.kind === 'stored') await restInLine(db, scope, { place: origin, delayMs: pollMs, error: noPlace })
+      if (origin.kind === 'stored') await delayAtHead(db, scope, { place: origin, delayMs: pollMs, error: noPlace })
   }
   return async (items, taken, lagMs) => {
     const [next, ...others] = items.filter(suspects.isSlow)

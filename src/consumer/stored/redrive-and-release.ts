@@ -15,7 +15,13 @@
  */
 import { defaults } from '../../core/defaults.ts'
 import { execute, first, one, rows } from '../../postgres/query/database.ts'
-import { leasedLetters, leasedWaiting, pullBackLetters, pullBackMessages, type TakenRow } from '../tables/leased-work.sql.ts'
+import {
+  leasedLetters,
+  leasedWaiting,
+  clampLetterRetries,
+  clampMessageRetries,
+  type TakenRow,
+} from '../tables/leased-work.sql.ts'
 import { countDead, markFailed, readRedriving } from '../tables/dead-letter.sql.ts'
 import { fromStored, limitDecodedBytes } from '../model/decode.ts'
 import { countWaiting, readConsumer, readReleased, type Scope } from '../tables/inbox.sql.ts'
@@ -40,7 +46,7 @@ export interface StoredWork {
 
 const reportEveryMs = 10_000
 const deadBound = 10_000
-const pullBackEveryMs = 60_000
+const clampEveryMs = 60_000
 /** Instances may be set up differently for a while; none ends a rest or a lease of another. */
 const longestLeaseMs = 600_000
 
@@ -68,13 +74,13 @@ export function createStoredWork({ settings, routes, scope, readers, work }: Sto
       alert: oldestMs > gapAlertMs,
     })
   }
-  let pullBackAt = 0
-  const pullBack = async (): Promise<void> => {
-    if (clock.monotonicMs() < pullBackAt) return
-    pullBackAt = clock.monotonicMs() + pullBackEveryMs
-    await execute(db, pullBackMessages(scope))
+  let clampAt = 0
+  const clampRetries = async (): Promise<void> => {
+    if (clock.monotonicMs() < clampAt) return
+    clampAt = clock.monotonicMs() + clampEveryMs
+    await execute(db, clampMessageRetries(scope))
     const longestMs = Math.max(settings.backoff.maxMs, defaults.consumer.backoff.maxMs, longestLeaseMs)
-    await execute(db, pullBackLetters(scope, longestMs * 2))
+    await execute(db, clampLetterRetries(scope, longestMs * 2))
   }
   const refuse = (letterId: string): Promise<number> =>
     execute(db, markFailed(scope, letterId, `The message is no event of a stream that consumer ${scope.consumer} reads.`))
@@ -103,7 +109,7 @@ export function createStoredWork({ settings, routes, scope, readers, work }: Sto
       const paused = (await first(db, readConsumer(scope)))?.paused ?? false
       await report(paused)
       if (paused) return { found: false, paused }
-      await pullBack()
+      await clampRetries()
       // A redriven one goes before those that wait for it.
       const worked = (await redrive()) + (await release())
       return { found: worked > 0, paused }

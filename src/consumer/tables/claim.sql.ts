@@ -243,7 +243,7 @@ export function claimStored(
 }
 
 /** Takes back what `claim` recorded in this same transaction, for events that are not applied after all. */
-export function unclaim({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement {
+export function unrecord({ tables, consumer, generation }: Scope, items: readonly Item[]): Statement {
   return sql`
     delete from ${tables.inbox}
      where consumer = ${consumer}::text and generation = ${generation}::int and event_id = any (${ids(items)}::text::uuid[])`

@@ -107,7 +107,7 @@ export interface NewDeadLetter {
  * Of each of these aggregates the first letter that is being redriven, has an ordering key and is not among the given ones.
  * Index: dead_letter_aggregate_idx.
  */
-export function selectHeirs(
+export function selectNextHolders(
   { tables, consumer, generation }: Scope,
   aggregates: readonly AggregateName[],
   letterIds: readonly string[],
@@ -124,7 +124,7 @@ export function selectHeirs(
 }
 
 /** Lets aggregates that were released in this transaction be held by the next letter. Index: primary key. */
-export function handOver(scope: Scope, held: readonly (AggregateName & { readonly heldBy: string })[]): Statement {
+export function transferHolds(scope: Scope, held: readonly (AggregateName & { readonly heldBy: string })[]): Statement {
   return sql`
     update ${scope.tables.position} p set held_by = h.held_by, updated_at = clock_timestamp()
       from (select h.held_by, p.place from unnest(${sqlArray(held.map((h) => h.aggregateType))}::text::text[], ${sqlArray(held.map((h) => h.aggregateId))}::text::text[],

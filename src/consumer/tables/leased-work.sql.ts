@@ -85,7 +85,7 @@ function untilsOf(taken: readonly TakenRow[]): string {
  * Makes messages due whose rest or lease was set later than now. Rests may be as long as a handler asks for, so their length tells
  * nothing. What somebody has locked is left for the next time. Indexes: inbox_message_retry_idx, inbox_message_waiting_idx.
  */
-export function pullBackMessages({ tables, consumer, generation }: Scope): Statement {
+export function clampMessageRetries({ tables, consumer, generation }: Scope): Statement {
   return sql`
     update ${tables.message} m set next_attempt_at = clock_timestamp(), started_at = null
      where m.ctid = any (array(
@@ -100,7 +100,7 @@ export function pullBackMessages({ tables, consumer, generation }: Scope): State
 }
 
 /** Makes letters due that rest for longer than any does. Index: dead_letter_redriving_idx. */
-export function pullBackLetters({ tables, consumer, generation }: Scope, longestMs: number): Statement {
+export function clampLetterRetries({ tables, consumer, generation }: Scope, longestMs: number): Statement {
   return sql`
     update ${tables.deadLetter} d set next_attempt_at = clock_timestamp()
      where d.id = any (array(

@@ -11,13 +11,13 @@ import { isAnother } from '../../transport/port/topic-id.ts'
 import { LostClaimError, placeOf, type UnreadItem } from '../model/batch-item.ts'
 import type { Scope } from './inbox.sql.ts'
 import { beginOffsets, identifyOffsets, moveOffsets, readOffsets, type MovedRow, type OffsetRun } from './offsets.sql.ts'
-import { lineOfPlace, type PartitionLinesOptions, type Place, type StoredOffset } from '../model/partition-order.ts'
+import { lineOfPlace, type PartitionOrderOptions, type Place, type StoredOffset } from '../model/partition-order.ts'
 
 /** Where these partitions go on, as far as it is stored, and of which topic that is. */
 export async function storedOffsets(
   db: Queryable,
   scope: Scope,
-  { topic, partitions, topicId }: Parameters<PartitionLinesOptions['resumeFrom']>[0],
+  { topic, partitions, topicId }: Parameters<PartitionOrderOptions['resumeFrom']>[0],
 ): Promise<ReadonlyMap<string, StoredOffset>> {
   const found = await rows(db, readOffsets(scope, topic, partitions))
   // It is believed to be of this topic, so it must be of no later one.

@@ -1,7 +1,7 @@
 /**
  * The consumer's statements on inbox and positions: the first one of every batch, and where aggregates are after it.
  */
-import { claim, claimRows, claimStored, unclaim } from '../../../src/consumer/tables/claim.sql.ts'
+import { claim, claimRows, claimStored, unrecord } from '../../../src/consumer/tables/claim.sql.ts'
 import { forgetSeen, recordSeen } from '../../../src/consumer/tables/dead-letter.sql.ts'
 import { selectMemory } from '../../../src/consumer/tables/retention.sql.ts'
 import { movePositions, readConsumer, registerConsumer, type Scope } from '../../../src/consumer/tables/inbox.sql.ts'
@@ -82,7 +82,7 @@ export function defineInbox(store: FakeStore, scope: Scope, data: InboxStore): v
     )
     return []
   }
-  store.define('unclaim', unclaim(scope, []), (context, [, , ids]) => remove(context, texts(ids)))
+  store.define('unrecord', unrecord(scope, []), (context, [, , ids]) => remove(context, texts(ids)))
   store.define('forgetSeen', forgetSeen(scope, ''), (context, [, , id]) => remove(context, [String(id)]))
 
   store.define(

@@ -1,7 +1,7 @@
 /**
  * Messages that wait for their turn, and the marks of attempts.
  */
-import { leasedWaiting, pullBackLetters, pullBackMessages } from '../../../src/consumer/tables/leased-work.sql.ts'
+import { leasedWaiting, clampLetterRetries, clampMessageRetries } from '../../../src/consumer/tables/leased-work.sql.ts'
 import {
   chargeAttempt,
   countDead,
@@ -108,7 +108,7 @@ export function defineWaiting(store: FakeStore, scope: Scope, data: InboxStore):
     },
   )
 
-  store.define('pullBackMessages', pullBackMessages(scope), async (context) => {
+  store.define('clampMessageRetries', clampMessageRetries(scope), async (context) => {
     if (data.broken.has('a rest from the future has ended')) return []
     const now = context.now()
     const isBeyond = (row: StoredMessage): boolean =>
@@ -216,7 +216,7 @@ export function defineAttempts(store: FakeStore, scope: Scope, data: InboxStore)
   })
   store.define('countDead', countDead(scope, 0), () => Promise.resolve([{ dead: 0 }]))
   store.define('readRedriving', readRedriving(scope, noBounds), () => Promise.resolve([]))
-  store.define('pullBackLetters', pullBackLetters(scope, 0), () => Promise.resolve([]))
+  store.define('clampLetterRetries', clampLetterRetries(scope, 0), () => Promise.resolve([]))
 }
 
 const noBounds = { batchSize: 0, batchBytes: 0 }
