@@ -1,12 +1,12 @@
 import { expect, test } from 'vitest'
 import type { Item } from '../model/batch-item.ts'
 import {
-  transferredHolds,
+  decideOrder,
+  decideStored,
   latenessOf,
   positionChanges,
   readClaim,
-  decideStored,
-  decideOrder,
+  transferredHolds,
   type TurnOptions,
 } from './ordering.ts'
 

@@ -200,7 +200,7 @@ async function withoutJumps(deps: BatchDeps, round: Round, { items, drain }: Par
   }
 }
 
-/** Gives back those whose predecessor comes again, so that they do behind it; returns the others. */
+/** Gives back items whose predecessor comes again, so that they come behind it; returns the others. */
 async function withoutFollowers<Each extends UnreadItem>(
   deps: BatchDeps,
   { failed, started }: Round,

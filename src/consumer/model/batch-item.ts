@@ -13,7 +13,7 @@ import type { DeadReason, RawMessage, ReceivedEvent } from './received-event.ts'
 import type { Route } from './routes.ts'
 import { WaybillError } from '../../core/errors.ts'
 
-/** Nobody has looked at its data yet: whoever looks marks it first, for that alone may end the process. */
+/** An item whose data is not decoded yet. Decoding alone may end the process, so a crash suspect is marked before it. */
 export interface UnreadItem {
   readonly event: ReceivedEvent
   readonly message: RawMessage
@@ -62,7 +62,7 @@ export function isOrdered({ message, origin }: Pick<Item, 'message' | 'origin'>)
 export interface Refusal {
   readonly reason: DeadReason
   readonly error: string
-  /** No verdict, because it may pass: an outage, charged to nobody, or a failure that is charged and tried again. */
+  /** It may pass: an outage, which is not counted, or a failure, which is counted and tried again. */
   readonly passing?: 'outage' | 'failure' | undefined
 }
 
@@ -97,7 +97,7 @@ export class ItemFailure extends Error {
   }
 }
 
-/** What was in hand is no longer ours, or not in turn: nothing was written, and nobody is to blame. It comes again. */
+/** Another instance has the items of a batch by now, or they are not next in the log: nothing was written or counted. They come again. */
 export class LostClaimError extends WaybillError {
   constructor(message: string) {
     super('ABORTED', message)

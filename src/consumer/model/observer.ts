@@ -18,7 +18,7 @@ export interface BatchEvents {
 }
 
 export interface ConsumerObserver {
-  /** The broker is asked for deliveries; until it is `opened`, nobody knows how much there is. */
+  /** The broker is asked for deliveries; until it is `opened`, it is unknown how much there is. */
   opening?(): void
   /** Deliveries come from now on; `isIdle` tells whether any is in hand. */
   opened(isIdle: () => boolean): void

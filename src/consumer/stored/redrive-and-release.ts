@@ -16,10 +16,10 @@
 import { defaults } from '../../core/defaults.ts'
 import { execute, first, one, rows } from '../../postgres/query/database.ts'
 import {
-  leasedLetters,
-  leasedWaiting,
   clampLetterRetries,
   clampMessageRetries,
+  leasedLetters,
+  leasedWaiting,
   type TakenRow,
 } from '../tables/leased-work.sql.ts'
 import { countDead, markFailed, readRedriving } from '../tables/dead-letter.sql.ts'
