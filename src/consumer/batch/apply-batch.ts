@@ -255,11 +255,8 @@ async function takeFollowers(
   { turns, drained, claimed }: { readonly turns: Turns; readonly drained: Drained; readonly claimed: Claimed },
 ): Promise<Turns> {
   if (turns.behind.length === 0) return { ...turns, forks: [] }
-  const { wait, ...behind } = decideFollowers(turns.behind, claimed.aggregates, [
-    ...drained.apply,
-    ...drained.skip,
-    ...drained.seen,
-  ])
+  const gone = [...drained.apply, ...drained.skip, ...drained.seen]
+  const { wait, ...behind } = decideFollowers(turns.behind, claimed.aggregates, gone)
   // One whose stored copy is applied by this batch is its duplicate.
   const taken = await claimTaken(deps, tx, { ...behind, claimed })
   return {

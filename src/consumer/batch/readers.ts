@@ -16,10 +16,7 @@ import type { ConsumerSettings } from '../model/consumer-options.ts'
 import type { Scope } from '../tables/inbox.sql.ts'
 import type { ReceivedEvent } from '../model/received-event.ts'
 import { beat, leave, selectOtherReads } from '../tables/readers.sql.ts'
-import type { Routes } from '../model/routes.ts'
-
-/** What this process does not know of an event. */
-export type Unknown = 'stream' | 'type'
+import type { Routes, Unknown } from '../model/routes.ts'
 
 export interface OtherReaders {
   /** Whether a running instance of another version reads an event's stream, or its type. */

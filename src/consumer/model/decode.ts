@@ -11,9 +11,15 @@
 import { errorMessage, isWaybillError, WaybillError } from '../../core/errors.ts'
 import { voidEventType } from '../../core/event/event.ts'
 import { contextOf, readData } from '../../core/event/stream.ts'
-import type { StoredRow } from '../tables/inbox.sql.ts'
 import { ItemFailure, type Item, type ItemOrigin, type Refusal, type UnreadItem } from './batch-item.ts'
-import { isForeign, readEvent, type ForeignMessage, type RawMessage, type ReceivedEvent } from './received-event.ts'
+import {
+  isForeign,
+  readEvent,
+  type ForeignMessage,
+  type RawMessage,
+  type ReceivedEvent,
+  type StoredRow,
+} from './received-event.ts'
 import { writesRow, type Route, type Routes, type StreamRoutes } from './routes.ts'
 
 /** Finds the route. Without its stream it has none. */

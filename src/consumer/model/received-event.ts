@@ -45,6 +45,17 @@ export interface ReceivedEvent {
 /** The message as it must be kept, should it have to wait or be given up. */
 export type RawMessage = Omit<IncomingMessage, 'deliveryAttempt'>
 
+/** A stored message as it was received. */
+export interface StoredRow {
+  readonly seq: string
+  readonly topic: string
+  readonly ordering_key: string | null
+  readonly message_id: string
+  readonly attributes: string
+  readonly body: Uint8Array
+  readonly published_at_ms: string
+}
+
 /** A message that carries no event of ours. */
 export interface ForeignMessage {
   readonly id: string

@@ -26,6 +26,9 @@ export function writesRow({ projections, factTables }: Pick<Route, 'projections'
   return projections.length > 0 || factTables.length > 0
 }
 
+/** What this process does not know of an event. */
+export type Unknown = 'stream' | 'type'
+
 /** A stream as this consumer sees it. */
 export interface StreamRoutes {
   readonly stream: AnyStream

@@ -6,18 +6,9 @@ import { sql, sqlArray, type Statement } from '../../postgres/query/sql.ts'
 import { storableMoment } from '../../postgres/query/storable-moment.ts'
 import { storableText } from '../../postgres/query/storable.ts'
 import type { AggregateName } from '../../projection/reads.sql.ts'
-import {
-  attributesJson,
-  foundInLine,
-  pauseId,
-  positionOf,
-  storableKey,
-  type BatchBounds,
-  type Scope,
-  type StoredRow,
-} from './inbox.sql.ts'
+import { attributesJson, foundInLine, pauseId, positionOf, storableKey, type BatchBounds, type Scope } from './inbox.sql.ts'
 import type { Item } from '../model/batch-item.ts'
-import type { DeadReason, RawMessage } from '../model/received-event.ts'
+import type { DeadReason, RawMessage, StoredRow } from '../model/received-event.ts'
 
 /** What is known of earlier attempts. */
 export interface AttemptRow {

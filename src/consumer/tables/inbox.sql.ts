@@ -10,6 +10,7 @@ import { storableMoment } from '../../postgres/query/storable-moment.ts'
 import { storableText } from '../../postgres/query/storable.ts'
 import type { AggregateName } from '../../projection/reads.sql.ts'
 import type { Item } from '../model/batch-item.ts'
+import type { StoredRow } from '../model/received-event.ts'
 import { aggregateIds, aggregateTypes, ids, versions } from './item-arrays.ts'
 
 export interface InboxTables {
@@ -149,17 +150,6 @@ export function storeWaiting(
     update ${tables.position} p set waiting = p.waiting + a.count
       from (select consumer, generation, aggregate_type, aggregate_id, count(*)::int as count from stored group by 1, 2, 3, 4) a
      where ${positionAsked}`
-}
-
-/** A stored message as it was received. */
-export interface StoredRow {
-  readonly seq: string
-  readonly topic: string
-  readonly ordering_key: string | null
-  readonly message_id: string
-  readonly attributes: string
-  readonly body: Uint8Array
-  readonly published_at_ms: string
 }
 
 /**

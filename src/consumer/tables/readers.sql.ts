@@ -7,7 +7,7 @@ import { part, sql, sqlArray, type Part, type Statement } from '../../postgres/q
 import type { InboxTables, Scope } from './inbox.sql.ts'
 import type { Item } from '../model/batch-item.ts'
 import { aggregateIds, aggregateTypes, ids } from './item-arrays.ts'
-import type { Unknown } from '../batch/readers.ts'
+import type { Unknown } from '../model/routes.ts'
 
 export interface Registration {
   readonly instance: string
