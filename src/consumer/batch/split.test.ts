@@ -16,7 +16,7 @@ const names = (parts: readonly (readonly Item[])[]): readonly string[] => parts.
 const lockTimeout = Object.assign(new Error('lock'), { code: '55P03' })
 const statementTimeout = Object.assign(new Error('statement'), { code: '57014' })
 
-test('the second of an event that is twice in a batch comes later, in a log with all that is behind it', () => {
+test('a duplicate within a batch is worked later, in a log with everything behind it', () => {
   const batch = items('a1 b1 a1 c1 b1')
   const { first, again } = splitDuplicates(batch)
   expect(names([first, again])).toEqual(['a1 b1 c1', 'a1 b1'])
@@ -26,7 +26,7 @@ test('the second of an event that is twice in a batch comes later, in a log with
   expect(splitDuplicates(first)).toEqual({ first, again: [] })
 })
 
-test('what must be alone is, and the order stays', () => {
+test('isolated items stand alone, and the order stays', () => {
   const batch = items('a1 b1! c1 d1 e1! f1!')
   const isMarked = (each: Item): boolean => name(each).endsWith('!')
   expect(names(isolate(batch, isMarked))).toEqual(['a1', 'b1!', 'c1 d1', 'e1!', 'f1!'])
@@ -34,7 +34,7 @@ test('what must be alone is, and the order stays', () => {
   expect(isolate([], isMarked)).toEqual([])
 })
 
-test('a crash suspect is alone at its place, a slow event alone behind the others with what is in line behind it', () => {
+test('a crash suspect is alone at its place, a slow event alone behind the others, with its line', () => {
   const parts = splitSuspects(items('a1 b1 a2 c1 d1'), {
     isSlow: (each) => name(each) === 'a1',
     hasCrashed: (each) => name(each) === 'c1',
@@ -55,7 +55,7 @@ test('an event that failed stands alone, with the others around it', () => {
   ])
 })
 
-test('an event that ran out of time is settled without another try, between the others', () => {
+test('an event that ran out of time is settled at once, between the others', () => {
   const batch = items('a1 b1 c1')
   const [, culprit] = batch
   for (const cause of [new WaybillError('TIMEOUT', 'late'), statementTimeout]) {
@@ -74,12 +74,12 @@ test('an error that names no event halves the part, until one event is left', ()
   expect(splitFailed({ items: alone, drain: false, error })).toEqual({ kind: 'settle', before: [], item: batch[0], after: [] })
 })
 
-test('a stored event that failed with a part is left out of it', () => {
+test('a part is tried again without a stored event that failed with it', () => {
   const error = new ItemFailure(item('stored'), new Error('no'))
   expect(splitFailed({ items: items('a1 b1'), drain: true, error })).toEqual({ kind: 'without stored' })
 })
 
-test('an outage of ours is retried for ever, one of a handler and a time-out three times, in a slow round once', () => {
+test('outages of ours retry for ever, those of a handler and time-outs three times, slow ones once', () => {
   const limit = (error: unknown, isSlow: boolean, count: number): number => retryLimitOf(error, { isSlow, count })
   expect(limit(new Error('away'), true, 2)).toBe(Infinity)
   expect(limit(new ItemFailure(item('a1'), new Error('away')), true, 2)).toBe(3)

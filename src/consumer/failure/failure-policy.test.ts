@@ -34,14 +34,14 @@ const counted = (of: Item, cause: unknown, attempts: number | undefined, onPoiso
 const broken = new Error('broken')
 const lockTimeout = Object.assign(new Error('locked'), { code: '55P03' })
 
-test('an outage of what the data is read from, and a lock that a statement of ours met, are not counted', () => {
+test('an outage of the data store, and a lock that our own statement met, are not counted', () => {
   const away = item({ refusal: { reason: 'failed', error: 'store away', passing: 'outage' } })
   expect(atOnce(away, broken)).toEqual({ kind: 'not-counted', delayMs: 777, error: 'store away' })
   expect(decideAtOnce({ item: item(), error: lockTimeout }, outageBackoff)).toMatchObject({ kind: 'not-counted', delayMs: 777 })
   expect(atOnce(item(), lockTimeout)).toBeUndefined()
 })
 
-test('a discarded or forked event is a dead letter at once, and a redriven letter that fails is dead again', () => {
+test('a discarded or forked event dies at once, and a redriven letter that fails is dead again', () => {
   expect(atOnce(item(), discard('negative'))).toEqual({
     kind: 'dead-letter',
     reason: 'discarded',
@@ -55,7 +55,7 @@ test('a discarded or forked event is a dead letter at once, and a redriven lette
   expect(atOnce(item(), broken)).toBeUndefined()
 })
 
-test('a failure that counts is returned with a growing delay, and a dead letter after maxAttempts', () => {
+test('a counted failure returns with a growing delay, and is a dead letter after maxAttempts', () => {
   expect([1, 2, 3].map((attempts) => counted(item(), broken, attempts))).toEqual([
     { kind: 'retry', attempts: 1, delayMs: 100, error: 'broken' },
     { kind: 'retry', attempts: 2, delayMs: 200, error: 'broken' },
@@ -65,18 +65,18 @@ test('a failure that counts is returned with a growing delay, and a dead letter 
   expect(counted(item(), broken, undefined)).toEqual({ kind: 'not-counted', delayMs: 777, error: 'broken' })
 })
 
-test('data that cannot be read is a dead letter at its first attempt, unless its failure may pass', () => {
+test('unreadable data is a dead letter at its first attempt, unless its failure may pass', () => {
   const refused = (passing?: 'failure'): Item => item({ refusal: { reason: 'invalid', error: 'no', passing } })
   expect(counted(refused(), new Error('no'), 1)).toEqual({ kind: 'dead-letter', reason: 'invalid', error: 'no', attempts: 1 })
   expect(counted(refused('failure'), new Error('no'), 1)).toMatchObject({ kind: 'retry', attempts: 1 })
 })
 
-test('with onPoison: stop nothing is given up, and no handler shortens the delay at the end of its attempts', () => {
+test('onPoison: stop gives up no event, and no handler shortens its last delay', () => {
   expect(counted(item(), broken, 3, 'stop')).toEqual({ kind: 'stopped', attempts: 3, delayMs: 60_000, error: 'broken' })
   expect(counted(item(), retryAfter(1), 3, 'stop')).toMatchObject({ kind: 'stopped', delayMs: 60_000 })
 })
 
-test('an event that jumps or has ended enough processes is not tried, and rests twice as long with each crash', () => {
+test('an event that jumps or ends processes is not tried, and its rest doubles with each crash', () => {
   const limits = { maxCrashes: 3, maxVersionJump: 10, backoff: settings.backoff }
   const untried = (isJump: boolean, crashes: number) => decideUntried({ item: item(), isJump, crashes }, limits)
   expect(untried(false, 2)).toBeUndefined()
@@ -85,7 +85,7 @@ test('an event that jumps or has ended enough processes is not tried, and rests 
   expect([3, 4, 5, 20].map((crashes) => restAfterCrashes(crashes, limits))).toEqual([60_000, 120_000, 240_000, 3_600_000])
 })
 
-test('a dead letter holds its aggregate or lets it pass, and touches none whose version or stream is not believed', () => {
+test('a dead letter holds or passes its aggregate, and touches none that is not believed', () => {
   const effects = (onDead: 'hold' | 'pass', ...reasons: readonly DeadReason[]): readonly string[] =>
     reasons.map((reason) => effectOnAggregate({ reason }, { onDead }))
   expect(effects('hold', 'failed', 'crashed', 'forked', 'discarded')).toEqual(['hold', 'hold', 'hold', 'pass'])

@@ -41,7 +41,7 @@ export function createSubscriptions(deps: SubscriptionDeps): Subscriptions {
   const { name, maxInFlight, maxInFlightBytes, signals } = settings
   const believed = verified({ transport: settings.transport, settings, isOthers: othersOf(routes) })
   const transport = settings.offsets === 'postgres' ? orderedBy(deps, believed) : believed
-  const tellForgotten = settings.offsets === 'broker' && settings.inbox ? createLostOffsets(settings, scope) : undefined
+  const tellLost = settings.offsets === 'broker' && settings.inbox ? createLostOffsets(settings, scope) : undefined
   const share = Math.max(1, routes.topics.length)
   let receivers: readonly Receiver[] = []
   let closed = new AbortController()
@@ -65,7 +65,7 @@ export function createSubscriptions(deps: SubscriptionDeps): Subscriptions {
             signals.emit('consumer.disturbed', { consumer: name, topic, error })
           },
           givesNothingUp: settings.onPoison === 'stop',
-          onBeginning: tellForgotten && ((partitions) => void tellForgotten(topic, partitions)),
+          onBeginning: tellLost && ((partitions) => void tellLost(topic, partitions)),
         }),
       )
       const { signal: closing } = closed
