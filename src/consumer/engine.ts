@@ -10,7 +10,7 @@ import type { Lifetime } from '../core/service/lifetime.ts'
 import { createWaker, loop, type Pace, type Pass } from '../core/service/loop.ts'
 import { underSignals } from '../core/service/abort.ts'
 import type { Database } from '../postgres/query/database.ts'
-import { unlessMute } from '../postgres/transaction/deadline.ts'
+import { answerGraceMs, withDeadlines } from '../postgres/transaction/deadline.ts'
 import type { Delivery } from '../transport/port/transport.ts'
 import { workBatch } from './batch/process-batch.ts'
 import type { ConsumerSettings } from './model/consumer-options.ts'
@@ -225,7 +225,7 @@ function createEngine(deps: EngineDeps): Engine {
 
 /** The consumer's database, whose answers are waited for no longer than a batch may take. */
 export function heardDatabase({ db, clock, statementTimeoutMs, handlerTimeoutMs }: ConsumerSettings): Database {
-  return unlessMute(db, { statementMs: statementTimeoutMs + handlerTimeoutMs, clock })
+  return withDeadlines(db, { statementMs: statementTimeoutMs + handlerTimeoutMs + answerGraceMs, clock })
 }
 
 /** Gives back what is behind this one, which rests, in line. */

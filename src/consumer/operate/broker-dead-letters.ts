@@ -14,7 +14,7 @@ import { defaultSignals, type SignalBus } from '../../core/signals.ts'
 import type { Verifier } from '../../core/event/signing.ts'
 import { execute, one, type Database } from '../../postgres/query/database.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
-import { unlessMute } from '../../postgres/transaction/deadline.ts'
+import { answerGraceMs, withDeadlines } from '../../postgres/transaction/deadline.ts'
 import type { Delivery, Transport } from '../../transport/port/transport.ts'
 import { assertVerifier } from '../model/consumer-options.ts'
 import { holdAggregate } from '../tables/dead-letter.sql.ts'
@@ -153,6 +153,6 @@ function resolveOptions(given: BrokerDeadLettersOptions): Settings {
       'INVALID_OPTION',
       'broker dead letters.publishedTo: verify needs the topic that the messages were published to; a signature names it.',
     )
-  const { statementTimeoutMs: statementMs } = defaults.transaction
-  return { ...settings, db: unlessMute(settings.db, { statementMs, clock: settings.clock }) }
+  const statementMs = defaults.transaction.statementTimeoutMs + answerGraceMs
+  return { ...settings, db: withDeadlines(settings.db, { statementMs, clock: settings.clock }) }
 }

@@ -9,7 +9,7 @@ import { systemClock, type Clock } from '../../core/service/clock.ts'
 import { resolve, wholeBetween } from '../../core/options.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
 import { rows, type Queryable } from '../../postgres/query/database.ts'
-import { unlessSilent } from '../../postgres/transaction/unless-silent.ts'
+import { withDeadlines } from '../../postgres/transaction/deadline.ts'
 import { GatheredHints, type LaneHint, writeHint } from './lane-hints.ts'
 import { notifyChannel } from './notify.sql.ts'
 import type { Outbox } from '../outbox.ts'
@@ -47,7 +47,7 @@ export function notifyAfterCommit(options: NotifyOptions): Notifying {
     options,
     { intervalMs: wholeBetween(0, 60_000) },
   )
-  const heard = unlessSilent(db, answerMs, clock)
+  const heard = withDeadlines(db, { statementMs: answerMs, clock })
   const channel = outboxChannel(outbox)
   const ended = new AbortController()
   const hints = new GatheredHints()

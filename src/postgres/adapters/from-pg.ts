@@ -12,7 +12,6 @@ import { systemClock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { unlessLate } from '../../core/service/unless-late.ts'
 import { borrowClient, isOfNoUse, throwAway, type PgClient, type PgPool, type PgPoolClient } from './borrow-client.ts'
-import type { TransactionId } from '../transaction/commit-outcome.ts'
 import {
   connections,
   type BeginOptions,
@@ -37,6 +36,7 @@ import {
   openTx,
   transactionAborted,
   type Begun,
+  type TransactionId,
 } from '../transaction/tx-scope.ts'
 
 /** What a pool hands out, with the driver's own type where it can be told. */

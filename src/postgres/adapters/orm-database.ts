@@ -12,7 +12,6 @@ import { systemClock, type Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { underSignals } from '../../core/service/abort.ts'
 import { unlessLate } from '../../core/service/unless-late.ts'
-import type { TransactionId } from '../transaction/commit-outcome.ts'
 import {
   connections,
   one,
@@ -26,7 +25,15 @@ import {
 } from '../query/database.ts'
 import { assertSettled, currentTransaction, openGate, shut, track, type Gate } from '../transaction/gate.ts'
 import { isUnanswered } from '../query/sql-state.ts'
-import { assertUnderWay, commitFailure, endedByItself, longestEndMs, openTx, setUp } from '../transaction/tx-scope.ts'
+import {
+  assertUnderWay,
+  commitFailure,
+  endedByItself,
+  longestEndMs,
+  openTx,
+  setUp,
+  type TransactionId,
+} from '../transaction/tx-scope.ts'
 
 /** What an adapter must be able to do with its ORM. */
 export interface Orm<Native> extends Interruptible {

@@ -19,9 +19,9 @@ import { systemRandom, type Random } from '../../core/service/random.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
 import { isTx, type BeginOptions, type Database, type Isolation, type Tx } from '../query/database.ts'
 import { runAfterCommit } from './after-commit.ts'
-import { commitOutcome, transactionIdOf } from './commit-outcome.ts'
+import { commitOutcome } from './commit-outcome.ts'
 import { isRetryableState, sqlState } from '../query/sql-state.ts'
-import { within } from './tx-scope.ts'
+import { transactionIdOf, within } from './tx-scope.ts'
 
 export interface TransactionOptions {
   /** @default 'read committed' */

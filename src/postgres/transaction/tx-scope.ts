@@ -4,7 +4,6 @@
 import type { Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { unlessLate } from '../../core/service/unless-late.ts'
-import { serverStart, type TransactionId } from './commit-outcome.ts'
 import { markTx, one, placeOf, type BeginOptions, type Queryable, type Tx } from '../query/database.ts'
 import {
   currentTransaction,
@@ -62,6 +61,22 @@ export async function runScope<Native, Result>(
 export function reportLate(tx: Tx, what: string): void {
   const place = placeOf(tx)
   if (place?.scope !== undefined) inScope(place.scope, () => refusal(place.gate, what))
+}
+
+/** By what a transaction can be looked up: its id, and the server that gave it out. */
+export interface TransactionId {
+  readonly xid: string
+  /** What `serverStart` was at BEGIN. Without it nobody can vouch for "committed". */
+  readonly server: string | undefined
+}
+
+/** Microseconds, so that it reads the same in every session. It differs between a primary and its standbys, and after a restart. */
+export const serverStart: Part = part`(extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint::text`
+
+/** The transaction that a COMMIT_UNKNOWN is about, if its adapter knew. */
+export function transactionIdOf({ details }: WaybillError): TransactionId | undefined {
+  const { xid, server } = details as { readonly xid?: string; readonly server?: string }
+  return xid === undefined ? undefined : { xid, server }
 }
 
 /** What the first statement tells of a transaction that may write. */

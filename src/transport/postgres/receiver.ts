@@ -14,10 +14,10 @@ import { createWaker, loop, type Pace, type Waker } from '../../core/service/loo
 import type { SignalBus } from '../../core/signals.ts'
 import { unlessLate } from '../../core/service/unless-late.ts'
 import { one, rows, type Queryable } from '../../postgres/query/database.ts'
+import { withDeadlines } from '../../postgres/transaction/deadline.ts'
 import type { ReceiveOptions, Receiver } from '../port/transport.ts'
 import { Horizon } from './visibility-horizon.ts'
 import { HeldDelivery, InHand } from './held-deliveries.ts'
-import { answerMs, inTime } from './statement-timeout.ts'
 import { reportLag } from './lag-report.ts'
 import { LaneBook, type HeldLane } from './held-lanes.ts'
 import { Settlements } from './settle.ts'
@@ -45,11 +45,15 @@ export interface ReceiverDeps {
   readonly signals: SignalBus
 }
 
+/** The longest wait for an answer, unless a lease is longer. */
+export const answerMs = 30_000
+
 export class PostgresReceiver implements Receiver {
   readonly #deps: ReceiverDeps
-  /** For each kind its own: what the patience of one learns is not for the others. */
+  /** A deadline grows for statements of one kind, not for the others. */
   readonly #db: Queryable
   readonly #fetchDb: Queryable
+  readonly #lagDb: Queryable
   /** A renewal is of no use when the lease has run out. */
   readonly #renewDb: Queryable
   #id = randomUUID()
@@ -70,10 +74,12 @@ export class PostgresReceiver implements Receiver {
   constructor(deps: ReceiverDeps) {
     this.#deps = deps
     const { db, tables, subscription, options, leaseMs, clock } = deps
+    const within = (statementMs: number): Queryable => withDeadlines(db, { statementMs, grows: true, clock })
     const longestMs = Math.max(answerMs, leaseMs)
-    this.#db = inTime(db, longestMs, clock)
-    this.#fetchDb = inTime(db, longestMs, clock)
-    this.#renewDb = inTime(db, leaseMs, clock)
+    this.#db = within(longestMs)
+    this.#fetchDb = within(longestMs)
+    this.#lagDb = within(longestMs)
+    this.#renewDb = within(leaseMs)
     this.#settlements = new Settlements({
       db: this.#db,
       tables,
@@ -100,8 +106,7 @@ export class PostgresReceiver implements Receiver {
     run(() => this.#fetch(), this.#fetching, { idleMs, waker })
     run(() => this.#renew(), this.#leasing, { idleMs: () => leaseMs / 3, waker: this.#leaseWaker })
     run(() => this.#watch(), this.#leasing, { idleMs: () => Math.max(this.#validUntil - clock.monotonicMs(), leaseMs / 20) })
-    const lagDb = inTime(this.#deps.db, Math.max(answerMs, leaseMs), clock)
-    void reportLag({ ...this.#deps, db: lagDb, isOurs: () => this.#lanes.hasFirst }, this.#leasing.signal)
+    void reportLag({ ...this.#deps, db: this.#lagDb, isOurs: () => this.#lanes.hasFirst }, this.#leasing.signal)
     return this
   }
 
