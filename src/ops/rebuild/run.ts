@@ -10,6 +10,7 @@ import { WaybillError } from '../../core/errors.ts'
 import type { SignalBus } from '../../core/signals.ts'
 import { outboxTables } from '../../outbox/tables/outbox.sql.ts'
 import { execute, one, type Database, type Queryable } from '../../postgres/query/database.ts'
+import { saveOperation, type SavedOperation } from '../../postgres/operation.sql.ts'
 import { ReadinessWatch } from '../../projection/readiness.ts'
 import type { Transport } from '../../transport/port/transport.ts'
 import type { ReplayCursor } from './replay.sql.ts'
@@ -19,7 +20,7 @@ import { brokerFeed, outboxFeed, type RebuildFeed } from './source.ts'
 import { Headway } from './headway.ts'
 import { seekerOf } from './seek.ts'
 import { shadowRoutes, type Shadow } from './shadow.ts'
-import { countReached, saveRebuild, type RebuildScope } from './rebuild.sql.ts'
+import { countReached, type RebuildScope } from './rebuild.sql.ts'
 
 /** A rebuild whose shadows are there. */
 export interface StartedRebuild {
@@ -220,8 +221,9 @@ async function follow(started: StartedRebuild, options: RunOptions, feed: Follow
 }
 
 /** Another process may work on the same rebuild, and has ended it then: what it left there is not written over. */
-async function save({ db, scope, operationId }: StartedRebuild, saved: Parameters<typeof saveRebuild>[2]): Promise<void> {
-  if ((await execute(db, saveRebuild(scope.tables, operationId, saved))) === 0) throw goneMeanwhile(scope.consumer)
+async function save({ db, scope, operationId }: StartedRebuild, saved: SavedOperation): Promise<void> {
+  if ((await execute(db, saveOperation(scope.tables.schema, { id: operationId }, saved))) === 0)
+    throw goneMeanwhile(scope.consumer)
 }
 
 export function goneMeanwhile(consumer: string): WaybillError {
