@@ -8,6 +8,7 @@
  * is not answered in time has failed, and is sent again: a connection may be dead while others go on renewing the lease.
  */
 import { randomUUID } from 'node:crypto'
+
 import type { Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { createWaker, loop, type Pace, type Waker } from '../../core/service/loop.ts'
@@ -18,7 +19,6 @@ import { withDeadlines } from '../../postgres/transaction/deadline.ts'
 import type { ReceiveOptions, Receiver } from '../port/transport.ts'
 import { Horizon } from './visibility-horizon.ts'
 import { HeldDelivery, InHand } from './held-deliveries.ts'
-import { reportLag } from './lag-report.ts'
 import { LaneBook, type HeldLane } from './held-lanes.ts'
 import { Settlements } from './settle.ts'
 import {
@@ -29,6 +29,7 @@ import {
   type FetchedRow,
   type LeasedLane,
   type TransportTables,
+  countUnsettled,
 } from './transport.sql.ts'
 
 export interface ReceiverDeps {
@@ -312,4 +313,41 @@ function goneText({ topic, consumer }: ReceiveOptions, ids: readonly string[]): 
 
 function compareSeqs(a: string, b: string): number {
   return a.length - b.length || (a < b ? -1 : 1)
+}
+
+/**
+ * Tells now and then how many messages a subscription has not settled, as it is told of other brokers.
+ *
+ * Any number of receivers share a subscription, and each could count all of it: whoever holds its first lane does. A count that fails is
+ * left out; what is wrong with the database is told by the fetches.
+ */
+interface LagReport {
+  readonly db: Queryable
+  readonly tables: TransportTables
+  readonly subscription: number
+  readonly options: Pick<ReceiveOptions, 'topic' | 'consumer'>
+  readonly lagMs: number
+  readonly signals: SignalBus
+  readonly clock: Clock
+  /** Whether it is for this receiver to count. */
+  readonly isOurs: () => boolean
+}
+
+/** Counts are exact up to here, and more is told as this many. The alert of deploy/prometheus fires at half of it. */
+const lagBound = 200_000
+
+/** Reports until `ended`. */
+async function reportLag(
+  { db, tables, subscription, options, lagMs, signals, clock, isOurs }: LagReport,
+  ended: AbortSignal,
+): Promise<void> {
+  const { topic, consumer } = options
+  for (;;) {
+    await clock.sleep(lagMs, ended)
+    if (ended.aborted) return
+    if (!isOurs()) continue
+    const counted = await one(db, countUnsettled(tables, subscription, lagBound)).catch(() => undefined)
+    if (counted === undefined) continue
+    signals.emit('transport.lag', { transport: 'postgres', topic, consumer, partition: 'all', messages: counted.messages })
+  }
 }
