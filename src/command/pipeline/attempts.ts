@@ -8,7 +8,7 @@
  */
 import { backoffMs } from '../../core/service/backoff.ts'
 import { isWaybillError } from '../../core/errors.ts'
-import { runAfterCommit } from '../../postgres/transaction/after-commit.ts'
+import { runAfterCommit } from '../../postgres/transaction/transaction.ts'
 import { answerMs, commitOutcome } from '../../postgres/transaction/commit-outcome.ts'
 import { isLockTimeout, isRetryableState, sqlState } from '../../postgres/query/sql-state.ts'
 import { withDeadlines } from '../../postgres/transaction/deadline.ts'

@@ -70,15 +70,10 @@ export function ormDatabase<Native>(orm: Orm<Native>, clock: Clock = systemClock
 /** Makes a transaction of the user's own, already begun; `assertOpen` throws when the ORM knows that it has ended. */
 export function ormTx<Native>(connection: Queryable, native: Native, assertOpen: () => void = () => undefined): Tx<Native> {
   assertOpen()
-  return openTx(
-    {
-      query: async (text, values) => {
-        assertOpen()
-        return await connection.query(text, values)
-      },
-    },
-    native,
-  )
+  return openTx(async (text, values) => {
+    assertOpen()
+    return await connection.query(text, values)
+  }, native)
 }
 
 /** The sentence for a handle that is neither a database nor a transaction. */
@@ -152,7 +147,9 @@ async function attemptWith<Native, Result>(
         silentOnceOver(gate, { ...orm, connection: orm.connection(native), untilAnswered }, async (connection) => {
           const id = await setUp(connection, options)
           run.id = gate.id = id
-          const result = await refusing(() => workOn(openTx(counted(connection, gate), native, gate)))
+          // A statement is counted from the call on: the library may take its time with it.
+          const query: Tx['query'] = (text, values) => track(gate, text, () => connection.query(text, values))
+          const result = await refusing(() => workOn(openTx(query, native, gate)))
           gate.beforeCommit = () => refusing(() => conclude(connection, id)).then(() => void (run.done = { result }))
           if (orm.hasHooks !== true) await gate.beforeCommit()
         }),
@@ -195,11 +192,6 @@ async function silentOnceOver(gate: Gate, how: Ending, work: (connection: Querya
 
 interface Ending extends Pick<Orm<unknown>, 'hasHooks' | 'losesRollback'>, Pick<Begin, 'untilAnswered'> {
   readonly connection: Queryable
-}
-
-/** What the library takes its time with is counted from the call on. */
-function counted(connection: Queryable, gate: Gate): Queryable {
-  return { query: (text, values) => track(gate, text, () => connection.query(text, values)) }
 }
 
 /**

@@ -98,14 +98,9 @@ async function attemptHeard<Native, Result>(
   // BEGIN is the first that has no answer.
   let unanswered = 1
   let sinceMs = clock.monotonicMs()
-  const ask = async <Answer>(work: () => Promise<Answer>): Promise<Answer> => {
-    const answered = (): void => {
-      unanswered -= 1
-      sinceMs = clock.monotonicMs()
-    }
-    unanswered += 1
+  const count = (change: 1 | -1): void => {
+    unanswered += change
     sinceMs = clock.monotonicMs()
-    return await work().finally(answered)
   }
   const assertWanted = (): void => {
     if (givenUp.signal.aborted) throw mute(longestMs)
@@ -117,7 +112,8 @@ async function attemptHeard<Native, Result>(
     try {
       const query: Tx['query'] = async (text, values) => {
         assertWanted()
-        return await ask(() => tx.query(text, values))
+        count(1)
+        return await tx.query(text, values).finally(() => count(-1))
       }
       const result = await work(markTx({ native: tx.native, query }, placeOf(tx)))
       assertWanted()
@@ -125,8 +121,7 @@ async function attemptHeard<Native, Result>(
       return { result }
     } finally {
       // COMMIT or ROLLBACK is the last.
-      unanswered += 1
-      sinceMs = clock.monotonicMs()
+      count(1)
     }
   }
   const untilMute = async (): Promise<undefined> => {

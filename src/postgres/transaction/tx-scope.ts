@@ -19,9 +19,9 @@ import {
 import { isAbortedTransaction, isConnectionLoss, isReadOnly, isSystemFailure, sqlState } from '../query/sql-state.ts'
 import { part, sql, type Part, type Statement } from '../query/sql.ts'
 
-/** Wraps a connection that is inside a transaction. Its statements pass the gate. */
-export function openTx<Native>(connection: Queryable, native: Native, gate: Gate = openGate()): Tx<Native> {
-  return markTx({ native, query: (text, values) => connection.query(text, values) }, { gate, scope: undefined })
+/** A transaction whose statements are sent by `query`, and pass the gate there. */
+export function openTx<Native>(query: Queryable['query'], native: Native, gate: Gate = openGate()): Tx<Native> {
+  return markTx({ native, query }, { gate, scope: undefined })
 }
 
 /** Counts a function of ours as under way on `tx`, from its first line until it has settled. */
