@@ -17,8 +17,8 @@ import { contextOf, type EventType } from '../core/event/stream.ts'
 import { afterCommit } from '../postgres/transaction/transaction.ts'
 import { assertTx, one, rows, type Tx } from '../postgres/query/database.ts'
 import { within } from '../postgres/transaction/tx-scope.ts'
-import { explainAddError } from './add-error.ts'
 import {
+  explainAddError,
   assertAggregateId,
   assertContentHash,
   assertContentType,

@@ -9,7 +9,7 @@
 import type { Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
 import type { SignalBus } from '../../core/signals.ts'
-import { unlessLate } from '../../core/service/unless-late.ts'
+import { unlessLate } from '../../core/service/abort.ts'
 import { one, type Interruptible } from '../../postgres/query/database.ts'
 import { selectDeployment } from '../../postgres/schema/migrate.sql.ts'
 import { withDeadlines } from '../../postgres/transaction/deadline.ts'

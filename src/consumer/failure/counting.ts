@@ -3,7 +3,7 @@
  * a single statement that was given up would land some time, besides the one that was sent in its place.
  */
 import type { Tx } from '../../postgres/query/database.ts'
-import { oncePer } from '../../core/once-per.ts'
+import { oncePer } from '../../core/options.ts'
 import { transaction, transactionOptions } from '../../postgres/transaction/transaction.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 

@@ -9,7 +9,7 @@
  * together with how far it is, and one that was interrupted goes on from there. A plan says beforehand what would happen.
  * What the inbox no longer remembers, or what was redriven too often, is refused unless the caller insists.
  */
-import type { Chosen } from '../../core/chosen.ts'
+import type { Chosen } from '../../core/options.ts'
 import { defaults } from '../../core/defaults.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { newId } from '../../core/event/id.ts'

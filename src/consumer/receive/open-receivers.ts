@@ -2,7 +2,7 @@
  * Opens the receivers of several topics, all of them or none: one that nobody knows would go on delivering after a pause and
  * after the end.
  */
-import { unlessAborted } from '../../core/service/unless-aborted.ts'
+import { unlessAborted } from '../../core/service/abort.ts'
 import type { Receiver } from '../../transport/port/transport.ts'
 
 /** Rejects as the first of them that failed; empty if `stopping` aborts before all are open. */

@@ -8,7 +8,7 @@
  * meet in opposite orders, it is the backfill that gives way and comes back.
  */
 import { WaybillError } from '../../core/errors.ts'
-import { oncePer } from '../../core/once-per.ts'
+import { oncePer } from '../../core/options.ts'
 import type { AnyStream } from '../../core/event/stream.ts'
 import { execute, first, rows, type Database, type Tx } from '../../postgres/query/database.ts'
 import { lockOperation, saveOperation, type OperationRow } from '../../postgres/operation.sql.ts'

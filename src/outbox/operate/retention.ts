@@ -21,8 +21,7 @@ import { resolve, wholeBetween } from '../../core/options.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
 import { first, one, type Queryable } from '../../postgres/query/database.ts'
 import { removalMs, withDeadlines } from '../../postgres/transaction/deadline.ts'
-import { cdcCommand } from '../tables/cdc-command.ts'
-import { selectDispatching } from '../tables/cdc-switch.sql.ts'
+import { cdcCommand, selectDispatching } from '../tables/cdc-switch.sql.ts'
 import type { Outbox } from '../outbox.ts'
 import {
   expireRows,

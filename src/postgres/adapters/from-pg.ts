@@ -14,14 +14,13 @@
  */
 import { systemClock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
-import { unlessLate } from '../../core/service/unless-late.ts'
+import { unlessLate } from '../../core/service/abort.ts'
 import { borrowClient, isOfNoUse, throwAway, type PgClient, type PgPool, type PgPoolClient } from './borrow-client.ts'
 import {
   connections,
   type BeginOptions,
   type Database,
   type QueryResult,
-  type Queryable,
   type StatementOptions,
   type Tx,
 } from '../query/database.ts'

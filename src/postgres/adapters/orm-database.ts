@@ -10,8 +10,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 
 import { systemClock, type Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
-import { underSignals } from '../../core/service/abort.ts'
-import { unlessLate } from '../../core/service/unless-late.ts'
+import { underSignals, unlessLate } from '../../core/service/abort.ts'
 import {
   connections,
   one,

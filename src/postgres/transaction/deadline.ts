@@ -13,18 +13,17 @@
  */
 import type { Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
-import { underSignals } from '../../core/service/abort.ts'
-import { unlessLate } from '../../core/service/unless-late.ts'
+import { underSignals, unlessLate } from '../../core/service/abort.ts'
 import {
   connections,
   connectionsOf,
   markTx,
-  placeOf,
   type BeginOptions,
   type Database,
   type Interruptible,
   type Tx,
 } from '../query/database.ts'
+import { placeOf } from './gate.ts'
 import { isDatabase, steadyStatements } from './steady-statements.ts'
 import { commitUnknown } from './tx-scope.ts'
 

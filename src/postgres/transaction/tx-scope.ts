@@ -3,17 +3,19 @@
  */
 import type { Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
-import { unlessLate } from '../../core/service/unless-late.ts'
-import { markTx, one, placeOf, type BeginOptions, type Queryable, type Tx } from '../query/database.ts'
+import { unlessLate } from '../../core/service/abort.ts'
+import { markTx, one, type BeginOptions, type Queryable, type Tx } from '../query/database.ts'
 import {
   currentTransaction,
   endScope,
   inScope,
   openGate,
   openScope,
+  placeOf,
   refusal,
   track,
   type Gate,
+  type Place,
   type ScopeOptions,
 } from './gate.ts'
 import { isAbortedTransaction, isConnectionLoss, isReadOnly, isSystemFailure, sqlState } from '../query/sql-state.ts'
@@ -21,7 +23,8 @@ import { part, sql, type Part, type Statement } from '../query/sql.ts'
 
 /** A transaction whose statements are sent by `query`, and pass the gate there. */
 export function openTx<Native>(query: Queryable['query'], native: Native, gate: Gate = openGate()): Tx<Native> {
-  return markTx({ native, query }, { gate, scope: undefined })
+  const place: Place = { gate, scope: undefined }
+  return markTx({ native, query }, place)
 }
 
 /** Counts a function of ours as under way on `tx`, from its first line until it has settled. */
@@ -46,7 +49,8 @@ export async function runScope<Native, Result>(
   const { gate, base = tx } = place
   const scope = openScope(gate, options)
   const query: Tx['query'] = (text, values) => inScope(scope, () => base.query(text, values))
-  const view = markTx({ native: tx.native, query }, { gate, scope, base })
+  const inside: Place = { gate, scope, base }
+  const view = markTx({ native: tx.native, query }, inside)
   try {
     const result = await inScope(scope, () => work(view))
     endScope(scope)

@@ -2,7 +2,7 @@
  * The operators' statements on dead letters. The consumer's own are elsewhere.
  */
 import { aggregateKey } from '../../../postgres/lanes/lanes.sql.ts'
-import { joined, name, part, sql, sqlArray, type Part, type Statement } from '../../../postgres/query/sql.ts'
+import { joined, part, sql, sqlArray, type Part, type Statement } from '../../../postgres/query/sql.ts'
 import { pauseId, type InboxTables } from '../inbox.sql.ts'
 import { voidEventType } from '../../../core/event/event.ts'
 

@@ -19,8 +19,7 @@ import { errorMessage, WaybillError } from '../../../core/errors.ts'
 import type { Random } from '../../../core/service/random.ts'
 import type { GroupMemberId, KafkaClient, KafkaMember, TopicPartitions } from '../client/kafka-client.ts'
 import { isFencing, isPermanent, kafkaErrorName } from '../client/errors.ts'
-import { unlessAborted } from '../../../core/service/unless-aborted.ts'
-import { unlessLate } from '../../../core/service/unless-late.ts'
+import { unlessAborted, unlessLate } from '../../../core/service/abort.ts'
 import { isAnother } from '../../port/topic-id.ts'
 
 export interface GroupMemberOptions {
