@@ -73,7 +73,7 @@ export const optionFunctions: readonly OptionsOf[] = [
     ],
   },
   of('command', 'CommandOptions', 'src/command/model/command.ts'),
-  of('emit (of a command)', 'EmitOptions', 'src/command/command-outbox.ts'),
+  of('emit (of a command)', 'EmitOptions', 'src/command/model/command.ts'),
   of('createCommands', 'CommandsOptions', 'src/command/commands.ts'),
   of('bulk', 'BulkOptions', 'src/command/bulk.ts'),
   of('lockAggregate', 'LockOptions', 'src/command/model/aggregate.ts'),

@@ -12,7 +12,7 @@ export {
   type GrpcCode,
 } from './core/errors.ts'
 export { businessKeyId, newId, type KeyPart } from './core/event/id.ts'
-export { businessKeyParts, businessKeyText, type BusinessKey } from './core/event/business-key.ts'
+export { businessKeyParts, businessKeyText, type BusinessKey } from './core/event/id.ts'
 export {
   delta,
   state,
@@ -49,7 +49,7 @@ export type { StandardSchema } from './core/encoding/standard-schema.ts'
 export { seededRandom, type Random } from './core/service/random.ts'
 export type { Clock } from './core/service/clock.ts'
 export type { BackoffOptions } from './core/service/backoff.ts'
-export type { Chosen } from './core/chosen.ts'
+export type { Chosen } from './core/options.ts'
 
 export { transaction, type TransactionOptions } from './postgres/transaction/transaction.ts'
 export { connect, type Connection, type ConnectOptions } from './postgres/connect.ts'
@@ -183,7 +183,7 @@ export {
 export { bulk, type BulkItem, type BulkOptions } from './command/bulk.ts'
 export type { RunRequest } from './command/pipeline/admit.ts'
 export type { CommandCache } from './command/cache/cache.ts'
-export type { CommandOutbox, EmitOptions } from './command/command-outbox.ts'
+export type { CommandOutbox, EmitOptions } from './command/model/command.ts'
 export {
   command,
   type Command,

@@ -15,13 +15,12 @@ import { createTokens, type Tokens } from '../core/event/token.ts'
 import { noTracing, type TraceHeaders, type Tracing } from '../core/tracing.ts'
 import { connectionsOf, type Database, type Isolation } from '../postgres/query/database.ts'
 import { transactionOptions } from '../postgres/transaction/transaction.ts'
-import { unlessMute } from '../postgres/transaction/deadline.ts'
+import { answerGraceMs, withDeadlines } from '../postgres/transaction/deadline.ts'
 import { admit, winnerWait, type Admitted, type RunRequest } from './pipeline/admit.ts'
 import type { CommandCache } from './cache/cache.ts'
 import { deploymentScope, noScope } from './cache/scope.ts'
 import { createCommandGate } from './pipeline/gate.ts'
-import type { CommandOutbox } from './command-outbox.ts'
-import { definitionOf, type AnyCommand, type Command } from './model/command.ts'
+import { type CommandOutbox, definitionOf, type AnyCommand, type Command } from './model/command.ts'
 import { commandTables } from './model/command.sql.ts'
 import { executePlan } from './pipeline/execute.ts'
 import { fingerprint } from './pipeline/fingerprint.ts'
@@ -116,7 +115,7 @@ export function createPipeline(settings: Settings): Pipeline {
   const guard = { budgetMs, pendingTtlMs, completedTtlMs, ...entries, signals, clock, random }
   return {
     // A connection that fell silent must not hold a caller for ever.
-    db: unlessMute(db, { statementMs: statementTimeoutMs, clock }),
+    db: withDeadlines(db, { statementMs: statementTimeoutMs + answerGraceMs, clock }),
     gate: createCommandGate({ maxPerAggregate, maxPerPrincipal, maxQueued, queueTimeoutMs, markerLockMs, signals, clock }),
     schema: settings.schema,
     tables,

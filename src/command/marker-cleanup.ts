@@ -13,7 +13,7 @@ import { resolve, wholeBetween } from '../core/options.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
 import { one, type Database } from '../postgres/query/database.ts'
 import { transaction, transactionOptions } from '../postgres/transaction/transaction.ts'
-import { unlessMute } from '../postgres/transaction/deadline.ts'
+import { answerGraceMs, withDeadlines } from '../postgres/transaction/deadline.ts'
 import { createWitness } from '../postgres/clock/witnessed-clock.ts'
 import { commandTables, deleteExpired } from './model/command.sql.ts'
 
@@ -45,7 +45,7 @@ export interface MarkerCleanup extends Service {
 
 export function createMarkerCleanup(options: MarkerCleanupOptions): MarkerCleanup {
   const { schema, ttlMs, marginPercent, batchSize, idleMs, alertLagMs, signals, clock } = resolveOptions(options)
-  const db = unlessMute(options.db, { statementMs: statementTimeoutMs, clock })
+  const db = withDeadlines(options.db, { statementMs: statementTimeoutMs + answerGraceMs, clock })
   const tables = commandTables(schema)
   const keepMs = ttlMs + Math.ceil((ttlMs * marginPercent) / 100)
   const name = 'marker clean-up'

@@ -18,7 +18,7 @@ import { createProjection, type Projection, type ProjectOptions } from '../proje
 import { assertProjectionTable } from '../projection/projection-table.ts'
 import { ReadinessWatch, type Readiness } from '../projection/readiness.ts'
 import { createReads, type Reads } from '../projection/reads.ts'
-import { withDeadlines, runConsumer } from './engine.ts'
+import { runConsumer, withBatchDeadlines } from './engine.ts'
 import { resolveConsumerOptions, type ConsumerOptions, type ConsumerSettings } from './model/consumer-options.ts'
 import type { ConsumerObserver } from './model/observer.ts'
 import type { HandlerOf } from './model/handler.ts'
@@ -74,7 +74,7 @@ export function createConsumer<Native>(options: ConsumerOptions<Native>): Consum
       const routes = book.build()
       const { schema, service, deploymentId, name } = settings
       // Nobody would hear of one that waits here: it does not run yet, and is not stuck.
-      const db = withDeadlines(settings)
+      const db = withBatchDeadlines(settings)
       refuseMissingInbox(settings, routes)
       await assertSchema(db, { schema, service, deploymentId })
       for (const projection of routes.projections) await assertProjectionTable(db, projection)

@@ -10,7 +10,7 @@ import type { Lifetime } from '../core/service/lifetime.ts'
 import { createWaker } from '../core/service/loop.ts'
 import { underSignals } from '../core/service/abort.ts'
 import type { Database } from '../postgres/query/database.ts'
-import { unlessMute } from '../postgres/transaction/deadline.ts'
+import { answerGraceMs, withDeadlines } from '../postgres/transaction/deadline.ts'
 import { processBatch, type BatchDeps } from './batch/process-batch.ts'
 import type { Readers } from './batch/readers.ts'
 import { createCrashSuspects } from './failure/crash-suspects.ts'
@@ -43,7 +43,7 @@ export interface EngineDeps {
 
 export async function runConsumer(deps: EngineDeps): Promise<void> {
   // Work that waited on a connection that is dead, while others live, would keep what it has in hand for ever.
-  const settings = { ...deps.settings, db: withDeadlines(deps.settings) }
+  const settings = { ...deps.settings, db: withBatchDeadlines(deps.settings) }
   // When one of the tasks fails, the others stop, and so does what they have in hand.
   const failed = new AbortController()
   await underSignals([deps.life.stopping, failed.signal], async (stopping) => {
@@ -53,8 +53,8 @@ export async function runConsumer(deps: EngineDeps): Promise<void> {
 }
 
 /** The consumer's database, whose answers are waited for no longer than a batch may take. */
-export function withDeadlines({ db, clock, statementTimeoutMs, handlerTimeoutMs }: ConsumerSettings): Database {
-  return unlessMute(db, { statementMs: statementTimeoutMs + handlerTimeoutMs, clock })
+export function withBatchDeadlines({ db, clock, statementTimeoutMs, handlerTimeoutMs }: ConsumerSettings): Database {
+  return withDeadlines(db, { statementMs: statementTimeoutMs + handlerTimeoutMs + answerGraceMs, clock })
 }
 
 function createEngine(deps: EngineDeps): Engine {

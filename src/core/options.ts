@@ -2,6 +2,10 @@
  * One way to read options: unknown keys are refused with the nearest known name, defaults fill, ranges are checked.
  *
  * A misspelt option that is silently ignored is a setting that its owner believes in. So it is an error, at start.
+ *
+ * A filter says which of many an action is for outright: a field that is left out, or misspelt, never means all of them.
+ *
+ * What a component derives from its settings is made once, never with each call.
  */
 import { WaybillError } from './errors.ts'
 
@@ -90,4 +94,36 @@ function show(value: unknown): string {
   if (typeof value === 'string') return JSON.stringify(value)
   if (value === null || typeof value === 'number' || typeof value === 'boolean') return String(value)
   return Array.isArray(value) ? 'an array' : typeof value
+}
+
+/** Those that fit every field that is named, or all of them. */
+export type Chosen<Filter> = { readonly [Field in keyof Filter]: Exclude<Filter[Field], undefined> } | { readonly all: true }
+
+/** The filter that was meant, empty for all; INVALID_OPTION for one that names nothing. */
+export function chosen<Filter extends object>(known: readonly string[], given: Chosen<Filter>): Partial<Filter> {
+  refuseUnknown('filter', given, [...known, 'all'])
+  const fields = Object.entries(given)
+  for (const [field, value] of fields)
+    if (value === undefined || value === null || value === '')
+      throw new WaybillError('INVALID_OPTION', `filter.${field}: it has no value. Leave the field out if it shall not restrict.`)
+  if (fields.length === 0)
+    throw new WaybillError(
+      'INVALID_OPTION',
+      `filter: it names nothing. Pass at least one of ${known.join(', ')}, or { all: true } for everything.`,
+    )
+  if (!('all' in given)) return given
+  if (fields.length === 1 && (given.all as unknown) === true) return {}
+  throw new WaybillError('INVALID_OPTION', 'filter.all: true stands alone. Leave it out to restrict.')
+}
+
+/** Makes something once for each object it is made of: what a component derives from its settings, and would else derive with each call. */
+export function oncePer<Key extends object, Value>(make: (key: Key) => Value): (key: Key) => Value {
+  const made = new WeakMap<Key, Value>()
+  return (key) => {
+    const before = made.get(key)
+    if (before !== undefined) return before
+    const value = make(key)
+    made.set(key, value)
+    return value
+  }
 }

@@ -11,8 +11,7 @@ import { oneOf, refuseUnknown, resolve, wholeBetween } from '../core/options.ts'
 import type { StatusLimits } from '../ops/status/check.ts'
 import { checkMarkerTtl } from '../ops/status/status.ts'
 import type { Database } from '../postgres/query/database.ts'
-import { unlessMute } from '../postgres/transaction/deadline.ts'
-import { unlessSilent } from '../postgres/transaction/unless-silent.ts'
+import { withDeadlines } from '../postgres/transaction/deadline.ts'
 
 /** A service that the dashboard shows. */
 export interface DashboardService {
@@ -121,11 +120,6 @@ function checkedServices({ services, timeoutMs, clock }: Required<DashboardOptio
     names.add(name)
     const verdict = markerTtlMs === undefined || checkMarkerTtl(markerTtlMs)
     if (verdict !== true) throw new WaybillError('INVALID_OPTION', `dashboard.services: markerTtlMs of "${name}" ${verdict}.`)
-    return { name, db: neverSilent(db, timeoutMs, clock), schema, consumers, deploymentId, markerTtlMs }
+    return { name, db: withDeadlines(db, { statementMs: timeoutMs, clock }), schema, consumers, deploymentId, markerTtlMs }
   })
-}
-
-/** No page waits for ever for a database that is silent, and none of its connections does. */
-function neverSilent(db: Database, timeoutMs: number, clock: Clock): Database {
-  return { ...unlessMute(db, { statementMs: timeoutMs, clock }), ...unlessSilent(db, timeoutMs, clock) }
 }

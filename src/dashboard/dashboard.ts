@@ -10,6 +10,9 @@
  * Nobody sees anything whom `authorize` does not name. Changes need a viewer who may act, the page's own origin and its seal; each
  * is in the audit log under the viewer's name. It keeps nothing: any number of processes may serve it.
  */
+import { randomBytes } from 'node:crypto'
+import { readFile } from 'node:fs/promises'
+
 import { readJson } from '../core/encoding/read-json.ts'
 import { WaybillError } from '../core/errors.ts'
 import { act } from './actions.ts'
@@ -17,8 +20,7 @@ import { answer, answerError, answerJson, forbidden } from './answers.ts'
 import { resolveOptions, type DashboardOptions, type DashboardSettings, type Viewer } from './dashboard-options.ts'
 import { createListener, type Listener } from './listener.ts'
 import { looks, overview, type Glance } from './looks.ts'
-import { pageFile } from './page-files.ts'
-import { assertSamePage, sealFor } from './same-page.ts'
+import { isEqualSecret } from '../core/equal-secret.ts'
 
 export type { DashboardOptions, DashboardService, Viewer } from './dashboard-options.ts'
 export type { Listener } from './listener.ts'
@@ -108,4 +110,82 @@ function answerMethod(): Response {
 
 function notFound(what: string): WaybillError {
   return new WaybillError('NOT_FOUND', `There is no ${what} here.`)
+}
+
+/**
+ * Whether a request to change something comes from the page itself, and not from another site that is open in the same browser.
+ *
+ * Two things are asked for, each of which would do: the origin that the browser states, and a seal that only the page can read. The
+ * seal is a random cookie that the overview repeats in its body; another site can neither read that body nor set the header. So no
+ * secret is shared by the processes behind a load balancer.
+ */
+const cookieName = 'waybill_seal'
+const sealHeader = 'x-waybill-seal'
+const wellFormed = /^[\w-]{43}$/
+
+/** The browser's seal, and the header that makes it remember a new one. */
+function sealFor(
+  request: Request,
+  { path, origin }: { readonly path: string; readonly origin: string },
+): { readonly seal: string; readonly headers: Record<string, string> } {
+  const known = cookieOf(request, cookieName)
+  if (known !== undefined && wellFormed.test(known)) return { seal: known, headers: {} }
+  const seal = randomBytes(32).toString('base64url')
+  const secure = (origin === 'request' ? request.url : origin).startsWith('https:') ? '; Secure' : ''
+  return { seal, headers: { 'set-cookie': `${cookieName}=${seal}; Path=${path}; HttpOnly; SameSite=Strict${secure}` } }
+}
+
+/** FORBIDDEN unless the page sent it. Its whole origin counts, the scheme too; the host that was asked for, only where told to. */
+function assertSamePage(request: Request, origin: string): void {
+  const site = request.headers.get('sec-fetch-site')
+  const own = origin === 'request' ? new URL(request.url).origin : origin
+  if (request.headers.get('origin') !== own || (site !== null && site !== 'same-origin'))
+    throw forbidden(
+      `Actions are taken from the page itself only, at ${own}. If that is not its address, tell the dashboard its origin.`,
+    )
+  const [sent, kept] = [request.headers.get(sealHeader) ?? '', cookieOf(request, cookieName) ?? '']
+  if (!wellFormed.test(kept) || !isEqualSecret(sent, kept)) throw forbidden('The page is out of date. Load it again.')
+}
+
+/** The value of a cookie as it was sent; the first, if there are several of one name. */
+function cookieOf(request: Request, name: string): string | undefined {
+  for (const pair of request.headers.get('cookie')?.split(';') ?? []) {
+    const [key, value] = pair.trim().split('=', 2)
+    if (key === name) return value
+  }
+  return undefined
+}
+
+/** The files of the page, by the name they are asked for: nothing else of the disk is ever read. */
+interface PageFile {
+  readonly body: Uint8Array<ArrayBuffer>
+  readonly contentType: string
+}
+
+const files = [
+  'index.html',
+  'style.css',
+  'icon.svg',
+  'page.js',
+  'elements.js',
+  'services.js',
+  'letters.js',
+  'parked.js',
+  'trace.js',
+  'actions.js',
+] as const
+
+const contentTypes: Readonly<Record<string, string>> = {
+  html: 'text/html; charset=utf-8',
+  css: 'text/css; charset=utf-8',
+  svg: 'image/svg+xml',
+  js: 'text/javascript; charset=utf-8',
+}
+
+/** A file of the page; `undefined` if it has none of this name. */
+async function pageFile(asked: string): Promise<PageFile | undefined> {
+  const file = files.find((each) => each === asked)
+  if (file === undefined) return undefined
+  const body = new Uint8Array(await readFile(new URL(`page/${file}`, import.meta.url)))
+  return { body, contentType: contentTypes[file.slice(file.lastIndexOf('.') + 1)] ?? 'text/plain' }
 }

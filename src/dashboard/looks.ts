@@ -7,7 +7,7 @@
 import { groupDeadLetters, listDeadLetters, showDeadLetter, type DeadLetterState } from '../consumer/operate/dead-letters.ts'
 import { planRedrive } from '../consumer/operate/redrive.ts'
 import { WaybillError } from '../core/errors.ts'
-import { unlessLate } from '../core/service/unless-late.ts'
+import { unlessLate } from '../core/service/abort.ts'
 import { doctorConsumers } from '../ops/doctor/consumers.ts'
 import { doctorOutbox } from '../ops/doctor/outbox.ts'
 import { doctorRoles } from '../ops/doctor/roles.ts'

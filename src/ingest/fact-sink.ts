@@ -10,11 +10,11 @@ import type { Clock } from '../core/service/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import { isWaybillError, WaybillError } from '../core/errors.ts'
 import { signedPublisher, type Signer } from '../core/event/signing.ts'
-import { unlessAborted } from '../core/service/unless-aborted.ts'
+import { unlessAborted } from '../core/service/abort.ts'
 import type { Database, Tx } from '../postgres/query/database.ts'
 import { isRefusedValue } from '../postgres/query/sql-state.ts'
 import { transaction, transactionOptions } from '../postgres/transaction/transaction.ts'
-import { unlessMute } from '../postgres/transaction/deadline.ts'
+import { answerGraceMs, withDeadlines } from '../postgres/transaction/deadline.ts'
 import type { Publisher, PublishOutcome } from '../transport/port/transport.ts'
 import type { AnyEventType, Fact } from './fact.ts'
 
@@ -76,7 +76,7 @@ function publisherSink(publisher: Publisher): FactSink {
 }
 
 function outboxSink({ db, outbox }: OutboxTarget, { event, clock }: SinkParts): FactSink {
-  const heard = unlessMute(db, { statementMs: defaults.transaction.statementTimeoutMs, clock })
+  const heard = withDeadlines(db, { statementMs: defaults.transaction.statementTimeoutMs + answerGraceMs, clock })
   const options = transactionOptions({ clock })
   /** Returns how each fact ended. */
   const record = async (facts: readonly Fact[]): Promise<readonly PublishOutcome[]> => {

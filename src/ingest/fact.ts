@@ -5,11 +5,10 @@
  * crash, sends the same event. Its aggregate is the business key itself, at version 1: a reader removes repeats by the id, and a
  * versioned upsert removes them by the version.
  */
-import { businessKeyParts, businessKeyText, type BusinessKey } from '../core/event/business-key.ts'
+import { businessKeyParts, businessKeyText, type BusinessKey, businessKeyId, type KeyPart } from '../core/event/id.ts'
 import { contentHash, contentHashAttribute } from '../core/event/content-hash.ts'
 import { WaybillError } from '../core/errors.ts'
 import type { EventKind } from '../core/event/event.ts'
-import { businessKeyId, type KeyPart } from '../core/event/id.ts'
 import { contextOf, type EventType } from '../core/event/stream.ts'
 import type { OutgoingMessage } from '../transport/port/transport.ts'
 

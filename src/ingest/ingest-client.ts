@@ -6,7 +6,7 @@
  * signal ends them. Only an answer of the ingest itself, with an event id, counts as success.
  */
 import { backoffMs, resolveBackoff, type BackoffOptions } from '../core/service/backoff.ts'
-import type { BusinessKey } from '../core/event/business-key.ts'
+import type { BusinessKey } from '../core/event/id.ts'
 import { systemClock, type Clock } from '../core/service/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import { errorMessage, WaybillError } from '../core/errors.ts'

@@ -2,8 +2,7 @@
  * One request of the ingest client and its answer, bounded in time together with the headers that it needs.
  */
 import type { Clock } from '../core/service/clock.ts'
-import { underSignals } from '../core/service/abort.ts'
-import { unlessAborted } from '../core/service/unless-aborted.ts'
+import { underSignals, unlessAborted } from '../core/service/abort.ts'
 
 export interface ExchangeOptions {
   readonly url: string

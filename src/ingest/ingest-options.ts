@@ -2,7 +2,7 @@
  * The options of an ingest: every one with its default and its range.
  */
 import { resolveBackoff, type BackoffOptions } from '../core/service/backoff.ts'
-import type { BusinessKey } from '../core/event/business-key.ts'
+import type { BusinessKey } from '../core/event/id.ts'
 import { systemClock, type Clock } from '../core/service/clock.ts'
 import { defaults } from '../core/defaults.ts'
 import { WaybillError } from '../core/errors.ts'

@@ -7,10 +7,9 @@
  * that heard nothing, or anything else, sends the same fact again until it is accepted; readers remove the repeats. What is in
  * flight is bounded; beyond that, and while the broker is slow or away, facts are refused and nothing is kept.
  */
-import type { BusinessKey } from '../core/event/business-key.ts'
+import type { BusinessKey, KeyPart } from '../core/event/id.ts'
 import { isWaybillError } from '../core/errors.ts'
 import { redactedMessage } from '../core/redact.ts'
-import type { KeyPart } from '../core/event/id.ts'
 import { refuseUnknown } from '../core/options.ts'
 import type { PublishOutcome } from '../transport/port/transport.ts'
 import { makeFact, nameFact, type AnyEventType, type Fact, type FactMaker } from './fact.ts'

@@ -3,11 +3,14 @@
  *
  * An event that only the broker refuses is found out long after its transaction committed, and blocks its aggregate. Here
  * it fails inside the transaction, and the same event fits every transport: moving from one to another surprises nobody.
+ *
+ * What Postgres refuses all the same is explained by what the caller can do about it.
  */
 import { isDate } from 'node:util/types'
 import { aggregateIdFault } from '../core/event/aggregate-id.ts'
-import { WaybillError } from '../core/errors.ts'
+import { WaybillError, isWaybillError } from '../core/errors.ts'
 import type { EncodedEvent } from './tables/outbox.sql.ts'
+import { constraintName, isReadOnly, isUniqueViolation, sqlState } from '../postgres/query/sql-state.ts'
 
 /** Pub/Sub takes 100 attributes; the rest is left for ours and for those of tracing and CloudEvents. */
 const mostHeaders = 80
@@ -91,4 +94,57 @@ export function assertSize(event: EncodedEvent, maxBytes: number): void {
 
 function refused(eventType: string, why: string): WaybillError {
   return new WaybillError('INVALID_INPUT', `outbox.add ${eventType}: ${why}.`)
+}
+
+/** The state that `add_events` raises for a version out of turn. */
+const versionOutOfOrder = 'WB001'
+/** The state that `add_event` and `add_events` raise for a date ahead while a connector publishes. */
+const dateRefused = 'WB004'
+/** The state that they raise for an event whose row a trigger of the user's has dropped. */
+const eventDropped = 'WB006'
+const undefinedFunction = '42883'
+const undefinedSchema = '3F000'
+
+export function explainAddError(error: unknown, events: readonly EncodedEvent[], schema: string): unknown {
+  if (isWaybillError(error)) return error
+  const state = sqlState(error)
+  const what = events.length === 1 ? `outbox.add ${events[0]?.eventType}` : `outbox.addMany of ${events.length} events`
+  if (state === versionOutOfOrder) {
+    return new WaybillError(
+      'VERSION_OUT_OF_ORDER',
+      `${what}: ${messageOf(error)} Somebody else changed the aggregate, or a version was left out.`,
+      { cause: error },
+    )
+  }
+  if (isReadOnly(error)) {
+    return new WaybillError(
+      'REFUSED',
+      `${what}: this transaction is read only (readOnly: true, set transaction read only, or a server without writes), so nothing was recorded. Add events in one that may write.`,
+      { cause: error },
+    )
+  }
+  if (state === eventDropped) {
+    const advice = 'Let the trigger return the row as it is; what must not be published is not to be added.'
+    return new WaybillError('REFUSED', `${what}: ${messageOf(error)} ${advice}`, { cause: error })
+  }
+  if (state === dateRefused) return new WaybillError('REFUSED', `${what}: ${messageOf(error)}`, { cause: error })
+  if (isUniqueViolation(error) && constraintName(error)?.startsWith('outbox_') === true) {
+    return new WaybillError(
+      'INVALID_INPUT',
+      `${what}: an event with this id or version is in the outbox already. The same fact was recorded before.`,
+      { cause: error },
+    )
+  }
+  if (state === undefinedFunction || state === undefinedSchema) {
+    return new WaybillError(
+      'SCHEMA_MISMATCH',
+      `${what}: schema "${schema}" has no outbox. Run "waybill migrate up", or name the schema that has one.`,
+      { cause: error },
+    )
+  }
+  return error
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
 }

@@ -14,11 +14,11 @@ import { noTracing, type Tracing } from '../core/tracing.ts'
 import { parseVersion, type Version } from '../core/event/version.ts'
 import type { EventInput, EventKind } from '../core/event/event.ts'
 import { contextOf, type EventType } from '../core/event/stream.ts'
-import { afterCommit } from '../postgres/transaction/after-commit.ts'
+import { afterCommit } from '../postgres/transaction/transaction.ts'
 import { assertTx, one, rows, type Tx } from '../postgres/query/database.ts'
 import { within } from '../postgres/transaction/tx-scope.ts'
-import { explainAddError } from './add-error.ts'
 import {
+  explainAddError,
   assertAggregateId,
   assertContentHash,
   assertContentType,

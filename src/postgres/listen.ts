@@ -14,9 +14,7 @@ import { WaybillError } from '../core/errors.ts'
 import type { Lifetime, Service } from '../core/service/lifetime.ts'
 import { loop } from '../core/service/loop.ts'
 import { defaultSignals, type SignalBus } from '../core/signals.ts'
-import { underSignals } from '../core/service/abort.ts'
-import { unlessAborted } from '../core/service/unless-aborted.ts'
-import { untilAborted } from '../core/service/until-aborted.ts'
+import { underSignals, unlessAborted, untilAborted } from '../core/service/abort.ts'
 import { name } from './query/sql.ts'
 
 export interface ListenOptions {

@@ -11,10 +11,9 @@ import { refuseUnknown } from '../core/options.ts'
 import type { AnyStream } from '../core/event/stream.ts'
 import { execute, rows, type Queryable, type Tx } from '../postgres/query/database.ts'
 import { name, qualifiedName, type Name } from '../postgres/query/sql.ts'
-import { insertRows } from './fact-table.sql.ts'
+import { insertRows, findColumns, findUniqueKeys } from './versioned-upsert.sql.ts'
 import { JsonRecords } from './json-records.ts'
 import type { ColumnValue, ProjectedEvent, StateEventOf } from './projection.ts'
-import { findColumns, findUniqueKeys } from './versioned-upsert.sql.ts'
 
 export interface InsertOptions<S extends AnyStream> {
   /** The table, with its schema: `'telemetry.reading'`. */

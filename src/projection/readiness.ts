@@ -12,7 +12,7 @@
 import type { BackoffOptions } from '../core/service/backoff.ts'
 import type { Clock } from '../core/service/clock.ts'
 import { execute, first, one, type Interruptible } from '../postgres/query/database.ts'
-import { unlessSilent } from '../postgres/transaction/unless-silent.ts'
+import { withDeadlines } from '../postgres/transaction/deadline.ts'
 import { countVersions, markComplete, readRegister, type ReadScope } from './reads.sql.ts'
 import { lookMs } from './waiting-room.ts'
 
@@ -51,7 +51,7 @@ export class ReadinessWatch {
 
   constructor(options: ReadinessOptions) {
     // A probe that nobody answers is made again and again: none of them may keep its connection.
-    this.#options = { ...options, db: unlessSilent(options.db, lookMs, options.clock) }
+    this.#options = { ...options, db: withDeadlines(options.db, { statementMs: lookMs, clock: options.clock }) }
   }
 
   /** It runs, and waits for the broker: there may be any number of messages. */

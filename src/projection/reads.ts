@@ -16,7 +16,7 @@ import type { AggregateVersion, Tokens } from '../core/event/token.ts'
 import type { Version } from '../core/event/version.ts'
 import { one, rows, type Interruptible } from '../postgres/query/database.ts'
 import { isUnavailable } from '../postgres/query/sql-state.ts'
-import { unlessSilent } from '../postgres/transaction/unless-silent.ts'
+import { withDeadlines } from '../postgres/transaction/deadline.ts'
 import type { Projection } from './projection.ts'
 import { readPositions, readRow, type AggregateName, type ReadRow, type ReadScope, type RowOf } from './reads.sql.ts'
 import { newer, raiseToRows, rowOf } from './row-versions.ts'
@@ -83,9 +83,9 @@ export interface Reads {
 
 export function createReads(options: ReadsOptions): Reads {
   const { db, clock, consumer } = options
-  const heard = { ...options, db: unlessSilent(db, lookMs, clock) }
+  const heard = { ...options, db: withDeadlines(db, { statementMs: lookMs, clock }) }
   // The room has its own end for a look, and takes answers that come later; but a connection that is dead is not kept for them.
-  const patient = { ...options, db: unlessSilent(db, 6 * lookMs, clock) }
+  const patient = { ...options, db: withDeadlines(db, { statementMs: 6 * lookMs, clock }) }
   const look = (aggregates: readonly AggregateName[]): ReturnType<typeof versionsOf> => versionsOf(patient, aggregates)
   const fallbacks = bounded(options.maxFallbacks, tooManyFallbacks)
   // Also while they ask for their row: a flood of tokens must not queue for connections.

@@ -1,5 +1,5 @@
 /**
- * The statements on projection tables. Table and columns are the user's own; all names are checked and quoted.
+ * The statements on projection tables and fact tables. Table and columns are the user's own; all names are checked and quoted.
  */
 import { columnList, joined, name, part, sql, type Name, type Statement } from '../postgres/query/sql.ts'
 
@@ -58,4 +58,27 @@ export function findUniqueKeys(table: string): Statement<{ columns: string }> {
       from pg_index i
      where i.indrelid = to_regclass(${table}::text) and i.indisunique and i.indisvalid and i.indimmediate
        and i.indpred is null and i.indexprs is null`
+}
+
+/**
+ * The statement on fact tables. Table and columns are the user's own; all names are checked and quoted.
+ */
+interface FactShape {
+  readonly table: Name
+  readonly keyColumns: readonly string[]
+  /** What is written beside the key. */
+  readonly columns: readonly string[]
+}
+
+/**
+ * Adds rows whose key is not there yet. `records` is a JSON array of objects by column, in the order of their keys, and they are
+ * locked in that order. Index: the unique index on the key's columns.
+ */
+export function insertRows({ table, keyColumns, columns }: FactShape, records: string): Statement {
+  const key = columnList(keyColumns)
+  const everything = columnList([...keyColumns, ...columns])
+  return sql`
+    insert into ${table} (${everything})
+    select ${everything} from json_populate_recordset(null::${table}, ${records}::text::json) as incoming
+    on conflict (${key}) do nothing`
 }

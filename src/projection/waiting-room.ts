@@ -12,7 +12,7 @@ import { WaybillError } from '../core/errors.ts'
 import { createWaker } from '../core/service/loop.ts'
 import { systemRandom } from '../core/service/random.ts'
 import type { AggregateVersion } from '../core/event/token.ts'
-import { unlessLate } from '../core/service/unless-late.ts'
+import { unlessLate } from '../core/service/abort.ts'
 import type { Version } from '../core/event/version.ts'
 import type { AggregateName } from './reads.sql.ts'
 

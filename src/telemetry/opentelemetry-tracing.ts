@@ -21,8 +21,7 @@ import {
   type TracerProvider,
 } from '@opentelemetry/api'
 import { isWaybillError } from '../core/errors.ts'
-import { readTraceContext, writeTraceContext } from '../core/trace-context.ts'
-import type { SpanDetails, TraceHeaders, Tracing } from '../core/tracing.ts'
+import { readTraceContext, writeTraceContext, type SpanDetails, type TraceHeaders, type Tracing } from '../core/tracing.ts'
 
 export interface OpenTelemetryTracingOptions {
   /** @default the provider that is registered globally */

@@ -88,7 +88,7 @@ export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>>
     'consumer/tables/offsets.beginOffsets',
     'consumer/tables/offsets.moveOffsets',
   ],
-  'stands where "projection written" does, in fact tables': ['projection/fact-table.insertRows'],
+  'stands where "projection written" does, in fact tables': ['projection/versioned-upsert.insertRows'],
   'stands where "event added" does, for one event, and for facts': [
     'outbox/tables/outbox.addEvent',
     'outbox/tables/outbox.addFacts',
@@ -131,7 +131,7 @@ export const statementsWithoutPlace: Readonly<Record<string, readonly string[]>>
     'consumer/tables/leased-work.clampMessageRetries',
     'outbox/tables/dispatch.pullBackRetries',
     'outbox/tables/dispatch.wakeTopics',
-    'outbox/wake-up/notify.notifyChannel',
+    'outbox/tables/outbox.notifyChannel',
     'projection/reads.countVersions',
     'projection/reads.markComplete',
   ],

@@ -1,8 +1,7 @@
 /**
  * The parts of a Kafka client whose requests are answered by a function, and never leave the process.
  */
-import type { Ask, ClientParts } from '../../src/transport/kafka/client/parts.ts'
-import { KafkaConnections } from '../../src/transport/kafka/client/connections.ts'
+import { type Ask, type ClientParts, KafkaConnections } from '../../src/transport/kafka/client/connections.ts'
 
 const options = {
   brokers: [],

@@ -106,7 +106,7 @@ export const httpMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'believes the host that a request to the dashboard names',
-    file: 'src/dashboard/same-page.ts',
+    file: 'src/dashboard/dashboard.ts',
     from: "origin === 'request' ? new URL(request.url).origin : origin",
     to: "origin === '' ? origin : new URL(request.url).origin",
     caughtBy: { file: site, test: 'the host that a request names is not believed, unless told to' },

@@ -54,8 +54,8 @@ export const roleMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'lets a stranger hold up backfills by a key',
-    file: 'src/outbox/tables/backfill.sql.ts',
-    from: "sql`lock table ${name(schema, 'operation')} in share update exclusive mode`",
+    file: 'src/postgres/operation.sql.ts',
+    from: 'sql`lock table ${operationTable(schema)} in share update exclusive mode`',
     to: 'sql`select pg_advisory_xact_lock(hashtextextended(${`waybill backfill ${schema} orders`}, 0))`',
     caughtBy: {
       file: locks,

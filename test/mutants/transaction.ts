@@ -137,7 +137,7 @@ export const transactionMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'counts only what is sent by a promise',
-    file: 'src/postgres/adapters/guard-pg-client.ts',
+    file: 'src/postgres/adapters/from-pg.ts',
     from: 'const operation = enter(gate, text)\n  let isDone',
     to: 'const operation = enter({ ...gate, underWay: new Set() }, text)\n  let isDone',
     caughtBy: {
@@ -147,7 +147,7 @@ export const transactionMutants: readonly SourceMutant[] = [
   },
   {
     mutant: 'waits for ever behind a cursor of postgres.js that stayed open',
-    file: 'src/postgres/adapters/guard-postgres-js.ts',
+    file: 'src/postgres/adapters/from-postgres-js.ts',
     from: `  if (close !== undefined) operation.close = close\n`,
     to: '',
     caughtBy: {

@@ -53,16 +53,14 @@ async function attempt<Result>(
 ): Promise<Result> {
   const session = new Session(store, actor.name, stage)
   const forget = actor.onCut(() => void session.abandon())
-  const queryable: Queryable = {
-    query: async (text, values = []) => {
-      const rows = await actor.ask(store.nameOf(text), () => session.run(text, values))
-      return { rows, rowCount: rows.length }
-    },
+  const query: Queryable['query'] = async (text, values = []) => {
+    const rows = await actor.ask(store.nameOf(text), () => session.run(text, values))
+    return { rows, rowCount: rows.length }
   }
   const gate = openGate()
   try {
     await actor.ask('begin', () => Promise.resolve(session.begin(options)))
-    const result = await work(openTx(queryable, undefined, gate))
+    const result = await work(openTx(query, undefined, gate))
     gate.state = 'over'
     const tag = await actor
       .ask('commit', () => session.commit())

@@ -7,7 +7,8 @@
  */
 import { setImmediate as turn } from 'node:timers/promises'
 import pg from 'pg'
-import { serverStart, transactionStatus, type TransactionId } from '../../src/postgres/transaction/commit-outcome.ts'
+import { transactionStatus } from '../../src/postgres/transaction/commit-outcome.ts'
+import { serverStart, type TransactionId } from '../../src/postgres/transaction/tx-scope.ts'
 import { sql, type Statement } from '../../src/postgres/query/sql.ts'
 import { sqlState } from '../../src/postgres/query/sql-state.ts'
 import { eventually } from '../../src/testing/kit/eventually.ts'

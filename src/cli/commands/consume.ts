@@ -8,14 +8,13 @@ import { createInboxRetention } from '../../consumer/operate/retention.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { run } from '../../core/service/lifetime.ts'
 import type { SignalBus } from '../../core/signals.ts'
-import { closedAfter } from '../../ops/connect/close-in-time.ts'
+import { closedAfter } from '../../ops/connect/with-database.ts'
 import { createHealth } from '../../ops/status/health.ts'
 import type { Command, CommandContext, CommandResult, OptionValues } from '../frame/command.ts'
-import { textOption } from './outbox.ts'
+import { textOption } from '../frame/option-values.ts'
 import { databaseOptions } from '../frame/settings.ts'
-import { createTelemetry, telemetryOptions } from '../frame/telemetry.ts'
+import { createTelemetry, telemetryOptions, withSignals } from '../frame/telemetry.ts'
 import { withSchema } from '../frame/open-schema.ts'
-import { withSignals } from '../frame/with-signals.ts'
 
 /** Beside the batches: looking at what is stored, reading for waiters, retention. */
 const spareConnections = 3

@@ -4,7 +4,7 @@
 import { pauseConsumer, resumeConsumer, type ConsumerPauseAction } from '../../consumer/operate/pause.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { exitCodes, type Command, type CommandContext, type CommandResult, type OptionSpec } from '../frame/command.ts'
-import { textOption } from './outbox.ts'
+import { textOption } from '../frame/option-values.ts'
 import { databaseOptions } from '../frame/settings.ts'
 import { withSchema } from '../frame/open-schema.ts'
 

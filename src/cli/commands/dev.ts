@@ -10,7 +10,7 @@
  * dev itself makes is stamped as one.
  */
 import { WaybillError } from '../../core/errors.ts'
-import { untilAborted } from '../../core/service/until-aborted.ts'
+import { untilAborted } from '../../core/service/abort.ts'
 import { isDevelopment } from '../../drill/target/production-sign.ts'
 import { desiredResources } from '../../ops/provision/desired.ts'
 import { applyProvision, planProvision } from '../../ops/provision/provision.ts'
@@ -21,7 +21,7 @@ import { migrationStatus } from '../../postgres/schema/status.ts'
 import { migrate } from '../../postgres/schema/migrate.ts'
 import { createPubsubAdmin } from '../../transport/pubsub/admin/admin.ts'
 import type { Command, CommandContext, OptionValues } from '../frame/command.ts'
-import { portOption } from '../frame/port-option.ts'
+import { portOption } from '../frame/option-values.ts'
 import { refuseProduction } from '../frame/refuse-production.ts'
 import { databaseOptions } from '../frame/settings.ts'
 import { startProgram, type RunningProgram } from '../frame/start-program.ts'

@@ -1,7 +1,7 @@
 /**
  * `waybill outbox redrive | skip | drop`: what to do with events that gave up. All of it is audited.
  */
-import type { Chosen } from '../../core/chosen.ts'
+import type { Chosen } from '../../core/options.ts'
 import { defaults } from '../../core/defaults.ts'
 import { createOutbox } from '../../outbox/outbox.ts'
 import {
@@ -21,7 +21,8 @@ import {
   type OptionSpec,
   type OptionValues,
 } from '../frame/command.ts'
-import { chosenBy, textOption, whichOptions } from './outbox.ts'
+import { whichOptions } from './outbox.ts'
+import { chosenBy, textOption } from '../frame/option-values.ts'
 import { databaseOptions } from '../frame/settings.ts'
 import { oneLine } from '../frame/text-table.ts'
 import { withSchema } from '../frame/open-schema.ts'

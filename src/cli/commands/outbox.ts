@@ -1,13 +1,13 @@
 /**
  * `waybill outbox status | list | lanes`: what waits in the outbox, where an event is, and who works on it.
  */
-import type { Chosen } from '../../core/chosen.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { changeLanes, listLanes, listOutbox, outboxStatus, type OutboxStatus } from '../../ops/status/outbox-status.ts'
 import { outboxStates, type OutboxState } from '../../ops/status/outbox-states.ts'
 import { createOutbox } from '../../outbox/outbox.ts'
 import { pauseSubject } from '../../outbox/operate/pause.ts'
 import type { Command, OptionSpec, OptionValues } from '../frame/command.ts'
+import { textOption, wholeOption } from '../frame/option-values.ts'
 import { databaseOptions } from '../frame/settings.ts'
 import { oneLine, textDuration, textTable } from '../frame/text-table.ts'
 import { withSchema } from '../frame/open-schema.ts'
@@ -17,22 +17,6 @@ export const whichOptions: Readonly<Record<'stream' | 'aggregate' | 'event', Opt
   stream: { type: 'string', value: '<type>', help: 'the events of this aggregate type' },
   aggregate: { type: 'string', value: '<id>', help: 'with --stream: the events of this aggregate' },
   event: { type: 'string', value: '<id>', help: 'this event' },
-}
-
-/** The text of an option; empty is a mistake, not "all". */
-export function textOption(values: OptionValues, option: string): string | undefined {
-  const value = values[option]
-  if (value === undefined) return undefined
-  if (typeof value === 'string' && value !== '') return value
-  throw new WaybillError('INVALID_OPTION', `--${option} needs a value.`)
-}
-
-/** What an action is for. Everything must be asked for: a forgotten option must not mean all. */
-export function chosenBy<Filter extends object>(values: OptionValues, filter: Filter, question: string): Chosen<Filter> {
-  const named = Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== undefined))
-  const isRestricted = Object.keys(named).length > 0
-  if (isRestricted === (values['all'] === true)) throw new WaybillError('INVALID_OPTION', question)
-  return (isRestricted ? named : { all: true }) as Chosen<Filter>
 }
 
 export const outboxStatusCommand: Command = {
@@ -133,13 +117,4 @@ function stateOption(values: OptionValues): OutboxState | undefined {
   const state = outboxStates.find((each) => each === given.toUpperCase())
   if (state !== undefined) return state
   throw new WaybillError('INVALID_OPTION', `--state is one of ${outboxStates.join(', ').toLowerCase()}, not "${given}".`)
-}
-
-/** The whole number of an option. */
-export function wholeOption(values: OptionValues, option: string): number | undefined {
-  const given = textOption(values, option)
-  if (given === undefined) return undefined
-  const number = Number(given)
-  if (Number.isSafeInteger(number) && number > 0 && number <= 1_000_000) return number
-  throw new WaybillError('INVALID_OPTION', `--${option} needs a whole number from 1 to 1000000, not "${given}".`)
 }

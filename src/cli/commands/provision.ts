@@ -3,7 +3,7 @@
  * what is wrong with what is there.
  */
 import { WaybillError } from '../../core/errors.ts'
-import { closedAfter } from '../../ops/connect/close-in-time.ts'
+import { closedAfter } from '../../ops/connect/with-database.ts'
 import { doctorPubsub } from '../../ops/doctor/pubsub.ts'
 import { desiredResources, type DesiredResources } from '../../ops/provision/desired.ts'
 import { gcloudText, planText, terraformText, withNotes } from '../../ops/provision/print.ts'

@@ -2,10 +2,10 @@
  * `waybill pubsub-server`: the local Pub/Sub server as a process of its own, for any client in any language.
  */
 import { WaybillError } from '../../core/errors.ts'
-import { untilAborted } from '../../core/service/until-aborted.ts'
+import { untilAborted } from '../../core/service/abort.ts'
 import type { PubsubServerOptions, startPubsubServer as Start } from '../../pubsub-server/pubsub-server.ts'
 import type { Command, OptionValues } from '../frame/command.ts'
-import { portOption } from '../frame/port-option.ts'
+import { portOption } from '../frame/option-values.ts'
 
 export const pubsubServerCommand: Command = {
   summary: 'Serve the Pub/Sub protocol locally, for development, tests and drills',

@@ -5,7 +5,7 @@ import { countsOfRefused, listRefused } from '../../consumer/failure/refused-mes
 import { WaybillError } from '../../core/errors.ts'
 import type { Distrust } from '../../core/event/signing.ts'
 import type { Command, OptionValues } from '../frame/command.ts'
-import { textOption, wholeOption } from './outbox.ts'
+import { textOption, wholeOption } from '../frame/option-values.ts'
 import { databaseOptions } from '../frame/settings.ts'
 import { textTable } from '../frame/text-table.ts'
 import { withSchema } from '../frame/open-schema.ts'

@@ -6,16 +6,15 @@ import { isWaybillError, WaybillError } from '../../core/errors.ts'
 import { run, type Service } from '../../core/service/lifetime.ts'
 import type { SignalBus } from '../../core/signals.ts'
 import { underSignals } from '../../core/service/abort.ts'
-import { closedAfter } from '../../ops/connect/close-in-time.ts'
+import { closedAfter } from '../../ops/connect/with-database.ts'
 import { createHealth } from '../../ops/status/health.ts'
 import { createOutbox } from '../../outbox/outbox.ts'
 import { createRelay, type Relay } from '../../outbox/relay/relay.ts'
 import { createOutboxRetention, type OutboxRetention } from '../../outbox/operate/retention.ts'
 import type { Command, CommandContext, CommandResult, OptionValues } from '../frame/command.ts'
 import { databaseOptions } from '../frame/settings.ts'
-import { createTelemetry, telemetryOptions } from '../frame/telemetry.ts'
+import { createTelemetry, telemetryOptions, withSignals } from '../frame/telemetry.ts'
 import { withSchema } from '../frame/open-schema.ts'
-import { withSignals } from '../frame/with-signals.ts'
 
 /** Pass, renewal, watch and retention each need one at times. */
 const connections = 5

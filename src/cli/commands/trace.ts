@@ -7,7 +7,7 @@ import { traceTimeline } from '../../ops/trace/timeline.ts'
 import { WaybillError } from '../../core/errors.ts'
 import type { Command } from '../frame/command.ts'
 import { alsoOption, withServices } from '../frame/configured-services.ts'
-import { textOption } from './outbox.ts'
+import { textOption } from '../frame/option-values.ts'
 import { databaseOptions } from '../frame/settings.ts'
 import { oneLine } from '../frame/text-table.ts'
 

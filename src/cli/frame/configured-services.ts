@@ -14,7 +14,7 @@ import { assertSchema } from '../../postgres/schema/deployment.ts'
 import type { Transport } from '../../transport/port/transport.ts'
 import type { CommandContext, OptionSpec } from './command.ts'
 import { defaults } from '../../core/defaults.ts'
-import { textOption } from '../commands/outbox.ts'
+import { textOption } from './option-values.ts'
 import type { Settings } from './settings.ts'
 
 export const alsoOption: OptionSpec = {

@@ -1,15 +1,18 @@
 /**
  * What commands that run services tell while they run: to people, or with `--log-json` to machines, and with `--listen` metrics and
  * health over HTTP.
+ *
+ * A command listens to the bus of components that were given none. So it hears of transports that a configuration makes without knowing
+ * of signals, and of its own database connections, too.
  */
 import { WaybillError } from '../../core/errors.ts'
-import type { SignalBus, SignalName } from '../../core/signals.ts'
+import { type SignalBus, type SignalName, defaultSignals } from '../../core/signals.ts'
 import type { Health } from '../../ops/status/health.ts'
 import { logSignals, type LogEntry } from '../../telemetry/log-signals.ts'
 import { createMetrics } from '../../telemetry/metrics.ts'
 import { startTelemetryServer } from '../../telemetry/telemetry-server.ts'
 import type { OptionSpec, OptionValues } from './command.ts'
-import { textOption } from '../commands/outbox.ts'
+import { textOption } from './option-values.ts'
 import { oneLine, terminalJson } from './text-table.ts'
 
 export const telemetryOptions: Readonly<Record<string, OptionSpec>> = {
@@ -85,4 +88,22 @@ function listenAddress(values: OptionValues): { readonly host: string; readonly 
     'INVALID_OPTION',
     `--listen needs a port, or an address and a port such as 0.0.0.0:8080, not "${given}".`,
   )
+}
+
+/** Runs `work`; what it subscribed to ends with it. */
+export async function withSignals<Result>(work: (signals: SignalBus) => Promise<Result>): Promise<Result> {
+  const ends: (() => void)[] = []
+  const kept = (end: () => void): (() => void) => {
+    ends.push(end)
+    return end
+  }
+  try {
+    return await work({
+      emit: defaultSignals.emit,
+      on: (name, listener) => kept(defaultSignals.on(name, listener)),
+      onAny: (listener) => kept(defaultSignals.onAny(listener)),
+    })
+  } finally {
+    for (const end of ends) end()
+  }
 }

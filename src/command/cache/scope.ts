@@ -9,10 +9,10 @@
 import type { Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
 import type { SignalBus } from '../../core/signals.ts'
-import { unlessLate } from '../../core/service/unless-late.ts'
+import { unlessLate } from '../../core/service/abort.ts'
 import { one, type Interruptible } from '../../postgres/query/database.ts'
 import { selectDeployment } from '../../postgres/schema/migrate.sql.ts'
-import { unlessSilent } from '../../postgres/transaction/unless-silent.ts'
+import { withDeadlines } from '../../postgres/transaction/deadline.ts'
 
 /** Names the database in every key; undefined: go on without the cache. */
 export type CacheScope = () => Promise<string | undefined>
@@ -35,7 +35,7 @@ const answerMs = 1_000
 const askAgainMs = 5_000
 
 export function deploymentScope(db: Interruptible, schema: string, { signals, clock }: ScopeParts): CacheScope {
-  const heard = unlessSilent(db, askAgainMs, clock)
+  const heard = withDeadlines(db, { statementMs: askAgainMs, clock })
   let known: string | undefined
   let question: Question | undefined
   const read = async (): Promise<string> => {

@@ -4,6 +4,9 @@
  * `load` reads, `plan` decides with what was loaded, a seeded random source and a clock that stands still, and `execute` does
  * what was planned; it may run again, with the same plan, when an attempt loses a race. A command cannot be run but by
  * `commands.run`: what it is made of is not reachable from outside, so nothing gets around its marker.
+ *
+ * `CommandOutbox` is the part of an outbox that commands use. The outbox itself is given to `createCommands`; features do not import each
+ * other.
  */
 import { WaybillError } from '../../core/errors.ts'
 import type { EventInput, EventKind } from '../../core/event/event.ts'
@@ -13,7 +16,6 @@ import type { StandardSchema } from '../../core/encoding/standard-schema.ts'
 import type { EventType } from '../../core/event/stream.ts'
 import type { Queryable, Tx } from '../../postgres/query/database.ts'
 import type { Aggregate, LockedAggregate } from './aggregate.ts'
-import type { EmitOptions } from '../command-outbox.ts'
 
 declare const shape: unique symbol
 
@@ -172,4 +174,29 @@ function resolveCommand(name: string, options: object): object {
   if (locking === 'version' && aggregate === undefined)
     throw new WaybillError('INVALID_OPTION', `${component}.locking: 'version' needs an aggregate, whose version is compared.`)
   return resolved
+}
+
+/** The part of an outbox that commands use. The outbox itself is given to `createCommands`; features do not import each other. */
+export interface EmitOptions {
+  /** Made from a business key it makes the same fact the same event. @default a new time-ordered id */
+  readonly id?: string
+  /** Travel as attributes of the message. */
+  readonly headers?: Readonly<Record<string, string>>
+  /** Not published before; later events of the aggregate wait for it. Refused while a connector publishes the outbox. */
+  readonly notBefore?: Date
+  /** Values for the columns that you added to the outbox table. */
+  readonly columns?: Readonly<Record<string, unknown>>
+}
+
+/** An event that `execute` emitted. */
+export interface EmittedEvent {
+  readonly type: EventType<EventKind, never, unknown>
+  readonly aggregateId: string
+  readonly data: unknown
+  readonly options?: EmitOptions
+}
+
+export interface CommandOutbox {
+  /** Records events in `tx`; the results are in the order given. */
+  addMany(tx: Tx, events: readonly EmittedEvent[]): Promise<readonly { readonly version: bigint; readonly token: string }[]>
 }

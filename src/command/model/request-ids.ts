@@ -2,10 +2,16 @@
  * The way from commands that may come without a request id to commands that must have one.
  *
  * Missing ids are counted by command and client. The switch to `required` shows who still sends none, and warns.
+ *
+ * A request id also names the events of its request: the header `command_id` follows from the principal and the request id, so those who
+ * know both find the events, and others learn neither. It is not needed for the delivery.
  */
+import { createHash } from 'node:crypto'
+
 import type { Clock } from '../../core/service/clock.ts'
 import type { SignalBus } from '../../core/signals.ts'
-import type { CommandDefinition } from './command.ts'
+import type { CommandDefinition, EmittedEvent } from './command.ts'
+import type { MarkerKey } from './command.sql.ts'
 
 export type RequestIdPhase = 'optional' | 'required'
 
@@ -134,4 +140,18 @@ export function createRequestIds(parts: {
       return still
     },
   }
+}
+
+/** The header, and the attribute of the message. */
+const commandIdHeader = 'command_id'
+
+/** The id of a request: half of the SHA-256 of principal and request id, which contain no line feed themselves. */
+export function commandId({ principal, requestId }: MarkerKey): string {
+  return createHash('sha256').update(`${principal}\n${requestId}`).digest('hex').slice(0, 32)
+}
+
+/** The events with their request's id among their headers. */
+export function withCommandId(events: readonly EmittedEvent[], key: MarkerKey): readonly EmittedEvent[] {
+  const ours = { [commandIdHeader]: commandId(key) }
+  return events.map((event) => ({ ...event, options: { ...event.options, headers: { ...event.options?.headers, ...ours } } }))
 }

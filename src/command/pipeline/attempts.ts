@@ -8,10 +8,11 @@
  */
 import { backoffMs } from '../../core/service/backoff.ts'
 import { isWaybillError } from '../../core/errors.ts'
-import { runAfterCommit } from '../../postgres/transaction/after-commit.ts'
-import { answerMs, commitOutcome, transactionIdOf, type TransactionId } from '../../postgres/transaction/commit-outcome.ts'
+import { runAfterCommit } from '../../postgres/transaction/transaction.ts'
+import { answerMs, commitOutcome } from '../../postgres/transaction/commit-outcome.ts'
 import { isLockTimeout, isRetryableState, sqlState } from '../../postgres/query/sql-state.ts'
-import { unlessSilent } from '../../postgres/transaction/unless-silent.ts'
+import { withDeadlines } from '../../postgres/transaction/deadline.ts'
+import { transactionIdOf, type TransactionId } from '../../postgres/transaction/tx-scope.ts'
 import type { Admitted } from './admit.ts'
 import { keptRejection, NothingPlanned, runAttempt, type Attempt, type AttemptResult } from './attempt.ts'
 import { committedOutcome, currentToken, parseResponse } from './committed.ts'
@@ -123,7 +124,9 @@ async function confirm(
   { id, told }: { readonly id: TransactionId | undefined; readonly told: 'committed' | 'unknown' },
 ): Promise<'committed' | 'unknown'> {
   if (requestId === undefined || id === undefined) return told
-  const marker = await markers.find(unlessSilent(db, answerMs, clock), { principal, requestId }).catch(() => undefined)
+  const marker = await markers
+    .find(withDeadlines(db, { statementMs: answerMs, clock }), { principal, requestId })
+    .catch(() => undefined)
   if (marker === undefined) return 'unknown'
   return BigInt(marker.xmin) === BigInt(id.xid) % 4_294_967_296n ? 'committed' : told
 }

@@ -8,8 +8,7 @@ import { WaybillError } from '../../core/errors.ts'
 import type { Tx } from '../../postgres/query/database.ts'
 import { reportLate, runScope } from '../../postgres/transaction/tx-scope.ts'
 import { aggregateKey, type LockedAggregate } from '../model/aggregate.ts'
-import type { EmittedEvent } from '../command-outbox.ts'
-import type { ExecuteContext, Planned } from '../model/command.ts'
+import type { EmittedEvent, ExecuteContext, Planned } from '../model/command.ts'
 import { validResponse, withOwnTime, type PlanNode } from './plan.ts'
 
 /** What one attempt shares among the command and its children. */

@@ -6,7 +6,7 @@
  * while the transaction is open.
  */
 import { WaybillError } from '../../core/errors.ts'
-import { oncePer } from '../../core/once-per.ts'
+import { oncePer } from '../../core/options.ts'
 import { execute, one, rows, type Tx } from '../../postgres/query/database.ts'
 import type { Statement } from '../../postgres/query/sql.ts'
 import { transaction, transactionOptions } from '../../postgres/transaction/transaction.ts'

@@ -11,7 +11,7 @@
 import { createHash, randomUUID } from 'node:crypto'
 import { hostname } from 'node:os'
 import { execute, rows } from '../../postgres/query/database.ts'
-import { unlessSilent } from '../../postgres/transaction/unless-silent.ts'
+import { withDeadlines } from '../../postgres/transaction/deadline.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import type { Scope } from '../tables/inbox.sql.ts'
 import type { ReceivedEvent } from '../model/received-event.ts'
@@ -45,7 +45,7 @@ export async function withRegistration<Result>(deps: ReadersDeps, work: (readers
   const { settings, scope, routes } = deps
   const { clock } = settings
   // Neither a heartbeat nor a farewell may keep a consumer that stops.
-  const db = unlessSilent(settings.db, silentMs, clock)
+  const db = withDeadlines(settings.db, { statementMs: silentMs, clock })
   const reads = readsOf(routes)
   const digest = createHash('sha256').update(reads).digest('hex').slice(0, 16)
   const registration = { instance: randomUUID(), host: hostname(), reads, digest, leaseMs }

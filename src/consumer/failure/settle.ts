@@ -6,7 +6,7 @@
  */
 import { businessKeyId } from '../../core/event/id.ts'
 import { voidEventType } from '../../core/event/event.ts'
-import { oncePer } from '../../core/once-per.ts'
+import { oncePer } from '../../core/options.ts'
 import { execute, first, one, rows, type Database, type Tx } from '../../postgres/query/database.ts'
 import { isLockTimeout } from '../../postgres/query/sql-state.ts'
 import { storableError } from '../../postgres/query/storable.ts'

@@ -16,7 +16,7 @@
  */
 import type { Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
-import { unlessLate } from '../../core/service/unless-late.ts'
+import { unlessLate } from '../../core/service/abort.ts'
 import { isAnother } from '../../transport/port/topic-id.ts'
 import type { Delivery, IncomingMessage, ReceiveOptions, Receiver, Transport } from '../../transport/port/transport.ts'
 

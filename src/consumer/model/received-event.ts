@@ -10,7 +10,7 @@ import { errorMessage } from '../../core/errors.ts'
 import { businessKeyId, parseId } from '../../core/event/id.ts'
 import { parseMoment } from '../../core/timestamps.ts'
 import { parseVersion, type Version } from '../../core/event/version.ts'
-import { storableMs } from '../../postgres/query/storable-moment.ts'
+import { storableMs } from '../../postgres/query/storable.ts'
 import type { IncomingMessage } from '../../transport/port/transport.ts'
 
 /** Why a message cannot be applied, in words that dead letters are grouped by. */

@@ -17,7 +17,7 @@ import { defaultSignals, type SignalBus } from '../../core/signals.ts'
 import type { Verifier } from '../../core/event/signing.ts'
 import { execute, one, type Database } from '../../postgres/query/database.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
-import { unlessMute } from '../../postgres/transaction/deadline.ts'
+import { answerGraceMs, withDeadlines } from '../../postgres/transaction/deadline.ts'
 import type { Delivery, Transport } from '../../transport/port/transport.ts'
 import { assertVerifier, type ConsumerSettings } from '../model/consumer-options.ts'
 import { holdAggregate } from '../tables/dead-letter.sql.ts'
@@ -157,8 +157,8 @@ function resolveOptions(given: BrokerDeadLettersOptions): Settings {
       'INVALID_OPTION',
       'broker dead letters.publishedTo: verify needs the topic that the messages were published to; a signature names it.',
     )
-  const { statementTimeoutMs: statementMs } = defaults.transaction
-  return { ...settings, db: unlessMute(settings.db, { statementMs, clock: settings.clock }) }
+  const statementMs = defaults.transaction.statementTimeoutMs + answerGraceMs
+  return { ...settings, db: withDeadlines(settings.db, { statementMs, clock: settings.clock }) }
 }
 
 /** After a refusal it is asked for again every minute. */

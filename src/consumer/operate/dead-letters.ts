@@ -1,10 +1,9 @@
 /**
  * What an operator sees of dead letters: how many of which kind, which ones, and everything that is known of one.
  */
-import { chosen, type Chosen } from '../../core/chosen.ts'
+import { chosen, type Chosen, refuseUnknown } from '../../core/options.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { parseId } from '../../core/event/id.ts'
-import { refuseUnknown } from '../../core/options.ts'
 import { first, rows, type Queryable } from '../../postgres/query/database.ts'
 import { selectGroups, selectLetterDetail, selectLetters } from '../tables/operate.sql.ts'
 import type { DeadLetterFilter, DeadLetterState, LetterRow } from '../tables/operate.sql.ts'

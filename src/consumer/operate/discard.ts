@@ -6,7 +6,7 @@
  * A letter that was redriven and is not applied yet is taken back by it; one that is being applied is left alone. One whose event
  * has taken effect meanwhile cannot be discarded any more: it is closed as redriven.
  */
-import type { Chosen } from '../../core/chosen.ts'
+import type { Chosen } from '../../core/options.ts'
 import { newId } from '../../core/event/id.ts'
 import { execute, one, rows, type Database, type Tx } from '../../postgres/query/database.ts'
 import { insertAudit } from '../../postgres/schema/migrate.sql.ts'

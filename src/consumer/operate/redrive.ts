@@ -9,22 +9,16 @@
  * together with how far it is, and one that was interrupted goes on from there. A plan says beforehand what would happen.
  * What the inbox no longer remembers, or what was redriven too often, is refused unless the caller insists.
  */
-import type { Chosen } from '../../core/chosen.ts'
+import type { Chosen } from '../../core/options.ts'
 import { defaults } from '../../core/defaults.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { newId } from '../../core/event/id.ts'
 import { execute, first, one, rows, type Database, type Tx } from '../../postgres/query/database.ts'
+import { lockOperation, saveOperation, startOperation } from '../../postgres/operation.sql.ts'
 import { insertAudit } from '../../postgres/schema/migrate.sql.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
 import { chosenLetters, toDeadLetter, type DeadLetter, type DeadLetterFilter, type DeadLetterStore } from './dead-letters.ts'
-import {
-  insertOperation,
-  lockOperation,
-  moveLetters,
-  saveOperation,
-  selectLetters,
-  type LetterRow,
-} from '../tables/operate.sql.ts'
+import { moveLetters, selectLetters, type LetterRow } from '../tables/operate.sql.ts'
 import { inboxTables, type InboxTables } from '../tables/inbox.sql.ts'
 
 /**
@@ -92,16 +86,19 @@ export async function redriveDeadLetters(action: RedriveAction): Promise<Redrive
   const tables = inboxTables(action.schema)
   const operation = newId()
   const { maxRedrives, beyondMemory, actor, reason = '' } = action
-  await transaction(action.db, async (tx) => {
-    await execute(tx, insertOperation(tables, { id: operation, arguments: { filter, maxRedrives, beyondMemory, actor, reason } }))
-  })
+  const started = {
+    id: operation,
+    arguments: { filter, maxRedrives, beyondMemory, actor, reason },
+    progress: { redriven: 0, refused: 0 },
+  }
+  await transaction(action.db, (tx) => execute(tx, startOperation(action.schema, 'dlq.redrive', started)))
   return await goOn({ ...action, filter }, tables, operation)
 }
 
 /** Goes on with a redrive that was interrupted; one that is finished is left as it is. */
 export async function resumeRedrive(store: DeadLetterStore<Database>, operation: string): Promise<RedriveOutcome> {
   const tables = inboxTables(store.schema)
-  const found = await transaction(store.db, (tx) => first(tx, lockOperation(tables, operation)))
+  const found = await transaction(store.db, (tx) => first(tx, lockOperation(store.schema, 'dlq.redrive', operation)))
   if (found === undefined) throw new WaybillError('NOT_FOUND', `There is no redrive ${operation}.`)
   const given = JSON.parse(found.arguments) as Omit<Redrive, 'db' | 'schema'>
   return await goOn({ ...store, ...given }, tables, operation)
@@ -134,10 +131,10 @@ async function redriveBatch(
   { tables, operation }: { readonly tables: InboxTables; readonly operation: string },
 ): Promise<Step> {
   const { schema, filter, actor, reason = '' } = action
-  const { cursor, progress, state } = await one(tx, lockOperation(tables, operation))
-  const before = JSON.parse(progress) as { readonly redriven: number; readonly refused: number }
-  if (state !== 'running') return { ...before, refusals: [], finished: true }
-  const after = cursor === null ? '0' : (JSON.parse(cursor) as { readonly after: string }).after
+  const running = await one(tx, lockOperation(schema, 'dlq.redrive', operation))
+  const before = JSON.parse(running.progress) as { readonly redriven: number; readonly refused: number }
+  if (running.state !== 'running') return { ...before, refusals: [], finished: true }
+  const after = running.cursor === null ? '0' : (JSON.parse(running.cursor) as { readonly after: string }).after
   const found = await rows(tx, selectLetters(tables, filter, { states: dead, after, limit: batchSize }))
   const planned = planAll(found, action)
   const refusals = planned.filter(({ verdict }) => refusedVerdicts.includes(verdict))
@@ -149,7 +146,9 @@ async function redriveBatch(
   }
   const now = { redriven: before.redriven + moved.length, refused: before.refused + refusals.length }
   const finished = found.length < batchSize
-  await execute(tx, saveOperation(tables, operation, { ...now, after: found.at(-1)?.id ?? after, finished }))
+  const cursor = { after: found.at(-1)?.id ?? after }
+  const state = finished ? 'finished' : undefined
+  await execute(tx, saveOperation(schema, { id: operation }, { cursor, progress: now, state }))
   return { ...now, refusals, finished }
 }
 

@@ -19,7 +19,7 @@ import { oneOf, resolve, wholeBetween } from '../../core/options.ts'
 import { systemRandom } from '../../core/service/random.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
 import { one, type Queryable } from '../../postgres/query/database.ts'
-import { removalMs, unlessSilent } from '../../postgres/transaction/unless-silent.ts'
+import { removalMs, withDeadlines } from '../../postgres/transaction/deadline.ts'
 import type { Statement } from '../../postgres/query/sql.ts'
 import { createWitness, type AgeByClock } from '../../postgres/clock/witnessed-clock.ts'
 import {
@@ -70,7 +70,7 @@ const manyRows = 1_000
 
 export function createInboxRetention(options: InboxRetentionOptions): InboxRetention {
   const resolved = resolveOptions(options)
-  const settings = { ...resolved, db: unlessSilent(resolved.db, removalMs, resolved.clock) }
+  const settings = { ...resolved, db: withDeadlines(resolved.db, { statementMs: removalMs, clock: resolved.clock }) }
   const { db, schema, batchSize, idleMs, signals, clock } = settings
   const name = `inbox retention ${schema}`
   const tables = inboxTables(schema)

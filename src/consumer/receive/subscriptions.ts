@@ -13,7 +13,7 @@ import { inPartitionOrder, type PartitionOrderOptions } from '../model/partition
 import type { Routes } from '../model/routes.ts'
 import { storedOffsets } from '../tables/offsets.ts'
 import { othersOf, verified } from './verified.ts'
-import { unlessAborted } from '../../core/service/unless-aborted.ts'
+import { unlessAborted } from '../../core/service/abort.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { first } from '../../postgres/query/database.ts'
 import { selectForgotten } from '../tables/retention.sql.ts'

@@ -3,8 +3,7 @@
  */
 import { aggregateKey } from '../../postgres/lanes/lanes.sql.ts'
 import { sql, sqlArray, type Statement } from '../../postgres/query/sql.ts'
-import { storableMoment } from '../../postgres/query/storable-moment.ts'
-import { storableText } from '../../postgres/query/storable.ts'
+import { storableMoment, storableText } from '../../postgres/query/storable.ts'
 import type { AggregateName } from '../../projection/reads.sql.ts'
 import { attributesJson, foundInLine, pauseId, positionOf, storableKey, type BatchBounds, type Scope } from './inbox.sql.ts'
 import type { Item } from '../model/batch-item.ts'

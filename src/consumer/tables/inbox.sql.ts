@@ -6,8 +6,7 @@
  */
 import { aggregateKey } from '../../postgres/lanes/lanes.sql.ts'
 import { name, part, sql, sqlArray, sqlBytesArray, type Name, type Part, type Statement } from '../../postgres/query/sql.ts'
-import { storableMoment } from '../../postgres/query/storable-moment.ts'
-import { storableText } from '../../postgres/query/storable.ts'
+import { storableMoment, storableText } from '../../postgres/query/storable.ts'
 import type { AggregateName } from '../../projection/reads.sql.ts'
 import type { Item } from '../model/batch-item.ts'
 import type { StoredRow } from '../model/received-event.ts'

@@ -1,8 +1,8 @@
 /**
- * The operators' statements on dead letters, and on the operations that redrive them. The consumer's own are elsewhere.
+ * The operators' statements on dead letters. The consumer's own are elsewhere.
  */
 import { aggregateKey } from '../../postgres/lanes/lanes.sql.ts'
-import { joined, name, part, sql, sqlArray, type Part, type Statement } from '../../postgres/query/sql.ts'
+import { joined, part, sql, sqlArray, type Part, type Statement } from '../../postgres/query/sql.ts'
 import { pauseId, type InboxTables, type Scope } from './inbox.sql.ts'
 import { voidEventType } from '../../core/event/event.ts'
 
@@ -274,45 +274,6 @@ export function leaveVoids(
       from (select d.consumer, d.generation, d.aggregate_type, d.aggregate_id, max(d.version) filter (where d.in_turn) as passed, array_agg(d.event_id) as letters
               from discarded d group by 1, 2, 3, 4) a
      where p.consumer = a.consumer and p.generation = a.generation and p.aggregate_type = a.aggregate_type and p.aggregate_id = a.aggregate_id`
-}
-
-export interface OperationRow {
-  readonly arguments: string
-  readonly cursor: string | null
-  readonly state: string
-  readonly progress: string
-}
-
-export function insertOperation(tables: InboxTables, operation: { readonly id: string; readonly arguments: unknown }): Statement {
-  return sql`
-    insert into ${operationTable(tables)} (id, kind, arguments, progress)
-    values (${operation.id}::text::uuid, 'dlq.redrive', ${JSON.stringify(operation.arguments)}::text::jsonb, '{"redriven": 0, "refused": 0}')`
-}
-
-/** Locks the operation: whoever resumes one that is under way waits for its batch, and goes on behind it. */
-export function lockOperation(tables: InboxTables, id: string): Statement<OperationRow> {
-  return sql`
-    select o.arguments::text, o.cursor::text, o.state, o.progress::text from ${operationTable(tables)} o
-     where o.id = ${id}::text::uuid and o.kind = 'dlq.redrive' for update`
-}
-
-/** How far an operation is, written with the batch that took it there. */
-export function saveOperation(
-  tables: InboxTables,
-  id: string,
-  at: { readonly after: string; readonly redriven: number; readonly refused: number; readonly finished: boolean },
-): Statement {
-  return sql`
-    update ${operationTable(tables)} o
-       set cursor = jsonb_build_object('after', ${at.after}::text), updated_at = clock_timestamp(),
-           progress = jsonb_build_object('redriven', ${at.redriven}::int, 'refused', ${at.refused}::int),
-           state = case when ${at.finished}::boolean then 'finished' else o.state end,
-           finished_at = case when ${at.finished}::boolean then clock_timestamp() else null end
-     where o.id = ${id}::text::uuid`
-}
-
-function operationTable({ schema }: InboxTables): ReturnType<typeof name> {
-  return name(schema, 'operation')
 }
 
 export function setPaused(

@@ -7,8 +7,7 @@
  */
 import type { Distrust } from '../../core/event/signing.ts'
 import { sql, sqlArray, sqlBytesArray, type Statement } from '../../postgres/query/sql.ts'
-import { storableMoment } from '../../postgres/query/storable-moment.ts'
-import { storableText } from '../../postgres/query/storable.ts'
+import { storableMoment, storableText } from '../../postgres/query/storable.ts'
 import { attributesJson, storableKey, type InboxTables } from './inbox.sql.ts'
 import type { RawMessage } from '../model/received-event.ts'
 

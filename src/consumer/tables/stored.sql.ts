@@ -11,7 +11,7 @@
  */
 import { aggregateKey, isFreeLane } from '../../postgres/lanes/lanes.sql.ts'
 import { part, sql, sqlArray, sqlBytesArray, type Part, type Statement } from '../../postgres/query/sql.ts'
-import { storableMoment } from '../../postgres/query/storable-moment.ts'
+import { storableMoment } from '../../postgres/query/storable.ts'
 import { attributesJson, positionOf, storableKey, type InboxTables, type Scope } from './inbox.sql.ts'
 import type { Item } from '../model/batch-item.ts'
 import type { StoredRow } from '../model/received-event.ts'

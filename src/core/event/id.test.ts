@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import type { Clock } from '../service/clock.ts'
-import { businessKeyId, createIds, newId, parseId, type KeyPart } from './id.ts'
+import { businessKeyId, createIds, newId, parseId, type KeyPart, businessKeyParts, businessKeyText } from './id.ts'
 import { seededRandom } from '../service/random.ts'
 
 const v7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/
@@ -125,3 +125,27 @@ test('an id is read in any case and written in lower case', () => {
 test.each(['', 'x', '0192', `{${newId()}}`, `${newId()} `, 7, 7n, null, undefined, {}, ['a']])('%o is no id', (value) => {
   expect(() => parseId(value, 'event id')).toThrow(/^event id: expected a UUID, got .{1,70}\.$/)
 })
+
+const keyPart = fc.string({ unit: fc.constantFrom('a', 'b', '/', '%', '2', '5', 'F', 'ü', ' '), minLength: 1, maxLength: 8 })
+const businessKeys = fc.array(keyPart, { minLength: 1, maxLength: 4 })
+
+test('a key comes back from its text as it was, so different keys have different texts', () => {
+  fc.assert(
+    fc.property(businessKeys, (key) => {
+      expect(businessKeyParts(businessKeyText(key))).toEqual(key)
+    }),
+  )
+})
+
+test('a plain key of one part is its own text, and numbers count as their decimal text', () => {
+  expect(businessKeyText('order 7')).toBe('order 7')
+  expect(businessKeyText(['meter', 7, 8n, true])).toBe('meter/7/8/true')
+  expect(businessKeyText(['a/b'])).not.toBe(businessKeyText(['a', 'b']))
+})
+
+test.each([[[]], [''], ['a\u0000b'], ['x'.repeat(1_025)], ['ü'.repeat(513)]])(
+  'refuses a key that no broker would carry',
+  (key) => {
+    expect(() => businessKeyText(key)).toThrow(expect.objectContaining({ code: 'INVALID_INPUT' }))
+  },
+)

@@ -3,6 +3,10 @@
  *
  * Time-ordered ids keep index inserts at the right edge. Business-key ids make the id a function of the fact: whoever
  * sends the same fact again, from any process and after any crash, sends the same id, so that it is applied once.
+ *
+ * A business key is also written as one text, and read back: the parts are joined by "/", and what could be mistaken for a joint is
+ * escaped, so different keys are different texts, and a key of one plain part is its own text. The text is the aggregate's id of a fact,
+ * so it must suit every broker and Postgres.
  */
 import { createHash } from 'node:crypto'
 import { systemClock, type Clock } from '../service/clock.ts'
@@ -103,4 +107,26 @@ function hyphenate(hex: string): string {
 
 function at(bytes: Uint8Array, index: number): number {
   return bytes[index] ?? 0
+}
+
+/** A key of one part, or of several. */
+export type BusinessKey = KeyPart | readonly KeyPart[]
+
+/** Brokers take no longer attributes. */
+const longestBytes = 1_024
+
+/** `['meter 7', 2026]` → `meter 7/2026`. INVALID_INPUT for what no broker would carry. */
+export function businessKeyText(key: BusinessKey): string {
+  const parts = Array.isArray(key) ? (key as readonly KeyPart[]) : [key as KeyPart]
+  const text = parts.map((part) => String(part).replaceAll('%', '%25').replaceAll('/', '%2F')).join('/')
+  if (text === '' || text.includes('\u0000'))
+    throw new WaybillError('INVALID_INPUT', 'A business key must be text that is not empty and has no NUL.')
+  if (Buffer.byteLength(text) > longestBytes)
+    throw new WaybillError('INVALID_INPUT', `The business key has more than ${longestBytes} bytes; use its hash.`)
+  return text
+}
+
+/** The parts of a key's text, as texts: `keyOf` of a projection with a column for each part. */
+export function businessKeyParts(text: string): readonly string[] {
+  return text.split('/').map((part) => part.replaceAll('%2F', '/').replaceAll('%25', '%'))
 }

@@ -10,7 +10,7 @@ import { defaults } from '../defaults.ts'
 import { WaybillError } from '../errors.ts'
 import { resolve, atLeast } from '../options.ts'
 import { defaultSignals, type SignalBus } from '../signals.ts'
-import { untilAborted } from './until-aborted.ts'
+import { untilAborted } from './abort.ts'
 
 export interface Lifetime {
   /** Take no new work. */

@@ -7,7 +7,7 @@ import { lowestProfileVersion } from '../system/tables.sql.ts'
 import { deposit, poisonAmount } from '../system/system.ts'
 import type { DrilledProcess } from '../stage/drilled-process.ts'
 import { ackDeadlineSeconds } from '../target/pubsub-topic.ts'
-import { serversOf } from '../target/servers-of.ts'
+import { serversOf } from '../target/target.ts'
 import { watchAlert } from '../stage/alerts.ts'
 
 const consumerCrash: Drill = {

@@ -9,7 +9,7 @@ import { findRedis, startRedis } from '../../testing/servers/redis.ts'
 import type { Drill } from '../stage/drill.ts'
 import { createRequests, type Requests } from '../stage/requests.ts'
 import { RedisLink } from '../stage/redis-link.ts'
-import { serversOf } from '../target/servers-of.ts'
+import { serversOf } from '../target/target.ts'
 import type { Stage } from '../stage/stage.ts'
 
 /** As many are committed after a fault before it counts as one under load. */

@@ -4,7 +4,7 @@ import { transaction } from '../../postgres/transaction/transaction.ts'
 import type { Drill } from '../stage/drill.ts'
 import { selectOwnPid, transactionAgeMs } from '../system/tables.sql.ts'
 import { deposit } from '../system/system.ts'
-import { serversOf } from '../target/servers-of.ts'
+import { serversOf } from '../target/target.ts'
 
 const crashAfterCommit: Drill = {
   name: 'crash-after-commit',

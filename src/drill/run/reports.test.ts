@@ -2,9 +2,8 @@ import { readFile } from 'node:fs/promises'
 import { expect, test } from 'vitest'
 import type { DrillRecord, DrillReport } from '../stage/drill.ts'
 import { productionSign } from '../target/production-sign.ts'
-import { reportHtml } from './report-html.ts'
+import { reportHtml, timelinePicture } from './report-html.ts'
 import { reportText } from './report-text.ts'
-import { timelinePicture } from './timeline-picture.ts'
 import { deadLettersIn } from '../stage/alerts.ts'
 
 const record: DrillRecord = {

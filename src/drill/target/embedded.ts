@@ -10,7 +10,7 @@ import { eventually } from '../../testing/kit/eventually.ts'
 import { startKafka } from '../../testing/servers/kafka-cluster.ts'
 import { createKafkaAdmin } from '../../transport/kafka/admin.ts'
 import { createPubsubAdmin } from '../../transport/pubsub/admin/admin.ts'
-import { Closers } from '../stage/closers.ts'
+import { Closers } from '../../testing/process/closers.ts'
 import { makePubsubTopic } from './pubsub-topic.ts'
 import type { EmbeddedBroker, Target } from './target.ts'
 

@@ -5,6 +5,7 @@ import type { Postgres } from '../../testing/servers/postgres.ts'
 import type { PubsubServer } from '../../pubsub-server/pubsub-server.ts'
 import type { Transport } from '../../transport/port/transport.ts'
 import type { TransportPlace } from '../system/process.ts'
+import { WaybillError } from '../../core/errors.ts'
 
 export interface Target {
   readonly on: 'embedded' | 'config'
@@ -43,3 +44,10 @@ export interface EmbeddedBroker {
 
 /** Reads of a topic beside the consumer: what the broker has. */
 export const tapName = 'tap'
+
+/** Drills that say `needs: 'servers'` are not run where there are none. */
+export function serversOf({ servers }: Target): EmbeddedServers {
+  if (servers === undefined)
+    throw new WaybillError('INTERNAL', 'A drill that stops servers was run on a stack that is not its own.')
+  return servers
+}

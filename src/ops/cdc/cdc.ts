@@ -18,9 +18,8 @@ import { first, one, rows, type Database, type Queryable } from '../../postgres/
 import { insertAudit } from '../../postgres/schema/migrate.sql.ts'
 import { isLockTimeout } from '../../postgres/query/sql-state.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
-import { cdcCommand } from '../../outbox/tables/cdc-command.ts'
+import { cdcCommand, lockDispatching, selectDispatching } from '../../outbox/tables/cdc-switch.sql.ts'
 import { countDated, readPauses } from '../../outbox/tables/dispatch.sql.ts'
-import { lockDispatching, selectDispatching } from '../../outbox/tables/cdc-switch.sql.ts'
 import type { Outbox } from '../../outbox/outbox.ts'
 import { selectSlot } from '../../outbox/tables/retention.sql.ts'
 import {

@@ -6,8 +6,7 @@
  * switched onto.
  */
 import { WaybillError } from '../../core/errors.ts'
-import { cdcCommand } from '../../outbox/tables/cdc-command.ts'
-import { lockDispatching, selectDispatching } from '../../outbox/tables/cdc-switch.sql.ts'
+import { cdcCommand, lockDispatching, selectDispatching } from '../../outbox/tables/cdc-switch.sql.ts'
 import type { Outbox } from '../../outbox/outbox.ts'
 import { selectSlot, type SlotRow } from '../../outbox/tables/retention.sql.ts'
 import { first, one, rows, type Database, type Queryable } from '../../postgres/query/database.ts'

@@ -6,7 +6,8 @@
  */
 import { connect, type Connection } from '../../postgres/connect.ts'
 import { explainConnectFailure, parseDatabaseUrl } from '../../postgres/connect-failure.ts'
-import { closedAfter } from './close-in-time.ts'
+import { systemClock } from '../../core/service/clock.ts'
+import { unlessLate } from '../../core/service/abort.ts'
 
 /** Runs `work` on a pool of its own, of two connections unless told otherwise. One that may be away is not asked before. */
 export async function withDatabase<Result>(
@@ -29,4 +30,32 @@ async function reach(db: Connection, url: string): Promise<void> {
   } catch (error) {
     throw explainConnectFailure(error, url)
   }
+}
+
+/**
+ * Closes what may not answer any more. A pool waits for the connections that are in use, and one whose packets are dropped is in
+ * use for ever; whoever waits for that neither says what went wrong nor ends.
+ */
+interface Closable {
+  close(): Promise<void>
+}
+
+const closeMs = 3_000
+
+/** Runs `work` and closes what it needed. If both fail, it rejects as the work did: the other mostly follows from it. */
+export async function closedAfter<Result>(closable: Closable, work: () => Promise<Result>): Promise<Result> {
+  let result: Result
+  try {
+    result = await work()
+  } catch (error) {
+    await closeInTime(closable).catch(() => undefined)
+    throw error
+  }
+  await closeInTime(closable)
+  return result
+}
+
+/** Resolves when it is closed, or has had its time; rejects if closing fails. */
+async function closeInTime(closable: Closable): Promise<void> {
+  await unlessLate(closable.close(), closeMs, systemClock)
 }

@@ -5,7 +5,7 @@ import { inboxTables, type InboxTables } from '../../consumer/tables/inbox.sql.t
 import { selectAtRest, selectReaders, type ReaderRow } from '../../consumer/tables/readers.sql.ts'
 import { countsOfRefused } from '../../consumer/failure/refused-messages.ts'
 import { one, rows, type Queryable } from '../../postgres/query/database.ts'
-import { selectAppliedLetters } from './consumers.sql.ts'
+import { selectAppliedLetters } from './outbox.sql.ts'
 import { selectConsumers } from '../status/status.sql.ts'
 
 export type ConsumerProblem = 'letter-applied' | 'mixed-versions' | 'unread' | 'messages-refused'

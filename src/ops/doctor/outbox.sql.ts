@@ -1,8 +1,10 @@
 /**
- * What the doctor looks at in an outbox: its own rules as the catalogue has them, the server's settings, and its rows.
+ * What the doctor looks at: of an outbox its own rules as the catalogue has them, the server's settings, and its rows; of consumers their
+ * letters.
  */
 import type { OutboxTables } from '../../outbox/tables/outbox.sql.ts'
 import { name, sql, type Statement } from '../../postgres/query/sql.ts'
+import type { InboxTables } from '../../consumer/tables/inbox.sql.ts'
 
 export interface OutboxGuards {
   readonly append_only: boolean
@@ -142,4 +144,17 @@ export function selectUnlockedWrites(schema: string): Statement<UnlockedWrites> 
            to_char(u.first_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as first_at,
            to_char(u.last_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as last_at
       from ${name(schema, 'unlocked_write')} u order by u.last_at desc, u.relation, u.role, u.application limit 20`
+}
+
+/**
+ * Letters that nobody has settled although the inbox has their event, up to `bound` of them, and the numbers of the first.
+ * Indexes: dead_letter_group_idx, the primary key of inbox.
+ */
+export function selectAppliedLetters(tables: InboxTables, bound: number): Statement<{ count: number; some: string }> {
+  return sql`
+    select count(*)::int as count, coalesce(string_agg(a.id::text, ',' order by a.id) filter (where a.place <= 100), '') as some
+      from (select d.id, row_number() over (order by d.id) as place
+              from (select d.id from ${tables.deadLetter} d where d.state = 'dead'
+                     and exists (select from ${tables.inbox} i where i.consumer = d.consumer and i.generation = d.generation and i.event_id = d.event_id)
+                     limit ${bound}::int) d) a`
 }

@@ -4,8 +4,7 @@
  * It only reads. Each finding says what is wrong, what that leads to, and what to do about it.
  */
 import { readBacklog } from '../../outbox/tables/backlog.sql.ts'
-import { cdcCommand } from '../../outbox/tables/cdc-command.ts'
-import { selectDispatching } from '../../outbox/tables/cdc-switch.sql.ts'
+import { cdcCommand, selectDispatching } from '../../outbox/tables/cdc-switch.sql.ts'
 import type { Outbox } from '../../outbox/outbox.ts'
 import { listPauses } from '../../outbox/operate/pause.ts'
 import { selectSlot } from '../../outbox/tables/retention.sql.ts'

@@ -5,9 +5,8 @@
  */
 import type { PubsubAdmin } from '../../transport/pubsub/admin/admin.ts'
 import type { SubscriptionSettings, TopicSettings } from '../../transport/pubsub/admin/resources.ts'
-import type { DesiredResources } from '../provision/desired.ts'
+import { type DesiredResources, isProvisional } from '../provision/desired.ts'
 import { howToMakeAnew, missingGrants } from '../provision/provision.ts'
-import { isProvisional } from '../provision/provisional-retention.ts'
 
 export type PubsubProblem =
   | 'topic-missing'

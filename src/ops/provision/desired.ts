@@ -5,6 +5,16 @@
  * of its own that has a subscription too: what is published to a topic without one is lost. A consumer that stops at what fails
  * has none: Pub/Sub would take away what it stopped at, and what is behind it would go on. Every grant is on one resource, never
  * on the project.
+ *
+ * Nothing is lost while a topic is made beside relays that wait for it. A subscription gets what is published after it was made. So a
+ * topic that is to have subscriptions keeps everything until it has them, and each of them is sought to the beginning. What a seek has
+ * made due is delivered, whatever the topic keeps later.
+ *
+ *   topic         missing ──create──▶ provisional ──its subscriptions are there──▶ wanted
+ *   subscription  missing ──create──▶ provisional ──seek─────────────────────────▶ wanted
+ *
+ * No configuration asks for the provisional retention. A topic that has it was left by a run that was broken off, and the next one goes
+ * on there; a topic that has another is in service and is never sought.
  */
 import { WaybillError } from '../../core/errors.ts'
 import { refuseUnknown } from '../../core/options.ts'
@@ -13,7 +23,6 @@ import type { PubsubGrant } from '../../transport/pubsub/admin/admin.ts'
 import { usualLeaseMs } from '../../transport/pubsub/receive/lease-keeper.ts'
 import { deadLetterName, subscriptionName } from '../../transport/pubsub/client/names.ts'
 import type { SchemaSettings, SubscriptionSettings, TopicSettings } from '../../transport/pubsub/admin/resources.ts'
-import { isProvisional } from './provisional-retention.ts'
 
 /** A stream that this service publishes or reads. */
 export type ProvisionedStream = Pick<StreamHead, 'topic' | 'ordering'>
@@ -237,4 +246,19 @@ function ambiguous(name: string, value: number): WaybillError {
     'INVALID_OPTION',
     `provision.${name}: ${value} marks what provisioning has not finished. Take a second more, or less.`,
   )
+}
+
+/** A second less than Pub/Sub keeps anything: it tells what is not finished from what others have set, and lasts until somebody looks. */
+const provisionalSeconds = 31 * 86_400 - 1
+
+interface Retaining {
+  readonly retentionSeconds: number
+}
+
+export function provisional<Settings extends Retaining>(settings: Settings): Settings {
+  return { ...settings, retentionSeconds: provisionalSeconds }
+}
+
+export function isProvisional({ retentionSeconds }: Retaining): boolean {
+  return retentionSeconds === provisionalSeconds
 }

@@ -6,10 +6,9 @@
  * but what the given options did not say.
  */
 import type { SchemaSettings, SubscriptionSettings, TopicSettings } from '../../transport/pubsub/admin/resources.ts'
-import type { DesiredResources } from './desired.ts'
+import { type DesiredResources, isProvisional } from './desired.ts'
 import type { PubsubGrant } from '../../transport/pubsub/admin/admin.ts'
 import type { Difference, ProvisionChange, ProvisionPlan } from './provision.ts'
-import { isProvisional } from './provisional-retention.ts'
 
 /** A plan for people: `+` is made, `~` is changed, `!` stands in the way. */
 export function planText(plan: ProvisionPlan): string {

@@ -14,8 +14,7 @@ import {
   type SubscriptionSettings,
   type TopicSettings,
 } from '../../transport/pubsub/admin/resources.ts'
-import type { DesiredResources } from './desired.ts'
-import { isProvisional, provisional } from './provisional-retention.ts'
+import { type DesiredResources, isProvisional, provisional } from './desired.ts'
 
 export interface Difference {
   readonly field: string

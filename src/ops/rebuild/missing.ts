@@ -9,11 +9,12 @@
  */
 import { WaybillError } from '../../core/errors.ts'
 import { execute, one, rows, type Tx } from '../../postgres/query/database.ts'
+import { limitStatements } from '../../postgres/transaction/tx-scope.ts'
 import { isRefusedValue, isStatementTimeout } from '../../postgres/query/sql-state.ts'
 import type { Projection } from '../../projection/projection.ts'
 import type { StartedRebuild } from './run.ts'
 import type { Shadow } from './shadow.ts'
-import { limitStatements, readAggregates, type AggregateRow, type RebuildScope } from './rebuild.sql.ts'
+import { readAggregates, type AggregateRow, type RebuildScope } from './rebuild.sql.ts'
 import { countUncovered, findUncovered, type UncoveredRow } from './tables.sql.ts'
 
 const pageSize = 10_000

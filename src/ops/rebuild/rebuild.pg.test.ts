@@ -10,7 +10,7 @@ import { fromPg } from '../../postgres/adapters/from-pg.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
 import { abandonRebuild, dropReplaced, rebuild, type RebuildOptions } from './rebuild.ts'
 import type { RebuildProgress } from './run.ts'
-import { seekerOf } from './seek.ts'
+import { seekerOf } from './source.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

@@ -1,8 +1,9 @@
 /**
- * The statements of a rebuild on our own tables: the register, the operation, and how far the new generation is.
+ * The statements of a rebuild on our own tables: the register, and how far the new generation is.
  */
 import type { InboxTables } from '../../consumer/tables/inbox.sql.ts'
-import { name, sql, sqlArray, type Name, type Statement } from '../../postgres/query/sql.ts'
+import { operationTable } from '../../postgres/operation.sql.ts'
+import { sql, sqlArray, type Name, type Statement } from '../../postgres/query/sql.ts'
 
 /** A rebuild of one consumer: the generation that readers see, and the one that is being built. */
 export interface RebuildScope {
@@ -25,7 +26,7 @@ export interface RegisterRow {
 export function lockRegister(tables: InboxTables, consumer: string): Statement<RegisterRow> {
   return sql`
     select c.generation, c.next_generation,
-           greatest(c.generation, (select max((o.arguments->>'generation')::int) from ${operations(tables)} o
+           greatest(c.generation, (select max((o.arguments->>'generation')::int) from ${operationTable(tables.schema)} o
                                     where o.kind = 'rebuild' and o.arguments->>'consumer' = c.name)) + 1 as unused
       from ${tables.consumer} c where c.name = ${consumer}::text for update of c`
 }
@@ -38,49 +39,6 @@ export function setNextGeneration(tables: InboxTables, consumer: string, next: n
 export function endGeneration(tables: InboxTables, consumer: string): Statement {
   return sql`
     update ${tables.consumer} set next_generation = null, ready_at = coalesce(ready_at, clock_timestamp()) where name = ${consumer}::text`
-}
-
-export interface OperationRow {
-  readonly id: string
-  readonly arguments: string
-  readonly cursor: string | null
-  readonly progress: string
-  readonly state: string
-}
-
-export function insertRebuild(tables: InboxTables, operation: { readonly id: string; readonly arguments: unknown }): Statement {
-  return sql`
-    insert into ${operations(tables)} (id, kind, arguments)
-    values (${operation.id}::text::uuid, 'rebuild', ${JSON.stringify(operation.arguments)}::text::jsonb)`
-}
-
-/** The consumer's rebuilds, newest first. */
-export function findRebuilds(tables: InboxTables, consumer: string): Statement<OperationRow> {
-  return sql`
-    select o.id::text as id, o.arguments::text as arguments, o.cursor::text as cursor, o.progress::text as progress, o.state
-      from ${operations(tables)} o
-     where o.kind = 'rebuild' and o.arguments->>'consumer' = ${consumer}::text order by o.started_at desc`
-}
-
-/** Saves how far the rebuild is; what is not given stays. Touches no row if it was swapped in or abandoned meanwhile. */
-export function saveRebuild(
-  tables: InboxTables,
-  id: string,
-  saved: { readonly progress?: unknown; readonly cursor?: unknown; readonly state?: string },
-): Statement {
-  const { progress, cursor, state } = saved
-  return sql`
-    update ${operations(tables)}
-       set progress = coalesce(${json(progress)}::text::jsonb, progress), cursor = coalesce(${json(cursor)}::text::jsonb, cursor),
-           state = coalesce(${state ?? null}::text, state), updated_at = clock_timestamp(),
-           finished_at = case when ${state ?? null}::text is null then finished_at else clock_timestamp() end
-     where id = ${id}::text::uuid and state = 'running'`
-}
-
-/** The tables that it replaced are dropped. */
-export function forgetReplaced(tables: InboxTables, id: string): Statement {
-  return sql`
-    update ${operations(tables)} set progress = progress - 'replaced', updated_at = clock_timestamp() where id = ${id}::text::uuid`
 }
 
 export interface ReachedRow {
@@ -142,11 +100,6 @@ export function findBehind(
      order by aggregate_type, aggregate_id limit ${limit}::int`
 }
 
-/** How long each statement of this transaction may take from now on. */
-export function limitStatements(mostMs: number): Statement {
-  return sql`select set_config('statement_timeout', ${String(mostMs)}::text, true)`
-}
-
 /** How long each statement of this transaction may wait for a lock from now on. */
 export function limitLockWaits(mostMs: number): Statement {
   return sql`select set_config('lock_timeout', ${String(mostMs)}::text, true)`
@@ -205,12 +158,4 @@ export function deleteLeftovers(table: Name, register: Name, consumer: string): 
        select t.ctid from ${table} t join ${register} c on c.name = t.consumer
         where t.consumer = ${consumer}::text and t.generation > c.generation and t.generation is distinct from c.next_generation
         limit ${leftoverBatch}::int))`
-}
-
-function operations({ schema }: InboxTables): Name {
-  return name(schema, 'operation')
-}
-
-function json(value: unknown): string | null {
-  return value === undefined ? null : JSON.stringify(value)
 }

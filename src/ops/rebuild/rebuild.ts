@@ -15,27 +15,18 @@ import { errorMessage, WaybillError } from '../../core/errors.ts'
 import { newId } from '../../core/event/id.ts'
 import { refuseUnknown, resolve, wholeBetween } from '../../core/options.ts'
 import { execute, first, one, rows, type Database, type Queryable } from '../../postgres/query/database.ts'
+import type { Statement } from '../../postgres/query/sql.ts'
+import { findOperations, forgetProgress, saveOperation, startOperation, type OperationRow } from '../../postgres/operation.sql.ts'
 import { assertSchema } from '../../postgres/schema/deployment.ts'
 import { insertAudit } from '../../postgres/schema/migrate.sql.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
 import { assertProjectionTable } from '../../projection/projection-table.ts'
 import type { Transport } from '../../transport/port/transport.ts'
-import { parseFrom, showFrom } from './parse-from.ts'
+import { parseFrom, showFrom, seekerOf } from './source.ts'
 import { runRebuild, subscriptionOf, topicsOf, type RebuildProgress, type StartedRebuild } from './run.ts'
-import { seekerOf } from './seek.ts'
 import { compareShadows, createShadows, shadowsOf, type Comparison } from './shadow.ts'
 import { swapRebuild } from './swap.ts'
-import {
-  deleteLeftovers,
-  findRebuilds,
-  forgetReplaced,
-  insertRebuild,
-  leftoverBatch,
-  lockRegister,
-  saveRebuild,
-  setNextGeneration,
-  type OperationRow,
-} from './rebuild.sql.ts'
+import { deleteLeftovers, leftoverBatch, lockRegister, setNextGeneration } from './rebuild.sql.ts'
 import { dropTable } from './tables.sql.ts'
 
 export interface RebuildOptions {
@@ -136,16 +127,16 @@ export async function abandonRebuild(options: Pick<RebuildOptions, 'consumer' | 
     const register = await first(tx, lockRegister(tables, name))
     const next = register?.next_generation ?? undefined
     if (next === undefined) return false
-    const operation = operationOf(await rows(tx, findRebuilds(tables, name)), next)
+    const operation = operationOf(await rows(tx, findRebuilds(consumer)), next)
     for (const { shadow } of shadowsOf(consumer.routes(), next)) await execute(tx, dropTable(shadow.tableText))
     await execute(tx, setNextGeneration(tables, name, null))
-    if (operation !== undefined) await execute(tx, saveRebuild(tables, operation.id, { state: 'cancelled' }))
+    if (operation !== undefined) await execute(tx, saveOperation(schema, operation, { state: 'cancelled' }))
     const details = { consumer: name, generation: next }
     await one(tx, insertAudit(schema, { actor, action: 'rebuild.abandon', details }))
     return true
   })
   await removeLeftovers({ db: db, scope: { tables, consumer: name } })
-  const ended = (await rows(db, findRebuilds(tables, name))).filter(({ state }) => state !== 'running').map(argumentsOf)
+  const ended = (await rows(db, findRebuilds(consumer))).filter(({ state }) => state !== 'running').map(argumentsOf)
   const generations = ended.filter(({ from }) => from !== 'outbox').map(({ generation }) => generation)
   await unsubscribe({ ...options, generations })
   return abandoned
@@ -158,12 +149,12 @@ export async function dropReplaced({ consumer, actor }: Pick<RebuildOptions, 'co
   return await transaction(db, async (tx) => {
     await first(tx, lockRegister(tables, name))
     const dropped: string[] = []
-    for (const operation of await rows(tx, findRebuilds(tables, name))) {
+    for (const operation of await rows(tx, findRebuilds(consumer))) {
       const { id } = operation
       const replaced = replacedBy(operation)
       if (replaced.length === 0) continue
       for (const table of replaced) await execute(tx, dropTable(table))
-      await execute(tx, forgetReplaced(tables, id))
+      await execute(tx, forgetProgress(schema, id, 'replaced'))
       dropped.push(...replaced)
     }
     const details = { consumer: name, tables: dropped }
@@ -186,7 +177,11 @@ export async function rebuildLeftovers(consumer: Consumer): Promise<RebuildLefto
   const tables = inboxTables(schema)
   const next = (await first(db, lockRegister(tables, name)))?.next_generation ?? undefined
   const shadows = next === undefined ? undefined : shadowsOf(consumer.routes(), next).map(({ shadow }) => shadow.tableText)
-  return { shadows, replaced: (await rows(db, findRebuilds(tables, name))).flatMap(replacedBy) }
+  return { shadows, replaced: (await rows(db, findRebuilds(consumer))).flatMap(replacedBy) }
+}
+
+function findRebuilds({ settings }: Consumer): Statement<OperationRow> {
+  return findOperations(settings.schema, 'rebuild', ['consumer', settings.name])
 }
 
 function replacedBy({ progress }: OperationRow): readonly string[] {
@@ -218,7 +213,7 @@ async function begin({ consumer, transport, from: given, actor }: RebuildOptions
     const shadows = shadowsOf(routes, next)
     const common = { consumer, db: db, shadows, scope: { tables, consumer: name, generation, next, types } }
     if (underWay !== null)
-      return { ...common, ...resumed(name, from, operationOf(await rows(tx, findRebuilds(tables, name)), underWay)) }
+      return { ...common, ...resumed(name, from, operationOf(await rows(tx, findRebuilds(consumer)), underWay)) }
     if (target === undefined || from === undefined)
       throw new WaybillError(
         'INVALID_OPTION',
@@ -229,7 +224,7 @@ async function begin({ consumer, transport, from: given, actor }: RebuildOptions
     const operationId = newId()
     const details = { consumer: name, from, generation: next }
     await execute(tx, setNextGeneration(tables, name, next))
-    await execute(tx, insertRebuild(tables, { id: operationId, arguments: details }))
+    await execute(tx, startOperation(schema, 'rebuild', { id: operationId, arguments: details }))
     await createShadows(tx, shadows)
     await one(tx, insertAudit(schema, { actor, action: 'rebuild.begin', details }))
     return { ...common, operationId, from, cursor: undefined }

@@ -7,19 +7,18 @@ import { runConsumer } from '../../consumer/engine.ts'
 import { othersOf, verified } from '../../consumer/receive/verified.ts'
 import type { Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
-import type { SignalBus } from '../../core/signals.ts'
+import { type SignalBus, createSignals, type SignalName, type Signals } from '../../core/signals.ts'
 import { outboxTables } from '../../outbox/tables/outbox.sql.ts'
 import { execute, one, type Database, type Queryable } from '../../postgres/query/database.ts'
+import { saveOperation, type SavedOperation } from '../../postgres/operation.sql.ts'
 import { ReadinessWatch } from '../../projection/readiness.ts'
 import type { Transport } from '../../transport/port/transport.ts'
 import type { ReplayCursor } from './replay.sql.ts'
 import { voidDiscarded } from './discarded.ts'
-import { parseFrom } from './parse-from.ts'
-import { brokerFeed, outboxFeed, type RebuildFeed } from './source.ts'
-import { Headway } from './headway.ts'
-import { seekerOf } from './seek.ts'
+import { parseFrom, brokerFeed, outboxFeed, type RebuildFeed, seekerOf } from './source.ts'
 import { shadowRoutes, type Shadow } from './shadow.ts'
-import { countReached, saveRebuild, type RebuildScope } from './rebuild.sql.ts'
+import { countReached, type RebuildScope } from './rebuild.sql.ts'
+import { redactedMessage } from '../../core/redact.ts'
 
 /** A rebuild whose shadows are there. */
 export interface StartedRebuild {
@@ -220,8 +219,9 @@ async function follow(started: StartedRebuild, options: RunOptions, feed: Follow
 }
 
 /** Another process may work on the same rebuild, and has ended it then: what it left there is not written over. */
-async function save({ db, scope, operationId }: StartedRebuild, saved: Parameters<typeof saveRebuild>[2]): Promise<void> {
-  if ((await execute(db, saveRebuild(scope.tables, operationId, saved))) === 0) throw goneMeanwhile(scope.consumer)
+async function save({ db, scope, operationId }: StartedRebuild, saved: SavedOperation): Promise<void> {
+  if ((await execute(db, saveOperation(scope.tables.schema, { id: operationId }, saved))) === 0)
+    throw goneMeanwhile(scope.consumer)
 }
 
 export function goneMeanwhile(consumer: string): WaybillError {
@@ -239,4 +239,56 @@ function stalled(
     `The rebuild of ${consumer} from ${from} has ${reached} of ${total} aggregates, and nothing more comes: the rest is not retained there, or its events fail. See the dead letters of its generation; otherwise let the owner write the missing ones again (waybill backfill), or abandon it and begin from elsewhere.${heard}`,
     { details: { reached, total, error } },
   )
+}
+
+/**
+ * Whether a rebuild gets on, and what its engine last complained of.
+ *
+ * It does if less is missing than ever before. Until the feed is through it does with every batch and every dead letter as well:
+ * an aggregate with a long history is missing until the end of it. After that such are new traffic, or come again and again, as
+ * those of an aggregate that is held. A message that is given back for ever is none of it. While the consumer is paused nothing
+ * can get on, and that time does not count.
+ */
+export interface Look {
+  readonly nowMs: number
+  readonly isThrough: boolean
+  /** Aggregates with which the new generation is behind, and not only since a moment ago. */
+  readonly missing: number
+}
+
+class Headway {
+  /** For the engine: its own, because those of the consumer tell of another lag. */
+  readonly signals: SignalBus = createSignals()
+  #settled = 0
+  #isPaused = false
+  #lastError: string | undefined
+  #before: { readonly settled: number; readonly missing: number; readonly isThrough: boolean; readonly movedMs: number }
+
+  constructor(nowMs: number) {
+    this.#before = { settled: 0, missing: Infinity, isThrough: false, movedMs: nowMs }
+    this.signals.on('consumer.applied', () => (this.#settled += 1))
+    this.signals.on('consumer.dead', () => (this.#settled += 1))
+    this.signals.on('consumer.paused', ({ paused }) => (this.#isPaused = paused))
+    this.signals.onAny((event) => (this.#lastError = complaint(event) ?? this.#lastError))
+  }
+
+  /** Takes a look, and tells for how long it has not got on. */
+  stillMs({ nowMs, isThrough, missing }: Look): number {
+    const before = this.#before
+    const settled = this.#settled
+    const isFed = !before.isThrough && settled > before.settled
+    const movedMs = isFed || missing < before.missing || this.#isPaused ? nowMs : before.movedMs
+    this.#before = { settled, missing: Math.min(missing, before.missing), isThrough, movedMs }
+    return nowMs - movedMs
+  }
+
+  get lastError(): string | undefined {
+    return this.#lastError
+  }
+}
+
+function complaint(event: Signals[SignalName]): string | undefined {
+  if (!('error' in event) || event.error === undefined) return undefined
+  const error = redactedMessage(event.error)
+  return 'eventType' in event && 'aggregateId' in event ? `${event.eventType} ${event.aggregateId}: ${error}` : error
 }

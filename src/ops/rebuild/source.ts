@@ -8,14 +8,26 @@
  * feed takes what no relay has in hand, and what the live generation has applied, whatever a relay knows of that.
  *
  * Both go on until they are stopped, so that the new generation follows the live one until the swap.
+ *
+ * An operator says where reading begins. A time is one moment, whatever the zone of the machine that it is typed on, and is said back in
+ * UTC. The subscription gets there by a seek to a moment or the beginning, as every broker can, or to a snapshot, where there is such a
+ * thing.
  */
 import type { Clock } from '../../core/service/clock.ts'
 import { toMessage as toOutgoing } from '../../outbox/relay/message.ts'
 import type { OutboxTables } from '../../outbox/tables/outbox.sql.ts'
 import { rows, type Queryable } from '../../postgres/query/database.ts'
-import type { IncomingMessage, Receiver, ReceiveOptions, Transport } from '../../transport/port/transport.ts'
+import type {
+  IncomingMessage,
+  Receiver,
+  ReceiveOptions,
+  Transport,
+  SeekTarget,
+  SnapshotTarget,
+} from '../../transport/port/transport.ts'
 import { readBehind, readRetained, type ReplayCursor, type ReplayRow } from './replay.sql.ts'
 import { findBehind, type RebuildScope } from './rebuild.sql.ts'
+import { WaybillError, isWaybillError } from '../../core/errors.ts'
 
 export interface RebuildFeed extends Pick<Transport, 'receive'> {
   /** Feeds until `stopping`; rejects if it cannot go on. */
@@ -174,3 +186,71 @@ function toMessage(row: ReplayRow): IncomingMessage {
 
 /** An event that waits for no relay. */
 const undispatched = { lane: 0, seq: '0', key: '0', state: 0, publish_attempts: 0, blocked: false, wait_ms: 0 }
+
+/** A date, which begins in UTC, or a date and a time with their zone. */
+const moment = /^(\d{4}-\d{2}-\d{2})(T\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2}))?$/
+
+const snapshotName = /^snapshot:(\S+)$/
+
+/** Reads `earliest`, `outbox`, a time or `snapshot:` with a name. */
+export function parseFrom(text: string): 'outbox' | SeekTarget | SnapshotTarget {
+  if (text === 'outbox' || text === 'earliest') return text
+  const [, snapshot] = snapshotName.exec(text) ?? []
+  if (snapshot !== undefined) return { snapshot }
+  const sinceMs = momentMs(text)
+  if (sinceMs !== undefined) return { sinceMs }
+  throw new WaybillError(
+    'INVALID_OPTION',
+    `from: must be earliest, outbox, snapshot:<name>, a date such as 2026-05-01 (UTC), or a time with its zone such as 2026-05-01T14:00:00Z or 2026-05-01T16:00:00+02:00, got ${JSON.stringify(text)}.`,
+  )
+}
+
+/** The same in words that `parseFrom` takes. */
+export function showFrom(from: ReturnType<typeof parseFrom>): string {
+  if (typeof from === 'string') return from
+  return 'snapshot' in from ? `snapshot:${from.snapshot}` : new Date(from.sinceMs).toISOString()
+}
+
+function momentMs(text: string): number | undefined {
+  const [, date = ''] = moment.exec(text) ?? []
+  const ms = Date.parse(text)
+  if (date === '' || Number.isNaN(ms)) return undefined
+  // To `Date` the 30th of February is the 2nd of March.
+  return new Date(date).toISOString().startsWith(date) ? ms : undefined
+}
+
+/** Moves a subscription to each of these topics. REFUSED, before anything is moved, if nothing can be moved there. */
+export function seekerOf(
+  transport: Pick<Transport, 'seek' | 'seekToSnapshot'>,
+  from: SeekTarget | SnapshotTarget,
+  topics: readonly string[],
+): (consumer: string) => Promise<void> {
+  if (from === 'earliest' || 'sinceMs' in from) {
+    return async (consumer) => {
+      for (const topic of topics) await transport.seek({ topic, consumer, to: from }).catch(missing(topic, consumer))
+    }
+  }
+  const { snapshot } = from
+  const seekToSnapshot = transport.seekToSnapshot?.bind(transport)
+  if (seekToSnapshot === undefined) throw refused(snapshot, 'this broker has no snapshots')
+  const [topic = '', ...others] = topics
+  if (others.length > 0) throw refused(snapshot, `it is of one topic, and the projections are of ${topics.join(', ')}`)
+  return (consumer) => seekToSnapshot({ topic, consumer, snapshot }).catch(missing(topic, consumer, snapshot))
+}
+
+/** Provisioning makes neither. */
+function missing(topic: string, consumer: string, snapshot?: string): (error: unknown) => never {
+  const what = snapshot === undefined ? 'it' : `it, or snapshot ${snapshot} of the topic,`
+  return (error) => {
+    if (!isWaybillError(error, 'NOT_FOUND')) throw error
+    const sentence = `A rebuild reads ${topic} over a subscription of its own, as ${consumer}: ${what} is not there. Make it first, as docs/guides/rebuild.md says, and run the same again.`
+    throw new WaybillError('NOT_FOUND', sentence, { cause: error })
+  }
+}
+
+function refused(snapshot: string, why: string): WaybillError {
+  return new WaybillError(
+    'REFUSED',
+    `Nothing can be rebuilt from snapshot ${snapshot}: ${why}. Rebuild from earliest, a time or outbox.`,
+  )
+}

@@ -10,22 +10,15 @@ import { systemClock } from '../../core/service/clock.ts'
 import { defaults } from '../../core/defaults.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { execute, one, type Tx } from '../../postgres/query/database.ts'
+import { saveOperation } from '../../postgres/operation.sql.ts'
+import { limitStatements } from '../../postgres/transaction/tx-scope.ts'
 import { insertAudit } from '../../postgres/schema/migrate.sql.ts'
 import { isLockTimeout } from '../../postgres/query/sql-state.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
 import { refuseLost } from './missing.ts'
 import { freshMs, goneMeanwhile, type RunningRebuild, type StartedRebuild } from './run.ts'
 import { swapNames } from './shadow.ts'
-import {
-  countNewlyDead,
-  countReached,
-  endGeneration,
-  limitLockWaits,
-  limitStatements,
-  lockRegister,
-  saveRebuild,
-  type RebuildScope,
-} from './rebuild.sql.ts'
+import { countNewlyDead, countReached, endGeneration, limitLockWaits, lockRegister, type RebuildScope } from './rebuild.sql.ts'
 import { analyzeTable, lockWriters } from './tables.sql.ts'
 
 const lookMs = 10
@@ -73,7 +66,10 @@ export async function swapRebuild(started: StartedRebuild, options: SwapOptions)
         throw isLockTimeout(error) ? stillRead(consumer, error) : error
       })
       await execute(tx, endGeneration(tables, consumer))
-      await execute(tx, saveRebuild(tables, operationId, { state: 'finished', progress: { reached: total, total, replaced } }))
+      await execute(
+        tx,
+        saveOperation(tables.schema, { id: operationId }, { state: 'finished', progress: { reached: total, total, replaced } }),
+      )
       const details = { consumer, generation: next, replaced, droppedRows }
       await one(tx, insertAudit(tables.schema, { actor, action: 'rebuild.swap', details }))
       return { replaced, droppedRows }

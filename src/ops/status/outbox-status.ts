@@ -10,7 +10,7 @@ import type { Outbox } from '../../outbox/outbox.ts'
 import { listPauses, type Pause } from '../../outbox/operate/pause.ts'
 import { one, rows, type Database, type Queryable, type Tx } from '../../postgres/query/database.ts'
 import { insertAudit } from '../../postgres/schema/migrate.sql.ts'
-import { transaction } from '../../postgres/transaction/transaction.ts'
+import { transaction, transactionOptions } from '../../postgres/transaction/transaction.ts'
 import { callChangeLanes, selectHistory, selectLanes, selectRelays, selectWaiting, type OutboxEventRow } from './outbox.sql.ts'
 import type { OutboxState } from './outbox-states.ts'
 
@@ -108,9 +108,11 @@ export async function changeLanes(
     await rows(tx, callChangeLanes(tables, lanes))
     await one(tx, insertAudit(tables.schema, { actor, action: 'outbox.lanes', details: { lanes } }))
   }
-  // A backlog of millions takes its time; given up halfway it would be moved back, and have stopped the writers for nothing.
-  await transaction(db, change, { statementTimeoutMs: 0 })
+  await transaction(db, change, withoutTimeout)
 }
+
+/** A backlog of millions takes its time; given up halfway it would be moved back, and have stopped the writers for nothing. */
+const withoutTimeout = transactionOptions({ statementTimeoutMs: 0 })
 
 function toListedEvent(row: OutboxEventRow): ListedEvent {
   return {

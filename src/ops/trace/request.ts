@@ -5,7 +5,7 @@
  * around the other, a short one first. Only a request id without its principal, or without a marker, has to be looked for in
  * a whole table, and that may not take long.
  */
-import { commandId } from '../../command/pipeline/command-id.ts'
+import { commandId } from '../../command/model/request-ids.ts'
 import { commandTables } from '../../command/model/command.sql.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { outboxTables } from '../../outbox/tables/outbox.sql.ts'

@@ -26,7 +26,7 @@ import { createBackfillGate } from './backpressure.ts'
 import { openOperation, type BackfillMode, type BackfillOperation } from './operation.ts'
 import { createBackfillPace, type BackfillPace } from './pace.ts'
 import type { BackfillPage, BackfillSource } from './sources.ts'
-import { endOperation } from '../tables/backfill.sql.ts'
+import { saveOperation } from '../../postgres/operation.sql.ts'
 import type { NewEvent, Outbox } from '../outbox.ts'
 
 export interface BackfillOptions<Row> {
@@ -95,12 +95,12 @@ export function createBackfill<Row>(options: BackfillOptions<Row>): Backfill {
       try {
         const { operation, isComplete } = await walk(settings, opened, signal)
         if (!isComplete) return report(operation, 'stopped')
-        await execute(db, endOperation(schema, { ...operation, state: 'finished', error: null }))
+        await execute(db, saveOperation(schema, operation, { state: 'finished' }))
         const finished = report(operation, 'finished')
         settings.signals.emit('backfill.finished', { backfill: name, ...finished })
         return finished
       } catch (error) {
-        const failed = endOperation(schema, { ...opened, state: 'failed', error: storableError(errorMessage(error)) })
+        const failed = saveOperation(schema, opened, { state: 'failed', error: storableError(errorMessage(error)) })
         // The error itself is what the caller has to know; without this mark the operation counts as running.
         await execute(db, failed).catch(() => {})
         throw error

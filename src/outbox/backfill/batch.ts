@@ -8,14 +8,16 @@
  * meet in opposite orders, it is the backfill that gives way and comes back.
  */
 import { WaybillError } from '../../core/errors.ts'
-import { oncePer } from '../../core/once-per.ts'
+import { oncePer } from '../../core/options.ts'
 import type { AnyStream } from '../../core/event/stream.ts'
 import { execute, first, rows, type Database, type Tx } from '../../postgres/query/database.ts'
+import { lockOperation, saveOperation, type OperationRow } from '../../postgres/operation.sql.ts'
+import { limitStatements } from '../../postgres/transaction/tx-scope.ts'
 import { isLockTimeout, sqlState } from '../../postgres/query/sql-state.ts'
 import { transaction, transactionOptions } from '../../postgres/transaction/transaction.ts'
 import type { BackfillCounts, BackfillOperation } from './operation.ts'
 import type { BackfillPage } from './sources.ts'
-import { boundStatements, lockAggregates, lockOperation, saveProgress, snapshotHeader } from '../tables/backfill.sql.ts'
+import { lockAggregates, snapshotHeader } from '../tables/backfill.sql.ts'
 import { assertAggregateId } from '../event-limits.ts'
 import type { NewEvent, Outbox } from '../outbox.ts'
 
@@ -47,10 +49,11 @@ export async function runBatch<Row>(
   return await transaction(
     db,
     async (tx) => {
-      const own = await first(tx, lockOperation(schema, { id, runner, nextStatementMs: lockBudgetMs }))
-      if (own === undefined) throw takenOver(deps.name, id)
+      const found = await first(tx, lockOperation(schema, 'backfill', id))
+      if (found === undefined || !isOurs(found, runner)) throw takenOver(deps.name, id)
+      await execute(tx, limitStatements(lockBudgetMs))
       const isNew = await lockPage(tx, deps, ids)
-      await execute(tx, boundStatements(statementTimeoutMs))
+      await execute(tx, limitStatements(statementTimeoutMs))
       const current = await page.current(tx, isNew)
       const events: NewEvent[] = []
       for (const [index, row] of current.entries()) {
@@ -65,7 +68,7 @@ export async function runBatch<Row>(
         done: operation.done + page.advanced,
         total: operation.total,
       }
-      await execute(tx, saveProgress(schema, { id, cursor: page.cursor, progress: counts }))
+      await execute(tx, saveOperation(schema, { id }, { cursor: { at: page.cursor }, progress: { runner, ...counts } }))
       return counts
     },
     optionsOf(deps),
@@ -75,6 +78,11 @@ export async function runBatch<Row>(
 const optionsOf = oncePer(({ lockTimeoutMs }: Pick<BatchDeps<never>, 'lockTimeoutMs'>) =>
   transactionOptions({ lockTimeoutMs, statementTimeoutMs }),
 )
+
+/** Another process may have taken it over, or given it up. */
+function isOurs({ state, progress }: OperationRow, runner: string): boolean {
+  return state === 'running' && (JSON.parse(progress) as { readonly runner: string }).runner === runner
+}
 
 /** An id that is no text, or none that Postgres takes as it is, would not be found among those that are locked. */
 function idOf<Row>({ aggregateId, stream }: BatchDeps<Row>, row: Row): string {

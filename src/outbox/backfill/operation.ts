@@ -16,13 +16,13 @@ import { newId } from '../../core/event/id.ts'
 import { execute, first, type Database } from '../../postgres/query/database.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'
 import {
-  cancelOperation,
-  insertOperation,
+  findOperations,
   lockOperations,
-  selectLatest,
+  saveOperation,
+  startOperation,
   takeOperation,
   type OperationRow,
-} from '../tables/backfill.sql.ts'
+} from '../../postgres/operation.sql.ts'
 
 /** What was done, over all runs of the operation. */
 export interface BackfillCounts {
@@ -63,20 +63,23 @@ export async function openOperation(db: Database, options: OpenOptions): Promise
   const total = await options.measure()
   return await transaction(db, async (tx) => {
     await execute(tx, lockOperations(schema))
-    const latest = await first(tx, selectLatest(schema, name))
+    const findBackfills = findOperations(schema, 'backfill', ['name', name])
+    const latest = await first(tx, findBackfills)
     if (latest !== undefined && mode === 'resume' && latest.state !== 'cancelled') {
-      if (latest.state !== 'finished' && latest.source !== source) throw otherSource(name, latest.source, source)
+      const { source: before } = JSON.parse(latest.arguments) as { readonly source: string }
+      if (latest.state !== 'finished' && before !== source) throw otherSource(name, before, source)
       // What was just read may be old by now; what is taken over is not.
       const taken = await first(tx, takeOperation(schema, latest.id, runner))
-      return read(taken ?? (await first(tx, selectLatest(schema, name))) ?? latest, runner)
+      return read(taken ?? (await first(tx, findBackfills)) ?? latest, runner)
     }
     if (latest !== undefined && (latest.state === 'running' || latest.state === 'failed')) {
       if (mode === 'new') throw unfinished(name, latest.id)
-      await execute(tx, cancelOperation(schema, latest.id))
+      await execute(tx, saveOperation(schema, latest, { state: 'cancelled' }))
     }
     const id = newId()
     const counts = { rows: 0, emitted: 0, skipped: 0, done: 0, total }
-    await execute(tx, insertOperation(schema, { id, args: { name, source, actor }, progress: { runner, ...counts } }))
+    const started = { id, arguments: { name, source, actor }, progress: { runner, ...counts } }
+    await execute(tx, startOperation(schema, 'backfill', started))
     return { id, runner, cursor: undefined, isFinished: false, ...counts }
   })
 }
@@ -84,7 +87,8 @@ export async function openOperation(db: Database, options: OpenOptions): Promise
 function read(row: OperationRow, runner: string): BackfillOperation {
   const { rows, emitted, skipped, done, total } = JSON.parse(row.progress) as BackfillCounts
   const isFinished = row.state === 'finished'
-  return { id: row.id, runner, cursor: row.cursor ?? undefined, isFinished, rows, emitted, skipped, done, total }
+  const cursor = row.cursor === null ? undefined : (JSON.parse(row.cursor) as { readonly at: string }).at
+  return { id: row.id, runner, cursor, isFinished, rows, emitted, skipped, done, total }
 }
 
 function unfinished(name: string, id: string): WaybillError {

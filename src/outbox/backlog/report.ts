@@ -11,7 +11,7 @@ import { loop } from '../../core/service/loop.ts'
 import { resolve, wholeBetween } from '../../core/options.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
 import { one, type Queryable } from '../../postgres/query/database.ts'
-import { unlessSilent } from '../../postgres/transaction/unless-silent.ts'
+import { withDeadlines } from '../../postgres/transaction/deadline.ts'
 import { readBacklog } from '../tables/backlog.sql.ts'
 import type { Outbox } from '../outbox.ts'
 
@@ -40,7 +40,7 @@ export function createBacklogReport(options: BacklogReportOptions): Service {
     options,
     { everyMs: wholeBetween(100, 600_000) },
   )
-  const heard = unlessSilent(db, answerMs, clock)
+  const heard = withDeadlines(db, { statementMs: answerMs, clock })
   const name = 'backlog report'
   return {
     name,

@@ -9,11 +9,10 @@
  * next one is promoted at once). Every action is serialised with the relays by the lane's row and leaves a line in the
  * audit log, in the same transaction.
  */
-import { chosen, type Chosen } from '../../core/chosen.ts'
+import { chosen, type Chosen, refuseUnknown } from '../../core/options.ts'
 import { defaults } from '../../core/defaults.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { parseId } from '../../core/event/id.ts'
-import { refuseUnknown } from '../../core/options.ts'
 import { one, rows, type Database, type Queryable, type Tx } from '../../postgres/query/database.ts'
 import { insertAudit } from '../../postgres/schema/migrate.sql.ts'
 import { transaction } from '../../postgres/transaction/transaction.ts'

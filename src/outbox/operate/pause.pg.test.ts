@@ -13,7 +13,7 @@ import { readBacklog } from '../tables/backlog.sql.ts'
 import { settleDispatch } from '../tables/dispatch.sql.ts'
 import { lockLanes } from '../tables/parked.sql.ts'
 import { listPauses, pauseOutbox, resumeOutbox } from './pause.ts'
-import { pausedError } from '../relay/plan.ts'
+import { pausedError } from '../tables/pause.sql.ts'
 
 const database = await testDatabase()
 const db = fromPg(database.pool)

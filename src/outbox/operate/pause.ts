@@ -14,8 +14,7 @@ import { transaction } from '../../postgres/transaction/transaction.ts'
 import { lockDispatching, selectDispatching } from '../tables/cdc-switch.sql.ts'
 import type { Outbox } from '../outbox.ts'
 import { lockLanes } from '../tables/parked.sql.ts'
-import { deletePause, insertPause, selectLanes, selectPauses, wakePaused } from '../tables/pause.sql.ts'
-import { pausedError } from '../relay/plan.ts'
+import { deletePause, insertPause, selectLanes, pausedError, selectPauses, wakePaused } from '../tables/pause.sql.ts'
 
 export interface Pause {
   /** `undefined` for everything. */

@@ -20,9 +20,8 @@ import { loop, type Pass } from '../../core/service/loop.ts'
 import { resolve, wholeBetween } from '../../core/options.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
 import { first, one, type Queryable } from '../../postgres/query/database.ts'
-import { removalMs, unlessSilent } from '../../postgres/transaction/unless-silent.ts'
-import { cdcCommand } from '../tables/cdc-command.ts'
-import { selectDispatching } from '../tables/cdc-switch.sql.ts'
+import { removalMs, withDeadlines } from '../../postgres/transaction/deadline.ts'
+import { cdcCommand, selectDispatching } from '../tables/cdc-switch.sql.ts'
 import type { Outbox } from '../outbox.ts'
 import {
   expireRows,
@@ -66,7 +65,7 @@ type Settings = Required<OutboxRetentionOptions>
 
 export function createOutboxRetention(options: OutboxRetentionOptions): OutboxRetention {
   const resolved = resolveOptions(options)
-  const settings = { ...resolved, db: unlessSilent(resolved.db, removalMs, resolved.clock) }
+  const settings = { ...resolved, db: withDeadlines(resolved.db, { statementMs: removalMs, clock: resolved.clock }) }
   const { db, idleMs, signals, clock, eventsMs, receiptsMs, sourcesMs } = settings
   const name = `outbox retention ${settings.outbox.tables.schema}`
   const limitOf = async (ageMs: number): Promise<ExpiryLimit> => ({

@@ -16,7 +16,7 @@ import { signedPublisher } from '../../core/event/signing.ts'
 import type { AnyStream } from '../../core/event/stream.ts'
 import { one, type Queryable } from '../../postgres/query/database.ts'
 import { createLaneLeases, type LaneLeases } from '../../postgres/lanes/lane-leases.ts'
-import { unlessSilent } from '../../postgres/transaction/unless-silent.ts'
+import { answerGraceMs, withDeadlines } from '../../postgres/transaction/deadline.ts'
 import { readRemaining } from '../tables/backlog.sql.ts'
 import { createBatchWatch, type BatchWatch } from './batch-deadline.ts'
 import { createLaneHints, type LaneHints } from '../wake-up/lane-hints.ts'
@@ -25,7 +25,8 @@ import { createOutboxWatch, type OutboxWatch } from '../backlog/watch.ts'
 import type { RelaySettings } from './relay-options.ts'
 import { idling, lingering, yielding } from './pace.ts'
 import { relayPass } from './pass.ts'
-import { pausedForMs, type OutcomeRules } from './plan.ts'
+import { pausedForMs } from '../tables/pause.sql.ts'
+import type { OutcomeRules } from './plan.ts'
 import { relaySteps, type RelaySteps } from './steps.ts'
 import { createTopicGates, type TopicGates } from './topic-breakers.ts'
 
@@ -46,7 +47,7 @@ export interface EngineParts {
 }
 
 export function createRelayEngine(given: RelaySettings, parts: EngineParts = {}): RelayEngine {
-  const settings = { ...given, db: heardDatabase(given) }
+  const settings = { ...given, db: relayDatabase(given) }
   const { steps = relaySteps, hints = createLaneHints(settings.clock, settings.idleMs) } = parts
   const { db, outbox, name, leaseMs, renewMs, clock, random, signals } = settings
   const leases = createLaneLeases({ db, tables: outbox.tables, worker: name, leaseMs, renewMs, clock, signals })
@@ -106,9 +107,6 @@ export function createRelayEngine(given: RelaySettings, parts: EngineParts = {})
   }
 }
 
-/** How long after its time an answer may still be on its way. */
-const answerMs = 5_000
-
 /**
  * The relay's database, with an end to every wait. All that it sends are single statements. After the time of a batch and of a lease
  * the lanes that one was for are lost, so nobody needs its answer, and none waits for a lock so long.
@@ -118,8 +116,8 @@ const answerMs = 5_000
  * lanes that were taken unheard are free when that lease ends, a heartbeat counts for a lease, a farewell is made good by the next
  * heartbeat of that name, and a retry that is woken was to be tried anyway.
  */
-export function heardDatabase({ db, leaseMs, clock }: Pick<RelaySettings, 'db' | 'leaseMs' | 'clock'>): Queryable {
-  return unlessSilent(db, defaults.relay.batchTimeoutMs + leaseMs + answerMs, clock)
+export function relayDatabase({ db, leaseMs, clock }: Pick<RelaySettings, 'db' | 'leaseMs' | 'clock'>): Queryable {
+  return withDeadlines(db, { statementMs: defaults.relay.batchTimeoutMs + leaseMs + answerGraceMs, clock })
 }
 
 /** Runs each of these passes again and again for as long as `work` takes. */

@@ -8,6 +8,8 @@
  *    │ failed
  *    ▼
  *   retry (head, blocks its key) ──too often──▶ parked (waits for an operator)
+ *
+ * The relay's part of an event's trace is a span from the reading of its batch to its confirmation.
  */
 import { errorMessage } from '../../core/errors.ts'
 import { redactSecrets } from '../../core/redact.ts'
@@ -27,9 +29,9 @@ import type { DispatchRow, ReadWindow, Settlement } from '../tables/dispatch.sql
 import type { LaneHints } from '../wake-up/lane-hints.ts'
 import type { LaneWindows } from './read-sizes.ts'
 import type { Decision, OutcomeRules, PlanRules } from './plan.ts'
-import { recordPublished } from './spans.ts'
 import type { RelaySteps, StepContext } from './steps.ts'
 import type { TopicGates } from './topic-breakers.ts'
+import { headersOf } from './message.ts'
 
 export interface RelayPassDeps extends StepContext {
   readonly steps: RelaySteps
@@ -255,4 +257,25 @@ function used(held: readonly HeldLane[], parts: readonly { readonly lane: number
 
 function isEmpty({ confirmed, stopped, hold }: Settlement): boolean {
   return confirmed.length === 0 && stopped.length === 0 && hold.length === 0
+}
+
+/** Records the publishing of those events that belong to a trace. */
+function recordPublished(
+  { relay, tracing }: { readonly relay: string; readonly tracing: Tracing },
+  rows: readonly DispatchRow[],
+  times: { readonly startedAtMs: number; readonly endedAtMs: number },
+): void {
+  for (const row of rows) {
+    if (!row.headers.includes('"traceparent"')) continue
+    const attributes = {
+      'waybill.relay': relay,
+      'waybill.event.id': row.event_id,
+      'waybill.event.type': row.event_type,
+      'waybill.event.version': row.version,
+      'waybill.aggregate.type': row.aggregate_type,
+      'waybill.aggregate.id': row.aggregate_id,
+      'waybill.attempts': row.publish_attempts + 1,
+    }
+    tracing.record({ name: `publish ${row.event_type}`, kind: 'producer', attributes, parent: headersOf(row) }, times)
+  }
 }

@@ -2,7 +2,8 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import type { PublishOutcome } from '../../transport/port/transport.ts'
 import type { DispatchRow } from '../tables/dispatch.sql.ts'
-import { decide, pausedError, planRuns, type Decision, type OutcomeRules, type PlanRules } from './plan.ts'
+import { pausedError } from '../tables/pause.sql.ts'
+import { decide, planRuns, type Decision, type OutcomeRules, type PlanRules } from './plan.ts'
 
 /** Topic `shut` is to be tried in five seconds, topic `probed` now. */
 const topics: PlanRules['topics'] = {

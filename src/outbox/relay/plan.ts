@@ -25,6 +25,7 @@ import {
 } from '../tables/dispatch.sql.ts'
 import { toMessage } from './message.ts'
 import type { TopicGates } from './topic-breakers.ts'
+import { pausedError, pausedForMs } from '../tables/pause.sql.ts'
 
 /** The rows of one key to publish, and the row that must become its head afterwards, if any. */
 interface Run {
@@ -64,13 +65,6 @@ export interface PlanRules {
   /** Rows of one key in one pass at most. */
   readonly quota: number
 }
-
-/**
- * A paused key is looked at again this late: seldom, because each look writes a row. Resuming it wakes it at once; a relay that
- * has not heard of that yet and stops it once more is overruled by outbox_settle. Only what an interrupted resume left is this late.
- */
-export const pausedForMs = 600_000
-export const pausedError = 'paused by an operator'
 
 /**
  * No date is put off further than a thousand years: the last one that can be written, the end of the year 9999, counted

@@ -12,7 +12,7 @@ import { assertSchema } from '../../postgres/schema/deployment.ts'
 import { createListener } from '../../postgres/listen.ts'
 import { createLaneHints, type LaneHint, readHint } from '../wake-up/lane-hints.ts'
 import { outboxChannel } from '../wake-up/notify.ts'
-import { createRelayEngine, heardDatabase, type RelayEngine } from './engine.ts'
+import { createRelayEngine, relayDatabase, type RelayEngine } from './engine.ts'
 import { resolveRelayOptions, type RelayOptions, type RelaySettings } from './relay-options.ts'
 
 export interface Relay extends Service {
@@ -38,7 +38,7 @@ export function createRelay(options: RelayOptions): Relay {
     waker.wake()
   }
   const withEngine = async <Result>(work: (engine: RelayEngine) => Promise<Result>): Promise<Result> => {
-    await assertSchema(heardDatabase(settings), { schema: outbox.tables.schema, service, deploymentId })
+    await assertSchema(relayDatabase(settings), { schema: outbox.tables.schema, service, deploymentId })
     const engine = createRelayEngine(settings, { hints })
     const unsubscribe = outbox.onCommitted(wake)
     try {

@@ -1,5 +1,5 @@
 /**
- * The statements of a backfill: its operation, the locks it takes, and the walk over the owner's table.
+ * The statements of a backfill: the locks it takes, and the walk over the owner's table.
  */
 import { name, sql, sqlArray, type Name, type Statement } from '../../postgres/query/sql.ts'
 import { isLate } from './backlog.sql.ts'
@@ -7,105 +7,6 @@ import type { OutboxTables } from './outbox.sql.ts'
 
 /** Readers can tell a snapshot from a change by this header; its value is the id of the operation. */
 export const snapshotHeader = 'waybill-snapshot'
-
-export interface OperationRow {
-  readonly id: string
-  readonly state: 'running' | 'finished' | 'failed' | 'cancelled'
-  readonly source: string
-  readonly cursor: string | null
-  readonly progress: string
-}
-
-/**
- * Only one process at a time may decide whether a backfill begins, goes on or is refused. The mode conflicts with itself and with no
- * row lock, so backfills that run go on; it needs a right to change the table, so a stranger cannot hold it.
- */
-export function lockOperations(schema: string): Statement {
-  return sql`lock table ${name(schema, 'operation')} in share update exclusive mode`
-}
-
-/** The last operation of this backfill. The table has a row for each long piece of work ever started: it stays small. */
-export function selectLatest(schema: string, backfill: string): Statement<OperationRow> {
-  return sql`
-    select id::text, state, arguments->>'source' as source, cursor->>'at' as cursor, progress::text
-      from ${name(schema, 'operation')}
-     where kind = 'backfill' and arguments->>'name' = ${backfill}
-     order by started_at desc, id desc
-     limit 1`
-}
-
-export function insertOperation(
-  schema: string,
-  row: { readonly id: string; readonly args: Readonly<Record<string, string>>; readonly progress: object },
-): Statement {
-  return sql`
-    insert into ${name(schema, 'operation')} (id, kind, arguments, progress)
-    values (${row.id}::text::uuid, 'backfill', ${JSON.stringify(row.args)}::text::jsonb, ${JSON.stringify(row.progress)}::text::jsonb)`
-}
-
-/**
- * Makes this process the one that works: whoever did before finds out at its next batch. A batch that is being committed is
- * waited for, and what is returned is how far that went. No row means that it is finished or given up.
- */
-export function takeOperation(schema: string, id: string, runner: string): Statement<OperationRow> {
-  return sql`
-    update ${name(schema, 'operation')}
-       set state = 'running', error = null, finished_at = null, updated_at = clock_timestamp(),
-           progress = progress || jsonb_build_object('runner', ${runner}::text)
-     where id = ${id}::text::uuid and state in ('running', 'failed')
-    returning id::text, state, arguments->>'source' as source, cursor->>'at' as cursor, progress::text`
-}
-
-/** Locks the operation, if it is still this process's to work on, and bounds the next statement, which waits for aggregates. */
-export function lockOperation(
-  schema: string,
-  { id, runner, nextStatementMs }: { readonly id: string; readonly runner: string; readonly nextStatementMs: number },
-): Statement<{ id: string }> {
-  return sql`
-    select id::text, set_config('statement_timeout', ${String(nextStatementMs)}::text, true)
-      from ${name(schema, 'operation')}
-     where id = ${id}::text::uuid and state = 'running' and progress->>'runner' = ${runner}
-       for update`
-}
-
-export function boundStatements(timeoutMs: number): Statement {
-  return sql`select set_config('statement_timeout', ${String(timeoutMs)}::text, true)`
-}
-
-/** Written with the events of a batch, in their transaction. */
-export function saveProgress(
-  schema: string,
-  { id, cursor, progress }: { readonly id: string; readonly cursor: string; readonly progress: object },
-): Statement {
-  return sql`
-    update ${name(schema, 'operation')}
-       set cursor = jsonb_build_object('at', ${cursor}::text), progress = progress || ${JSON.stringify(progress)}::text::jsonb,
-           updated_at = clock_timestamp()
-     where id = ${id}::text::uuid`
-}
-
-/** Ends the operation, unless another process took it over meanwhile. */
-export function endOperation(
-  schema: string,
-  {
-    id,
-    runner,
-    state,
-    error,
-  }: { readonly id: string; readonly runner: string; readonly state: OperationRow['state']; readonly error: string | null },
-): Statement {
-  return sql`
-    update ${name(schema, 'operation')}
-       set state = ${state}, error = ${error}, updated_at = clock_timestamp(), finished_at = clock_timestamp()
-     where id = ${id}::text::uuid and state = 'running' and progress->>'runner' = ${runner}`
-}
-
-/** Gives an unfinished operation up, whoever works on it. */
-export function cancelOperation(schema: string, id: string): Statement {
-  return sql`
-    update ${name(schema, 'operation')} set state = 'cancelled', updated_at = clock_timestamp(), finished_at = clock_timestamp()
-     where id = ${id}::text::uuid and state <> 'finished'`
-}
 
 /** The lock that every writer of an aggregate's events takes, and the version it stands at; 0 if it has no event. */
 export function lockAggregates(

@@ -4,8 +4,7 @@
 import { part, sql, type Part, type Statement } from '../../postgres/query/sql.ts'
 import { datedError } from './dispatch.sql.ts'
 import type { OutboxTables } from './outbox.sql.ts'
-import { isAllPaused } from './pause.sql.ts'
-import { pausedError } from '../relay/plan.ts'
+import { isAllPaused, pausedError } from './pause.sql.ts'
 
 /** Counts are exact up to here. More of one state is told as this many: counting would take from the database what relays need to drain it. */
 const backlogBound = 100_000

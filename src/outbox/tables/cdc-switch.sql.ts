@@ -1,5 +1,5 @@
 /**
- * Who publishes what is added: relays, by its dispatch rows, or a connector.
+ * Who publishes what is added: relays, by its dispatch rows, or a connector; and the command that hands the outbox over, as operators are told to run it.
  */
 import { sql, type Statement } from '../../postgres/query/sql.ts'
 import type { OutboxTables } from './outbox.sql.ts'
@@ -14,4 +14,9 @@ export function selectDispatching(tables: OutboxTables): Statement<{ dispatching
  */
 export function lockDispatching(tables: OutboxTables): Statement {
   return sql`lock table ${tables.outbox} in row exclusive mode`
+}
+
+/** With the schema that is meant, whatever the shell and the configuration say: run in another one, it would switch another outbox. */
+export function cdcCommand(schema: string, words: string): string {
+  return `waybill outbox cdc ${words} --schema ${schema}`
 }

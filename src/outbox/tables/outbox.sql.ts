@@ -136,3 +136,8 @@ export function addFacts(tables: OutboxTables, facts: readonly EncodedEvent[]): 
       ${column((e) => e.source?.ordinal)}::text::int[],
       ${sqlBytesArray(facts.map((e) => Buffer.from(e.source?.contentHash ?? '', 'hex')))}::text::bytea[])`
 }
+
+/** Outside any business transaction: within one, NOTIFY makes all commits of the server queue. */
+export function notifyChannel(channel: string, payload: string): Statement {
+  return sql`select pg_notify(${channel}, ${payload})`
+}

@@ -6,6 +6,13 @@ import { aggregateKey } from '../../postgres/lanes/lanes.sql.ts'
 import { name, part, sql, type Part, type Statement } from '../../postgres/query/sql.ts'
 import type { OutboxTables } from './outbox.sql.ts'
 
+/**
+ * A paused key is looked at again this late: seldom, because each look writes a row. Resuming it wakes it at once; a relay that
+ * has not heard of that yet and stops it once more is overruled by outbox_settle. Only what an interrupted resume left is this late.
+ */
+export const pausedForMs = 600_000
+export const pausedError = 'paused by an operator'
+
 export interface PauseRow {
   readonly aggregate_type: string
   readonly aggregate_id: string

@@ -9,15 +9,20 @@ import { systemClock, type Clock } from '../../core/service/clock.ts'
 import { resolve, wholeBetween } from '../../core/options.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
 import { rows, type Queryable } from '../../postgres/query/database.ts'
-import { unlessSilent } from '../../postgres/transaction/unless-silent.ts'
+import { withDeadlines } from '../../postgres/transaction/deadline.ts'
 import { GatheredHints, type LaneHint, writeHint } from './lane-hints.ts'
-import { notifyChannel } from './notify.sql.ts'
-import type { Outbox } from '../outbox.ts'
+import { notifyChannel, type OutboxTables } from '../tables/outbox.sql.ts'
+
+/** The part of an outbox that is asked for commits. */
+export interface NotifiedOutbox {
+  readonly tables: OutboxTables
+  onCommitted(listener: (hint: LaneHint) => void): () => void
+}
 
 export interface NotifyOptions {
   /** Announcements run here, beside the business transactions. */
   readonly db: Queryable
-  readonly outbox: Pick<Outbox, 'tables' | 'onCommitted'>
+  readonly outbox: NotifiedOutbox
   /** At most one announcement in this time. @default 5 */
   readonly intervalMs?: number
   readonly signals?: SignalBus
@@ -35,7 +40,7 @@ export interface Notifying {
 const answerMs = 10_000
 
 /** The channel of an outbox, for LISTEN. */
-export function outboxChannel(outbox: Pick<Outbox, 'tables'>): string {
+export function outboxChannel(outbox: Pick<NotifiedOutbox, 'tables'>): string {
   return `${outbox.tables.schema}_outbox`
 }
 
@@ -47,7 +52,7 @@ export function notifyAfterCommit(options: NotifyOptions): Notifying {
     options,
     { intervalMs: wholeBetween(0, 60_000) },
   )
-  const heard = unlessSilent(db, answerMs, clock)
+  const heard = withDeadlines(db, { statementMs: answerMs, clock })
   const channel = outboxChannel(outbox)
   const ended = new AbortController()
   const hints = new GatheredHints()

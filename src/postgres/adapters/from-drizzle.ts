@@ -7,9 +7,8 @@
 import { WaybillError } from '../../core/errors.ts'
 import { borrowClient, isCleanAfter, type PgPool } from './borrow-client.ts'
 import type { Database, Interruptible, Isolation, Queryable, Tx } from '../query/database.ts'
-import { postgresJsConnection, postgresJsQueryable, type PostgresJsExecutor } from './from-postgres-js.ts'
-import { guardPgClient, isEnding } from './guard-pg-client.ts'
-import { guardBegin } from './guard-postgres-js.ts'
+import { postgresJsConnection, postgresJsQueryable, type PostgresJsExecutor, guardBegin } from './from-postgres-js.ts'
+import { guardPgClient, isEnding } from './from-pg.ts'
 import { notUnderWay, ormDatabase, ormTx, wrongHandle, type Begin } from './orm-database.ts'
 import type { SqlValue } from '../query/sql.ts'
 

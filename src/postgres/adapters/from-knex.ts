@@ -5,11 +5,11 @@
  * also inside quotes and in operators, and there is no way to escape one behind a backslash.
  */
 import { systemClock } from '../../core/service/clock.ts'
-import { unlessLate } from '../../core/service/unless-late.ts'
+import { unlessLate } from '../../core/service/abort.ts'
 import { isCleanAfter, isOfNoUse, throwAway, unlessGivenUp, type PgClient } from './borrow-client.ts'
 import type { Database, Isolation, Queryable, QueryResult, Tx } from '../query/database.ts'
 import { enter, leave, nestedTransaction, refusal, type Gate } from '../transaction/gate.ts'
-import { guardPgClient } from './guard-pg-client.ts'
+import { guardPgClient } from './from-pg.ts'
 import { notUnderWay, ormDatabase, ormTx, wrongHandle } from './orm-database.ts'
 import type { SqlValue } from '../query/sql.ts'
 

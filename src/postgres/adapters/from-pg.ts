@@ -7,23 +7,24 @@
  *
  * Clients come from the application's own `pg`. One before 8.21 does not say whether it is inside a transaction: then the server
  * is asked, with a round trip of its own.
+ *
+ * The native client of a transaction is the client itself, but for `release`, which is left to the borrower, and for statements: those
+ * are sent one after the other, counted until they are answered, and refused after the end, each in the way that it was sent: by a
+ * promise, by a callback, or by the cursor or stream that was submitted.
  */
 import { systemClock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
-import { unlessLate } from '../../core/service/unless-late.ts'
+import { unlessLate } from '../../core/service/abort.ts'
 import { borrowClient, isOfNoUse, throwAway, type PgClient, type PgPool, type PgPoolClient } from './borrow-client.ts'
-import type { TransactionId } from '../transaction/commit-outcome.ts'
 import {
   connections,
   type BeginOptions,
   type Database,
   type QueryResult,
-  type Queryable,
   type StatementOptions,
   type Tx,
 } from '../query/database.ts'
-import { assertSettled, inLine, openGate, shut, type Gate } from '../transaction/gate.ts'
-import { guardPgClient, isEnding } from './guard-pg-client.ts'
+import { assertSettled, inLine, openGate, shut, type Gate, enter, inTurn, leave, passOn, refusal } from '../transaction/gate.ts'
 import { isAbortedTransaction, isConnectionLoss, isOutsideTransaction, sqlState } from '../query/sql-state.ts'
 import { sql, type SqlValue } from '../query/sql.ts'
 import {
@@ -37,6 +38,7 @@ import {
   openTx,
   transactionAborted,
   type Begun,
+  type TransactionId,
 } from '../transaction/tx-scope.ts'
 
 /** What a pool hands out, with the driver's own type where it can be told. */
@@ -63,9 +65,9 @@ function fromPool(pool: PgPool): Database<PgPoolClient> {
   return {
     [connections]: pool,
     query: async (text, values, { givenUp }: StatementOptions = {}) => {
-      if (givenUp === undefined) return toResult(await pool.query(text, toValues(values)))
+      if (givenUp === undefined) return await ask(pool, text, values)
       return await borrowClient(pool, givenUp, async (client, clean) => {
-        const result = await queryableOf(client).query(text, values)
+        const result = await ask(client, text, values)
         clean()
         return result
       })
@@ -86,7 +88,9 @@ async function attemptOn<Result>(
   work: (tx: Tx<PgPoolClient>) => Promise<Result>,
 ): Promise<Result> {
   const gate = openGate(options.signals)
-  const tx = openTx(linedUp(client, gate), guardPgClient(client, gate), gate)
+  // In one line with the statements of the native client.
+  const query: Tx['query'] = (text, values) => inLine(gate, text, () => ask(client, text, values))
+  const tx = openTx(query, guardPgClient(client, gate), gate)
   let begun: TransactionId | undefined
   let result: Result
   try {
@@ -166,23 +170,17 @@ const askBegun = sql`select ${begunColumns}`.text
 
 /** The closure may have sent COMMIT or ROLLBACK, and then its later statements stood for themselves. */
 async function assertNotEnded(client: PgClient, id: TransactionId | undefined): Promise<void> {
-  if (client.getTransactionStatus === undefined) await assertUnderWay(queryableOf(client), id)
+  if (client.getTransactionStatus === undefined) await assertUnderWay({ query: (text, values) => ask(client, text, values) }, id)
   else if (client.getTransactionStatus() === 'I') throw endedByItself()
 }
 
 function fromClient(client: PgClient): Tx<PgClient> {
-  const connection = queryableOf(client)
   assertInTransaction(client)
-  return openTx(
-    {
-      query: async (text, values) => {
-        assertInTransaction(client)
-        if (client.getTransactionStatus === undefined) await askInTransaction(client)
-        return await connection.query(text, values)
-      },
-    },
-    client,
-  )
+  return openTx(async (text, values) => {
+    assertInTransaction(client)
+    if (client.getTransactionStatus === undefined) await askInTransaction(client)
+    return await ask(client, text, values)
+  }, client)
 }
 
 /** `T` is a transaction under way, `E` a failed one (its next statement fails by itself), `I` none. Behind COMMIT it is `T` until the answer. */
@@ -215,25 +213,154 @@ function notInTransaction(cause?: unknown): WaybillError {
   )
 }
 
-/** Statements of ours, in one line with those of the native client. */
-function linedUp(client: PgClient, gate: Gate): Queryable {
-  const ours = queryableOf(client)
-  return { query: (text, values) => inLine(gate, text, () => ours.query(text, values)) }
-}
-
-function queryableOf(client: PgClient): Queryable {
-  return { query: async (text, values) => toResult(await client.query(text, toValues(values))) }
-}
-
-function toValues(values: readonly SqlValue[] | undefined): unknown[] | undefined {
-  return values === undefined ? undefined : [...values]
-}
-
-function toResult(result: unknown): QueryResult {
-  const { rows, rowCount } = result as { rows?: unknown[]; rowCount?: number | null }
+async function ask(client: Pick<PgClient, 'query'>, text: string, values?: readonly SqlValue[]): Promise<QueryResult> {
+  const { rows, rowCount } = (await client.query(text, values && [...values])) as { rows?: unknown[]; rowCount?: number | null }
   return { rows: rows ?? [], rowCount: rowCount ?? 0 }
 }
 
 function toTag(result: unknown): string {
   return (result as { command?: string }).command ?? ''
+}
+
+/** The client, behind the gate. */
+export function guardPgClient<Client extends PgClient>(client: Client, gate: Gate): Client {
+  const query = (...asked: Parameters<PgClient['query']>): unknown => {
+    const [first, ...rest] = asked as readonly unknown[]
+    if (isSubmittable(first)) return submit(client, gate, first, rest)
+    const own = (first as { readonly callback?: unknown } | null)?.callback
+    const callback = rest.find((each) => typeof each === 'function') ?? own
+    if (typeof callback === 'function') return sendWithCallback(client, gate, asked, callback as Callback)
+    return inLine(gate, textOf(first), () => client.query(...asked))
+  }
+  return new Proxy(client, {
+    get: (target, key) => (key === 'query' ? query : key === 'release' ? refuseRelease : Reflect.get(target, key)),
+  })
+}
+
+/** What node-postgres has sent and has still to send, as its releases name it. */
+interface Queues {
+  readonly _activeQuery?: unknown
+  readonly _queryQueue?: readonly unknown[]
+  readonly _sentQueryQueue?: readonly unknown[]
+  readonly activeQuery?: unknown
+  readonly queryQueue?: readonly unknown[]
+}
+
+const endsTransaction = /^\s*(?:commit|end|abort|prepare\s+transaction|rollback(?!(?:\s+(?:work|transaction))?\s+to\b))\b/i
+
+/** Whether what ends the transaction was given to the client, so that a statement now would come behind it. */
+export function isEnding(client: object): boolean {
+  const { _activeQuery, _queryQueue, _sentQueryQueue } = client as Queues
+  // The older names warn where there are newer ones.
+  const { activeQuery, queryQueue } = (_queryQueue === undefined ? client : {}) as Queues
+  const given = [_activeQuery, activeQuery, ...(_sentQueryQueue ?? []), ...(_queryQueue ?? queryQueue ?? [])]
+  return given.some((each) => endsTransaction.test(String(textOf(each ?? null))))
+}
+
+/** Inside of the transaction somebody else would go on with it; after it the client may serve somebody else. */
+function refuseRelease(): never {
+  throw new WaybillError(
+    'NOT_A_TRANSACTION',
+    'tx.native.release(): transaction() gives its connection back by itself, when it has ended. Leave the call out.',
+  )
+}
+
+type Callback = (error: unknown, ...rest: unknown[]) => unknown
+type Send = (...asked: readonly unknown[]) => unknown
+
+function textOf(asked: unknown): unknown {
+  return typeof asked === 'string' ? asked : (asked as { readonly text?: unknown } | null)?.text
+}
+
+/** Sends in turn what does not answer by a promise. `refuse` says how it hears that it came too late. */
+function sendInTurn(
+  gate: Gate,
+  text: unknown,
+  { send, refuse, close }: { send: (answered: () => void) => void; refuse: (error: Error) => void; close?: () => void },
+): void {
+  const refused = refusal(gate, text)
+  if (refused !== undefined) return queueMicrotask(() => refuse(refused))
+  const operation = enter(gate, text)
+  let isDone = false
+  const answered = (): void => {
+    if (isDone) return
+    isDone = true
+    leave(gate, operation)
+    passOn(gate)
+  }
+  inTurn(gate, () => {
+    const late = refusal(gate, text)
+    if (late !== undefined) {
+      answered()
+      return refuse(late)
+    }
+    if (close !== undefined) operation.close = close
+    try {
+      return send(answered)
+    } catch (error) {
+      answered()
+      throw error
+    }
+  })
+}
+
+function sendWithCallback(client: PgClient, gate: Gate, asked: readonly unknown[], callback: Callback): void {
+  const [first, ...rest] = asked
+  sendInTurn(gate, textOf(first), {
+    send: (answered) => {
+      const told: Callback = (...answer) => {
+        answered()
+        return callback(...answer)
+      }
+      const values = rest.filter((each) => typeof each !== 'function')
+      const query: Send = client.query.bind(client) as Send
+      query(typeof first === 'string' ? first : { ...(first as object), callback: undefined }, ...values, told)
+    },
+    refuse: (error) => void callback(error),
+  })
+}
+
+/** What `pg` calls a submittable: a query object, a cursor or a stream. Its connection is its own until the server is ready again. */
+interface Submittable {
+  readonly text?: unknown
+  submit(...args: unknown[]): unknown
+  handleReadyForQuery: (...args: unknown[]) => unknown
+  handleError: (error: unknown, ...rest: unknown[]) => unknown
+  close?(): unknown
+  destroy?(): unknown
+}
+
+function isSubmittable(asked: unknown): asked is Submittable {
+  return typeof (asked as Partial<Submittable> | null)?.submit === 'function'
+}
+
+function submit(client: PgClient, gate: Gate, query: Submittable, rest: readonly unknown[]): Submittable {
+  const { handleReadyForQuery, handleError } = query
+  const text = query.text ?? (query as { readonly cursor?: Submittable }).cursor?.text ?? 'a cursor'
+  sendInTurn(gate, text, {
+    send: (answered) => {
+      query.handleReadyForQuery = (...args) => {
+        answered()
+        return handleReadyForQuery.apply(query, args)
+      }
+      query.handleError = (...args) => {
+        answered()
+        return handleError.apply(query, args)
+      }
+      const send: Send = client.query.bind(client) as Send
+      send(query, ...rest)
+    },
+    refuse: (error) => void handleError.call(query, error),
+    close: () => void closeQuietly(query),
+  })
+  return query
+}
+
+/** Behind a cursor that nobody closed no ROLLBACK would be answered. */
+async function closeQuietly(query: Submittable): Promise<void> {
+  try {
+    await (query.close?.() ?? query.destroy?.())
+  } catch {
+    // Then the connection is thrown away, because its ROLLBACK is not answered.
+  }
 }

@@ -10,7 +10,7 @@
 import type { Database, Isolation, Queryable, Tx } from '../query/database.ts'
 import { throwAway, unlessGivenUp, type PgClient } from './borrow-client.ts'
 import { endedTransaction, isEnd, nestedUnderWay, refusal, shut, type Gate } from '../transaction/gate.ts'
-import { guardPgClient, isEnding } from './guard-pg-client.ts'
+import { guardPgClient, isEnding } from './from-pg.ts'
 import { notUnderWay, ormDatabase, ormTx, wrongHandle, type Begin } from './orm-database.ts'
 import { endedByItself } from '../transaction/tx-scope.ts'
 

@@ -10,9 +10,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 
 import { systemClock, type Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
-import { underSignals } from '../../core/service/abort.ts'
-import { unlessLate } from '../../core/service/unless-late.ts'
-import type { TransactionId } from '../transaction/commit-outcome.ts'
+import { underSignals, unlessLate } from '../../core/service/abort.ts'
 import {
   connections,
   one,
@@ -26,7 +24,15 @@ import {
 } from '../query/database.ts'
 import { assertSettled, currentTransaction, openGate, shut, track, type Gate } from '../transaction/gate.ts'
 import { isUnanswered } from '../query/sql-state.ts'
-import { assertUnderWay, commitFailure, endedByItself, longestEndMs, openTx, setUp } from '../transaction/tx-scope.ts'
+import {
+  assertUnderWay,
+  commitFailure,
+  endedByItself,
+  longestEndMs,
+  openTx,
+  setUp,
+  type TransactionId,
+} from '../transaction/tx-scope.ts'
 
 /** What an adapter must be able to do with its ORM. */
 export interface Orm<Native> extends Interruptible {
@@ -63,15 +69,10 @@ export function ormDatabase<Native>(orm: Orm<Native>, clock: Clock = systemClock
 /** Makes a transaction of the user's own, already begun; `assertOpen` throws when the ORM knows that it has ended. */
 export function ormTx<Native>(connection: Queryable, native: Native, assertOpen: () => void = () => undefined): Tx<Native> {
   assertOpen()
-  return openTx(
-    {
-      query: async (text, values) => {
-        assertOpen()
-        return await connection.query(text, values)
-      },
-    },
-    native,
-  )
+  return openTx(async (text, values) => {
+    assertOpen()
+    return await connection.query(text, values)
+  }, native)
 }
 
 /** The sentence for a handle that is neither a database nor a transaction. */
@@ -145,7 +146,9 @@ async function attemptWith<Native, Result>(
         silentOnceOver(gate, { ...orm, connection: orm.connection(native), untilAnswered }, async (connection) => {
           const id = await setUp(connection, options)
           run.id = gate.id = id
-          const result = await refusing(() => workOn(openTx(counted(connection, gate), native, gate)))
+          // A statement is counted from the call on: the library may take its time with it.
+          const query: Tx['query'] = (text, values) => track(gate, text, () => connection.query(text, values))
+          const result = await refusing(() => workOn(openTx(query, native, gate)))
           gate.beforeCommit = () => refusing(() => conclude(connection, id)).then(() => void (run.done = { result }))
           if (orm.hasHooks !== true) await gate.beforeCommit()
         }),
@@ -188,11 +191,6 @@ async function silentOnceOver(gate: Gate, how: Ending, work: (connection: Querya
 
 interface Ending extends Pick<Orm<unknown>, 'hasHooks' | 'losesRollback'>, Pick<Begin, 'untilAnswered'> {
   readonly connection: Queryable
-}
-
-/** What the library takes its time with is counted from the call on. */
-function counted(connection: Queryable, gate: Gate): Queryable {
-  return { query: (text, values) => track(gate, text, () => connection.query(text, values)) }
 }
 
 /**

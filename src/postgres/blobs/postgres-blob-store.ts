@@ -22,8 +22,7 @@ import {
 } from './blob.sql.ts'
 import { execute, first, type Database } from '../query/database.ts'
 import { transaction } from '../transaction/transaction.ts'
-import { unlessMute } from '../transaction/deadline.ts'
-import { removalMs, unlessSilent } from '../transaction/unless-silent.ts'
+import { answerGraceMs, removalMs, withDeadlines } from '../transaction/deadline.ts'
 
 export interface PostgresBlobStoreOptions {
   /** A pool of its own, straight or through a pooler. */
@@ -40,7 +39,7 @@ const expireBatch = 500
 export function postgresBlobStore(options: PostgresBlobStoreOptions): Required<BlobStore> {
   refuseUnknown('postgresBlobStore', options, ['db', 'schema', 'clock'])
   const { schema = defaults.schema, clock = systemClock } = options
-  const db = unlessMute(options.db, { statementMs: defaults.transaction.statementTimeoutMs, clock })
+  const db = withDeadlines(options.db, { statementMs: defaults.transaction.statementTimeoutMs + answerGraceMs, clock })
   const tables = blobTables(schema)
   return {
     put: async (key, bytes, { signal }) => {
@@ -63,7 +62,7 @@ export function postgresBlobStore(options: PostgresBlobStoreOptions): Required<B
       return Buffer.concat(parts)
     },
     expire: async (olderThanMs) =>
-      await execute(unlessSilent(options.db, removalMs, clock), expireBlobs(tables, olderThanMs, expireBatch)),
+      await execute(withDeadlines(options.db, { statementMs: removalMs, clock }), expireBlobs(tables, olderThanMs, expireBatch)),
   }
 }
 

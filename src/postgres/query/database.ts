@@ -6,7 +6,6 @@
  */
 import { WaybillError } from '../../core/errors.ts'
 import type { SignalBus } from '../../core/signals.ts'
-import type { Gate, Scope } from '../transaction/gate.ts'
 import type { SqlValue, Statement } from './sql.ts'
 
 export interface QueryResult {
@@ -68,29 +67,21 @@ export interface Database<Native = unknown> extends Queryable {
   attempt<Result>(options: BeginOptions, work: (tx: Tx<Native>) => Promise<Result>): Promise<Result>
 }
 
-/** Where a transaction's object stands: behind which gate, and in which scope of it. */
-export interface Place {
-  readonly gate: Gate
-  readonly scope: Scope | undefined
-  /** Of a scope: the transaction itself. */
-  readonly base?: Tx
-}
-
 /** The same object for two databases that take their connections from one pool, as far as that can be seen. */
 export function connectionsOf(db: Database): object {
   return db[connections] ?? db
 }
 
-const transactions = new WeakMap<object, Place | undefined>()
+const transactions = new WeakMap<object, object | undefined>()
 
-/** Marks an adapter's object as a transaction. What stands for another one, around it, takes over its place. */
-export function markTx<Native>(tx: Queryable & { readonly native: Native }, place?: Place): Tx<Native> {
+/** Marks an adapter's object as a transaction, at its `Place`. What stands for another one, around it, takes over its place. */
+export function markTx<Native>(tx: Queryable & { readonly native: Native }, place?: object): Tx<Native> {
   transactions.set(tx, place)
   return tx as Tx<Native>
 }
 
-/** Undefined for what was marked without a gate, such as a test's. */
-export function placeOf(tx: Tx): Place | undefined {
+/** What a transaction was marked with; undefined for what was marked without a place, such as a test's. */
+export function markOf(tx: Tx): object | undefined {
   return transactions.get(tx)
 }
 

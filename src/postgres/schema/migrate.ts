@@ -29,7 +29,7 @@ import { packageVersion, renderMigration, shippedMigrations, type Migration } fr
 import { migrationStatus, type MigrationStatus } from './status.ts'
 import { applyRoles, lockSchemaDown } from './roles.sql.ts'
 import { isAlreadyThere, isLockTimeout, isRoleRefused, isStatementTimeout } from '../query/sql-state.ts'
-import { transaction } from '../transaction/transaction.ts'
+import { transaction, transactionOptions } from '../transaction/transaction.ts'
 
 export interface MigrateOptions extends DeploymentNames {
   /** Make the schema's database roles and their grants. @default true if an earlier run made them, else false */
@@ -55,6 +55,7 @@ export interface Migrated {
 
 const optionNames = ['schema', 'service', 'deploymentId', 'roles', 'waitMs', 'migrations', 'signal', 'clock']
 const askAgainMs = 100
+const withoutTimeouts = transactionOptions({ statementTimeoutMs: 0, idleInTransactionTimeoutMs: 0 })
 
 /** Applies what is missing and returns what it applied; a second call applies nothing. */
 export async function migrate(db: Database, options: MigrateOptions): Promise<Migrated> {
@@ -65,10 +66,9 @@ export async function migrate(db: Database, options: MigrateOptions): Promise<Mi
   const deadline = clock.monotonicMs() + waitMs
   for (;;) {
     if (options.signal?.aborted === true) throw stopped(run.names.schema, applied)
-    const step = await transaction(db, (tx) => migrateStep(run, tx), {
-      statementTimeoutMs: 0,
-      idleInTransactionTimeoutMs: 0,
-    }).catch((error: unknown) => (error === takenByAnother ? ('busy' as const) : explain(error, run.names.schema, applied)))
+    const step = await transaction(db, (tx) => migrateStep(run, tx), withoutTimeouts).catch((error: unknown) =>
+      error === takenByAnother ? ('busy' as const) : explain(error, run.names.schema, applied),
+    )
     if (step === 'busy') {
       if (clock.monotonicMs() >= deadline) {
         throw new WaybillError(

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, inject, test } from 'vitest'
 
 import { runLine } from '../../../test/setup/run-line.ts'
-import { commandId } from '../../command/pipeline/command-id.ts'
+import { commandId } from '../../command/model/request-ids.ts'
 import { showDeadLetter } from '../../consumer/operate/dead-letters.ts'
 import { doctorRoles } from '../../ops/doctor/roles.ts'
 import { trace } from '../../ops/trace/trace.ts'

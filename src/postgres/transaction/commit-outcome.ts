@@ -12,26 +12,10 @@
  * it. So what is found is believed only behind a commit of our own, which waits for the same standby: it has the older one then, too.
  */
 import type { Clock } from '../../core/service/clock.ts'
-import type { WaybillError } from '../../core/errors.ts'
 import { one, type Interruptible, type Queryable } from '../query/database.ts'
 import { part, sql, type Part, type Statement } from '../query/sql.ts'
-import { unlessSilent } from './unless-silent.ts'
-
-/** By what a transaction can be looked up: its id, and the server that gave it out. */
-export interface TransactionId {
-  readonly xid: string
-  /** What `serverStart` was at BEGIN. Without it nobody can vouch for "committed". */
-  readonly server: string | undefined
-}
-
-/** Microseconds, so that it reads the same in every session. It differs between a primary and its standbys, and after a restart. */
-export const serverStart: Part = part`(extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint::text`
-
-/** The transaction that a COMMIT_UNKNOWN is about, if its adapter knew. */
-export function transactionIdOf({ details }: WaybillError): TransactionId | undefined {
-  const { xid, server } = details as { readonly xid?: string; readonly server?: string }
-  return xid === undefined ? undefined : { xid, server }
-}
+import { serverStart, type TransactionId } from './tx-scope.ts'
+import { withDeadlines } from './deadline.ts'
 
 const lookForMs = 10_000
 /** After so long the next question is asked, on another connection: that of this one may be dead. */
@@ -47,7 +31,7 @@ export async function commitOutcome(
   { clock, beganAtMs }: { readonly clock: Clock; /** By the monotonic clock, and not after BEGIN. */ readonly beganAtMs: number },
 ): Promise<'committed' | 'rolled-back' | 'unknown'> {
   const deadline = clock.monotonicMs() + lookForMs
-  const heard = unlessSilent(db, answerMs, clock)
+  const heard = withDeadlines(db, { statementMs: answerMs, clock })
   // Twice at least: to a process that stood still, an answer that is there comes late.
   for (let asked = 0; asked < 2 || clock.monotonicMs() < deadline; asked += 1) {
     const { status, steady_ms: steadyMs } = await ask(heard, id)
@@ -63,7 +47,7 @@ export async function commitOutcome(
 
 /** Whether the synchronous standbys have all that was visible when this was asked; without such standbys it costs no commit. */
 async function isReplicated(db: Interruptible, clock: Clock): Promise<boolean> {
-  return await unlessSilent(db, lookForMs, clock)
+  return await withDeadlines(db, { statementMs: lookForMs, clock })
     .query(sql`select ${standbyBarrier} as barrier`.text)
     .then(
       () => true,

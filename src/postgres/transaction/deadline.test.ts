@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
+import { errorMessage } from '../../core/errors.ts'
 import { createFakeClock } from '../../testing/kit/fake-clock.ts'
 import { markTx, type BeginOptions, type Database, type QueryResult, type StatementOptions, type Tx } from '../query/database.ts'
-import { unlessMute } from './deadline.ts'
-import { unlessSilent } from './unless-silent.ts'
+import { withDeadlines } from './deadline.ts'
 
 const options: BeginOptions = {
   isolation: 'read committed',
@@ -45,7 +45,7 @@ function slowDatabase() {
     waiting.shift()?.()
     await clock.advance(0)
   }
-  return { clock, sent, answer, isGivenUp: () => givenUp?.aborted, db: unlessMute(db, { statementMs: 90_000, clock }) }
+  return { clock, sent, answer, isGivenUp: () => givenUp?.aborted, db: withDeadlines(db, { statementMs: longestMs, clock }) }
 }
 
 const failureOf = (work: Promise<unknown>): Promise<unknown> =>
@@ -74,7 +74,7 @@ test('a statement that is not answered is given up, with its connection', async 
 test('a transaction that does not even begin asks whether the pool is too small; one that began does not', async () => {
   const clock = createFakeClock()
   const never: Database = { query: () => new Promise(() => undefined), attempt: () => new Promise(() => undefined) }
-  const unbegun = failureOf(unlessMute(never, { statementMs: 90_000, clock }).attempt(options, () => Promise.resolve()))
+  const unbegun = failureOf(withDeadlines(never, { statementMs: longestMs, clock }).attempt(options, () => Promise.resolve()))
   await clock.advance(longestMs)
   expect(await unbegun).toMatchObject({ code: 'UNAVAILABLE', message: expect.stringMatching(/95000 ms.*is the pool too small/i) })
   const slow = slowDatabase()
@@ -160,9 +160,27 @@ test.each(['statementTimeoutMs', 'idleInTransactionTimeoutMs'])(
 
 test('whoever waits for a statement for a shorter time gives its connection up then', async () => {
   const { db, clock, isGivenUp } = slowDatabase()
-  const failure = failureOf(unlessSilent(db, 3_000, clock).query('one'))
+  const failure = failureOf(withDeadlines(db, { statementMs: 3_000, clock }).query('one'))
   expect(isGivenUp()).toBe(false)
   await clock.advance(3_000)
   expect(await failure).toMatchObject({ code: 'UNAVAILABLE' })
   expect(isGivenUp()).toBe(true)
+})
+
+test('a deadline that grows lets through what takes long, and is as short as before once that is answered', async () => {
+  const clock = createFakeClock()
+  let tookMs = 350
+  const slow = async (): Promise<QueryResult> => (await clock.sleep(tookMs), { rows: [], rowCount: 0 })
+  const db = withDeadlines({ query: slow }, { statementMs: 100, grows: true, clock })
+  const waitedFor = async (): Promise<string | undefined> => {
+    const outcome = db.query('select 1').then(
+      () => 'answered',
+      (error: unknown) => /for \d+ ms/.exec(errorMessage(error))?.[0],
+    )
+    await clock.advance(400)
+    return await outcome
+  }
+  expect([await waitedFor(), await waitedFor(), await waitedFor()]).toEqual(['for 100 ms', 'for 200 ms', 'answered'])
+  tookMs = Infinity
+  expect(await waitedFor()).toBe('for 100 ms')
 })

@@ -14,6 +14,7 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 
 import { WaybillError } from '../../core/errors.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
+import { markOf, type Tx } from '../query/database.ts'
 import { sql, type Statement } from '../query/sql.ts'
 
 export interface Gate {
@@ -62,12 +63,25 @@ export interface Scope {
   state: 'open' | 'over' | 'failed'
 }
 
+/** Where a transaction's object stands: behind which gate, and in which scope of it. */
+export interface Place {
+  readonly gate: Gate
+  readonly scope: Scope | undefined
+  /** Of a scope: the transaction itself. */
+  readonly base?: Tx
+}
+
 export interface ScopeOptions {
   readonly who: string
   /** @default the error itself */
   readonly blame?: (error: unknown) => unknown
   /** @default that of the scope around it */
   readonly watch?: Scope['watch']
+}
+
+/** Undefined for what was marked without a gate, such as a test's. */
+export function placeOf(tx: Tx): Place | undefined {
+  return markOf(tx) as Place | undefined
 }
 
 /** Who calls: the driver's own object is the same for all scopes of a transaction. */

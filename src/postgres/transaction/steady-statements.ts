@@ -39,7 +39,7 @@ const begin = {
   synchronousCommit: 'on',
 } as const
 
-function isDatabase(db: Interruptible): db is Interruptible & Database {
+export function isDatabase(db: Interruptible): db is Interruptible & Database {
   return typeof (db as Partial<Database>).attempt === 'function'
 }
 

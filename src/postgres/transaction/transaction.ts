@@ -9,6 +9,9 @@
  *   back is run again, and if nobody can tell it is COMMIT_UNKNOWN, never "failed".
  * - Re-entrant: given a transaction instead of a database, the closure joins it, with the time-outs of that one. It is refused if it
  *   asks for a stronger isolation.
+ *
+ * `afterCommit` is for what may follow a confirmed COMMIT: wake a relay, complete a cache entry. Never part of the promise: it does not
+ * run in a transaction that the user's own code commits, so nothing may depend on it.
  */
 import { backoffMs } from '../../core/service/backoff.ts'
 import { systemClock, type Clock } from '../../core/service/clock.ts'
@@ -18,10 +21,10 @@ import { oneOf, resolve, wholeBetween } from '../../core/options.ts'
 import { systemRandom, type Random } from '../../core/service/random.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
 import { isTx, type BeginOptions, type Database, type Isolation, type Tx } from '../query/database.ts'
-import { runAfterCommit } from './after-commit.ts'
-import { commitOutcome, transactionIdOf } from './commit-outcome.ts'
+import { placeOf } from './gate.ts'
+import { commitOutcome } from './commit-outcome.ts'
 import { isRetryableState, sqlState } from '../query/sql-state.ts'
-import { within } from './tx-scope.ts'
+import { transactionIdOf, within } from './tx-scope.ts'
 
 export interface TransactionOptions {
   /** @default 'read committed' */
@@ -183,4 +186,20 @@ function assertDatabase(db: unknown): void {
     'INVALID_OPTION',
     'transaction(db, …): db must come from an adapter: fromPg(pool), fromPostgresJs(sql), fromDrizzle(db), fromKysely(db) …',
   )
+}
+
+/** Calls `hook` after this transaction has committed, if it is one that `transaction()` runs. */
+export function afterCommit(tx: Tx, hook: () => void): void {
+  placeOf(tx)?.gate.afterCommit.push(hook)
+}
+
+/** Runs what was registered. A hook that throws does not undo a commit, so its error is handed to `onError`. */
+export function runAfterCommit(tx: Tx, onError: (error: unknown) => void): void {
+  for (const hook of placeOf(tx)?.gate.afterCommit.splice(0) ?? []) {
+    try {
+      hook()
+    } catch (error) {
+      onError(error)
+    }
+  }
 }

@@ -3,26 +3,28 @@
  */
 import type { Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
-import { unlessLate } from '../../core/service/unless-late.ts'
-import { serverStart, type TransactionId } from './commit-outcome.ts'
-import { markTx, one, placeOf, type BeginOptions, type Queryable, type Tx } from '../query/database.ts'
+import { unlessLate } from '../../core/service/abort.ts'
+import { markTx, one, type BeginOptions, type Queryable, type Tx } from '../query/database.ts'
 import {
   currentTransaction,
   endScope,
   inScope,
   openGate,
   openScope,
+  placeOf,
   refusal,
   track,
   type Gate,
+  type Place,
   type ScopeOptions,
 } from './gate.ts'
 import { isAbortedTransaction, isConnectionLoss, isReadOnly, isSystemFailure, sqlState } from '../query/sql-state.ts'
 import { part, sql, type Part, type Statement } from '../query/sql.ts'
 
-/** Wraps a connection that is inside a transaction. Its statements pass the gate. */
-export function openTx<Native>(connection: Queryable, native: Native, gate: Gate = openGate()): Tx<Native> {
-  return markTx({ native, query: (text, values) => connection.query(text, values) }, { gate, scope: undefined })
+/** A transaction whose statements are sent by `query`, and pass the gate there. */
+export function openTx<Native>(query: Queryable['query'], native: Native, gate: Gate = openGate()): Tx<Native> {
+  const place: Place = { gate, scope: undefined }
+  return markTx({ native, query }, place)
 }
 
 /** Counts a function of ours as under way on `tx`, from its first line until it has settled. */
@@ -47,7 +49,8 @@ export async function runScope<Native, Result>(
   const { gate, base = tx } = place
   const scope = openScope(gate, options)
   const query: Tx['query'] = (text, values) => inScope(scope, () => base.query(text, values))
-  const view = markTx({ native: tx.native, query }, { gate, scope, base })
+  const inside: Place = { gate, scope, base }
+  const view = markTx({ native: tx.native, query }, inside)
   try {
     const result = await inScope(scope, () => work(view))
     endScope(scope)
@@ -62,6 +65,22 @@ export async function runScope<Native, Result>(
 export function reportLate(tx: Tx, what: string): void {
   const place = placeOf(tx)
   if (place?.scope !== undefined) inScope(place.scope, () => refusal(place.gate, what))
+}
+
+/** By what a transaction can be looked up: its id, and the server that gave it out. */
+export interface TransactionId {
+  readonly xid: string
+  /** What `serverStart` was at BEGIN. Without it nobody can vouch for "committed". */
+  readonly server: string | undefined
+}
+
+/** Microseconds, so that it reads the same in every session. It differs between a primary and its standbys, and after a restart. */
+export const serverStart: Part = part`(extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint::text`
+
+/** The transaction that a COMMIT_UNKNOWN is about, if its adapter knew. */
+export function transactionIdOf({ details }: WaybillError): TransactionId | undefined {
+  const { xid, server } = details as { readonly xid?: string; readonly server?: string }
+  return xid === undefined ? undefined : { xid, server }
 }
 
 /** What the first statement tells of a transaction that may write. */

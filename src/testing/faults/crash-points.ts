@@ -7,7 +7,7 @@
 import { setImmediate } from 'node:timers/promises'
 import type { CommandCache } from '../../command/cache/cache.ts'
 import { defaults } from '../../core/defaults.ts'
-import { markTx, placeOf, type Database, type Queryable, type Tx } from '../../postgres/query/database.ts'
+import { markOf, markTx, type Database, type Queryable, type Tx } from '../../postgres/query/database.ts'
 import type { KafkaClient } from '../../transport/kafka/client/kafka-client.ts'
 import { kafkaErrorName } from '../../transport/kafka/client/errors.ts'
 import type { Acker, Delivery, Publisher, Transport } from '../../transport/port/transport.ts'
@@ -40,7 +40,7 @@ export function createCrashPoints(role: CrashRole, options: CrashPointOptions = 
   return {
     database: (db) => {
       const around = (tx: Tx, texts: string[]): Tx<never> =>
-        markTx(withFailpoints(noting(tx as Tx<never>, texts), { failpoints, places: places.statements }), placeOf(tx))
+        markTx(withFailpoints(noting(tx as Tx<never>, texts), { failpoints, places: places.statements }), markOf(tx))
       // A service's own statements are those of its transactions; outside of one it only looks.
       const outside = withFailpoints({ query: db.query.bind(db) }, { failpoints, places: places.ourStatements })
       return {

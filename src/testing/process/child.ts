@@ -5,16 +5,13 @@
  * for something that was said already returns at once; waiting for something that can no longer come fails with the
  * child's own error output. A parent that dies takes the child with it.
  */
-import { spawn } from 'node:child_process'
-import type { ChildProcess } from 'node:child_process'
+import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 
 import { WaybillError } from '../../core/errors.ts'
-import { failpointVariable } from '../faults/failpoint.ts'
-import type { ArmedFailpoint } from '../faults/failpoint.ts'
-import { Heard } from './heard.ts'
+import { failpointVariable, type ArmedFailpoint } from '../faults/failpoint.ts'
 import { startWatchdog } from './watchdog.ts'
 
 export interface ChildOptions {
@@ -116,4 +113,43 @@ export function startChild(script: URL, { args = [], env = {}, failpoint }: Chil
 async function ending(child: ChildProcess): Promise<Exit> {
   const [[code, signal]] = await Promise.all([once(child, 'close'), once(child, 'disconnect')])
   return { code, signal }
+}
+
+/**
+ * Everything that was said so far, and whoever still waits for something.
+ *
+ * Nothing is missed by asking late, and nobody waits for ever: closing fails all who wait and all who ask later for
+ * something that was not said.
+ */
+interface Waiting<T> {
+  readonly fits: (said: T) => boolean
+  readonly resolve: (said: T) => void
+  readonly reject: (reason: Error) => void
+}
+
+class Heard<T> {
+  readonly #said: T[] = []
+  #waiting: Waiting<T>[] = []
+  #end: Error | undefined
+
+  add(said: T): void {
+    this.#said.push(said)
+    const served = this.#waiting.filter((each) => each.fits(said))
+    this.#waiting = this.#waiting.filter((each) => !served.includes(each))
+    for (const each of served) each.resolve(said)
+  }
+
+  /** Resolves with the first thing said that fits, past ones included. */
+  first(fits: (said: T) => boolean): Promise<T> {
+    const index = this.#said.findIndex(fits)
+    if (index !== -1) return Promise.resolve(this.#said[index] as T)
+    if (this.#end !== undefined) return Promise.reject(this.#end)
+    return new Promise((resolve, reject) => this.#waiting.push({ fits, resolve, reject }))
+  }
+
+  close(end: Error): void {
+    this.#end = end
+    for (const each of this.#waiting) each.reject(end)
+    this.#waiting = []
+  }
 }

@@ -5,7 +5,7 @@
 import type { Clock } from '../../core/service/clock.ts'
 import { isWaybillError, WaybillError } from '../../core/errors.ts'
 import { randomInt } from '../../core/service/random.ts'
-import { untilAborted } from '../../core/service/until-aborted.ts'
+import { untilAborted } from '../../core/service/abort.ts'
 import type { MemoryBroker } from './broker.ts'
 import type { Dice } from './faults.ts'
 import { messageBytes, type RunSender } from '../port/publish-runs.ts'

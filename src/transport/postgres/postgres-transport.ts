@@ -12,15 +12,15 @@ import { isWaybillError, WaybillError } from '../../core/errors.ts'
 import { createWaker } from '../../core/service/loop.ts'
 import { atLeast, resolve, wholeBetween } from '../../core/options.ts'
 import { defaultSignals, type SignalBus } from '../../core/signals.ts'
-import { unlessLate } from '../../core/service/unless-late.ts'
+import { unlessLate } from '../../core/service/abort.ts'
 import { execute, one, type Queryable } from '../../postgres/query/database.ts'
+import { withDeadlines } from '../../postgres/transaction/deadline.ts'
 import type { Statement } from '../../postgres/query/sql.ts'
 import { isRetryableState, sqlState } from '../../postgres/query/sql-state.ts'
 import { steadyStatements } from '../../postgres/transaction/steady-statements.ts'
 import type { PublishOutcome, SeekTarget, Transport } from '../port/transport.ts'
-import { answerMs, inTime } from './statement-timeout.ts'
 import { publishToPostgres } from './publish.ts'
-import { PostgresReceiver } from './receiver.ts'
+import { answerMs, PostgresReceiver } from './receiver.ts'
 import { createSweeper } from './retention.ts'
 import { rewindSubscription, seekSubscription, subscribe, transportTables } from './transport.sql.ts'
 
@@ -86,7 +86,7 @@ export function postgresTransport(options: PostgresTransportOptions): PostgresTr
     receive: async (receiveOptions) => {
       if (stopping.signal.aborted) throw closedError()
       const { topic, consumer, onError } = receiveOptions
-      const answered = inTime(db, Math.max(answerMs, leaseMs), clock)
+      const answered = withDeadlines(db, { statementMs: Math.max(answerMs, leaseMs), grows: true, clock })
       const opening = { onError, stopping: stopping.signal }
       const subscription = await untilAnswered(() => find(topic, consumer, answered), opening)
       const deps = { db, tables, subscription, leaseMs, idleMs: idle, waker, clock, lagMs, signals }

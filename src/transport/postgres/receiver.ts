@@ -8,17 +8,17 @@
  * is not answered in time has failed, and is sent again: a connection may be dead while others go on renewing the lease.
  */
 import { randomUUID } from 'node:crypto'
+
 import type { Clock } from '../../core/service/clock.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { createWaker, loop, type Pace, type Waker } from '../../core/service/loop.ts'
 import type { SignalBus } from '../../core/signals.ts'
-import { unlessLate } from '../../core/service/unless-late.ts'
+import { unlessLate } from '../../core/service/abort.ts'
 import { one, rows, type Queryable } from '../../postgres/query/database.ts'
+import { withDeadlines } from '../../postgres/transaction/deadline.ts'
 import type { ReceiveOptions, Receiver } from '../port/transport.ts'
 import { Horizon } from './visibility-horizon.ts'
 import { HeldDelivery, InHand } from './held-deliveries.ts'
-import { answerMs, inTime } from './statement-timeout.ts'
-import { reportLag } from './lag-report.ts'
 import { LaneBook, type HeldLane } from './held-lanes.ts'
 import { Settlements } from './settle.ts'
 import {
@@ -29,6 +29,7 @@ import {
   type FetchedRow,
   type LeasedLane,
   type TransportTables,
+  countUnsettled,
 } from './transport.sql.ts'
 
 export interface ReceiverDeps {
@@ -45,11 +46,15 @@ export interface ReceiverDeps {
   readonly signals: SignalBus
 }
 
+/** The longest wait for an answer, unless a lease is longer. */
+export const answerMs = 30_000
+
 export class PostgresReceiver implements Receiver {
   readonly #deps: ReceiverDeps
-  /** For each kind its own: what the patience of one learns is not for the others. */
+  /** A deadline grows for statements of one kind, not for the others. */
   readonly #db: Queryable
   readonly #fetchDb: Queryable
+  readonly #lagDb: Queryable
   /** A renewal is of no use when the lease has run out. */
   readonly #renewDb: Queryable
   #id = randomUUID()
@@ -70,10 +75,12 @@ export class PostgresReceiver implements Receiver {
   constructor(deps: ReceiverDeps) {
     this.#deps = deps
     const { db, tables, subscription, options, leaseMs, clock } = deps
+    const within = (statementMs: number): Queryable => withDeadlines(db, { statementMs, grows: true, clock })
     const longestMs = Math.max(answerMs, leaseMs)
-    this.#db = inTime(db, longestMs, clock)
-    this.#fetchDb = inTime(db, longestMs, clock)
-    this.#renewDb = inTime(db, leaseMs, clock)
+    this.#db = within(longestMs)
+    this.#fetchDb = within(longestMs)
+    this.#lagDb = within(longestMs)
+    this.#renewDb = within(leaseMs)
     this.#settlements = new Settlements({
       db: this.#db,
       tables,
@@ -100,8 +107,7 @@ export class PostgresReceiver implements Receiver {
     run(() => this.#fetch(), this.#fetching, { idleMs, waker })
     run(() => this.#renew(), this.#leasing, { idleMs: () => leaseMs / 3, waker: this.#leaseWaker })
     run(() => this.#watch(), this.#leasing, { idleMs: () => Math.max(this.#validUntil - clock.monotonicMs(), leaseMs / 20) })
-    const lagDb = inTime(this.#deps.db, Math.max(answerMs, leaseMs), clock)
-    void reportLag({ ...this.#deps, db: lagDb, isOurs: () => this.#lanes.hasFirst }, this.#leasing.signal)
+    void reportLag({ ...this.#deps, db: this.#lagDb, isOurs: () => this.#lanes.hasFirst }, this.#leasing.signal)
     return this
   }
 
@@ -307,4 +313,41 @@ function goneText({ topic, consumer }: ReceiveOptions, ids: readonly string[]): 
 
 function compareSeqs(a: string, b: string): number {
   return a.length - b.length || (a < b ? -1 : 1)
+}
+
+/**
+ * Tells now and then how many messages a subscription has not settled, as it is told of other brokers.
+ *
+ * Any number of receivers share a subscription, and each could count all of it: whoever holds its first lane does. A count that fails is
+ * left out; what is wrong with the database is told by the fetches.
+ */
+interface LagReport {
+  readonly db: Queryable
+  readonly tables: TransportTables
+  readonly subscription: number
+  readonly options: Pick<ReceiveOptions, 'topic' | 'consumer'>
+  readonly lagMs: number
+  readonly signals: SignalBus
+  readonly clock: Clock
+  /** Whether it is for this receiver to count. */
+  readonly isOurs: () => boolean
+}
+
+/** Counts are exact up to here, and more is told as this many. The alert of deploy/prometheus fires at half of it. */
+const lagBound = 200_000
+
+/** Reports until `ended`. */
+async function reportLag(
+  { db, tables, subscription, options, lagMs, signals, clock, isOurs }: LagReport,
+  ended: AbortSignal,
+): Promise<void> {
+  const { topic, consumer } = options
+  for (;;) {
+    await clock.sleep(lagMs, ended)
+    if (ended.aborted) return
+    if (!isOurs()) continue
+    const counted = await one(db, countUnsettled(tables, subscription, lagBound)).catch(() => undefined)
+    if (counted === undefined) continue
+    signals.emit('transport.lag', { transport: 'postgres', topic, consumer, partition: 'all', messages: counted.messages })
+  }
 }

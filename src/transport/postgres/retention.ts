@@ -9,7 +9,7 @@
 import type { Clock } from '../../core/service/clock.ts'
 import { loop } from '../../core/service/loop.ts'
 import { execute, one, rows, type Queryable } from '../../postgres/query/database.ts'
-import { inTime } from './statement-timeout.ts'
+import { withDeadlines } from '../../postgres/transaction/deadline.ts'
 import { dropSubscription, selectOldTopics, sweepDeliveries, sweepTopic, type TransportTables } from './transport.sql.ts'
 
 export interface SweeperDeps {
@@ -40,7 +40,7 @@ export function createSweeper({ db, tables, retentionMs, clock, signal }: Sweepe
   let sweeping: Promise<void> | undefined
   /** Where the look through a topic goes on, by its id. */
   const places = new Map<number, string>()
-  const timely = inTime(db, everyMs, clock)
+  const timely = withDeadlines(db, { statementMs: everyMs, grows: true, clock })
   const sweep = async (): Promise<{ readonly swept: number; readonly hasMore: boolean }> => {
     await execute(timely, sweepDeliveries(tables, batchSize))
     let [swept, hasMore] = [0, false]

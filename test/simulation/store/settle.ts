@@ -1,7 +1,7 @@
 /**
  * `outbox_settle`: the lanes are locked first, and each step after that looks with a snapshot that is younger than the lock.
  */
-import { pausedError } from '../../../src/outbox/relay/plan.ts'
+import { pausedError } from '../../../src/outbox/tables/pause.sql.ts'
 import { datedError } from '../../../src/outbox/tables/dispatch.sql.ts'
 import type { SqlValue } from '../../../src/postgres/query/sql.ts'
 import { DatabaseFailure } from './database-failure.ts'

@@ -5,6 +5,8 @@
  * A node answers the requests of one connection in turn. So a node has one connection for each purpose, and a request that
  * waits at the node for long, such as a fetch or a join, delays no other. A connection that let a request time out may be dead
  * without anybody having been told: it is ended, and the next request gets a new one.
+ *
+ * Every group of requests is made with `ClientParts`: a way to ask a node, and a way to read the error codes of an answer.
  */
 import type * as platformatic from '@platformatic/kafka'
 import { WaybillError } from '../../../core/errors.ts'
@@ -247,3 +249,28 @@ function closed(): WaybillError {
 }
 
 function ignore(): void {}
+
+export interface PlatformaticClientOptions extends KafkaConnectOptions {
+  readonly requestTimeoutMs: number
+  readonly compression: 'none' | 'gzip' | 'snappy' | 'lz4' | 'zstd'
+  readonly maxInflatedBytes: number
+}
+
+export interface Coded {
+  readonly errorCode: number
+  readonly errorMessage?: string | null
+}
+
+export type Ask = <Response>(request: Omit<Request, 'timeoutMs'> & { readonly timeoutMs?: number }) => Promise<Response>
+
+/** What every group of requests is made with. */
+export interface ClientParts {
+  readonly ask: Ask
+  readonly connections: KafkaConnections
+  readonly options: PlatformaticClientOptions
+  readonly check: (answer: Coded, what: string) => Promise<void>
+  readonly nameOf: (code: number) => Promise<string>
+}
+
+/** We do not say which leader we believe in; a node that does not lead says so. */
+export const noEpoch = -1

@@ -3,9 +3,8 @@
  *
  * The coordinator is looked up when first needed, and again when the node is no longer the one or does not answer.
  */
-import { noEpoch, type ClientParts, type Coded } from './parts.ts'
+import { noEpoch, type ClientParts, type Coded, type Purpose, type Request } from './connections.ts'
 import type { KafkaClient, KafkaMember, TopicPartitions } from './kafka-client.ts'
-import type { Purpose, Request } from './connections.ts'
 import { kafkaError, kafkaErrorName } from './errors.ts'
 
 interface RawJoined extends Coded {

@@ -5,7 +5,11 @@
  * failure is a WaybillError whose `details.kafka` has the name of Kafka's own error, or nothing if no answer came. A client
  * keeps the requests that wait at the broker (fetch, join) apart from the others, so that none waits for another's answer.
  */
-import type { WaybillError } from '../../../core/errors.ts'
+import type { FetchedRecord, KafkaRecord } from './wire/event-records.ts'
+import type { FetchedPartition } from './wire/read-batches.ts'
+import type { KafkaProducerId } from './wire/write-batch.ts'
+
+export type { FetchedPartition, FetchedRecord, KafkaProducerId, KafkaRecord }
 
 export interface KafkaClient {
   /** How many addresses there are to ask: those that were named and those that the cluster told. What any node may answer goes to each in turn. */
@@ -59,18 +63,6 @@ export interface KafkaTopicSettings {
   readonly settings?: Readonly<Record<string, string>>
 }
 
-export interface KafkaProducerId {
-  readonly id: bigint
-  readonly epoch: number
-}
-
-export interface KafkaRecord {
-  readonly key: Uint8Array | null
-  readonly value: Uint8Array | null
-  readonly headers: readonly (readonly [name: string, value: string | Uint8Array])[]
-  readonly timestampMs: number
-}
-
 export interface ProduceBatch {
   readonly topic: string
   readonly partition: number
@@ -98,26 +90,6 @@ export interface FetchRequest {
   readonly maxWaitMs: number
   readonly maxBytes: number
   readonly maxPartitionBytes: number
-}
-
-export interface FetchedPartition {
-  readonly partition: number
-  /** The name of Kafka's error. */
-  readonly error: string | undefined
-  /** The first batch of what came cannot be read: it is to be asked for again, from where it was. */
-  readonly unreadable?: WaybillError
-  /** Where to go on; more than the last record's offset + 1 where records were compacted away or are not for readers. */
-  readonly nextOffset: bigint
-  readonly records: readonly FetchedRecord[]
-}
-
-export interface FetchedRecord {
-  readonly offset: bigint
-  readonly timestampMs: number
-  readonly key: Uint8Array | null
-  readonly value: Uint8Array | null
-  /** Values as bytes, or as the text that they are. Bytes that are no UTF-8 are given as bytes. */
-  readonly headers: readonly (readonly [name: string, value: string | Uint8Array])[]
 }
 
 export interface ListOffsetsRequest {

@@ -9,7 +9,7 @@
  */
 import type { Clock } from '../../../core/service/clock.ts'
 import { WaybillError } from '../../../core/errors.ts'
-import { unlessAborted } from '../../../core/service/unless-aborted.ts'
+import { unlessAborted } from '../../../core/service/abort.ts'
 import { messageBytes } from '../../port/publish-runs.ts'
 import type { OutgoingMessage, PublishOptions, PublishOutcome } from '../../port/transport.ts'
 import type { KafkaClient, KafkaProducerId, ProduceAnswer, ProduceBatch } from '../client/kafka-client.ts'

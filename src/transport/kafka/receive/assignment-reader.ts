@@ -12,7 +12,6 @@ import type { Clock } from '../../../core/service/clock.ts'
 import { WaybillError } from '../../../core/errors.ts'
 import type { Random } from '../../../core/service/random.ts'
 import type { AckOutcome, ReceiveOptions } from '../../port/transport.ts'
-import { Alarm } from './alarm.ts'
 import type { Assignment } from './group-member.ts'
 import type { KafkaClient } from '../client/kafka-client.ts'
 import { KafkaDelivery, type DeliveryOwner } from './delivery.ts'
@@ -312,3 +311,41 @@ export class AssignmentReading implements DeliveryOwner {
 
 /** Of one partition in one fetch: a partition with a long backlog must not fill the whole answer. */
 const partitionBytes = 1_048_576
+
+/**
+ * One timer for the earliest of many moments, however many there are.
+ */
+class Alarm {
+  readonly #clock: Clock
+  readonly #ring: (nowMs: number) => void
+  #timer = new AbortController()
+  #atMs = Infinity
+
+  constructor(clock: Clock, ring: (nowMs: number) => void) {
+    this.#clock = clock
+    this.#ring = ring
+  }
+
+  /** Rings at `atMs` of the monotonic clock, unless it rings before that anyway. */
+  set(atMs: number): void {
+    if (atMs >= this.#atMs) return
+    this.off()
+    this.#atMs = atMs
+    void this.#wait(atMs, this.#timer.signal)
+  }
+
+  /** Rings no more, until it is set again. */
+  off(): void {
+    this.#timer.abort()
+    this.#timer = new AbortController()
+    this.#atMs = Infinity
+  }
+
+  async #wait(atMs: number, off: AbortSignal): Promise<void> {
+    await this.#clock.sleep(Math.max(0, atMs - this.#clock.monotonicMs()), off)
+    if (off.aborted) return
+    this.#atMs = Infinity
+    // A timer may be early by a fraction of a millisecond; what it was set for is due all the same.
+    this.#ring(Math.max(atMs, this.#clock.monotonicMs()))
+  }
+}

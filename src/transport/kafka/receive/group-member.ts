@@ -9,16 +9,17 @@
  *
  * A member that finds more partitions than were handed out joins again with another edition of its subscription: that makes the
  * broker balance the group, whoever hands the partitions out. So does one that was told that the topic is another by now.
+ *
+ * Of each topic each member that reads it gets neighbouring partitions, in the order of the members' names, as even as can be: the
+ * same members get the same partitions whichever of them hands them out.
  */
 import { backoffMs } from '../../../core/service/backoff.ts'
 import type { Clock } from '../../../core/service/clock.ts'
 import { errorMessage, WaybillError } from '../../../core/errors.ts'
 import type { Random } from '../../../core/service/random.ts'
-import { assignPartitions } from './assignment.ts'
 import type { GroupMemberId, KafkaClient, KafkaMember, TopicPartitions } from '../client/kafka-client.ts'
 import { isFencing, isPermanent, kafkaErrorName } from '../client/errors.ts'
-import { unlessAborted } from '../../../core/service/unless-aborted.ts'
-import { unlessLate } from '../../../core/service/unless-late.ts'
+import { unlessAborted, unlessLate } from '../../../core/service/abort.ts'
 import { isAnother } from '../../port/topic-id.ts'
 
 export interface GroupMemberOptions {
@@ -250,4 +251,27 @@ const nameTaken = 'FENCED_INSTANCE_ID'
 
 function toError(error: unknown): Error {
   return error instanceof Error ? error : new WaybillError('INTERNAL', String(error))
+}
+
+/** @param counts how many partitions each topic has; of one that is not in it nothing is handed out */
+function assignPartitions(
+  members: readonly GroupMemberId[],
+  counts: ReadonlyMap<string, number>,
+): ReadonlyMap<string, TopicPartitions> {
+  const ordered = members.toSorted((a, b) => (nameOf(a) < nameOf(b) ? -1 : 1))
+  const assigned = new Map(ordered.map(({ memberId }) => [memberId, new Map<string, readonly number[]>()]))
+  for (const [topic, count] of counts) {
+    const readers = ordered.filter(({ topics }) => topics.includes(topic))
+    const start = (place: number): number => Math.ceil((count * place) / readers.length)
+    readers.forEach(({ memberId }, place) => {
+      const partitions = Array.from({ length: start(place + 1) - start(place) }, (_, i) => start(place) + i)
+      assigned.get(memberId)?.set(topic, partitions)
+    })
+  }
+  return assigned
+}
+
+/** A static member keeps its place when it comes back under a new member id. */
+function nameOf({ instanceId, memberId }: GroupMemberId): string {
+  return instanceId === undefined ? `m ${memberId}` : `i ${instanceId}`
 }

@@ -14,8 +14,7 @@ import { AssignmentReading } from './assignment-reader.ts'
 import { GroupMember, type Assignment } from './group-member.ts'
 import type { KafkaClient } from '../client/kafka-client.ts'
 import { isPermanent } from '../client/errors.ts'
-import { unlessAborted } from '../../../core/service/unless-aborted.ts'
-import { unlessLate } from '../../../core/service/unless-late.ts'
+import { unlessAborted, unlessLate } from '../../../core/service/abort.ts'
 
 export interface KafkaReceiverOptions extends ReceiveOptions {
   readonly client: KafkaClient

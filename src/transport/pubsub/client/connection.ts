@@ -8,8 +8,7 @@
 import { createRequire } from 'node:module'
 import type { v1 } from '@google-cloud/pubsub'
 import { WaybillError } from '../../../core/errors.ts'
-import { underSignals } from '../../../core/service/abort.ts'
-import { unlessAborted } from '../../../core/service/unless-aborted.ts'
+import { underSignals, unlessAborted } from '../../../core/service/abort.ts'
 import { status, statusOf } from './errors.ts'
 
 export interface PubsubConnectOptions {

@@ -10,7 +10,7 @@ import { backoffMs } from '../../../core/service/backoff.ts'
 import type { Clock } from '../../../core/service/clock.ts'
 import { WaybillError } from '../../../core/errors.ts'
 import type { Random } from '../../../core/service/random.ts'
-import { unlessAborted } from '../../../core/service/unless-aborted.ts'
+import { unlessAborted } from '../../../core/service/abort.ts'
 import { openedWithin, type Connection, type PullDuplex, type ReceivedMessage } from '../client/connection.ts'
 import { isPermanent, pubsubError, status } from '../client/errors.ts'
 

@@ -12,7 +12,22 @@ import { isUtf8 } from 'node:buffer'
 import { voidEventType } from '../../../../core/event/event.ts'
 import { headerTexts } from '../../../../core/event/attributes.ts'
 import type { IncomingMessage, OutgoingMessage } from '../../../port/transport.ts'
-import type { FetchedRecord, KafkaRecord } from '../kafka-client.ts'
+
+export interface KafkaRecord {
+  readonly key: Uint8Array | null
+  readonly value: Uint8Array | null
+  readonly headers: readonly (readonly [name: string, value: string | Uint8Array])[]
+  readonly timestampMs: number
+}
+
+export interface FetchedRecord {
+  readonly offset: bigint
+  readonly timestampMs: number
+  readonly key: Uint8Array | null
+  readonly value: Uint8Array | null
+  /** Values as bytes, or as the text that they are. Bytes that are no UTF-8 are given as bytes. */
+  readonly headers: readonly (readonly [name: string, value: string | Uint8Array])[]
+}
 
 /** Has the body of a message whose value is null. The only header that is not text. */
 export const bodyHeader = 'waybill_body'

@@ -11,8 +11,18 @@
 import { errorMessage, WaybillError } from '../../../../core/errors.ts'
 import { AnswerFull, type AnswerBudget } from './answer-budget.ts'
 import { ByteCursor, damaged } from './byte-reader.ts'
-import type { FetchedPartition, FetchedRecord } from '../kafka-client.ts'
-import { bodyHeader } from './event-records.ts'
+import { bodyHeader, type FetchedRecord } from './event-records.ts'
+
+export interface FetchedPartition {
+  readonly partition: number
+  /** The name of Kafka's error. */
+  readonly error: string | undefined
+  /** The first batch of what came cannot be read: it is to be asked for again, from where it was. */
+  readonly unreadable?: WaybillError
+  /** Where to go on; more than the last record's offset + 1 where records were compacted away or are not for readers. */
+  readonly nextOffset: bigint
+  readonly records: readonly FetchedRecord[]
+}
 
 export interface AbortedTransaction {
   readonly producerId: bigint

@@ -4,7 +4,12 @@
  * Written here because a batch is the bulk of what a producer does: the client's own encoder makes several buffers for each
  * record. The layout is Kafka's; a broker checks the checksum, and so every test that publishes checks this file.
  */
-import type { KafkaProducerId, KafkaRecord } from '../kafka-client.ts'
+import type { KafkaRecord } from './event-records.ts'
+
+export interface KafkaProducerId {
+  readonly id: bigint
+  readonly epoch: number
+}
 
 export interface BatchOptions {
   readonly producer: KafkaProducerId

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { errorMessage } from '../../core/errors.ts'
-import { closedAfter } from './close-in-time.ts'
+import { closedAfter } from './with-database.ts'
 
 beforeEach(() => void vi.useFakeTimers())
 afterEach(() => void vi.useRealTimers())

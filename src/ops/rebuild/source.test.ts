@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { parseFrom, showFrom } from './parse-from.ts'
+import { parseFrom, showFrom } from './source.ts'
 
 test.each([
   ['2026-05-01', '2026-05-01T00:00:00.000Z'],

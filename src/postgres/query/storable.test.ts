@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { storableMoment } from './storable-moment.ts'
+import { storableMoment } from './storable.ts'
 
 test.each([
   [0, '1970-01-01T00:00:00.000Z'],

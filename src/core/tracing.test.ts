@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { readTraceContext, writeTraceContext } from './trace-context.ts'
+import { readTraceContext, writeTraceContext } from './tracing.ts'
 
 const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
 const context = { traceId: '0af7651916cd43dd8448eb211c80319c', spanId: 'b7ad6b7169203331', flags: 1, state: undefined }
