@@ -6,7 +6,7 @@
  */
 
 export interface Feature {
-  /** Where it lives. @default `src/` and its name */
+  /** Where it lives, if it is a package of its own: no other feature imports it by path. @default `src/` and its name */
   readonly folder?: string
   /** The features that it may import. */
   readonly imports: readonly string[]
@@ -78,7 +78,11 @@ export const features: Readonly<Record<string, Feature>> = {
     rooms: ['connect', 'rebuild', ['status', 'trace', 'provision', 'repair'], ['cdc', 'doctor']],
   },
   dashboard: { imports: [...library, 'ops'], hasStatements: false },
-  'pubsub-server': { imports: ['core'], packages: ['@grpc/grpc-js', '@bufbuild/protobuf', '@bufbuild/protobuf/*'] },
+  'pubsub-server': {
+    imports: ['core'],
+    packages: ['@grpc/grpc-js', '@bufbuild/protobuf', '@bufbuild/protobuf/*'],
+    rooms: ['protocol', 'queue', 'schema', 'storage', '.', 'services'],
+  },
   // What starts and breaks processes may touch them.
   testing: {
     imports: [...library, 'ops', 'integrations', 'pubsub-server'],

@@ -17,7 +17,7 @@ export function fillLintSettings(settings: string): string {
 function override(name: string): string {
   const feature = features[name] ?? { imports: [] }
   const patterns = [
-    { regex: `^(\\.\\./)+(?:src/)?(${forbidden(name, feature).join('|')})(/|$)`, message: mayImport(name, feature) },
+    { regex: `^(\\.\\./)+(${forbidden(name, feature).join('|')})(/|$)`, message: mayImport(name, feature) },
     ...(feature.hasStatements === false
       ? [{ regex: '\\.sql\\.ts$', message: `${folderOf(name)} has no SQL of its own: add a function to src/ops.` }]
       : []),
@@ -28,14 +28,16 @@ function override(name: string): string {
 }
 
 /** What follows the dots in the path to a feature that is not to be imported; a sibling needs no parent's name. */
-function forbidden(name: string, { imports }: Feature): string[] {
+function forbidden(name: string, { folder, imports }: Feature): string[] {
+  if (folder !== undefined) return ['src', 'test']
   const others = Object.keys(features).filter((each) => each !== name && !imports.includes(each))
   const parent = name.slice(0, name.indexOf('/') + 1)
-  const tails = others.map((each) => {
-    const folder = folderOf(each).replace(/^src\//, '')
-    return parent !== '' && folder.startsWith(parent) ? folder.slice(parent.length) : folder
-  })
-  return [...new Set(tails), 'index\\.ts']
+  const tails = others.filter((each) => features[each]?.folder === undefined)
+  return [
+    ...tails.map((each) => (parent !== '' && each.startsWith(parent) ? each.slice(parent.length) : each)),
+    'packages',
+    'index\\.ts',
+  ]
 }
 
 function packages({ packages = [], touchesProcess }: Feature): string[] {

@@ -77,6 +77,18 @@ export const roomRules: readonly RoomRule[] = [
     },
   },
   {
+    // The plan is of the house as it stands.
+    name: 'plan',
+    find: ({ sources }) => {
+      const used = new Set([...sources.keys()].flatMap((path) => ends(path)).map(({ feature, room }) => `${feature} ${room}`))
+      const planned = Object.entries(features).flatMap(([name, { rooms = ['.'] }]) =>
+        rooms.flat().map((room) => `${name} ${room}`),
+      )
+      const alone = [...used].filter((room) => !planned.includes(room)).concat(planned.filter((room) => !used.has(room)))
+      return alone.map((at) => ({ at, figure: 1, problem: 'stands in the plan or in the tree alone (scripts/layers.ts)' }))
+    },
+  },
+  {
     // The rooms are the steps of the path; a step knows those before it.
     name: 'order',
     find: ({ sources }) =>
@@ -152,13 +164,15 @@ interface End {
 
 /** The imports between files of features, type imports included. */
 function edges(sources: SourceGraph): { readonly from: End; readonly to: End }[] {
-  const end = (path: string): End[] => {
-    const feature = featureOf(path)
-    return feature === undefined ? [] : [{ path, feature, room: roomOf(feature, path) }]
-  }
   return [...sources.values()].flatMap(({ path, imports }) =>
-    end(path).flatMap((from) => [...new Set(imports.map(({ to }) => to))].flatMap(end).map((to) => ({ from, to }))),
+    ends(path).flatMap((from) => [...new Set(imports.map(({ to }) => to))].flatMap(ends).map((to) => ({ from, to }))),
   )
+}
+
+/** A file of a feature as an end of imports. */
+function ends(path: string): End[] {
+  const feature = featureOf(path)
+  return feature === undefined ? [] : [{ path, feature, room: roomOf(feature, path) }]
 }
 
 function isInOrder(feature: string, from: string, to: string): boolean {

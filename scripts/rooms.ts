@@ -86,8 +86,8 @@ function tree(): Tree {
 function entries(): string[] {
   const manifests = globSync('{.,packages/*}/package.json', { cwd: repositoryRoot })
   return manifests.flatMap((path) => {
-    const outputs = read(path).match(/(?<="\.\/dist\/)[\w/-]+(?=\.js")/g) ?? []
-    return outputs.map((output) => join(dirname(path), 'src', `${output}.ts`))
+    const files = read(path).match(/(?<="\.\/)(?:dist|src)\/[\w/-]+(?=\.[jt]s")/g) ?? []
+    return files.map((file) => join(dirname(path), `${file.replace(/^dist/, 'src')}.ts`))
   })
 }
 

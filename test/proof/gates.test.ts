@@ -129,7 +129,7 @@ const violations: readonly Violation[] = [
     message: /Dependency cycle detected/,
   },
   {
-    rule: 'a promise nobody waits for',
+    rule: 'a promise that is not awaited',
     gate: 'lint',
     files: {
       'src/core/planted-floating.ts': `${header}async function work(): Promise<void> {}\n\nexport function start(): void {\n  work()\n}\n`,
@@ -179,7 +179,7 @@ const violations: readonly Violation[] = [
     message: /examples\/game\/planted\.ts\(2,14\): error TS2322/,
   },
   {
-    rule: 'an export nobody uses',
+    rule: 'an export without a use',
     gate: 'unused',
     files: {
       'src/core/planted-export.test.ts': `import { used } from './planted-export.ts'\n\nused()\n`,
@@ -188,7 +188,7 @@ const violations: readonly Violation[] = [
     message: /Unused exports[\s\S]*plantedExport/,
   },
   {
-    rule: 'a file nobody imports',
+    rule: 'a file without an importer',
     gate: 'unused',
     files: { 'src/core/planted-alone.ts': `${header}export const alone: number = 1\n` },
     message: /Unused files[\s\S]*src\/core\/planted-alone\.ts/,
@@ -285,6 +285,13 @@ const violations: readonly Violation[] = [
     at: 'src/core/planted-part.ts',
   },
   {
+    rule: 'a room that is not in the plan',
+    gate: 'rooms',
+    files: { 'src/outbox/planted-room/room.ts': `${header}export const plantedRoom: number = 1\n` },
+    message: /outbox planted-room: stands in the plan or in the tree alone/,
+    at: 'outbox planted-room',
+  },
+  {
     rule: 'a room that imports a later one, if only a type',
     gate: 'rooms',
     files: {
@@ -350,7 +357,13 @@ const violations: readonly Violation[] = [
     rule: 'a reference page that says something else than the source',
     gate: 'docs',
     files: { 'docs/reference/errors.md': '<!-- made by scripts/docs.ts: do not edit -->\n\nold\n\n<!-- end -->\n' },
-    message: /Stale: docs\/reference\/errors\.md\. Run: node scripts\/docs\.ts/,
+    message: /Stale: .*docs\/reference\/errors\.md.* Run: node scripts\/docs\.ts/,
+  },
+  {
+    rule: 'a picture of other rooms than there are',
+    gate: 'docs',
+    files: { 'docs/map-dark.svg': '<svg/>\n' },
+    message: /docs\/map-dark\.svg/,
   },
   {
     rule: 'an export that the tarball does not hold',
