@@ -14,7 +14,10 @@ import { repositoryRoot, runCommand } from './run-command.ts'
 import { cycles, fanOut, importersOf, readSources, type SourceFile, type SourceGraph } from './source-graph.ts'
 import type { Walk } from './trace-calls.ts'
 
-/** The paths before the house was built, at bd3f045. */
+/**
+ * The paths as they were at bd3f045. This walk finds the same there, within one file and six changes; for the whole chain, 95 files and 571
+ * changes.
+ */
 const before: Readonly<Record<string, { readonly files: number; readonly changes: number }>> = {
   add: { files: 21, changes: 37 },
   relay: { files: 43, changes: 358 },

@@ -45,7 +45,7 @@ const broker = await startPubsubServer()
 const outbox = createOutbox()
 const paths: Record<string, Walk> = {}
 await prepare()
-paths['add'] = await walk(async () => void (await place('a')))
+paths['add'] = await walk(async () => await place('a'))
 const cloud = pubsub({ projectId: 'map', emulatorHost: broker.emulatorHost })
 const relay = createRelay({ db, outbox, transport: cloud })
 await place('b')
