@@ -14,7 +14,7 @@ export interface Feature {
   readonly packages?: readonly string[] | 'any'
   /** Its folders in the order of the path; `.` is its own files. One imports itself and those before it; those in one list, not each other. */
   readonly rooms?: readonly (string | readonly string[])[]
-  /** What other features may import of it: files, and folders that end with `/`. @default everything */
+  /** What features of other folders may import of it: files, and folders that end with `/`. @default everything */
   readonly faces?: readonly string[]
   /** Whether it may read the process and end it. @default false */
   readonly touchesProcess?: boolean
@@ -36,7 +36,7 @@ export const features: Readonly<Record<string, Feature>> = {
     faces: ['connect.ts', 'connect-failure.ts', 'listen.ts', 'query/', 'transaction/', 'lanes/', 'clock/', 'schema/'],
   },
   codec: { imports: ['core'], packages: ['avsc', '@bufbuild/protobuf', '@bufbuild/protobuf/*'] },
-  'transport/port': { imports: ['core'] },
+  'transport/port': { imports: ['core'], faces: ['transport.ts', 'topic-id.ts', 'ack-all.ts'] },
   'transport/memory': { imports: ['core', 'transport/port'], faces: ['memory.ts'] },
   'transport/postgres': { imports: [...floor, 'transport/port'], faces: ['postgres-transport.ts'] },
   'transport/pubsub': {

@@ -61,12 +61,15 @@ function survey(sources: SourceGraph) {
   )
   return {
     all: sizes(files),
-    rooms: [...rooms].map(([room, inside]) => ({ room, ...sizes(inside) })),
+    rooms: [...rooms].map(([room, inside]) => ({
+      room,
+      ...sizes(inside),
+      oneImporter: inside.filter(({ path }) => ins(path) === 1).map(({ path }) => path),
+    })),
     hubs: files
       .map((file) => ({ path: file.path, fanIn: ins(file.path), fanOut: fanOut(file) }))
       .filter((each) => each.fanOut > hubCap || each.fanIn > 3 * hubCap)
       .toSorted((a, b) => b.fanOut - a.fanOut || b.fanIn - a.fanIn),
-    oneImporter: files.filter(({ path }) => ins(path) === 1).map(({ path }) => path),
     homonyms: [...names].filter(([, of]) => of.length > 1).map(([name, of]) => ({ name, files: of.map(({ path }) => path) })),
     cycles: { value: cycles(sources, false), type: cycles(sources, true) },
   }
@@ -99,27 +102,24 @@ function withBefore(walked: Readonly<Record<string, Walk>>) {
   }))
 }
 
-function describe({
-  all,
-  rooms,
-  hubs,
-  oneImporter,
-  homonyms,
-  cycles: found,
-  paths,
-}: Survey & { paths: ReturnType<typeof withBefore> }): string {
-  const room = (name: string, size: ReturnType<typeof sizes>): string =>
-    `${name.padEnd(36)}${cell(size.files)}${cell(size.codeLines)}${cell(size.commentShare)} %`
+function describe(map: Survey & { paths: ReturnType<typeof withBefore> }): string {
+  const { all, rooms, hubs, homonyms, paths } = map
+  const room = (name: string, size: ReturnType<typeof sizes>, once: number): string =>
+    `${name.padEnd(36)}${cell(size.files)}${cell(size.codeLines)}${cell(`${size.commentShare} %`)}${cell(once)}`
+  const onceOf = rooms.map((each) => each.oneImporter.length)
   return [
-    `${'ROOM'.padEnd(36)}${cell('FILES')}${cell('CODE')}${cell('COMMENT')}`,
-    ...rooms.map((each) => room(each.room, each)),
-    room('all', all),
+    `${'ROOM'.padEnd(36)}${cell('FILES')}${cell('CODE')}${cell('COMMENT')}${cell('USED ONCE')}`,
+    ...rooms.map((each) => room(each.room, each, each.oneImporter.length)),
+    room(
+      'all',
+      all,
+      onceOf.reduce((sum, each) => sum + each, 0),
+    ),
     `\n${'HUB'.padEnd(52)}${cell('FAN-IN')}${cell('FAN-OUT')}`,
     ...hubs.map(({ path, fanIn, fanOut: out }) => `${path.padEnd(52)}${cell(fanIn)}${cell(out)}`),
-    `\n${oneImporter.length} files have one importer`,
-    `${homonyms.length} exported names mean several things: ${homonyms.map(({ name }) => name).join(', ')}`,
-    `${found.value.length} cycles of value imports, ${found.type.length} with type imports`,
-    ...found.type.map((members) => `  ${members.join(' ')}`),
+    `\n${homonyms.length} exported names mean several things: ${homonyms.map(({ name }) => name).join(', ')}`,
+    `${map.cycles.value.length} cycles of value imports, ${map.cycles.type.length} with type imports`,
+    ...map.cycles.type.map((members) => `  ${members.join(' ')}`),
     `\n${'PATH'.padEnd(14)}${cell('FILES')}${cell('before')}${cell('FUNCTIONS')}${cell('CHANGES')}${cell('before')}`,
     ...paths.map(
       (each) =>

@@ -106,7 +106,7 @@ export const roomRules: readonly RoomRule[] = [
     find: ({ sources }) =>
       counted(
         edges(sources)
-          .filter(({ from, to }) => from.feature !== to.feature && !isFace(to.feature, to.path))
+          .filter(({ from, to }) => !isNear(from.feature, to.feature) && !isFace(to.feature, to.path))
           .map(({ to }) => to.path),
       ).map(([at, figure]) => ({
         at,
@@ -180,6 +180,11 @@ function isInOrder(feature: string, from: string, to: string): boolean {
   if (rooms === undefined || from === to) return true
   const place = (room: string): number => rooms.findIndex((each) => [each].flat().includes(room))
   return place(to) !== -1 && place(to) < place(from)
+}
+
+/** The same feature, or two of one folder. */
+function isNear(one: string, other: string): boolean {
+  return one === other || (one.includes('/') && dirname(one) === dirname(other))
 }
 
 function isFace(feature: string, path: string): boolean {
