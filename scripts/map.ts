@@ -11,7 +11,7 @@ import { parseArgs } from 'node:util'
 import { drawMap, pictures } from './draw-map.ts'
 import { featureOf, folderOf, hubCap, roomOf } from './layers.ts'
 import { repositoryRoot, runCommand } from './run-command.ts'
-import { cycles, fanOut, importersOf, readSources, type SourceFile, type SourceGraph } from './source-graph.ts'
+import { cycles, fanOut, importersOf, readSources, sharedNames, type SourceFile, type SourceGraph } from './source-graph.ts'
 import type { Walk } from './trace-calls.ts'
 
 /**
@@ -55,10 +55,6 @@ function survey(sources: SourceGraph) {
   const files = [...sources.values()]
   const rooms = Map.groupBy(files, ({ path }) => placeOf(path))
   const ins = (path: string): number => importers.get(path)?.length ?? 0
-  const names = Map.groupBy(
-    files.flatMap(({ path, exports }) => [...exports].map((name) => ({ name, path }))),
-    ({ name }) => name,
-  )
   return {
     all: sizes(files),
     rooms: [...rooms].map(([room, inside]) => ({
@@ -70,7 +66,7 @@ function survey(sources: SourceGraph) {
       .map((file) => ({ path: file.path, fanIn: ins(file.path), fanOut: fanOut(file) }))
       .filter((each) => each.fanOut > hubCap || each.fanIn > 3 * hubCap)
       .toSorted((a, b) => b.fanOut - a.fanOut || b.fanIn - a.fanIn),
-    homonyms: [...names].filter(([, of]) => of.length > 1).map(([name, of]) => ({ name, files: of.map(({ path }) => path) })),
+    homonyms: sharedNames(sources),
     cycles: { value: cycles(sources, false), type: cycles(sources, true) },
   }
 }

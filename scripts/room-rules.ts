@@ -15,7 +15,7 @@ import {
   tables,
   uncapped,
 } from './layers.ts'
-import { type SourceFile, type SourceGraph, fanOut, importersOf } from './source-graph.ts'
+import { type SourceFile, type SourceGraph, fanOut, importersOf, sharedNames } from './source-graph.ts'
 
 export interface Tree {
   readonly sources: SourceGraph
@@ -118,9 +118,13 @@ export const roomRules: readonly RoomRule[] = [
     // One word, one meaning.
     name: 'one word',
     find: ({ sources }) =>
-      counted([...sources.values()].flatMap((file) => [...file.exports]))
-        .filter(([name, figure]) => figure > 1 && homonyms[name] === undefined)
-        .map(([at, figure]) => ({ at, figure, problem: `exported by ${figure} files: ${exporters(sources, at)}` })),
+      sharedNames(sources)
+        .filter(({ name }) => homonyms[name] === undefined)
+        .map(({ name, files }) => ({
+          at: name,
+          figure: files.length,
+          problem: `exported by ${files.length} files: ${files.join(', ')}`,
+        })),
   },
   {
     // What is untested can be seen.
@@ -190,13 +194,6 @@ function isNear(one: string, other: string): boolean {
 function isFace(feature: string, path: string): boolean {
   const inside = path.slice(folderOf(feature).length + 1)
   return features[feature]?.faces?.some((face) => inside === face || (face.endsWith('/') && inside.startsWith(face))) ?? true
-}
-
-function exporters(sources: SourceGraph, name: string): string {
-  return [...sources.values()]
-    .filter((file) => file.exports.has(name))
-    .map(({ path }) => path)
-    .join(', ')
 }
 
 /** Without waiting, and without Node's modules. */

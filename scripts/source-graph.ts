@@ -46,6 +46,15 @@ export function importersOf(graph: SourceGraph): ReadonlyMap<string, readonly st
   return importers
 }
 
+/** The names that several files of one package export. */
+export function sharedNames(graph: SourceGraph): { readonly name: string; readonly files: readonly string[] }[] {
+  const packageOf = (path: string): string => /^packages\/[\w-]+/.exec(path)?.[0] ?? ''
+  const exported = [...graph.values()].flatMap(({ path, exports }) => [...exports].map((name) => ({ name, path })))
+  return [...Map.groupBy(exported, ({ name, path }) => `${packageOf(path)} ${name}`).values()]
+    .filter((each) => each.length > 1)
+    .map((each) => ({ name: each[0]?.name ?? '', files: each.map(({ path }) => path) }))
+}
+
 /** How many files a file imports. */
 export function fanOut({ imports }: SourceFile): number {
   return new Set(imports.map(({ to }) => to)).size
