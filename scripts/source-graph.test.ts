@@ -36,7 +36,9 @@ test('a name is exported where it is declared, not where it is passed on', () =>
     'export async function b(): Promise<void> {}',
     'export interface C {}',
     'const d = 1',
-    'export { d, a as e }',
+    'export { d, d as e }',
+    "import type { G } from './g.ts'",
+    'export type { G }',
     "export { f } from './f.ts'",
   ].join('\n')
   expect([...parseSource('src/x.ts', text).exports]).toEqual(['a', 'b', 'C', 'd', 'e'])

@@ -105,10 +105,18 @@ const declaration =
   /^export\s+(?:declare\s+)?(?:abstract\s+)?(?:async\s+)?(?:function\*?|const|let|class|interface|type|enum)\s+([\w$]+)/gm
 const list = /^export\s+(?:type\s+)?\{([^}]*)\}(?!\s*from)/gm
 
+/** A name that is imported and exported again belongs to the file it comes from. */
 function exportsOf(text: string): Set<string> {
+  const isOurs = (name: string): boolean =>
+    new RegExp(`^(?:function\\*?|const|let|class|interface|type|enum) ${name}\\b`, 'm').test(text)
   const listed = [...text.matchAll(list)].flatMap(([, names = '']) => names.split(','))
   const named = listed
-    .map((name) => (name.split(/\sas\s/).at(-1) ?? '').replace(/^\s*type\s/, '').trim())
-    .filter((name) => name !== '')
-  return new Set([...[...text.matchAll(declaration)].map(([, name = '']) => name), ...named])
+    .map((each) =>
+      each
+        .replace(/^\s*type\s/, '')
+        .trim()
+        .split(/\sas\s/),
+    )
+    .filter(([name = '']) => name !== '' && isOurs(name))
+  return new Set([...[...text.matchAll(declaration)].map(([, name = '']) => name), ...named.map((names) => names.at(-1) ?? '')])
 }
