@@ -3,7 +3,7 @@
  * fixed: a statement of import or export starts its line.
  */
 import { globSync, readFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { join, posix, sep } from 'node:path'
 
 export interface Import {
   /** Relative to the root; nothing for a package. */
@@ -27,7 +27,8 @@ export type SourceGraph = ReadonlyMap<string, SourceFile>
 /** What ships: the sources of all packages without their tests. */
 export function readSources(root: string): SourceGraph {
   const paths = globSync('{src,packages/*/src}/**/*.ts', { cwd: root, exclude: (path) => /\.(?:test|test-d)\.ts$/.test(path) })
-  return new Map(paths.toSorted().map((path) => [path, parseSource(path, readFileSync(join(root, path), 'utf8'))]))
+  const ours = paths.map((path) => path.replaceAll(sep, '/')).toSorted()
+  return new Map(ours.map((path) => [path, parseSource(path, readFileSync(join(root, path), 'utf8'))]))
 }
 
 export function parseSource(path: string, text: string): SourceFile {
@@ -93,7 +94,7 @@ const dynamic = /(?<=\b(?:await|=>|return)\s+)import\('(\.[^']+)'\)/g
 const typeQuery = /(?<!(?:await|=>|return)\s+)\bimport\('(\.[^']+)'\)/g
 
 function importsOf(path: string, text: string): Import[] {
-  const target = (specifier: string): string => join(dirname(path), specifier)
+  const target = (specifier: string): string => posix.join(posix.dirname(path), specifier)
   return [
     ...[...text.matchAll(statement)].map(([, type, , to = '']) => ({ to: target(to), isType: type !== undefined })),
     ...[...text.matchAll(sideEffect), ...text.matchAll(dynamic)].map(([, to = '']) => ({ to: target(to), isType: false })),
