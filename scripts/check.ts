@@ -5,6 +5,7 @@
  *   types    tsc                            unused   knip: files, exports and dependencies nobody uses
  *   tidy     our own small rules            package  build, pack, publint, attw
  *   docs     reference pages up to date    examples tsc, for each folder of examples
+ *   rooms    the plan of the house: scripts/layers.ts
  *
  * Gates run at the same time; each prints one line. A gate that fails also prints what its tool said, and the exit code is 1.
  * `--only lint,types` runs those alone; `--root <folder>` checks another copy of the tree.
@@ -37,6 +38,7 @@ const gates: Readonly<Record<string, Gate>> = {
     const findings = await tidy(root)
     return { ok: findings.length === 0, output: findings.join('\n') }
   },
+  rooms: tool('node', 'scripts/rooms.ts', '--check'),
   docs: tool('node', 'scripts/docs.ts', '--check'),
   package: checkPackage,
 }

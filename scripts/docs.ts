@@ -1,5 +1,5 @@
 /**
- * Writes the tables of docs/reference from the sources they describe.
+ * Writes the tables of docs/reference from the sources they describe, and the picture of ARCHITECTURE.md from the plan of the house.
  *
  *   node scripts/docs.ts            writes them
  *   node scripts/docs.ts --check    writes nothing, names the pages that are stale, and exits with 1 if there are any
@@ -11,10 +11,12 @@ import { parseArgs } from 'node:util'
 import { commands } from '../src/cli/commands.ts'
 import { commandHelp, overview } from '../src/cli/frame/help.ts'
 import { defaults, fixedDefaults } from '../src/core/defaults.ts'
+import { drawMap, pictures, type Theme, withoutCounts } from './draw-map.ts'
 import { optionFunctions } from './option-functions.ts'
 import { optionPages, schemaTable } from './reference-catalogues.ts'
 import { defaultTable, errorTable, fillPage, signalTable } from './reference-tables.ts'
 import { repositoryRoot } from './run-command.ts'
+import { readSources } from './source-graph.ts'
 
 /** Each page, as it is to be. */
 const pages: Readonly<Record<string, (page: string) => string>> = {
@@ -25,6 +27,7 @@ const pages: Readonly<Record<string, (page: string) => string>> = {
   'docs/reference/tables.md': (page) =>
     fillPage(page, schemaTable(migrations(), read('src/postgres/schema/schema.snapshot.txt'))),
   'docs/reference/signals.md': (page) => fillPage(page, signalTable(read('src/core/signals.ts'))),
+  ...Object.fromEntries(Object.entries(pictures).map(([path, theme]) => [path, (old: string) => redraw(old, theme)])),
 }
 
 process.exitCode = await main()
@@ -51,6 +54,12 @@ function fillHelp(page: string): string {
     if (command !== undefined) return `\`\`\`text\n${commandHelp(words, command)}\n\`\`\``
     return words === '' || words === '<command>' ? `\`\`\`text\n${overview(commands, '')}\n\`\`\`` : block
   })
+}
+
+/** A picture stays as it is while only its counts are old. */
+function redraw(old: string, theme: Theme): string {
+  const fresh = drawMap(readSources(repositoryRoot), theme)
+  return withoutCounts(old) === withoutCounts(fresh) ? old : fresh
 }
 
 function migrations(): string {

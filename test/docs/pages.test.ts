@@ -8,12 +8,13 @@ import { existsSync, globSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { commands } from '../../src/cli/commands.ts'
+import { drills } from '../../src/drill/drills.ts'
 import { metricDefinitions, prometheusName } from '../../src/telemetry/metric-definitions.ts'
 import { repositoryRoot } from '../../scripts/run-command.ts'
 import { optionFunctions } from '../../scripts/option-functions.ts'
 import { commandProblems, shellCommands } from './commands.ts'
 import { knownDefaults, statedDefaults, wrongDefaults } from './default-values.ts'
-import { figureProblems } from './figures.ts'
+import { figureProblems, sizeProblems, type Size } from './figures.ts'
 import { anchors, inlineCode, linkTargets, pages, parsePage, tableRows } from './pages.ts'
 
 /** Names that a reader of a page chooses. */
@@ -164,6 +165,21 @@ test('a figure of speed stands only where a bench that prints it is named', () =
   expect(figureProblems('`npm run bench -- relay` shows 45,000 events/s.')).toEqual([])
 })
 
+test('a size that a decision or a guide states is that of the tree', () => {
+  const decisions = globSync('docs/decisions/*.md', { cwd: repositoryRoot }).map((path) => parsePage(path, read(path)))
+  const problems = [...every, ...decisions].flatMap(({ path, prose }) =>
+    sizeProblems(prose, sizeOf).map((problem) => `${path}: ${problem}`),
+  )
+  expect(problems).toEqual([])
+  expect(sizeProblems('It is about 3,700 lines.', sizeOf)).toHaveLength(1)
+  expect(sizeProblems('It is about 900 lines in 14 files of `src/transport/pubsub`.', sizeOf)).toHaveLength(1)
+  expect(sizeProblems('Files end at 80 lines.', sizeOf)).toEqual([])
+})
+
+test('the guide to drills counts them right', () => {
+  expect(read('docs/guides/drills.md')).toContain(`${drills.length} drills`)
+})
+
 describe('guarantees', () => {
   const promises = tableRows(parsePage('', read('docs/guarantees.md')).prose).filter(({ head }) => head[1] === 'proved by')
 
@@ -180,6 +196,11 @@ describe('guarantees', () => {
     expect(promises.length).toBeGreaterThan(15)
   })
 })
+
+function sizeOf(folder: string): Size {
+  const files = globSync(`${folder}/**/*.ts`, { cwd: repositoryRoot, exclude: (path) => /\.(?:test|test-d)\.ts$/.test(path) })
+  return { files: files.length, lines: files.flatMap((file) => read(file).trimEnd().split('\n')).length }
+}
 
 /** A file of the example whose page this is. */
 function isOfExample(path: string, code: string): boolean {
