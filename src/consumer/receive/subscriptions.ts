@@ -4,7 +4,7 @@
  * What may be in hand is shared evenly by the topics. Offsets that are kept in Postgres say where partitions are begun. Where the broker
  * keeps them and has lost them, the consumer says so.
  */
-import { underSignals } from '../../core/service/abort.ts'
+import { underSignals, unlessAborted } from '../../core/service/abort.ts'
 import type { Delivery, Receiver, Transport } from '../../transport/port/transport.ts'
 import type { ConsumerSettings } from '../model/consumer-options.ts'
 import type { ConsumerObserver } from '../model/observer.ts'
@@ -13,7 +13,6 @@ import { inPartitionOrder, type PartitionOrderOptions } from '../model/partition
 import type { Routes } from '../model/routes.ts'
 import { storedOffsets } from '../tables/offsets.ts'
 import { othersOf, verified } from './verified.ts'
-import { unlessAborted } from '../../core/service/abort.ts'
 import { WaybillError } from '../../core/errors.ts'
 import { first } from '../../postgres/query/database.ts'
 import { selectForgotten } from '../tables/retention.sql.ts'
