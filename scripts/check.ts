@@ -12,7 +12,7 @@
 import { globSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { resolve } from 'node:path'
-import { checkPackage } from './check-package.ts'
+import { checkPackages } from './check-packages.ts'
 import { repositoryRoot, runCommand } from './run-command.ts'
 import { tidy } from './tidy.ts'
 
@@ -38,7 +38,7 @@ const gates: Readonly<Record<string, Gate>> = {
     return { ok: findings.length === 0, output: findings.join('\n') }
   },
   docs: tool('node', 'scripts/docs.ts', '--check'),
-  package: checkPackage,
+  package: checkPackages,
 }
 
 process.exitCode = (await main()) ? 0 : 1
