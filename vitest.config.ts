@@ -14,8 +14,8 @@ const config: ViteUserConfig = defineConfig({
   // For tests of examples, which import the package.
   resolve: { alias: [{ find: /^waybill$/, replacement: fileURLToPath(new URL('src/index.ts', import.meta.url)) }] },
   test: {
-    include: ['{src,test,bench,scripts}/**/*.test.ts'],
-    exclude: ['node_modules', 'dist', '.cache', ...(proof ? [] : ['test/proof/**'])],
+    include: ['{src,packages,test,bench,scripts}/**/*.test.ts'],
+    exclude: ['**/node_modules/**', '**/dist/**', '.cache', ...(proof ? [] : ['test/proof/**'])],
     globalSetup: ['test/setup/postgres.ts', 'test/setup/kafka.ts'],
     setupFiles: ['test/setup/seed.ts'],
     pool: 'forks',

@@ -5,8 +5,8 @@
  */
 import { Client, credentials } from '@grpc/grpc-js'
 import { type Child, startChild } from '../src/testing/process/child.ts'
-import { WireReader } from '../src/pubsub-server/protocol/wire.ts'
-import { loadProtocol, type Protocol } from '../src/pubsub-server/protocol/protocol.ts'
+import { WireReader } from '../packages/pubsub-server/src/protocol/wire.ts'
+import { loadProtocol, type Protocol } from '../packages/pubsub-server/src/protocol/protocol.ts'
 import { type Bench, defineBench } from './harness.ts'
 
 const batchMessages = 1_000

@@ -13,7 +13,7 @@
 import { globSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { resolve } from 'node:path'
-import { checkPackage } from './check-package.ts'
+import { checkPackages } from './check-packages.ts'
 import { repositoryRoot, runCommand } from './run-command.ts'
 import { tidy } from './tidy.ts'
 
@@ -40,7 +40,7 @@ const gates: Readonly<Record<string, Gate>> = {
   },
   rooms: tool('node', 'scripts/rooms.ts', '--check'),
   docs: tool('node', 'scripts/docs.ts', '--check'),
-  package: checkPackage,
+  package: checkPackages,
 }
 
 process.exitCode = (await main()) ? 0 : 1

@@ -112,7 +112,7 @@ export const optionFunctions: readonly OptionsOf[] = [
     ],
   },
   of('startPostgres (waybill/testing)', 'PostgresOptions', 'src/testing/servers/postgres.ts'),
-  of('startPubsubServer (waybill/testing)', 'PubsubServerOptions', 'src/pubsub-server/pubsub-server.ts'),
+  of('startPubsubServer (waybill/testing)', 'PubsubServerOptions', 'packages/pubsub-server/src/pubsub-server.ts'),
   of('createTestKit (waybill/testing)', 'TestKitOptions', 'src/testing/kit/test-kit.ts'),
   of('drain (waybill/testing)', 'DrainOptions', 'src/testing/kit/drain.ts'),
 ]

@@ -27,7 +27,7 @@ async function main(args: readonly string[]): Promise<number> {
 
 /** The services that are missing here and that some chosen test file needs, each with those files. */
 function leftOut(filters: readonly string[]): { name: string; reason: string; glob: string; files: string[] }[] {
-  const chosen = globSync('{src,test,bench,scripts}/**/*.test.ts', { cwd: repositoryRoot })
+  const chosen = globSync('{src,packages/*/{src,test},test,bench,scripts}/**/*.test.ts', { cwd: repositoryRoot })
     .filter((path) => !path.startsWith('test/proof/') || process.env['WAYBILL_PROOF'] !== undefined)
     .filter((path) => filters.length === 0 || filters.some((filter) => path.includes(filter)))
   return services.flatMap(({ name, files, glob, missing }) => {

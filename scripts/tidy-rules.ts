@@ -16,7 +16,7 @@ export interface Rule {
   readonly find: (text: string, path: string) => Finding[]
 }
 
-const code = /^(?:src|test|bench|scripts|drills)\/.*\.ts$/
+const code = /^(?:src|packages|test|bench|scripts|drills)\/.*\.ts$/
 const everything = /^/
 /** What ships and runs against a database: sources without their tests, and migrations. */
 const shippedSql = /^(?:src\/(?!testing\/).*(?<!\.test)\.ts|sql\/.*\.sql)$/
@@ -26,13 +26,13 @@ export const rules: readonly Rule[] = [
   {
     // A name that says nothing gathers everything.
     name: 'names',
-    files: /^(?:src|test|bench|scripts|drills|docs|sql|examples)\//,
+    files: /^(?:src|packages|test|bench|scripts|drills|docs|sql|examples)\//,
     find: (_text, path) => nameProblems(path).map((problem) => ({ line: 1, problem })),
   },
   {
     // A reader should know what a module guarantees before its first import.
     name: 'header',
-    files: /^(?:src|bench|scripts|test\/setup)\/(?!.*\.test(?:-d)?\.ts$).*\.ts$/,
+    files: /^(?:src|packages\/[^/]+\/src|bench|scripts|test\/setup)\/(?!.*\.test(?:-d)?\.ts$).*\.ts$/,
     find: (text) =>
       /^(?:#!.*\n)?\/\*\*\s*[^\s*]?/.test(text)
         ? []
@@ -74,7 +74,7 @@ export const rules: readonly Rule[] = [
   {
     // Releases of Node that we support keep every composite of a signal that lives as long as the process.
     name: 'signals',
-    files: /^src\/.*(?<!\.test)\.ts$/,
+    files: /^(?:src|packages)\/.*(?<!\.test)\.ts$/,
     find: matches([/\bAbortSignal\.any\(/g, 'a composite that Node may keep for ever; use underSignals']),
   },
   {

@@ -7,7 +7,7 @@
  *   app.all('/ops/*', (c) => dashboard.handler(c.req.raw))     // Hono, Bun, Deno: Request → Response
  *   app.use('/ops', dashboard.listener)                         // Express; or a listener of node:http
  *
- * Nobody sees anything whom `authorize` does not name. Changes need a viewer who may act, the page's own origin and its seal; each
+ * Only viewers that `authorize` names see anything. Changes need a viewer who may act, the page's own origin and its seal; each
  * is in the audit log under the viewer's name. It keeps nothing: any number of processes may serve it.
  */
 import { randomBytes } from 'node:crypto'
@@ -26,7 +26,7 @@ export type { DashboardOptions, DashboardService, Viewer } from './dashboard-opt
 export type { Listener } from './listener.ts'
 
 export interface Dashboard {
-  /** Answers everything under `path`, Fetch style. It rejects only with what `authorize` throws, which is nobody's to read. */
+  /** Answers everything under `path`, Fetch style. It rejects only with what `authorize` throws, which no viewer may read. */
   readonly handler: (request: Request) => Promise<Response>
   /** The same for `node:http` and Express. */
   readonly listener: Listener
@@ -50,7 +50,7 @@ export function createDashboard(options: DashboardOptions): Dashboard {
   return { handler, listener: createListener(handler) }
 }
 
-/** Only who has a name is a viewer: a program that nobody compiled may return `false`, `null`, or a yes that names nobody. */
+/** Only who has a name is a viewer: a program that was not compiled may return `false`, `null`, or a yes without a name. */
 function viewerOf(given: Viewer | undefined): Viewer {
   if (typeof given === 'object' && given !== null && typeof given.name === 'string' && given.name !== '') return given
   throw forbidden('You may not look at this dashboard.')

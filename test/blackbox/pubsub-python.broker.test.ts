@@ -7,7 +7,7 @@ import { execFile, execFileSync } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
-import { startPubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
+import { startPubsubServer } from 'waybill-pubsub-server'
 
 const python = process.env['WAYBILL_PYTHON'] ?? 'python3'
 const checks = [

@@ -1,9 +1,9 @@
 /** A Pub/Sub server of a cell's own. */
 import { randomUUID } from 'node:crypto'
 import { seededRandom } from '../../src/core/service/random.ts'
-import { Faults } from '../../src/pubsub-server/faults.ts'
-import { listenGrpc } from '../../src/pubsub-server/grpc-server.ts'
-import { memoryJournal } from '../../src/pubsub-server/storage/journal.ts'
+import { Faults } from '../../packages/pubsub-server/src/model/faults.ts'
+import { listenGrpc } from '../../packages/pubsub-server/src/grpc-server.ts'
+import { memoryJournal } from '../../packages/pubsub-server/src/model/journal.ts'
 import type { Log } from '../../src/testing/history/entry.ts'
 import { logEntry } from '../../src/testing/history/message-entries.ts'
 import { makePubsubTopic } from '../../src/drill/target/pubsub-topic.ts'

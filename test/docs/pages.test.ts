@@ -70,7 +70,10 @@ test('every link leads somewhere', () => {
 test('every file that a page names in code font exists', () => {
   const problems = every.flatMap(({ path, prose }) =>
     inlineCode(prose)
-      .filter((code) => /^(?:src|test|scripts|deploy|examples|docs|sql|bench)\/[\w./-]+$/.test(code) || isOfExample(path, code))
+      .filter(
+        (code) =>
+          /^(?:src|packages|test|scripts|deploy|examples|docs|sql|bench)\/[\w./-]+$/.test(code) || isOfExample(path, code),
+      )
       .filter((code) => !code.includes('NNNN'))
       .filter((code) => !existsSync(join(repositoryRoot, isOfExample(path, code) ? join(dirname(path), code) : code)))
       .map((code) => `${path}: ${code}`),
@@ -98,7 +101,7 @@ test('every guide and reference page can be found from the index', () => {
 })
 
 describe('names in code font', () => {
-  const folders = ['src', 'sql', 'deploy', 'scripts', 'examples', 'test/setup', 'test/simulation']
+  const folders = ['src', 'packages/*/src', 'sql', 'deploy', 'scripts', 'examples', 'test/setup', 'test/simulation']
   const sources = globSync(['package.json', ...folders.map((folder) => `${folder}/**/*.{ts,sql,json,yml,yaml,tf}`)], {
     cwd: repositoryRoot,
     exclude: (path) => /\.(test|test-d)\.ts$/.test(path),

@@ -24,7 +24,7 @@ export interface Page {
   readonly prose: string
 }
 
-const patterns = ['*.md', 'docs/**/*.md', 'examples/*/README.md', 'deploy/**/*.md']
+const patterns = ['*.md', 'docs/**/*.md', 'examples/*/README.md', 'packages/*/README.md', 'deploy/**/*.md']
 const historical = /^docs\/decisions\/\d/
 
 /** Every page, or those whose path matches. Decisions are history: they may name what is no more. */

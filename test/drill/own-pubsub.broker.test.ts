@@ -6,7 +6,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { openConfigured } from '../../src/drill/target/configured.ts'
 import { drills } from '../../src/drill/drills.ts'
 import { runDrills } from '../../src/drill/run/run-drills.ts'
-import { startPubsubServer, type PubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
+import { startPubsubServer, type PubsubServer } from 'waybill-pubsub-server'
 import { testDatabase } from '../setup/test-database.ts'
 
 const database = await testDatabase()

@@ -1,5 +1,5 @@
 /** A Pub/Sub server whose time runs fast unless told otherwise, with a topic and a subscription, and a transport that lives as fast. */
-import { startPubsubServer, type PubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
+import { startPubsubServer, type PubsubServer } from 'waybill-pubsub-server'
 import { systemClock, type Clock } from '../../src/core/service/clock.ts'
 import { eventually } from '../../src/testing/kit/eventually.ts'
 import { createPubsubAdmin } from '../../src/transport/pubsub/admin/admin.ts'

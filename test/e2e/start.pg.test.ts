@@ -10,7 +10,7 @@ import { cacheFolder } from '../../src/testing/process/cache-folder.ts'
 import { startChild } from '../../src/testing/process/child.ts'
 import { eventually } from '../../src/testing/kit/eventually.ts'
 import { findRedis } from '../../src/testing/servers/redis.ts'
-import { startPubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
+import { startPubsubServer } from 'waybill-pubsub-server'
 import { testDatabase } from '../setup/test-database.ts'
 
 const database = await testDatabase()

@@ -58,17 +58,17 @@ export const edgeMutants: readonly SourceMutant[] = [
     from: `    from.on('error', () => this.#arrive('reset'))\n`,
     to: `    from.off('error', () => this.#arrive('reset')).removeAllListeners('error')\n`,
     caughtBy: {
-      file: 'test/pubsub-server/rude-clients.broker.test.ts',
+      file: 'packages/pubsub-server/test/rude-clients.broker.test.ts',
       test: 'end no server of ours, and none is in the way of its end',
     },
   },
   {
     mutant: 'keeps the lock of a data folder for as long as a guest stays',
-    file: 'src/pubsub-server/storage/data-lock.ts',
+    file: 'packages/pubsub-server/src/storage/data-lock.ts',
     from: 'createServer((socket) => socket.destroy())',
     to: 'createServer((socket) => socket.end())',
     caughtBy: {
-      file: 'src/pubsub-server/storage/data-lock.test.ts',
+      file: 'packages/pubsub-server/src/storage/data-lock.test.ts',
       test: 'a client that says something to the lock of a data folder, and is gone or stays, neither ends the process nor keeps the lock',
     },
   },

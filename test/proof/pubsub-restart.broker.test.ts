@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { startPubsubServer } from '../../src/pubsub-server/pubsub-server.ts'
+import { startPubsubServer } from 'waybill-pubsub-server'
 import { startChild, type Child } from '../../src/testing/process/child.ts'
 import { eventually } from '../../src/testing/kit/eventually.ts'
 import { createPubsubAdmin } from '../../src/transport/pubsub/admin/admin.ts'

@@ -2,11 +2,11 @@
  * The Pub/Sub server's broker, with a memory and a will: it keeps what was stored, in the order in which it was stored, and
  * refuses messages for what they are, as Pub/Sub does with those that break a topic's schema.
  */
-import { Broker, type BrokerParts } from '../../src/pubsub-server/broker.ts'
-import type { Encoded, Message } from '../../src/pubsub-server/message.ts'
-import { readAttributes } from '../../src/pubsub-server/protocol/publish-codec.ts'
-import { invalid } from '../../src/pubsub-server/rpc-error.ts'
-import type { Topic } from '../../src/pubsub-server/topic.ts'
+import { Broker, type BrokerParts } from '../../packages/pubsub-server/src/broker/broker.ts'
+import type { Encoded, Message } from '../../packages/pubsub-server/src/model/message.ts'
+import { readAttributes } from '../../packages/pubsub-server/src/protocol/publish-codec.ts'
+import { invalid } from '../../packages/pubsub-server/src/model/rpc-error.ts'
+import type { Topic } from '../../packages/pubsub-server/src/broker/topic.ts'
 
 export interface RecordingBrokerParts extends BrokerParts {
   readonly rejects: (attributes: ReadonlyMap<string, string>) => boolean

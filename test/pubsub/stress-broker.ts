@@ -6,9 +6,9 @@
  * acknowledgement costs a moment.
  */
 import { seededRandom } from '../../src/core/service/random.ts'
-import { Faults, type FaultName } from '../../src/pubsub-server/faults.ts'
-import { listenGrpc } from '../../src/pubsub-server/grpc-server.ts'
-import { memoryJournal } from '../../src/pubsub-server/storage/journal.ts'
+import { Faults, type FaultName } from '../../packages/pubsub-server/src/model/faults.ts'
+import { listenGrpc } from '../../packages/pubsub-server/src/grpc-server.ts'
+import { memoryJournal } from '../../packages/pubsub-server/src/model/journal.ts'
 import { eventually } from '../../src/testing/kit/eventually.ts'
 import type { Log } from '../../src/testing/history/entry.ts'
 import { logEntry } from '../../src/testing/history/message-entries.ts'

@@ -135,7 +135,7 @@ async function brokerOf(
   const { emulatorHost, projectId = 'dev' } = settings.knownPubsub()
   if (emulatorHost !== undefined) return { emulatorHost, projectId }
   if (settings.config.pubsub === undefined && values['pubsub'] !== true) return undefined
-  const { startPubsubServer } = await import('../../pubsub-server/pubsub-server.ts')
+  const { startPubsubServer } = await import('../../testing/servers/pubsub-server.ts')
   const server = await startPubsubServer()
   closers.push(() => server.stop())
   note(`Pub/Sub    PUBSUB_EMULATOR_HOST=${server.emulatorHost}`)

@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { startPubsubServer, type PubsubServer } from '../../pubsub-server/pubsub-server.ts'
+import { startPubsubServer, type PubsubServer } from 'waybill-pubsub-server'
 import { createPubsubAdmin } from '../../transport/pubsub/admin/admin.ts'
 import { runLine, type Ended } from '../../../test/setup/run-line.ts'
 

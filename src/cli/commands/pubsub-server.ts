@@ -3,7 +3,7 @@
  */
 import { WaybillError } from '../../core/errors.ts'
 import { untilAborted } from '../../core/service/abort.ts'
-import type { PubsubServerOptions, startPubsubServer as Start } from '../../pubsub-server/pubsub-server.ts'
+import type { PubsubServerOptions } from '../../testing/servers/pubsub-server.ts'
 import type { Command, OptionValues } from '../frame/command.ts'
 import { portOption } from '../frame/option-values.ts'
 
@@ -11,7 +11,7 @@ export const pubsubServerCommand: Command = {
   summary: 'Serve the Pub/Sub protocol locally, for development, tests and drills',
   details: [
     'Official clients use it through PUBSUB_EMULATOR_HOST, which it prints. Faults are switched on and off over HTTP at the',
-    'admin address: duplicates, delays, lost acknowledgements, refusals, cut streams. It needs the package @grpc/grpc-js.',
+    'admin address: duplicates, delays, lost acknowledgements, refusals, cut streams. It needs the package waybill-pubsub-server.',
   ],
   options: {
     host: { type: 'string', value: '<address>', help: 'where to listen [127.0.0.1]' },
@@ -21,7 +21,7 @@ export const pubsubServerCommand: Command = {
     fsync: { type: 'boolean', help: 'with --data-dir: survive the loss of power too' },
   },
   async run({ values, stopSignal, note }) {
-    const startPubsubServer = await loadServer()
+    const { startPubsubServer } = await import('../../testing/servers/pubsub-server.ts')
     const signal = stopSignal()
     const server = await startPubsubServer(optionsOf(values))
     note(`PUBSUB_EMULATOR_HOST=${server.emulatorHost}`)
@@ -31,19 +31,6 @@ export const pubsubServerCommand: Command = {
     await server.stop()
     return { text: 'Stopped.', data: { emulatorHost, adminUrl } }
   },
-}
-
-async function loadServer(): Promise<typeof Start> {
-  try {
-    return (await import('../../pubsub-server/pubsub-server.ts')).startPubsubServer
-  } catch (cause) {
-    if ((cause as { readonly code?: unknown }).code !== 'ERR_MODULE_NOT_FOUND') throw cause
-    throw new WaybillError(
-      'MISSING_PACKAGE',
-      'The Pub/Sub server needs @grpc/grpc-js. Run: npm install --save-dev @grpc/grpc-js',
-      { cause },
-    )
-  }
 }
 
 function optionsOf(values: OptionValues): PubsubServerOptions {

@@ -264,11 +264,11 @@ export async function deadLetterForeign(
 /** Acknowledges the deliveries among the items. */
 export async function ackItems({ settings }: Pick<SettleDeps, 'settings'>, items: readonly UnreadItem[]): Promise<void> {
   const deliveries = items.flatMap(({ origin }) => (origin.kind === 'delivery' ? origin.delivery : []))
-  await ackDeliveries(settings, deliveries)
+  await confirmDeliveries(settings, deliveries)
 }
 
 /** Acknowledges deliveries, and tells how many acks were not confirmed. */
-export async function ackDeliveries(
+export async function confirmDeliveries(
   { signals, name }: Pick<ConsumerSettings, 'signals' | 'name'>,
   deliveries: readonly Delivery[],
 ): Promise<void> {

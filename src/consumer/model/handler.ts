@@ -1,14 +1,14 @@
 /**
  * What a handler gets: the event, the transaction that its effects belong to, and `emit` for events of its own.
  *
- * A handler may do whatever the database can undo, and nothing else: it runs again after a crash, a deadlock or a failed
+ * A handler may do what the database can undo, and nothing else: it runs again after a crash, a deadlock or a failed
  * COMMIT. What the world outside must hear is emitted as an event and sent by somebody else, under the event's id.
  *
  *   throw discard(reason)   never wanted: recorded as a discarded dead letter, acknowledged, not tried again
  *   throw retryAfter(ms)    not now: tried again after this time, counted as an attempt
  *   throw anything else     tried again with growing delays, then a dead letter
  *
- * Whatever the handler wrote before it threw is rolled back.
+ * The handler's writes are rolled back.
  */
 import type { EventData, EventInput, EventKind } from '../../core/event/event.ts'
 import type { EventType } from '../../core/event/stream.ts'

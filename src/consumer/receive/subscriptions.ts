@@ -17,7 +17,7 @@ import { WaybillError } from '../../core/errors.ts'
 import { first } from '../../postgres/query/database.ts'
 import { selectForgotten } from '../tables/retention.sql.ts'
 
-export interface SubscriptionDeps {
+export interface SubscriptionsDeps {
   readonly settings: ConsumerSettings
   readonly routes: Pick<Routes, 'topics' | 'stream'>
   readonly scope: Scope
@@ -35,7 +35,7 @@ export interface Subscriptions {
   close(): Promise<void>
 }
 
-export function createSubscriptions(deps: SubscriptionDeps): Subscriptions {
+export function createSubscriptions(deps: SubscriptionsDeps): Subscriptions {
   const { settings, routes, scope, watch, deliver: onDelivery, isIdle, aborting } = deps
   const { name, maxInFlight, maxInFlightBytes, signals } = settings
   const believed = verified({ transport: settings.transport, settings, isOthers: othersOf(routes) })
@@ -85,7 +85,7 @@ export function createSubscriptions(deps: SubscriptionDeps): Subscriptions {
 
 /** The transport with its partitions in line, beginning where our own offsets are. */
 function orderedBy(
-  { settings, scope, fateOf }: SubscriptionDeps,
+  { settings, scope, fateOf }: SubscriptionsDeps,
   transport: Pick<Transport, 'receive'>,
 ): Pick<Transport, 'receive'> {
   const { db, clock } = settings

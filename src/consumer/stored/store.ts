@@ -19,7 +19,7 @@ import type { Scope } from '../tables/inbox.sql.ts'
 import type { Item } from '../model/batch-item.ts'
 import { isOutage } from '../failure/retry-outages.ts'
 import { createOutageBackoff, longestPauseMs } from '../failure/outage-backoff.ts'
-import { ackDeliveries } from '../failure/settle.ts'
+import { confirmDeliveries } from '../failure/settle.ts'
 import type { BatchEvents } from '../model/observer.ts'
 import { isForeign, type ForeignMessage, type ReceivedEvent } from '../model/received-event.ts'
 import { storeReceived } from '../tables/stored.sql.ts'
@@ -101,7 +101,7 @@ export function createStoredReceiver(deps: StoredReceiverDeps): (batch: readonly
       return
     }
     const deliveries = open.map(({ delivery }) => delivery)
-    events.acking(ackDeliveries(settings, deliveries))
+    events.acking(confirmDeliveries(settings, deliveries))
   }
   return async (batch) => await store(batch, { broken: new Set(), slow: 0, end: undefined })
 }

@@ -219,7 +219,7 @@ export function releaseHolds(tables: InboxTables, ids: readonly string[]): State
        and p.aggregate_type = d.aggregate_type and p.aggregate_id = d.aggregate_id and p.held_by = d.event_id`
 }
 
-/** Locks the aggregates of letters, so that nobody moves them or puts anything in line. Index: primary key. */
+/** Locks the aggregates of letters, so that no transaction moves them or puts anything in line. Index: primary key. */
 export function lockAggregates(tables: InboxTables, ids: readonly string[]): Statement {
   return sql`
     select from ${tables.position} p
@@ -233,7 +233,7 @@ export function lockAggregates(tables: InboxTables, ids: readonly string[]): Sta
  *
  * An empty message with the version of the letter is put in line, unless the aggregate is past it. So what came before it is
  * taken first, as if it had been applied. One that holds its aggregate mostly died at its turn, also where versions before it
- * are missing: if none of them has come since, the aggregate moves over it. Nobody knows whose turn it was if the broker gave
+ * are missing: if none of them has come since, the aggregate moves over it. It is unknown whose turn it was if the broker gave
  * it up, or the process died. Indexes: primary keys, inbox_message_waiting_idx; of what is stored, all of its lane that is due.
  */
 export function leaveVoids(
@@ -300,7 +300,7 @@ export function pauseAggregate(
 }
 
 /**
- * Locks the aggregate if it is paused. Whoever buries a letter of it has locked it as well, so the next statement sees every
+ * Locks the aggregate if it is paused. A burial of one of its letters locks it as well, so the next statement sees every
  * letter that was ever meant to hold it. Index: primary key.
  */
 export function lockPaused(

@@ -3,7 +3,7 @@
  * a drill wants one and the machine can run it. All listen on the loopback interface and are gone afterwards.
  */
 import { rm } from 'node:fs/promises'
-import { startPubsubServer, type PubsubServer } from '../../pubsub-server/pubsub-server.ts'
+import { startPubsubServer, type PubsubServer } from '../../testing/servers/pubsub-server.ts'
 import { temporaryFolder } from '../../testing/process/cache-folder.ts'
 import { startPostgres } from '../../testing/servers/postgres.ts'
 import { eventually } from '../../testing/kit/eventually.ts'

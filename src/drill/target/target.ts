@@ -2,7 +2,7 @@
  * Where drills run: on parts of their own that they may stop and restart, or on a user's stack, where they keep to themselves.
  */
 import type { Postgres } from '../../testing/servers/postgres.ts'
-import type { PubsubServer } from '../../pubsub-server/pubsub-server.ts'
+import type { PubsubServer } from '../../testing/servers/pubsub-server.ts'
 import type { Transport } from '../../transport/port/transport.ts'
 import type { TransportPlace } from '../system/process.ts'
 import { WaybillError } from '../../core/errors.ts'

@@ -18,7 +18,7 @@ export interface OutboxGuards {
 
 /**
  * The rules on which order and safety rest. Sequence and rows are compared lane by lane, from the end of the primary key, by
- * those who may read the sequence.
+ * roles that may read the sequence.
  */
 export function selectGuards(tables: OutboxTables): Statement<OutboxGuards> {
   const { schema } = tables

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
-import { startPubsubServer, type PubsubServer } from '../../pubsub-server/pubsub-server.ts'
+import { startPubsubServer, type PubsubServer } from 'waybill-pubsub-server'
 import { eventually } from '../../testing/kit/eventually.ts'
 import { createPubsubAdmin, type PubsubAdmin } from '../../transport/pubsub/admin/admin.ts'
 import { pubsub } from '../../transport/pubsub/pubsub.ts'

@@ -1,6 +1,6 @@
 import { PubSub } from '@google-cloud/pubsub'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { startPubsubServer, type PubsubServer } from '../../pubsub-server/pubsub-server.ts'
+import { startPubsubServer, type PubsubServer } from 'waybill-pubsub-server'
 import { createPubsubAdmin, type PubsubAdmin } from '../../transport/pubsub/admin/admin.ts'
 import { doctorPubsub, type PubsubProblem } from '../doctor/pubsub.ts'
 import { desiredResources, serviceAgent, type ProvisionOptions } from './desired.ts'

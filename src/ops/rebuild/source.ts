@@ -2,10 +2,10 @@
  * Where the events of a rebuild come from. To the consumer's engine both look like a transport.
  *
  *   broker   a subscription of its own, `<consumer>.g<generation>`, moved back to a time, a snapshot or the beginning
- *   outbox   the owner's retained events: once through all that were published, then whatever the new generation is behind with
+ *   outbox   the owner's retained events: once through all that were published, then the rest that the new generation lacks
  *
- * An event in the outbox may wait for its date, for its stream to go on, or for an operator: nobody is to see it yet. So that
- * feed takes what no relay has in hand, and what the live generation has applied, whatever a relay knows of that.
+ * An event in the outbox may wait for its date, for its stream to go on, or for an operator: no consumer is to see it yet. So that
+ * feed takes what no relay has in hand, and what the live generation has applied, also if no relay knows of that.
  *
  * Both go on until they are stopped, so that the new generation follows the live one until the swap.
  *

@@ -26,7 +26,7 @@ const lockBudgetMs = 500
 const statementTimeoutMs = 30_000
 const statementTimedOut = '57014'
 
-export interface BatchDeps<Row> {
+export interface BackfillBatchDeps<Row> {
   readonly db: Database
   readonly outbox: Outbox
   readonly name: string
@@ -38,7 +38,7 @@ export interface BatchDeps<Row> {
 
 /** Emits a page and commits how far that goes; TIMEOUT, with nothing done, if somebody holds one of its aggregates. */
 export async function runBatch<Row>(
-  deps: BatchDeps<Row>,
+  deps: BackfillBatchDeps<Row>,
   operation: BackfillOperation,
   page: BackfillPage<Row>,
 ): Promise<BackfillCounts> {
@@ -75,7 +75,7 @@ export async function runBatch<Row>(
   )
 }
 
-const optionsOf = oncePer(({ lockTimeoutMs }: Pick<BatchDeps<never>, 'lockTimeoutMs'>) =>
+const optionsOf = oncePer(({ lockTimeoutMs }: Pick<BackfillBatchDeps<never>, 'lockTimeoutMs'>) =>
   transactionOptions({ lockTimeoutMs, statementTimeoutMs }),
 )
 
@@ -85,14 +85,18 @@ function isOurs({ state, progress }: OperationRow, runner: string): boolean {
 }
 
 /** An id that is no text, or none that Postgres takes as it is, would not be found among those that are locked. */
-function idOf<Row>({ aggregateId, stream }: BatchDeps<Row>, row: Row): string {
+function idOf<Row>({ aggregateId, stream }: BackfillBatchDeps<Row>, row: Row): string {
   const id: unknown = aggregateId(row)
   assertAggregateId(id, `of stream ${stream.aggregateType}`)
   return id
 }
 
 /** Locks the aggregates of the page; says of each row whether it is the first of an aggregate without events. */
-async function lockPage<Row>(tx: Tx, { outbox, stream }: BatchDeps<Row>, ids: readonly string[]): Promise<readonly boolean[]> {
+async function lockPage<Row>(
+  tx: Tx,
+  { outbox, stream }: BackfillBatchDeps<Row>,
+  ids: readonly string[],
+): Promise<readonly boolean[]> {
   try {
     const locked = ids.length === 0 ? [] : await rows(tx, lockAggregates(outbox.tables.schema, stream.aggregateType, ids))
     const fresh = new Set(locked.filter(({ version }) => version === '0').map((row) => row.id))
@@ -105,7 +109,7 @@ async function lockPage<Row>(tx: Tx, { outbox, stream }: BatchDeps<Row>, ids: re
 
 function asSnapshot<Row>(
   event: NewEvent,
-  { deps, id, locked }: { readonly deps: BatchDeps<Row>; readonly id: string; readonly locked: string | undefined },
+  { deps, id, locked }: { readonly deps: BackfillBatchDeps<Row>; readonly id: string; readonly locked: string | undefined },
 ): NewEvent {
   const { type, aggregateId, options } = event
   if (type.kind === 'delta' || type.stream.aggregateType !== deps.stream.aggregateType) {

@@ -9,7 +9,7 @@ export function selectDispatching(tables: OutboxTables): Statement<{ dispatching
 }
 
 /**
- * Nobody switches from here to the end of the transaction, and whoever was about to has ended; ask after it. It is the lock that
+ * No other transaction switches from here to the end of this one, and one that was about to has ended; ask after it. It is the lock that
  * those take who add events, so they are not held up.
  */
 export function lockDispatching(tables: OutboxTables): Statement {

@@ -5,10 +5,10 @@
  * Statements are sent unprepared, so they work behind a pooler in transaction mode.
  *
  * Limit: postgres.js asks each new connection for the types of arrays and does not listen to the answer, so a connection that ends just
- * then is a rejection that nobody handles. Pass `fetch_types: false`; our statements need no array types.
+ * then is an unhandled rejection. Pass `fetch_types: false`; our statements need no array types.
  *
- * Limit: a statement of `tx.native` that failed makes postgres.js fail the transaction in the end, whoever caught the error and
- * whatever was rolled back since. Run it inside of `tx.native.savepoint(…)`, or with `tx.query`.
+ * Limit: a statement of `tx.native` that failed makes postgres.js fail the transaction in the end, also if the error was caught and
+ * a savepoint was rolled back since. Run it inside of `tx.native.savepoint(…)`, or with `tx.query`.
  */
 import { readFile, type PathOrFileDescriptor } from 'node:fs'
 

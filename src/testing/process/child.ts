@@ -60,7 +60,7 @@ export function startChild(script: URL, { args = [], env = {}, failpoint }: Chil
     env: { ...process.env, ...env, ...armed },
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
   })
-  // Whoever waits for an answer is told of the end; a message that came too late is no further news.
+  // A caller that waits for an answer is told of the end; a message that came too late is no further news.
   child.on('error', () => {})
   const { pid, stdout, stderr: errors } = child
   if (pid === undefined || stdout === null || errors === null)
@@ -116,7 +116,7 @@ async function ending(child: ChildProcess): Promise<Exit> {
 }
 
 /**
- * Everything that was said so far, and whoever still waits for something.
+ * Everything that was said so far, and the callers that still wait for something.
  *
  * Nothing is missed by asking late, and nobody waits for ever: closing fails all who wait and all who ask later for
  * something that was not said.

@@ -208,7 +208,7 @@ export class PostgresReceiver implements Receiver {
     this.#full = true
     this.#lanes.scanned(clock.monotonicMs() - askedAt)
     this.#horizon.wanted = fetched.some(({ rests }) => rests === true)
-    // Whatever came too late to be ours for sure is fetched again.
+    // Messages that came too late to be ours for sure are fetched again.
     if (!this.#mayWork() || this.#fetching.signal.aborted) return 'idle'
     this.#dropMissing(lanes, fetched)
     const asked = new Map(lanes.map((held) => [held.lane, held]))

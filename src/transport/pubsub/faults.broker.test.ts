@@ -1,7 +1,7 @@
 import { credentials } from '@grpc/grpc-js'
 import { describe, expect, test } from 'vitest'
 import { message, openBroker, publishAll, unhurried } from '../../../test/e2e/pubsub-broker.ts'
-import type { FaultName } from '../../pubsub-server/faults.ts'
+import type { FaultName } from 'waybill-pubsub-server'
 import { eventually } from '../../testing/kit/eventually.ts'
 import { createFakeClock } from '../../testing/kit/fake-clock.ts'
 import { startFaultProxy } from '../../testing/faults/fault-proxy.ts'

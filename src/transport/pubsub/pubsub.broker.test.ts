@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, test } from 'vitest'
-import { startPubsubServer, type PubsubServer } from '../../pubsub-server/pubsub-server.ts'
+import { startPubsubServer, type PubsubServer } from 'waybill-pubsub-server'
 import { startFaultProxy } from '../../testing/faults/fault-proxy.ts'
 import { transportContract, type TransportHarness } from '../../testing/contract/transport-contract.ts'
 import { createPubsubAdmin, type PubsubAdmin } from './admin/admin.ts'

@@ -1,4 +1,0 @@
-/** Empty gRPC metadata as a function that is passed in, because gRPC is loaded only when a server starts. */
-import type { Metadata } from '@grpc/grpc-js'
-
-export type MetadataFactory = () => Metadata
