@@ -144,6 +144,8 @@ describe('two services in two databases of one server, with the default schema',
     expect((await cli('doctor', admin)).err).toContain('is open to every login of the server')
 
     expect(await cli('migrate roles --revoke-connect', admin)).toMatchObject({ code: 0, err: '' })
+    // A session that is open stays open, a pooler's as well.
+    await a.database.pool.query('select pg_terminate_backend(pid) from pg_stat_activity where usename = $1', [stranger])
     await expect(as(stranger, a).query('select')).rejects.toMatchObject({ code: '42501' })
     for (const role of groupRoles) await as(`login_${groupRole(a.names, role)}`.slice(0, 63), a).query('select')
     expect((await doctorRoles(dbOf(a), 'waybill')).openToPublic).toBeUndefined()

@@ -114,11 +114,14 @@ export async function stress(options: StressOptions): Promise<StressReport> {
       }),
     ),
   ).finally(() => (quiet = true))
+  let struck = false
+  const happening = happen({ ...options, fixture, broker, processes, random }).finally(() => (struck = true))
+  // Until the last incident, which waits for arrivals: parked heads hold back all that is behind them.
   const operating = eventually(async () => {
     await operator.operate()
-    return quiet
+    return quiet && struck
   }, patience)
-  const all = Promise.all([happen({ ...options, fixture, broker, processes, random }), meanwhile, operating, written])
+  const all = Promise.all([happening, meanwhile, operating, written])
   await all.finally(() => (isOver = true))
   broker.calm()
   await drained(fixture, operator)
