@@ -22,6 +22,7 @@ const unplayed = {
   readConsumer: 'a simulated consumer is registered, and never paused',
   readPauses: 'nothing is paused in a simulation',
   readBacklog: 'nothing depends on what is reported',
+  markConflicts: 'no id of a simulation has two contents',
   selectMemory: 'no inbox of a simulation has forgotten an event, so no fork is doubted',
   insertAudit: 'nobody in a simulation reads the audit log',
 }

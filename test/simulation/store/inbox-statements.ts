@@ -1,7 +1,7 @@
 /**
  * The consumer's statements on inbox and positions: the first one of every batch, and where aggregates are after it.
  */
-import { claim, claimRows, claimStored, unrecord } from '../../../src/consumer/tables/claim.sql.ts'
+import { claim, claimRows, claimStored, markConflicts, unrecord } from '../../../src/consumer/tables/claim.sql.ts'
 import { forgetSeen, recordSeen } from '../../../src/consumer/tables/dead-letter.sql.ts'
 import { selectMemory } from '../../../src/consumer/tables/retention.sql.ts'
 import { movePositions, readConsumer, registerConsumer, type Scope } from '../../../src/consumer/tables/inbox.sql.ts'
@@ -83,6 +83,8 @@ export function defineInbox(store: FakeStore, scope: Scope, data: InboxStore): v
     return []
   }
   store.define('unrecord', unrecord(scope, []), (context, [, , ids]) => remove(context, texts(ids)))
+  // No two contents have one id here, so a repeat marks nothing.
+  store.define('markConflicts', markConflicts(scope, []), () => Promise.resolve([]))
   store.define('forgetSeen', forgetSeen(scope, ''), (context, [, , id]) => remove(context, [String(id)]))
 
   store.define(
