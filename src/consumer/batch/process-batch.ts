@@ -9,7 +9,7 @@
  *     └ the process gives up its work: all that is left is given back; not counted
  *
  * An event that fails alone is counted and given back with a growing delay, and the later ones of its aggregate with it; at
- * the end of its attempts it becomes a dead letter, or comes again and again with `onPoison: 'stop'`. All others are committed at the
+ * the end of its attempts it becomes a dead letter, or is redelivered until an operator acts, with `onPoison: 'stop'`. All others are committed at the
  * first delivery.
  */
 import { redactedMessage } from '../../core/redact.ts'
@@ -58,7 +58,7 @@ interface Round {
   readonly marks: ReadonlyMap<string, AttemptRow>
   /** Marks that were made in this round. */
   readonly started: Set<string>
-  /** The lines in which one failed, in this round or in one before it: all of the batch that is behind it comes again. */
+  /** The lines in which an event failed, in this round or an earlier one: later events of the batch in these lines are redelivered. */
   readonly failed: Set<string>
   /** A part of it was too much for the time of a statement, or met a lock: the next that is or does, is halved at once. */
   isSlow: boolean
@@ -141,7 +141,7 @@ async function processKnown(deps: BatchDeps, round: Round, items: readonly Unrea
 /** Settles an item that must not be tried; returns false if it is to be tried. */
 async function settlePoison(deps: BatchDeps, { failed }: Round, untried: Untried): Promise<boolean> {
   const outcome = await settleUntried(deps, untried)
-  if (outcome === 'comes again') failed.add(orderKey(untried.item))
+  if (outcome === 'returned') failed.add(orderKey(untried.item))
   return outcome !== 'try'
 }
 
@@ -200,7 +200,7 @@ async function withoutJumps(deps: BatchDeps, round: Round, { items, drain }: Par
   }
 }
 
-/** Gives back items whose predecessor comes again, so that they come behind it; returns the others. */
+/** Returns items whose predecessor was returned, so that they follow it; the others are the result. */
 async function withoutFollowers<Each extends UnreadItem>(
   deps: BatchDeps,
   { failed, started }: Round,

@@ -27,7 +27,7 @@ export interface Failure {
   readonly error: unknown
 }
 
-/** An event is returned to where it came from, and comes again after a delay. */
+/** An event is returned to where it came from, and redelivered after a delay. */
 export interface Delay {
   readonly delayMs: number
   readonly error: string
@@ -45,7 +45,7 @@ export type FailureDecision =
   | ({ readonly kind: 'dead-letter' } & DeadLetterDecision)
   | { readonly kind: 'dead-again'; readonly reason: DeadReason; readonly error: string }
 
-/** What a failure means whatever its attempts; undefined if it is one of them, and is counted first. */
+/** The decision on a failure that is not counted; undefined for one that is counted first. */
 export function decideAtOnce({ item, error }: Failure, outageBackoff: OutageBackoff): FailureDecision | undefined {
   const { origin, refusal } = item
   const cause = causeOf(error)
@@ -67,7 +67,7 @@ export interface Counted extends Failure {
 
 export type FailureSettings = Pick<ConsumerSettings, 'maxAttempts' | 'onPoison' | 'backoff' | 'random'>
 
-/** What a failure means that was counted. */
+/** The decision on a counted failure. */
 export function decideCounted(
   { item, error, attempts }: Counted,
   settings: FailureSettings,

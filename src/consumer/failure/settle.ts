@@ -74,7 +74,7 @@ export interface FailureDeps extends SettleDeps, StepDeps {
 }
 
 /**
- * Settles an item that failed alone; returns whether it comes again. What was decided is executed as a step of its own: a failure is
+ * Settles an item that failed alone; the result is whether it was returned. What was decided is executed as a step of its own: a failure is
  * counted once, however often an outage interrupts what follows.
  */
 export async function settleFailed(deps: FailureDeps, failure: Failure): Promise<boolean> {
@@ -86,10 +86,10 @@ export async function settleFailed(deps: FailureDeps, failure: Failure): Promise
 
 /**
  * Settles an item that must not be tried: its version is too far ahead to be believed, or it kept ending the process. It becomes a dead
- * letter; with `onPoison: 'stop'` a jump comes again until an operator acts, and an item that ends processes rests, twice as long
+ * letter; with `onPoison: 'stop'` a jump is redelivered until an operator acts, and an item that ends processes rests, twice as long
  * with each of them, and has another try after that. A letter that is redriven was given up before: it stays a letter.
  */
-export async function settleUntried(deps: FailureDeps, untried: Untried): Promise<'try' | 'settled' | 'comes again'> {
+export async function settleUntried(deps: FailureDeps, untried: Untried): Promise<'try' | 'settled' | 'returned'> {
   const { settings, scope } = deps
   const { item, isJump, crashes } = untried
   const decision = decideUntried(untried, settings)
@@ -108,7 +108,7 @@ export async function settleUntried(deps: FailureDeps, untried: Untried): Promis
   }
   await retryOutages(deps, 1, () => returnItem(deps, item, { delayMs, error: decision.error }))
   reportStopped(deps, item, decision)
-  return 'comes again'
+  return 'returned'
 }
 
 /** Counts a failure if it counts, and writes and reports what was decided, except a return or a dead letter. */

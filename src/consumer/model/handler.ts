@@ -25,7 +25,7 @@ export interface ConsumedEvent<Data = unknown> {
   readonly aggregateId: string
   readonly version: Version
   readonly occurredAt: Date
-  /** The message's attributes: trace context and whatever else the writer added. */
+  /** The message's attributes: trace context and what else the writer added. */
   readonly attributes: Readonly<Record<string, string>>
   readonly data: Data
 }
